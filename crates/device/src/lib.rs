@@ -1,0 +1,1 @@
+//! Memory, streams, copies and events on a back end: CUDA, or plain host memory.

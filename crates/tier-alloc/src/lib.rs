@@ -1,0 +1,1 @@
+//! Arenas that become usable piece by piece: mapped, touched and pinned in the background.
