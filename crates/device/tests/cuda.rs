@@ -6,17 +6,14 @@ use std::time::Instant;
 use tierflow_device::cuda::{Arg, Launch, Module};
 use tierflow_device::{Choice, Device, Error, HostReservation, Pinned, conformance, open};
 
-fn gpu() -> Device {
-    match open(Choice::Cuda { ordinal: 0 }) {
-        Ok(device) => device,
-        Err(error) => panic!("{error}"),
-    }
+fn gpu() -> tierflow_device::Result<Device> {
+    open(Choice::Cuda { ordinal: 0 })
 }
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn conforms() {
-    let device = gpu();
+    let device = gpu().unwrap();
     println!("{:?}", device.info());
     for case in conformance::CASES {
         let start = Instant::now();
@@ -28,7 +25,7 @@ fn conforms() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn opening_again_and_dropping_in_any_order() {
-    let (one, two) = (gpu(), gpu());
+    let (one, two) = (gpu().unwrap(), gpu().unwrap());
     let memory = one.alloc(1 << 20).unwrap();
     drop(one);
     let stream = two.stream().unwrap();
@@ -47,7 +44,7 @@ fn opening_again_and_dropping_in_any_order() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn everything_is_given_back() {
-    let device = gpu();
+    let device = gpu().unwrap();
     // The first stream and copies leave caches of the driver's behind.
     conformance::run_all(&device).unwrap();
     let before = device.free_bytes().unwrap();
@@ -65,7 +62,7 @@ fn everything_is_given_back() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn host_pieces_are_really_pinned() {
-    let device = gpu();
+    let device = gpu().unwrap();
     let host = device.reserve_host(64 << 20).unwrap();
     host.touch(0..64 << 20).unwrap();
     for start in (0..64 << 20).step_by(16 << 20) {
@@ -96,7 +93,7 @@ DONE:
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_kernel_scales_an_array() {
-    let device = gpu();
+    let device = gpu().unwrap();
     let module = Module::load(device.as_cuda().unwrap(), SCALE).unwrap();
     let scale = module.function("scale").unwrap();
     assert!(matches!(module.function("scala"), Err(Error::Invalid(_))));
