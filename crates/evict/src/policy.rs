@@ -32,7 +32,7 @@ pub struct Window {
 ///
 /// A policy is pure: what it knows arrives as arguments, and the same arguments give the same
 /// window. `&mut self` is for scratch memory alone.
-pub trait Policy {
+pub trait Policy: core::fmt::Debug {
     /// The window that makes room for `size` bytes, or `None` if there is none at present.
     ///
     /// `size` is what the new copy will occupy, rounded up to the alignment of the cache

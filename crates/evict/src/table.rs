@@ -250,6 +250,17 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         self.capacity - self.used
     }
 
+    /// Where the gap of lowest offset begins that holds `reserved` bytes: what every policy chooses
+    /// where there is one, without asking what is known of the copies. O(N).
+    #[must_use]
+    pub fn first_gap(&self, reserved: u64) -> Option<u64> {
+        let mut gaps = self
+            .fragments
+            .iter()
+            .filter(|fragment| fragment.occupant.is_none());
+        gaps.find(|gap| gap.size >= reserved).map(|gap| gap.offset)
+    }
+
     /// Bytes of the largest gap; 0 in a full cache. O(N).
     #[must_use]
     pub fn largest_gap(&self) -> u64 {
