@@ -75,8 +75,8 @@ impl Run {
         }))
     }
 
-    /// Reports repeated measurements: the smallest and the largest as the metrics `… min` and `… max`,
-    /// and the median, whose row is returned.
+    /// Reports repeated measurements: the median, whose row is returned, and the smallest and the largest
+    /// as the metrics `… min` and `… max`.
     ///
     /// # Errors
     /// When there is no sample, or one is no finite number.
@@ -88,9 +88,11 @@ impl Run {
         samples: &[f64],
     ) -> Result<&mut Row> {
         let spread = Spread::of(samples)?;
+        let median = self.rows.len();
+        self.value(case, metric, unit, spread.median)?;
         self.value(case, &format!("{metric} min"), unit, spread.min)?;
         self.value(case, &format!("{metric} max"), unit, spread.max)?;
-        self.value(case, metric, unit, spread.median)
+        Ok(&mut self.rows[median])
     }
 
     /// What was reported.
@@ -130,9 +132,9 @@ mod tests {
         assert_eq!(
             found,
             [
+                ("bandwidth", 2.0, Some(0.5)),
                 ("bandwidth min", 1.0, None),
-                ("bandwidth max", 3.0, None),
-                ("bandwidth", 2.0, Some(0.5))
+                ("bandwidth max", 3.0, None)
             ]
         );
     }
