@@ -12,6 +12,9 @@ use crate::cargo::{Metadata, cargo, output};
 /// Bytes in all. A folder that is slow to copy is not copied.
 const MOST_BYTES: u64 = 60_000_000;
 
+/// Under target/. Its parent is where cargo builds the profile.
+const FOLDER: &str = "dist/tierflow";
+
 const RUN_SH: &str = include_str!("dist/run.sh");
 
 /// A line of `cargo build --message-format=json`.
@@ -28,7 +31,7 @@ struct Profile {
     test: bool,
 }
 
-/// An executable, and where it goes under target/dist.
+/// An executable, and where it goes under [`FOLDER`].
 #[derive(Debug, PartialEq)]
 struct Item {
     from: PathBuf,
@@ -38,7 +41,7 @@ struct Item {
 pub(crate) fn run(only: &[String]) -> Result<()> {
     let workspace = Metadata::read()?;
     let items = pick(build(&workspace, only)?, only)?;
-    let folder = workspace.target_directory.join("dist");
+    let folder = workspace.target_directory.join(FOLDER);
     if folder.exists() {
         std::fs::remove_dir_all(&folder)
             .with_context(|| format!("cannot remove {}", folder.display()))?;
@@ -154,12 +157,16 @@ fn pick(items: Vec<(String, Item)>, only: &[String]) -> Result<Vec<Item>> {
             "nothing built is called {name:?}"
         );
     }
-    let wanted = |item: &(String, Item)| names(item).iter().any(|name| is_wanted(only, name));
-    Ok(items
+    let is_named = |item: &(String, Item)| names(item).iter().any(|name| is_wanted(only, name));
+    // What makes the report goes with whatever there is to report.
+    let has_bench = items
+        .iter()
+        .any(|item| is_named(item) && item.1.to.starts_with("benches"));
+    let is_report = |item: &(String, Item)| has_bench && item.1.to == Path::new("bin/experiments");
+    let chosen = items
         .into_iter()
-        .filter(wanted)
-        .map(|(_, item)| item)
-        .collect())
+        .filter(|item| is_named(item) || is_report(item));
+    Ok(chosen.map(|(_, item)| item).collect())
 }
 
 fn write_script(path: &Path) -> Result<()> {
@@ -213,6 +220,8 @@ mod tests {
                 "tests/tierflow-evict",
                 "tests/tierflow-evict.oracle",
                 "examples/rtm",
+                "benches/scores",
+                "bin/experiments",
             ]
             .map(|to| {
                 (
@@ -226,13 +235,14 @@ mod tests {
             .into_iter()
             .collect::<Vec<_>>()
         };
-        assert_eq!(pick(items(), &[]).unwrap().len(), 3);
-        assert_eq!(pick(items(), &["tierflow-evict".into()]).unwrap().len(), 3);
+        assert_eq!(pick(items(), &[]).unwrap().len(), 5);
+        assert_eq!(pick(items(), &["tierflow-evict".into()]).unwrap().len(), 5);
         let rtm = pick(items(), &["rtm".into()]).unwrap();
         assert_eq!(
             rtm.iter().map(|item| item.to.clone()).collect::<Vec<_>>(),
             [Path::new("examples/rtm")]
         );
         assert!(pick(items(), &["rtn".into()]).is_err());
+        assert_eq!(pick(items(), &["scores".into()]).unwrap().len(), 2);
     }
 }
