@@ -11,6 +11,9 @@ const COLORS: [&str; 6] = [
 /// A line needs at least this many points; fewer are bars.
 const LEAST_POINTS: usize = 3;
 
+/// An axis marks the numbers that were measured, unless there are more than this.
+const MOST_MARKS: usize = 8;
+
 /// An axis whose ends are farther apart than this is logarithmic.
 const LOG_SPAN: f64 = 50.0;
 
@@ -113,7 +116,15 @@ fn line_chart(metric: &Metric<'_>, axis: &str, lines: &[Line<'_>]) -> String {
         body += &segment(90.0, up.at(y), 640.0, up.at(y), "#ddd");
         body += &text(84.0, up.at(y) + 4.0, "end", &human(y, metric.unit));
     }
-    for x in across.ticks() {
+    let mut measured: Vec<f64> = all().map(|(x, _)| *x).collect();
+    measured.sort_by(f64::total_cmp);
+    measured.dedup();
+    let marks = if measured.len() <= MOST_MARKS {
+        measured
+    } else {
+        across.ticks()
+    };
+    for x in marks {
         body += &segment(across.at(x), 290.0, across.at(x), 294.0, "#222");
         body += &text(across.at(x), 308.0, "middle", &human(x, "1"));
     }
