@@ -180,10 +180,9 @@ proptest! {
                 used: 0,
             });
             let window = Score.choose(&candidates, table.reserved(size)).expect("all may go");
-            for victim in table.fragments()[window.first..window.last].to_vec() {
-                if let Some(key) = victim.occupant {
-                    table.remove(&key).unwrap();
-                }
+            let victims = table.fragments()[window.first..window.last].iter().filter_map(|f| f.occupant);
+            for victim in victims.collect::<Vec<_>>() {
+                table.remove(&victim).unwrap();
             }
             let slot = table.insert(window.offset, key, size).unwrap();
             prop_assert_eq!(slot.offset, window.offset);
