@@ -35,7 +35,7 @@ pub(crate) unsafe fn prefer_node(base: u64, len: usize, node: u32) -> Result<()>
     let mut mask: [libc::c_ulong; WORDS] = [0; WORDS];
     mask[(node / WORD_BITS) as usize] |= 1 << (node % WORD_BITS);
     // SAFETY: the range is a mapping of ours by the caller's promise, and the policy changes no
-    // content; the mask is a live array of one bit more than the kernel is told of.
+    // content; the mask is a live array of the bits that the kernel reads.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -43,7 +43,8 @@ pub(crate) unsafe fn prefer_node(base: u64, len: usize, node: u32) -> Result<()>
             len,
             MPOL_PREFERRED,
             mask.as_ptr(),
-            libc::c_ulong::from(MOST_NODES),
+            // It takes one off before it counts bits.
+            libc::c_ulong::from(MOST_NODES) + 1,
             0,
         )
     };

@@ -86,7 +86,9 @@ fn a_peer_reaches_what_was_shared_with_it() {
             return;
         }
     };
-    let shared = device.reserve_shared(4 << 20, &[peer.clone()]).unwrap();
+    let shared = device
+        .reserve_shared(4 << 20, std::slice::from_ref(&peer))
+        .unwrap();
     shared.map(0..4 << 20).unwrap();
     let mut loan = shared.memory().lend_mut(0..4 << 20).unwrap();
     device.stream().unwrap().fill(&mut loan, 7).unwrap();
