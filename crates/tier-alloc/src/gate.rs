@@ -1,9 +1,8 @@
 //! Who goes first: the application's copies before the arena's own work.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence};
 
 /// Lets an arena's background work wait while somebody copies.
 ///
@@ -12,66 +11,115 @@ use parking_lot::{Condvar, Mutex};
 /// the arena pins its next piece when nobody holds one. Entering never waits, so the gate can be
 /// part of no deadlock; and the arena waits only for so long, so it cannot starve.
 ///
+/// Flushes and prefetches, which nobody waits for, are told apart: pinning does not wait for them,
+/// but a strategy that touches in idle time alone does.
+///
 /// ```
 /// # use tierflow_tier_alloc::Gate;
 /// let gate = Gate::default();
 /// let pass = gate.enter();
 /// // ... a blocking copy ...
 /// drop(pass);
+/// let pass = gate.enter_transfer();
+/// // ... a flush or a prefetch ...
+/// drop(pass);
 /// ```
 #[derive(Debug, Default)]
 pub struct Gate {
-    inside: AtomicUsize,
-    /// Whether somebody waits for the gate to be empty. Spares leavers the lock.
-    watched: AtomicBool,
-    lock: Mutex<()>,
-    empty: Condvar,
+    callers: Room,
+    transfers: Room,
 }
 
 /// The right to go first, until it is dropped.
 #[derive(Debug)]
 #[must_use = "the pass ends when it is dropped"]
 pub struct Pass<'gate> {
-    gate: &'gate Gate,
+    room: &'gate Room,
 }
 
 impl Gate {
-    /// Never waits; costs a few nanoseconds.
+    /// For a copy that the application waits for. Never waits; costs a few nanoseconds.
     pub fn enter(&self) -> Pass<'_> {
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        Pass { gate: self }
+        self.callers.enter()
     }
 
-    /// Waits until nobody is inside, for `patience` at most. Whether nobody is.
+    /// For a copy between tiers. Never waits; costs a few nanoseconds.
+    pub fn enter_transfer(&self) -> Pass<'_> {
+        self.transfers.enter()
+    }
+
+    /// Waits until the application copies nothing, for `patience` at most. Whether it does not.
     pub(crate) fn wait_empty(&self, patience: Duration) -> bool {
-        if self.inside.load(Ordering::SeqCst) == 0 {
+        self.callers.wait_empty(patience)
+    }
+
+    /// Waits until nothing moves between tiers, for `patience` at most. Whether nothing does.
+    pub(crate) fn wait_no_transfer(&self, patience: Duration) -> bool {
+        self.transfers.wait_empty(patience)
+    }
+
+    /// Whether something moves between tiers now.
+    pub(crate) fn is_transferring(&self) -> bool {
+        self.transfers.is_occupied()
+    }
+}
+
+/// Counts who is inside, and wakes who waits for it to be empty.
+#[derive(Debug, Default)]
+struct Room {
+    inside: AtomicUsize,
+    /// How many wait for the room to be empty. Spares leavers the lock.
+    watchers: AtomicUsize,
+    lock: Mutex<()>,
+    empty: Condvar,
+}
+
+impl Room {
+    fn enter(&self) -> Pass<'_> {
+        self.inside.fetch_add(1, Ordering::Relaxed);
+        Pass { room: self }
+    }
+
+    /// Acquires what those who left did before.
+    fn is_occupied(&self) -> bool {
+        self.inside.load(Ordering::Acquire) != 0
+    }
+
+    fn wait_empty(&self, patience: Duration) -> bool {
+        if !self.is_occupied() {
             return true;
         }
         let deadline = Instant::now() + patience;
         let mut guard = self.lock.lock();
-        // Sequentially consistent with the leaver's two accesses: either it sees `watched` and
-        // takes the lock, or we see that it has left.
-        self.watched.store(true, Ordering::SeqCst);
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        // With the leaver's fence: either it sees a watcher and takes the lock, or we see that it
+        // has left.
+        fence(Ordering::SeqCst);
         let mut late = false;
-        while self.inside.load(Ordering::SeqCst) != 0 && !late {
+        while self.is_occupied() && !late {
             late = self.empty.wait_until(&mut guard, deadline).timed_out();
         }
-        self.watched.store(false, Ordering::SeqCst);
-        self.inside.load(Ordering::SeqCst) == 0
+        self.watchers.fetch_sub(1, Ordering::Relaxed);
+        !self.is_occupied()
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        let last = self.gate.inside.fetch_sub(1, Ordering::SeqCst) == 1;
-        if last && self.gate.watched.load(Ordering::SeqCst) {
-            let _guard = self.gate.lock.lock();
-            self.gate.empty.notify_all();
+        let last = self.room.inside.fetch_sub(1, Ordering::Release) == 1;
+        if !last {
+            return;
+        }
+        // With the watcher's fence.
+        fence(Ordering::SeqCst);
+        if self.room.watchers.load(Ordering::Relaxed) != 0 {
+            let _guard = self.room.lock.lock();
+            self.room.empty.notify_all();
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -88,6 +136,18 @@ mod tests {
         assert!(!gate.wait_empty(Duration::from_millis(1)));
         drop(two);
         assert!(gate.wait_empty(Duration::ZERO));
+    }
+
+    #[test]
+    fn transfers_and_callers_do_not_stand_in_for_each_other() {
+        let gate = Gate::default();
+        let transfer = gate.enter_transfer();
+        assert!(gate.wait_empty(Duration::ZERO), "pinning waits for a flush");
+        assert!(!gate.wait_no_transfer(Duration::from_millis(1)));
+        assert!(gate.is_transferring());
+        drop(transfer);
+        let _caller = gate.enter();
+        assert!(gate.wait_no_transfer(Duration::ZERO) && !gate.is_transferring());
     }
 
     #[test]
