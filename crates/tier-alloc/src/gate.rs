@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::rhythm::Rhythm;
 use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence};
 
 /// Lets an arena's background work wait while somebody copies.
@@ -28,6 +29,8 @@ use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence};
 pub struct Gate {
     callers: Room,
     transfers: Room,
+    /// Of the callers.
+    rhythm: Rhythm,
 }
 
 /// The right to go first, until it is dropped.
@@ -38,8 +41,9 @@ pub struct Pass<'gate> {
 }
 
 impl Gate {
-    /// For a copy that the application waits for. Never waits; costs a few nanoseconds.
+    /// For a copy that the application waits for. Never waits; costs some tens of nanoseconds.
     pub fn enter(&self) -> Pass<'_> {
+        self.rhythm.beat(Instant::now());
         self.callers.enter()
     }
 
@@ -51,6 +55,44 @@ impl Gate {
     /// Waits until the application copies nothing, for `patience` at most. Whether it does not.
     pub(crate) fn wait_empty(&self, patience: Duration) -> bool {
         self.callers.wait_empty(patience)
+    }
+
+    /// Waits for a moment at which a piece of work that takes `length`, and makes every copy wait meanwhile, disturbs
+    /// nobody: when the application copies nothing, and will probably not begin to before the work is done. Gives up
+    /// after `patience`, so that nobody starves.
+    pub(crate) fn wait_quiet(&self, length: Duration, patience: Duration) {
+        /// Before a copy is expected, and after, as long as it has not come.
+        const BEFORE: Duration = Duration::from_micros(100);
+        const AFTER: Duration = Duration::from_micros(300);
+        /// Between two looks whether it has.
+        const LOOK: Duration = Duration::from_micros(30);
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !self.wait_empty(left) || left.is_zero() {
+                return;
+            }
+            let Some(next) = self.rhythm.expected() else {
+                return;
+            };
+            let margin = next.tolerance + BEFORE;
+            if length + margin > next.interval / 2 {
+                // So frequent that there is no better moment.
+                return;
+            }
+            let now = Instant::now();
+            let late = next.at + next.tolerance + AFTER;
+            if now + length + margin < next.at || now > late {
+                return;
+            }
+            let until = late.min(deadline);
+            while Instant::now() < until && self.rhythm.count() == next.count {
+                std::thread::sleep(LOOK);
+            }
+            if Instant::now() >= until {
+                return;
+            }
+        }
     }
 
     /// Waits until nothing moves between tiers, for `patience` at most. Whether nothing does.
@@ -148,6 +190,22 @@ mod tests {
         drop(transfer);
         let _caller = gate.enter();
         assert!(gate.wait_no_transfer(Duration::ZERO) && !gate.is_transferring());
+    }
+
+    #[test]
+    fn work_waits_for_a_copy_that_is_expected_and_not_for_ever() {
+        let gate = Gate::default();
+        for _ in 0..4 {
+            drop(gate.enter());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let last = gate.rhythm.expected().expect("a rhythm").at;
+        // The copy that is due does not come: the work begins all the same, but not before.
+        gate.wait_quiet(Duration::from_millis(1), LONG);
+        assert!(Instant::now() >= last);
+        let before = Instant::now();
+        gate.wait_quiet(Duration::from_millis(1), LONG);
+        assert!(before.elapsed() < LONG);
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod error;
 mod gate;
 mod host_arena;
 mod order;
+mod rhythm;
 mod ring;
 mod sync;
 mod watermark;
@@ -37,5 +38,5 @@ pub use host_arena::{
     Figures, HostArena, HostGrowth, HostOptions, HostReport, NodeObtained, Numa, Sample, Touching,
     Transferring,
 };
-pub use order::{OrderObtained, PinOrder};
+pub use order::{OrderObtained, PinOrder, PinTurn, PinTurns};
 pub use ring::Ring;

@@ -8,6 +8,8 @@
 
 #[path = "../src/gate.rs"]
 mod gate;
+#[path = "../src/rhythm.rs"]
+mod rhythm;
 #[path = "../src/watermark.rs"]
 mod watermark;
 

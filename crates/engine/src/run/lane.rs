@@ -1,7 +1,7 @@
 //! A lane: what one thread needs to move bytes. A stream and, where a copy must pass through ordinary memory on its
 //! way between the device and storage, a small pinned buffer.
 
-use super::media::{Media, Reach, part};
+use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result};
@@ -101,22 +101,25 @@ impl Lane {
             (Reach::Memory(_), Reach::Memory(_)) => PIECE,
             _ => STAGING.max(PIECE / 2),
         };
+        let flushes = matches!(from.0, Media::Device(_));
+        let _under_way = (
+            flushes.then(|| to.0.flushed_into(part(to.1, 0, from.1.size))),
+            from.0.fetched_from(),
+        );
         for (start, length) in pieces(from.1.size, piece) {
             if cancelled.load(Ordering::Relaxed) {
                 return Err((TransferFailure::Cancelled, None));
             }
             match (from.0.reach(), to.0.reach()) {
-                (Reach::Memory(source), Reach::Memory(target)) => {
-                    let source = source
-                        .lend(part(from.1, start, length))
-                        .map_err(at_source)?;
-                    let target = target
-                        .lend_mut(part(to.1, start, length))
-                        .map_err(at_destination)?;
-                    self.stream
-                        .copy_all([(source, target)])
-                        .map_err(|e| at_destination(e.into()))?;
-                }
+                (Reach::Memory(source), Reach::Memory(target)) => Media::copy(
+                    &self.stream,
+                    (source, part(from.1, start, length)),
+                    (target, part(to.1, start, length)),
+                )
+                .map_err(|(end, error)| match end {
+                    End::Source => at_source(error),
+                    End::Target => at_destination(error),
+                })?,
                 (Reach::Memory(source), Reach::Storage(storage)) => {
                     let length = padded(storage, length);
                     let source = source

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tierflow_device::{HostReservation, Pinned};
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::watermark::{End, Watermark};
 use crate::workers::{Stop, Workers};
 
-/// How long pinning waits for the gate to be empty. Where the application copies without pause, one
+/// How long pinning waits for a quiet moment. Where the application copies without pause, one
 /// 16 MiB piece in this time is 3 GB/s, and copies lose a tenth at most.
 const PATIENCE: Duration = Duration::from_millis(5);
 
@@ -147,6 +147,7 @@ impl Work {
             return;
         };
         let mut turns = Turns::default();
+        let mut usual = Duration::ZERO;
         for piece in 0..self.pieces {
             let range = self.range(piece);
             if growing.touched.level() < range.end {
@@ -160,10 +161,13 @@ impl Work {
                 return;
             }
             // After this it is our turn, whether or not somebody copies.
-            growing.gate.wait_empty(PATIENCE);
+            growing.gate.wait_quiet(usual, PATIENCE);
             let end = range.end;
+            let begun = Instant::now();
             match reservation.pin(range) {
                 Ok(Pinned::Yes) => {
+                    // The slowest of the last few, or nearly.
+                    usual = begun.elapsed().max(usual / 10 * 9);
                     growing.pinned.raise(end);
                     growing.sample();
                 }

@@ -59,6 +59,50 @@ impl fmt::Display for OrderObtained {
     }
 }
 
+/// Turns of pinning for memory that no arena of this crate pins, in the same line as the arenas.
+///
+/// ```
+/// use tierflow_tier_alloc::{PinOrder, PinTurns};
+/// # let directory = std::env::temp_dir().join(format!("tierflow-doc-{}", std::process::id()));
+/// let turns = PinTurns::new(PinOrder::Serial, Some(&directory)); // None: where arenas take theirs
+/// let turn = turns.take();
+/// // ... register memory ...
+/// drop(turn);
+/// # std::fs::remove_dir_all(directory).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct PinTurns {
+    order: Order,
+}
+
+/// The right to pin until it is dropped.
+#[derive(Debug)]
+#[must_use = "the turn ends when it is dropped"]
+pub struct PinTurn {
+    _turn: Option<Turn>,
+}
+
+impl PinTurns {
+    /// `directory` is where turns are taken; `None` for the user's runtime directory.
+    pub fn new(order: PinOrder, directory: Option<&Path>) -> Self {
+        Self {
+            order: Order::new(order, directory),
+        }
+    }
+
+    /// Waits for a turn, for [`PinOrder::PATIENCE`] at most.
+    pub fn take(&self) -> PinTurn {
+        PinTurn {
+            _turn: self.order.turn(&Stop::default()),
+        }
+    }
+
+    /// Among whom turns are taken.
+    pub fn obtained(&self) -> OrderObtained {
+        self.order.obtained()
+    }
+}
+
 /// Where one arena waits for its turns.
 #[derive(Debug)]
 pub(crate) enum Order {

@@ -73,7 +73,6 @@ fn a_turn_is_had_and_given_back() {
     if given.is_some() {
         println!("joined");
         ticket.wait(later(), &Stop::default());
-        println!("has its turn");
         thread::sleep(LONG);
     }
     assert!(ticket.wait(later(), &Stop::default()));
