@@ -64,7 +64,7 @@ impl Scale {
             (true, false) => (PAPER_CHECKPOINT, PAPER_COUNT, 32, 4096 * MIB),
             (true, true) => (PAPER_CHECKPOINT, 32, 8, 512 * MIB),
             (false, false) => (4 * MIB, 128, 32, 256 * MIB),
-            (false, true) => (MIB, 32, 16, 32 * MIB),
+            (false, true) => (MIB, 32, 8, 32 * MIB),
         };
         let intervals = if quick {
             vec![5, 10]

@@ -10,7 +10,7 @@ use tierflow_device::{Device, HostReservation, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
 
 /// How much moves between two looks at the cancel flag.
-const PIECE: u64 = 32 << 20;
+const PIECE: u64 = 64 << 20;
 
 /// Size of the pinned buffer between the device and storage.
 const STAGING: u64 = 4 << 20;
