@@ -95,6 +95,17 @@ impl Gate {
         }
     }
 
+    /// Whether the application copies, and when it will next cannot be told.
+    pub(crate) fn is_unforeseen(&self) -> bool {
+        /// One that copies less often has no stalls to speak of.
+        const SELDOM: Duration = Duration::from_secs(1);
+        let lately = self
+            .rhythm
+            .last()
+            .is_some_and(|last| last.elapsed() < SELDOM);
+        lately && self.rhythm.expected().is_none()
+    }
+
     /// Waits until nothing moves between tiers, for `patience` at most. Whether nothing does.
     pub(crate) fn wait_no_transfer(&self, patience: Duration) -> bool {
         self.transfers.wait_empty(patience)
@@ -193,11 +204,25 @@ mod tests {
     }
 
     #[test]
+    fn copies_without_a_rhythm_are_unforeseen() {
+        let gate = Gate::default();
+        assert!(!gate.is_unforeseen(), "nobody copies");
+        // Beats to come, as far as this test is concerned: it measures no time.
+        let first = Instant::now() + LONG;
+        gate.rhythm.beat(first);
+        assert!(gate.is_unforeseen());
+        for beat in 1..4 {
+            gate.rhythm.beat(first + beat * Duration::from_millis(20));
+        }
+        assert!(!gate.is_unforeseen(), "once every 20 ms");
+    }
+
+    #[test]
     fn work_waits_for_a_copy_that_is_expected_and_not_for_ever() {
         let gate = Gate::default();
-        for _ in 0..4 {
-            drop(gate.enter());
-            std::thread::sleep(Duration::from_millis(20));
+        let now = Instant::now();
+        for ago in [60, 40, 20, 0] {
+            gate.rhythm.beat(now - Duration::from_millis(ago));
         }
         let last = gate.rhythm.expected().expect("a rhythm").at;
         // The copy that is due does not come: the work begins all the same, but not before.

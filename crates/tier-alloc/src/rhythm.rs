@@ -49,6 +49,11 @@ impl Rhythm {
         }
     }
 
+    /// When the last copy began.
+    pub(crate) fn last(&self) -> Option<Instant> {
+        self.0.lock().last
+    }
+
     /// How many copies there were until now.
     pub(crate) fn count(&self) -> u64 {
         self.0.lock().count

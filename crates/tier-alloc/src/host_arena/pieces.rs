@@ -148,8 +148,9 @@ impl Work {
         };
         let mut turns = Turns::default();
         let mut usual = Duration::ZERO;
-        for piece in 0..self.pieces {
-            let range = self.range(piece);
+        let mut start = 0;
+        while start < growing.capacity() {
+            let range = start..self.end_of_next(start);
             if growing.touched.level() < range.end {
                 // Others may pin while there is nothing to pin here.
                 turns.end();
@@ -175,9 +176,23 @@ impl Work {
                 Ok(Pinned::No(why)) => return growing.set_unpinned(why),
                 Err(error) => return growing.pinned.finish(End::Failed(error)),
             }
+            start = end;
             thread::sleep(self.settings.pause);
         }
         growing.pinned.finish(End::Complete);
+    }
+
+    /// A whole piece; a small one while the application copies at moments that cannot be foreseen,
+    /// so that none of its copies waits for long.
+    fn end_of_next(&self, start: usize) -> usize {
+        let step = if self.growing.gate.is_unforeseen() {
+            HostReservation::GRANULARITY
+        } else {
+            self.settings.piece
+        };
+        // No farther than the piece that was touched as one.
+        let piece = self.range(start / self.settings.piece).end;
+        start.saturating_add(step).min(piece)
     }
 }
 
