@@ -47,6 +47,10 @@ pub(super) struct Passes {
     pub(super) pinned: usize,
     /// Calls that blocked longer than two milliseconds, by number, for finding out why.
     pub(super) slow: Vec<(usize, Duration)>,
+    /// How the host cache grew: some moments with MiB touched and pinned.
+    pub(super) growth: Vec<(Duration, usize, usize)>,
+    /// What the engine measured, in words.
+    pub(super) metrics: String,
 }
 
 impl Passes {
@@ -132,10 +136,19 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
         found.restored(version, begun.elapsed());
         field.check(version, size)?;
     }
-    found.pinned_after = engine.host_arena_report().and_then(|report| {
-        let end = report.timeline.last()?;
-        (end.pinned == report.capacity).then_some(end.at)
-    });
+    found.metrics = engine.metrics().to_string();
+    if let Some(report) = engine.host_arena_report() {
+        let end = report
+            .timeline
+            .last()
+            .filter(|end| end.pinned == report.capacity);
+        found.pinned_after = end.map(|end| end.at);
+        let step = (report.timeline.len() / 12).max(1);
+        let some = report.timeline.iter().step_by(step).chain(end);
+        found.growth = some
+            .map(|sample| (sample.at, sample.touched >> 20, sample.pinned >> 20))
+            .collect();
+    }
     Ok(found)
 }
 
