@@ -1,1 +1,48 @@
-//! Memory, streams, copies and events on a back end: CUDA, or plain host memory.
+#![doc = include_str!("../README.md")]
+//!
+//! # The contract
+//!
+//! **Who validates what.** Everything that a safe function is handed is checked here, above the back
+//! ends: bounds, mapping, alignment, overlap, length, device. What is wrong is
+//! [`Error::Invalid`], costs nothing and changes nothing. Back ends trust what reaches them.
+//!
+//! **Who holds what.** Bytes are touched through loans alone: many [`ReadLoan`]s or one
+//! [`WriteLoan`], checked when they are made. A copy in flight owns its loans. So a safe program
+//! cannot free, remap, read or overwrite bytes that a device is working on, whatever it drops,
+//! forgets or does from other threads. The only ways around are marked `unsafe`:
+//! [`Memory::from_raw`] (bytes that others reach too) and kernels (`Stream::launch`, which may do
+//! anything).
+//!
+//! **What waits.** [`Stream::copy`], [`Stream::record`], [`Stream::wait`] and launches return when
+//! the work is enqueued (a copy from or to unpinned host memory may block). Everything else on a
+//! [`Stream`] returns when it is done. Dropping a [`Transfer`] waits for it; dropping a stream does
+//! not. Allocating, freeing and mapping may wait for the driver, and pinning makes other calls wait.
+//!
+//! **Which errors exist.** Those that the caller cannot foresee, sorted by what to do next; see
+//! [`Error`]. A failed device stays failed ([`Error::Lost`]): nothing runs on it any more, loans
+//! come back, and host memory keeps what it had.
+//!
+//! **What is deliberately absent.** No default device, no global state, no stream that orders
+//! itself after others by magic (CUDA streams here do not wait for the legacy default stream), no
+//! copies between two GPUs yet, no allocation pools: an arena does that with one [`Reservation`].
+
+mod backend;
+pub mod cuda;
+mod device;
+mod error;
+pub mod host;
+mod ledger;
+mod loan;
+mod memory;
+mod pages;
+mod reservation;
+mod stream;
+mod transfer;
+
+pub use device::{Choice, Device, Info, Kind, open};
+pub use error::{Access, Error, Invalid, Result, Unavailable};
+pub use loan::{ReadLoan, WriteLoan};
+pub use memory::{Memory, Place};
+pub use reservation::{HostReservation, Pinned, Reservation, WhyUnpinned};
+pub use stream::{Event, Stream};
+pub use transfer::{Outcome, Transfer};

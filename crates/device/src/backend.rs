@@ -1,0 +1,120 @@
+//! What a back end is. One folder that implements these traits and passes
+//! the conformance suite is a new back end.
+//!
+//! The rest of the crate validates; a back end trusts what it is handed. In particular every range
+//! that reaches it is in bounds, mapped and lent to the caller for as long as the work takes, and
+//! lengths are never zero.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use crate::device::Info;
+use crate::error::Result;
+use crate::memory::Place;
+use crate::reservation::Pinned;
+
+/// A device: its memory, and streams of work on it.
+///
+/// # Safety
+///
+/// Whatever `alloc` returns, or `reserve` returns and `map` has made usable, is memory of that
+/// length, used by nobody else until `free`, `unmap` and `release`. If [`Info::host_accessible`],
+/// it may be read and written through plain pointers, and its bytes are initialised.
+pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
+    fn info(&self) -> &Info;
+
+    /// Bytes of device memory that could be had at this moment.
+    fn free_bytes(&self) -> Result<u64>;
+
+    /// The address of `len` new bytes of device memory.
+    fn alloc(&self, len: usize) -> Result<u64>;
+
+    /// # Safety
+    /// `address` and `len` are of one `alloc` that has not been freed, and no work uses it.
+    unsafe fn free(&self, address: u64, len: usize);
+
+    /// The address of `len` bytes of address range, with no memory behind it. `len` is a multiple
+    /// of the granularity.
+    fn reserve(&self, len: usize) -> Result<u64>;
+
+    /// Puts memory behind a part of a reservation.
+    ///
+    /// # Safety
+    /// The range lies in a live reservation, is aligned to the granularity, and nothing of it is
+    /// mapped.
+    unsafe fn map(&self, address: u64, len: usize) -> Result<()>;
+
+    /// # Safety
+    /// `address` and `len` are of one `map` that has not been undone, and no work uses it.
+    unsafe fn unmap(&self, address: u64, len: usize);
+
+    /// # Safety
+    /// `address` and `len` are of one `reserve` that has not been released, with nothing mapped.
+    unsafe fn release(&self, address: u64, len: usize);
+
+    /// Locks host memory in place so that the device can reach it directly.
+    ///
+    /// # Safety
+    /// The range is readable and writable host memory that stays mapped until `unpin`, aligned to
+    /// pages, with nothing of it pinned.
+    unsafe fn pin(&self, address: u64, len: usize) -> Result<Pinned>;
+
+    /// # Safety
+    /// `address` and `len` are of one successful `pin` that has not been undone, and no work uses
+    /// it.
+    unsafe fn unpin(&self, address: u64, len: usize);
+
+    fn queue(&self) -> Result<Box<dyn Queue>>;
+
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Where the bytes of a copy come from and go to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    pub(crate) src: u64,
+    pub(crate) src_place: Place,
+    pub(crate) dst: u64,
+    pub(crate) dst_place: Place,
+    pub(crate) len: usize,
+}
+
+/// The back end's half of a [`Stream`](crate::Stream): work that runs in the order it was given.
+///
+/// # Safety
+///
+/// When `synchronize` returns `Ok`, or an error that means that the device is lost, nothing that
+/// was enqueued before still touches memory. The same holds for a mark that is done.
+pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
+    /// Enqueues a copy. An error means that this copy was not enqueued, or only in part.
+    ///
+    /// # Safety
+    /// Until the copy is done the source is readable and written by nobody, the destination is
+    /// writable and used by nobody else, and the two do not overlap.
+    unsafe fn copy(&self, copy: Copy) -> Result<()>;
+
+    /// # Safety
+    /// Until the fill is done the destination is writable and used by nobody else.
+    unsafe fn fill(&self, dst: u64, len: usize, byte: u8) -> Result<()>;
+
+    fn synchronize(&self) -> Result<()>;
+
+    /// A mark behind all work enqueued so far. `timed` marks can be compared.
+    fn record(&self, timed: bool) -> Result<Box<dyn Mark>>;
+
+    /// Work enqueued from now on starts after the mark is reached. The mark is of this kind of
+    /// back end.
+    fn wait(&self, mark: &dyn Mark) -> Result<()>;
+
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The back end's half of an [`Event`](crate::Event).
+pub(crate) trait Mark: Debug + Send + Sync + 'static {
+    fn is_done(&self) -> Result<bool>;
+    fn synchronize(&self) -> Result<()>;
+    /// Time from `earlier`, a mark of the same kind of back end, to this one.
+    fn elapsed_since(&self, earlier: &dyn Mark) -> Result<Duration>;
+    fn as_any(&self) -> &dyn Any;
+}

@@ -1,0 +1,186 @@
+//! The device's primary context: retained as long as anything of it lives, current on a thread for
+//! as long as a call takes.
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUresult};
+
+use crate::error::{Error, Result, Unavailable};
+
+/// The oldest driver that will do, as 1000 × major + 10 × minor: that of the CUDA headers that the
+/// bindings were made from, so that every symbol they look up is there.
+pub(crate) const DRIVER_NEEDED: i32 = 13_000;
+
+/// A retained primary context.
+#[derive(Debug)]
+pub(crate) struct Context {
+    device: sys::CUdevice,
+    handle: sys::CUcontext,
+}
+
+// SAFETY: a context handle is a name that the driver accepts from any thread; the driver locks.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Finds the GPU and retains its primary context. Asks for nothing that an absent or old
+    /// driver would make the bindings panic about.
+    pub(crate) fn retain(ordinal: usize) -> Result<(Self, i32)> {
+        let version = driver_version()?;
+        match result::init() {
+            Ok(()) => {}
+            Err(DriverError(CUresult::CUDA_ERROR_STUB_LIBRARY)) => {
+                return Err(Unavailable::NoDriver.into());
+            }
+            Err(error @ DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => {
+                return Err(Unavailable::NoGpu {
+                    reason: words(error),
+                }
+                .into());
+            }
+            Err(error) => return Err(failure("cuInit", error)),
+        }
+        let count = checked("cuDeviceGetCount", result::device::get_count())?;
+        let count = usize::try_from(count).unwrap_or(0);
+        let number = match i32::try_from(ordinal) {
+            Ok(number) if ordinal < count => number,
+            _ if count == 0 => {
+                let reason = String::from("it counts 0");
+                return Err(Unavailable::NoGpu { reason }.into());
+            }
+            _ => return Err(Unavailable::NoSuchGpu { ordinal, count }.into()),
+        };
+        let device = checked("cuDeviceGet", result::device::get(number))?;
+        // SAFETY: `device` is one that the driver just named.
+        let retained = unsafe { result::primary_ctx::retain(device) };
+        let handle = checked("cuDevicePrimaryCtxRetain", retained)?;
+        Ok((Self { device, handle }, version))
+    }
+
+    pub(crate) fn device(&self) -> sys::CUdevice {
+        self.device
+    }
+
+    pub(crate) fn attribute(&self, attribute: sys::CUdevice_attribute) -> Result<i32> {
+        // SAFETY: the device is one that the driver named.
+        let value = unsafe { result::device::get_attribute(self.device, attribute) };
+        checked("cuDeviceGetAttribute", value)
+    }
+
+    /// Makes the context current on this thread until the guard is dropped, which gives an
+    /// application's own context back. Costs a thread-local look-up where it is current already.
+    pub(crate) fn enter(&self) -> Result<Entered> {
+        let before = result::ctx::get_current().map_err(|error| lost("cuCtxGetCurrent", error))?;
+        if before == Some(self.handle) {
+            return Ok(Entered { before: None });
+        }
+        // SAFETY: the handle is retained as long as `self` lives.
+        let set = unsafe { result::ctx::set_current(self.handle) };
+        set.map_err(|error| lost("cuCtxSetCurrent", error))?;
+        Ok(Entered { before })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once, in `retain`, and everything made in it keeps it alive.
+        let released = unsafe { result::primary_ctx::release(self.device) };
+        // At the end of a process the driver may be gone before us; nothing is left to give back.
+        let _ = released;
+    }
+}
+
+/// See [`Context::enter`].
+#[must_use = "the context is current only while this lives"]
+pub(crate) struct Entered {
+    before: Option<sys::CUcontext>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: it was current when we came; whoever made it so keeps it alive.
+            let _ = unsafe { result::ctx::set_current(before) };
+        }
+    }
+}
+
+fn driver_version() -> Result<i32> {
+    // SAFETY: loading the driver runs its initialisers, which are sound to run at any time.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Unavailable::NoDriver.into());
+    }
+    let mut found = 0;
+    // SAFETY: `found` is a valid place for the answer; the call needs no initialisation and exists
+    // in every driver.
+    let asked = unsafe { sys::cuDriverGetVersion(&raw mut found) };
+    match asked.result() {
+        Ok(()) if found >= DRIVER_NEEDED => Ok(found),
+        Ok(()) => Err(Unavailable::DriverTooOld {
+            found,
+            needed: DRIVER_NEEDED,
+        }
+        .into()),
+        Err(DriverError(CUresult::CUDA_ERROR_STUB_LIBRARY)) => Err(Unavailable::NoDriver.into()),
+        Err(error) => Err(failure("cuDriverGetVersion", error)),
+    }
+}
+
+/// Turns the driver's answer into ours.
+pub(crate) fn checked<T>(call: &'static str, answer: Result<T, DriverError>) -> Result<T> {
+    answer.map_err(|error| failure(call, error))
+}
+
+/// An error of the driver, sorted by what it leaves behind.
+pub(crate) fn failure(call: &'static str, error: DriverError) -> Error {
+    let reason = words(error);
+    if is_sticky(error) {
+        Error::Lost { call, reason }
+    } else {
+        Error::Driver { call, reason }
+    }
+}
+
+/// An error after which nobody can tell what still runs, save that the context is unusable.
+pub(crate) fn lost(call: &'static str, error: DriverError) -> Error {
+    Error::Lost {
+        call,
+        reason: words(error),
+    }
+}
+
+/// Errors that "leave the process in an inconsistent state", in the driver manual's words: every
+/// later call fails with them too.
+fn is_sticky(DriverError(code): DriverError) -> bool {
+    matches!(
+        code,
+        CUresult::CUDA_ERROR_DEINITIALIZED
+            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_CONTAINED
+            | CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUresult::CUDA_ERROR_ASSERT
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUresult::CUDA_ERROR_INVALID_PC
+            | CUresult::CUDA_ERROR_LAUNCH_FAILED
+            | CUresult::CUDA_ERROR_TENSOR_MEMORY_LEAK
+            | CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED
+            | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
+    )
+}
+
+/// `CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected`
+pub(crate) fn words(error: DriverError) -> String {
+    let text = |words: Result<&std::ffi::CStr, DriverError>| {
+        words.map(|words| words.to_string_lossy().into_owned()).ok()
+    };
+    match (text(error.error_name()), text(error.error_string())) {
+        (Some(name), Some(string)) => format!("{name}: {string}"),
+        _ => format!("error {}", error.0 as u32),
+    }
+}

@@ -1,0 +1,181 @@
+//! Device memory: whole (`cuMemAlloc`), or as addresses that get chunks of memory behind them
+//! (virtual memory management); and host memory that the device may reach directly.
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUresult};
+
+use super::context::{Context, checked, failure};
+use crate::error::{Error, Result};
+use crate::memory::out_of_memory;
+use crate::pages;
+use crate::reservation::{Pinned, WhyUnpinned};
+
+pub(super) fn free_and_total(context: &Context) -> Result<(u64, u64)> {
+    let _entered = context.enter()?;
+    let (free, total) = checked("cuMemGetInfo", result::mem_get_info())?;
+    Ok((free as u64, total as u64))
+}
+
+/// The driver's refusal, which is out of memory more often than anything else.
+fn refused(context: &Context, what: &'static str, len: usize, error: DriverError) -> Error {
+    if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+        let free = free_and_total(context).map_or(0, |(free, _)| free);
+        return out_of_memory(what, len, free);
+    }
+    failure(what, error)
+}
+
+pub(super) fn alloc(context: &Context, len: usize) -> Result<u64> {
+    let _entered = context.enter()?;
+    // SAFETY: the context is current; the memory is uninitialised, which no host code can read.
+    let allocated = unsafe { result::malloc_sync(len) };
+    allocated.map_err(|error| refused(context, "device memory (cuMemAlloc)", len, error))
+}
+
+/// # Safety
+/// `address` is of one `alloc`, and no work uses it.
+pub(super) unsafe fn free(context: &Context, address: u64) {
+    if let Ok(_entered) = context.enter() {
+        // SAFETY: the caller's promise.
+        let freed = unsafe { result::free_sync(address) };
+        // It fails only after the device has, and then there is nothing to give back.
+        let _ = freed;
+    }
+}
+
+/// Memory of this device, as virtual memory management wants it described.
+fn on_device(context: &Context) -> sys::CUmemAllocationProp {
+    sys::CUmemAllocationProp {
+        type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+        location: location(context),
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
+    }
+}
+
+fn location(context: &Context) -> sys::CUmemLocation {
+    sys::CUmemLocation {
+        type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+        id: context.device(),
+    }
+}
+
+/// What chunks must be multiples of. The recommended one: larger pages, fewer of them.
+pub(super) fn granularity(context: &Context) -> Result<usize> {
+    let _entered = context.enter()?;
+    let mut granularity = 0;
+    let prop = on_device(context);
+    let flag = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+    // SAFETY: both pointers are to live values of this frame.
+    let asked =
+        unsafe { sys::cuMemGetAllocationGranularity(&raw mut granularity, &raw const prop, flag) };
+    checked("cuMemGetAllocationGranularity", asked.result())?;
+    Ok(granularity.max(1))
+}
+
+pub(super) fn reserve(context: &Context, len: usize) -> Result<u64> {
+    let _entered = context.enter()?;
+    let mut address = 0;
+    // SAFETY: `address` is a valid place for the answer; no address is asked for.
+    let reserved = unsafe { sys::cuMemAddressReserve(&raw mut address, len, 0, 0, 0) };
+    match reserved.result() {
+        Ok(()) => Ok(address),
+        Err(error) => Err(refused(
+            context,
+            "device addresses (cuMemAddressReserve)",
+            len,
+            error,
+        )),
+    }
+}
+
+/// # Safety
+/// As for `Backend::map`.
+pub(super) unsafe fn map(context: &Context, address: u64, len: usize) -> Result<()> {
+    let what = "a chunk of device memory (cuMemCreate)";
+    let _entered = context.enter()?;
+    let prop = on_device(context);
+    let mut handle = 0;
+    // SAFETY: both pointers are to live values of this frame; `len` is a multiple of the
+    // granularity by the caller's promise.
+    let created = unsafe { sys::cuMemCreate(&raw mut handle, len, &raw const prop, 0) };
+    created
+        .result()
+        .map_err(|error| refused(context, what, len, error))?;
+    // SAFETY: the range is reserved, aligned and not mapped, by the caller's promise, and the
+    // handle is of as many bytes.
+    let mapped = unsafe { sys::cuMemMap(address, len, 0, handle, 0) };
+    // The mapping holds the memory from here on, or nobody does.
+    // SAFETY: created above and released once.
+    let released = unsafe { sys::cuMemRelease(handle) };
+    checked("cuMemMap", mapped.result())?;
+    let access = sys::CUmemAccessDesc {
+        location: location(context),
+        flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    // SAFETY: the range was mapped just above; `access` is one live descriptor.
+    let granted = unsafe { sys::cuMemSetAccess(address, len, &raw const access, 1) };
+    let ready = checked("cuMemRelease", released.result())
+        .and_then(|()| checked("cuMemSetAccess", granted.result()));
+    if ready.is_err() {
+        // SAFETY: mapped above with this range, and nobody has been told of it.
+        unsafe { unmap(context, address, len) };
+    }
+    ready
+}
+
+/// # Safety
+/// As for `Backend::unmap`.
+pub(super) unsafe fn unmap(context: &Context, address: u64, len: usize) {
+    if let Ok(_entered) = context.enter() {
+        // SAFETY: the caller's promise: one mapping, whole, that no work uses.
+        let unmapped = unsafe { sys::cuMemUnmap(address, len) };
+        // It fails only after the device has, and then there is nothing to give back.
+        let _ = unmapped;
+    }
+}
+
+/// # Safety
+/// As for `Backend::release`.
+pub(super) unsafe fn release(context: &Context, address: u64, len: usize) {
+    if let Ok(_entered) = context.enter() {
+        // SAFETY: the caller's promise: one reservation, whole, with nothing mapped.
+        let freed = unsafe { sys::cuMemAddressFree(address, len) };
+        // As in `unmap`.
+        let _ = freed;
+    }
+}
+
+/// # Safety
+/// As for `Backend::pin`.
+pub(super) unsafe fn pin(context: &Context, address: u64, len: usize) -> Result<Pinned> {
+    let _entered = context.enter()?;
+    let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+    // SAFETY: the caller's promise: mapped host memory, not pinned, that stays until `unpin`.
+    let pinned = unsafe { sys::cuMemHostRegister_v2(pages::pointer(address), len, flags) };
+    match pinned
+        .result()
+        .map_err(|error| failure("cuMemHostRegister", error))
+    {
+        Ok(()) => Ok(Pinned::Yes),
+        Err(lost @ Error::Lost { .. }) => Err(lost),
+        Err(refused) => Ok(Pinned::No(WhyUnpinned::Refused(Box::new(refused)))),
+    }
+}
+
+/// # Safety
+/// `address` is of one successful `pin`, and no work uses the piece.
+pub(super) unsafe fn unpin(context: &Context, address: u64) {
+    if let Ok(_entered) = context.enter() {
+        // SAFETY: the caller's promise.
+        let unpinned = unsafe { sys::cuMemHostUnregister(pages::pointer(address)) };
+        // It fails only after the device has, and then the driver holds nothing any more.
+        let _ = unpinned;
+    }
+}

@@ -1,0 +1,120 @@
+//! The CUDA back end: the driver API, loaded when a GPU is asked for.
+//!
+//! It works in the device's primary context, which it shares with the CUDA runtime and the
+//! libraries on top of it: an address here is an address there.
+
+mod context;
+mod memory;
+mod module;
+mod stream;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use cudarc::driver::result;
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+
+use crate::backend::{Backend, Queue};
+use crate::device::{Info, Kind};
+use crate::error::{Result, Unavailable};
+use crate::reservation::Pinned;
+
+use context::{Context, checked};
+pub use module::{Arg, Function, Launch, Module};
+
+/// The CUDA side of a [`Device`](crate::Device): see [`Device::as_cuda`](crate::Device::as_cuda).
+#[derive(Debug)]
+pub struct Cuda {
+    context: Arc<Context>,
+    info: Info,
+}
+
+/// Opens a GPU.
+pub(crate) fn open(ordinal: usize) -> Result<Cuda> {
+    let (context, driver_version) = Context::retain(ordinal)?;
+    if context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)? == 0
+    {
+        let feature = "virtual memory management";
+        return Err(Unavailable::MissingFeature { ordinal, feature }.into());
+    }
+    let multiprocessors = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    let name = checked(
+        "cuDeviceGetName",
+        result::device::get_name(context.device()),
+    )?;
+    let granularity = memory::granularity(&context)?;
+    let (free_bytes, total_bytes) = memory::free_and_total(&context)?;
+    let info = Info {
+        kind: Kind::Cuda,
+        ordinal,
+        name,
+        total_bytes,
+        free_bytes,
+        multiprocessors: u32::try_from(multiprocessors).unwrap_or(0),
+        granularity,
+        driver_version,
+        host_accessible: false,
+    };
+    Ok(Cuda {
+        context: Arc::new(context),
+        info,
+    })
+}
+
+// SAFETY: `memory` returns what the driver allocated or reserved for us alone, and gives it back
+// only when told to. It is not accessible to the host.
+unsafe impl Backend for Cuda {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        Ok(memory::free_and_total(&self.context)?.0)
+    }
+
+    fn alloc(&self, len: usize) -> Result<u64> {
+        memory::alloc(&self.context, len)
+    }
+
+    unsafe fn free(&self, address: u64, _len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { memory::free(&self.context, address) }
+    }
+
+    fn reserve(&self, len: usize) -> Result<u64> {
+        memory::reserve(&self.context, len)
+    }
+
+    unsafe fn map(&self, address: u64, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { memory::map(&self.context, address, len) }
+    }
+
+    unsafe fn unmap(&self, address: u64, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { memory::unmap(&self.context, address, len) }
+    }
+
+    unsafe fn release(&self, address: u64, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { memory::release(&self.context, address, len) }
+    }
+
+    unsafe fn pin(&self, address: u64, len: usize) -> Result<Pinned> {
+        // SAFETY: the caller's promise.
+        unsafe { memory::pin(&self.context, address, len) }
+    }
+
+    unsafe fn unpin(&self, address: u64, _len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { memory::unpin(&self.context, address) }
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(stream::CudaQueue::new(&self.context)?))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

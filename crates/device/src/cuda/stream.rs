@@ -1,0 +1,243 @@
+//! A CUDA stream that does not wait for the legacy default stream.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUresult};
+
+use super::context::{Context, checked, failure, lost};
+use crate::backend::{Copy, Mark, Queue};
+use crate::error::{Error, Invalid, Result};
+use crate::memory::Place;
+use crate::pages::{self, pointer};
+
+#[derive(Debug)]
+pub(crate) struct CudaQueue {
+    context: Arc<Context>,
+    handle: sys::CUstream,
+}
+
+// SAFETY: a stream handle is a name that the driver accepts from any thread; the driver locks.
+unsafe impl Send for CudaQueue {}
+// SAFETY: as above.
+unsafe impl Sync for CudaQueue {}
+
+impl CudaQueue {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
+        let _entered = context.enter()?;
+        let kind = result::stream::StreamKind::NonBlocking;
+        let handle = checked("cuStreamCreate", result::stream::create(kind))?;
+        Ok(Self {
+            context: Arc::clone(context),
+            handle,
+        })
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(super) fn handle(&self) -> sys::CUstream {
+        self.handle
+    }
+
+    /// # Safety
+    /// As for `Queue::copy`, with the context current.
+    unsafe fn copy_once(&self, copy: Copy) -> Result<(), DriverError> {
+        let Copy { src, dst, len, .. } = copy;
+        let stream = self.handle;
+        match (copy.src_place, copy.dst_place) {
+            (Place::Device, Place::Device) => {
+                // SAFETY: the caller's promise, and both are device memory.
+                unsafe { sys::cuMemcpyDtoDAsync_v2(dst, src, len, stream) }
+            }
+            (Place::Device, Place::Host) => {
+                // SAFETY: the caller's promise, and the destination is host memory.
+                unsafe { sys::cuMemcpyDtoHAsync_v2(pointer(dst), src, len, stream) }
+            }
+            (Place::Host, Place::Device) => {
+                // SAFETY: the caller's promise, and the source is host memory.
+                unsafe { sys::cuMemcpyHtoDAsync_v2(dst, pointer(src), len, stream) }
+            }
+            (Place::Host, Place::Host) => {
+                // SAFETY: the caller's promise; with unified addresses the driver knows both.
+                unsafe { sys::cuMemcpyAsync(dst, src, len, stream) }
+            }
+        }
+        .result()
+    }
+}
+
+impl Drop for CudaQueue {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: created in `new` and destroyed once. Work in flight goes on, and whoever
+            // waits for it has a mark of its own.
+            let _ = unsafe { result::stream::destroy(self.handle) };
+        }
+    }
+}
+
+// SAFETY: `cuStreamSynchronize` and `cuEventSynchronize` return when the work before is done, or
+// with an error that is reported as a lost device: the driver has torn its context down.
+unsafe impl Queue for CudaQueue {
+    /// The driver refuses a copy across the border of two registrations. The caller cuts at those
+    /// it knows of; one that was pinned meanwhile, or that lies in a slice of the caller's own, it
+    /// does not know. All of ours lie at multiples of the huge page, so a refused copy is tried
+    /// again in pieces cut there.
+    unsafe fn copy(&self, copy: Copy) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller's promise.
+        let mut answer = unsafe { self.copy_once(copy) };
+        let host = copy.src_place == Place::Host || copy.dst_place == Place::Host;
+        if host && answer == Err(DriverError(CUresult::CUDA_ERROR_INVALID_VALUE)) {
+            let mut rest = copy;
+            while rest.len > 0 {
+                let piece = Copy {
+                    len: border(rest),
+                    ..rest
+                };
+                // SAFETY: a part of what the caller promised.
+                answer = unsafe { self.copy_once(piece) };
+                if answer.is_err() {
+                    break;
+                }
+                rest.src += piece.len as u64;
+                rest.dst += piece.len as u64;
+                rest.len -= piece.len;
+            }
+        }
+        checked("cuMemcpyAsync", answer)
+    }
+
+    unsafe fn fill(&self, dst: u64, len: usize, byte: u8) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller's promise, and the context is current.
+        let filled = unsafe { result::memset_d8_async(dst, byte, len, self.handle) };
+        checked("cuMemsetD8Async", filled)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the stream is ours and alive.
+        let done = unsafe { result::stream::synchronize(self.handle) };
+        done.map_err(|error| lost("cuStreamSynchronize", error))
+    }
+
+    fn record(&self, timed: bool) -> Result<Box<dyn Mark>> {
+        let _entered = self.context.enter()?;
+        let flags = if timed {
+            sys::CUevent_flags::CU_EVENT_DEFAULT
+        } else {
+            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING
+        };
+        let handle = checked("cuEventCreate", result::event::create(flags))?;
+        let mark = CudaMark {
+            context: Arc::clone(&self.context),
+            handle,
+        };
+        // SAFETY: event and stream are ours, alive, and of one context.
+        let recorded = unsafe { result::event::record(mark.handle, self.handle) };
+        checked("cuEventRecord", recorded)?;
+        Ok(Box::new(mark))
+    }
+
+    fn wait(&self, mark: &dyn Mark) -> Result<()> {
+        let mark = CudaMark::of(mark)?;
+        let _entered = self.context.enter()?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the stream is ours, the event alive and recorded.
+        let waits = unsafe { result::stream::wait_event(self.handle, mark.handle, flags) };
+        checked("cuStreamWaitEvent", waits)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Bytes up to the next place at which a registration of ours may begin or end, on either side.
+fn border(copy: Copy) -> usize {
+    let huge = pages::HUGE_PAGE as u64;
+    let to_next = |address: u64| (huge - address % huge) as usize;
+    let src = if copy.src_place == Place::Host {
+        to_next(copy.src)
+    } else {
+        usize::MAX
+    };
+    let dst = if copy.dst_place == Place::Host {
+        to_next(copy.dst)
+    } else {
+        usize::MAX
+    };
+    copy.len.min(src).min(dst)
+}
+
+#[derive(Debug)]
+struct CudaMark {
+    context: Arc<Context>,
+    handle: sys::CUevent,
+}
+
+// SAFETY: an event handle is a name that the driver accepts from any thread; the driver locks.
+unsafe impl Send for CudaMark {}
+// SAFETY: as above.
+unsafe impl Sync for CudaMark {}
+
+impl CudaMark {
+    fn of(mark: &dyn Mark) -> Result<&Self> {
+        mark.as_any()
+            .downcast_ref()
+            .ok_or_else(|| Invalid::OtherDevice.into())
+    }
+}
+
+impl Mark for CudaMark {
+    fn is_done(&self) -> Result<bool> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the event is ours and alive.
+        match unsafe { result::event::query(self.handle) } {
+            Ok(()) => Ok(true),
+            Err(DriverError(CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(lost("cuEventQuery", error)),
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: the event is ours and alive.
+        let done = unsafe { result::event::synchronize(self.handle) };
+        done.map_err(|error| lost("cuEventSynchronize", error))
+    }
+
+    fn elapsed_since(&self, earlier: &dyn Mark) -> Result<Duration> {
+        let earlier = Self::of(earlier)?;
+        let _entered = self.context.enter()?;
+        // SAFETY: both events are alive and were recorded.
+        match unsafe { result::event::elapsed(earlier.handle, self.handle) } {
+            Ok(ms) => Ok(Duration::try_from_secs_f64(f64::from(ms) / 1e3).unwrap_or_default()),
+            Err(DriverError(CUresult::CUDA_ERROR_NOT_READY)) => {
+                Err(Error::from(Invalid::NotReached))
+            }
+            Err(DriverError(CUresult::CUDA_ERROR_INVALID_HANDLE)) => {
+                Err(Error::from(Invalid::OtherDevice))
+            }
+            Err(error) => Err(failure("cuEventElapsedTime", error)),
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for CudaMark {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: created in `record` and destroyed once.
+            let _ = unsafe { result::event::destroy(self.handle) };
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Opening a device, and what it is.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::backend::Backend;
+use crate::error::{Error, Invalid, Result};
+use crate::memory::Memory;
+use crate::reservation::{HostReservation, Reservation};
+use crate::stream::Stream;
+use crate::{cuda, host};
+
+/// Which device to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The first GPU if there is a driver and a GPU, else the host back end.
+    /// [`Device::why_host`] then says why.
+    #[default]
+    Auto,
+    /// This GPU, or an error.
+    Cuda {
+        /// The GPU's number, from 0, as `CUDA_VISIBLE_DEVICES` leaves them.
+        ordinal: usize,
+    },
+    /// Plain memory of this machine in the place of a GPU's.
+    Host,
+}
+
+/// Which back end a device runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// An NVIDIA GPU.
+    Cuda,
+    /// Plain memory; copies are made by the calling thread.
+    Host,
+}
+
+/// What a device is. Everything but [`free_bytes`](Self::free_bytes) stays as it is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Info {
+    /// The back end.
+    pub kind: Kind,
+    /// The GPU's number, 0 on the host back end.
+    pub ordinal: usize,
+    /// The name to show to people.
+    pub name: String,
+    /// Bytes of device memory.
+    pub total_bytes: u64,
+    /// Bytes of device memory that were free when the device was opened;
+    /// [`Device::free_bytes`] asks anew.
+    pub free_bytes: u64,
+    /// Multiprocessors of the GPU; threads that can run at once on the host back end.
+    pub multiprocessors: u32,
+    /// What a [`Reservation`] maps in multiples of, in bytes.
+    pub granularity: usize,
+    /// The CUDA version that the driver supports, as 1000 × major + 10 × minor; 0 on the host back
+    /// end.
+    pub driver_version: i32,
+    /// Whether the processor can read and write the device's memory in place.
+    pub host_accessible: bool,
+}
+
+/// Opens a device. It costs a few hundred milliseconds the first time that a process opens a GPU,
+/// and nothing on the host back end.
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] says what the machine lacks. [`Choice::Auto`] never fails for the lack of
+/// a GPU, but a GPU that is there and does not work is an error, not a silent change of back end.
+pub fn open(choice: Choice) -> Result<Device> {
+    match choice {
+        Choice::Host => host::open(host::Options::default()),
+        Choice::Cuda { ordinal } => cuda::open(ordinal).map(|gpu| Device::new(gpu, None)),
+        Choice::Auto => match cuda::open(0) {
+            Ok(gpu) => Ok(Device::new(gpu, None)),
+            Err(Error::Unavailable(why)) => Ok(Device::new(
+                host::Host::new(host::Options::default()),
+                Some(why.into()),
+            )),
+            Err(broken) => Err(broken),
+        },
+    }
+}
+
+/// A device: memory that can be had, and streams that move it. Clones are the same device.
+///
+/// ```
+/// # fn main() -> tierflow_device::Result<()> {
+/// let device = tierflow_device::open(tierflow_device::Choice::Auto)?;
+/// let info = device.info();
+/// println!("{}: {} of {} bytes free", info.name, device.free_bytes()?, info.total_bytes);
+/// if let Some(why) = device.why_host() {
+///     println!("running on plain memory: {why}");
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Device {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    why_host: Option<Error>,
+    backend: Box<dyn Backend>,
+}
+
+impl Device {
+    pub(crate) fn new(backend: impl Backend, why_host: Option<Error>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                why_host,
+                backend: Box::new(backend),
+            }),
+        }
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &Info {
+        self.backend().info()
+    }
+
+    /// Why [`Choice::Auto`] took the host back end. `None` if it did not, or was not asked.
+    pub fn why_host(&self) -> Option<&Error> {
+        self.shared.why_host.as_ref()
+    }
+
+    /// Bytes of device memory that are free now, for every process that uses the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the device failed.
+    pub fn free_bytes(&self) -> Result<u64> {
+        self.backend().free_bytes()
+    }
+
+    /// Allocates `len` bytes of device memory, all usable. What they hold is unspecified.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`], [`Error::OutOfMemory`].
+    pub fn alloc(&self, len: usize) -> Result<Memory> {
+        Memory::alloc(self, not_empty(len)?)
+    }
+
+    /// Reserves device addresses that become usable chunk by chunk, as they are mapped. `len` is
+    /// rounded up to the granularity. Costs well under a millisecond whatever `len`.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`], [`Error::OutOfMemory`] if the addresses do not suffice.
+    pub fn reserve(&self, len: usize) -> Result<Reservation> {
+        Reservation::new(self, not_empty(len)?)
+    }
+
+    /// Reserves host addresses. They are usable at once, as plain memory that the system provides
+    /// on first use; touching and pinning pieces of it ahead makes copies to and from it faster.
+    /// `len` is rounded up to pages. Costs microseconds whatever `len`.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`], [`Error::OutOfMemory`] if the addresses do not suffice.
+    pub fn reserve_host(&self, len: usize) -> Result<HostReservation> {
+        HostReservation::new(self, not_empty(len)?)
+    }
+
+    /// A new stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] or [`Error::Lost`] if the driver refuses one.
+    pub fn stream(&self) -> Result<Stream> {
+        Stream::new(self)
+    }
+
+    /// The CUDA side of the device, for kernels; `None` on the host back end.
+    pub fn as_cuda(&self) -> Option<&cuda::Cuda> {
+        self.backend().as_any().downcast_ref()
+    }
+
+    /// Whether both are the same memory and the same driver's device, however often it was opened.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let (mine, theirs) = (self.info(), other.info());
+        mine.kind == theirs.kind && mine.ordinal == theirs.ordinal
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        self.shared.backend.deref()
+    }
+}
+
+fn not_empty(len: usize) -> Result<usize> {
+    if len == 0 {
+        return Err(Invalid::Empty.into());
+    }
+    Ok(len)
+}
+
+/// `len` rounded up to a multiple of `granularity`, or out of memory where that has no number.
+pub(crate) fn round_up(len: usize, granularity: usize, what: &'static str) -> Result<usize> {
+    len.checked_next_multiple_of(granularity)
+        .filter(|&rounded| isize::try_from(rounded).is_ok())
+        .ok_or(Error::OutOfMemory {
+            what,
+            asked: len as u64,
+            free: 0,
+        })
+}

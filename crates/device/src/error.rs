@@ -1,0 +1,224 @@
+//! Errors, sorted by what the caller does next.
+
+use std::ops::Range;
+
+/// What this crate's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something could not be done. The variant says what the caller does next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device cannot be had on this machine: choose another one, or mend the installation.
+    #[error("no such device: {0}")]
+    Unavailable(#[from] Unavailable),
+    /// The arguments are wrong, and will be wrong again: mend the caller.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// Too little memory now: free some, or ask for less.
+    #[error(
+        "out of memory: {asked} bytes asked for {what}, {free} bytes free; free some or ask for less"
+    )]
+    OutOfMemory {
+        /// What the memory was for.
+        what: &'static str,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes that the device reported free at that moment.
+        free: u64,
+    },
+    /// The bytes are lent elsewhere: wait until that loan is given back.
+    #[error(
+        "bytes {}..{} are lent out for {held} as {}..{}: wait for that loan to end",
+        .asked.start, .asked.end, .overlaps.start, .overlaps.end
+    )]
+    Busy {
+        /// The range asked for, in bytes from the start of the memory.
+        asked: Range<usize>,
+        /// One live loan that stands in the way.
+        overlaps: Range<usize>,
+        /// What that loan is for.
+        held: Access,
+    },
+    /// The device has failed for good: every later call on it fails. Host memory is still intact;
+    /// save from there, then start the process anew.
+    #[error("the device failed and cannot be used again by this process ({call}): {reason}")]
+    Lost {
+        /// The call that reported it, which is not always the one that caused it.
+        call: &'static str,
+        /// The driver's own words.
+        reason: String,
+    },
+    /// The driver refused a call for a reason that is none of the above.
+    #[error("the driver refused {call}: {reason}")]
+    Driver {
+        /// The call that failed.
+        call: &'static str,
+        /// The driver's own words.
+        reason: String,
+    },
+    /// The operating system refused.
+    #[error("the operating system refused {tried}: {}", std::io::Error::from_raw_os_error(*.errno))]
+    System {
+        /// What was tried.
+        tried: &'static str,
+        /// The `errno` value.
+        errno: i32,
+    },
+}
+
+/// Why a device cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// The driver's library cannot be loaded.
+    #[error("libcuda.so.1 was not found: install the NVIDIA driver, or choose the host back end")]
+    NoDriver,
+    /// The driver is there, but it finds no GPU that this process may use.
+    #[error(
+        "the NVIDIA driver finds no GPU ({reason}): check nvidia-smi and CUDA_VISIBLE_DEVICES, or \
+         choose the host back end"
+    )]
+    NoGpu {
+        /// The driver's own words.
+        reason: String,
+    },
+    /// The driver is older than this build needs.
+    #[error(
+        "the NVIDIA driver supports CUDA {}.{}, this build needs {}.{}: update the driver, or \
+         choose the host back end",
+        .found / 1000, .found % 1000 / 10, .needed / 1000, .needed % 1000 / 10
+    )]
+    DriverTooOld {
+        /// What the driver supports, as 1000 × major + 10 × minor.
+        found: i32,
+        /// What is needed, in the same form.
+        needed: i32,
+    },
+    /// There are GPUs, but none with this number.
+    #[error("GPU {ordinal} was asked for, the driver finds {count} (numbered from 0)")]
+    NoSuchGpu {
+        /// The number asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The GPU cannot do what this crate is built on.
+    #[error("GPU {ordinal} lacks {feature}: use another GPU, or choose the host back end")]
+    MissingFeature {
+        /// The GPU's number.
+        ordinal: usize,
+        /// What it lacks.
+        feature: &'static str,
+    },
+}
+
+/// What is wrong with the arguments.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Invalid {
+    /// Nothing can be allocated or reserved with length 0.
+    #[error("a length of 0 bytes was asked for: ask for at least one")]
+    Empty,
+    /// The range is reversed or ends beyond the memory.
+    #[error("bytes {}..{} do not lie within 0..{len}", .range.start, .range.end)]
+    OutOfBounds {
+        /// The range asked for.
+        range: Range<usize>,
+        /// The length of the memory, in bytes.
+        len: usize,
+    },
+    /// The range, or part of it, has no memory behind it yet.
+    #[error("bytes {}..{} are reserved but not mapped yet: map them first", .range.start, .range.end)]
+    Unmapped {
+        /// The range asked for.
+        range: Range<usize>,
+    },
+    /// The range is mapped, or pinned, already.
+    #[error("bytes {}..{} overlap a range that is {what} already", .range.start, .range.end)]
+    Twice {
+        /// The range asked for.
+        range: Range<usize>,
+        /// "mapped" or "pinned".
+        what: &'static str,
+    },
+    /// The range does not begin and end where the device can map or pin.
+    #[error(
+        "bytes {}..{} do not begin and end at multiples of the granularity, {granularity} bytes",
+        .range.start, .range.end
+    )]
+    Misaligned {
+        /// The range asked for.
+        range: Range<usize>,
+        /// What both ends must be a multiple of, in bytes.
+        granularity: usize,
+    },
+    /// Source and destination differ in length.
+    #[error("the source has {src} bytes, the destination {dst}: they must be of one length")]
+    LengthMismatch {
+        /// Bytes in the source.
+        src: usize,
+        /// Bytes in the destination.
+        dst: usize,
+    },
+    /// The processor cannot read or write this memory.
+    #[error("device memory cannot be read or written in place by the host: copy it with a stream")]
+    NotHostAccessible,
+    /// The memory or event belongs to another device than the stream.
+    #[error("the memory or event belongs to another device than the stream")]
+    OtherDevice,
+    /// The call exists on CUDA devices only.
+    #[error("{what} needs a CUDA device, and this one is not")]
+    NotCuda {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// The event was not recorded with a time, or not yet reached.
+    #[error("the events have no time between them yet: synchronise the later one first")]
+    NotReached,
+    /// A name or a text holds a NUL byte, or is not known to the driver.
+    #[error("{what} {name:?} is not usable: {reason}")]
+    Name {
+        /// What kind of thing it names.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The address is null or the range wraps around the address space.
+    #[error("{len} bytes at address {address:#x} are no memory")]
+    Address {
+        /// The address.
+        address: u64,
+        /// The length in bytes.
+        len: usize,
+    },
+}
+
+/// What a loan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Many readers may share bytes.
+    Read,
+    /// One writer has them alone.
+    Write,
+}
+
+impl std::fmt::Display for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Read => "reading",
+            Self::Write => "writing",
+        })
+    }
+}
+
+impl Error {
+    pub(crate) fn system(tried: &'static str, errno: rustix::io::Errno) -> Self {
+        Self::System {
+            tried,
+            errno: errno.raw_os_error(),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Loans: the right to read or write a range of a memory until they are dropped.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+
+use crate::error::{Access, Invalid, Result};
+use crate::memory::Memory;
+
+/// The right to read a range of bytes. Dropping it gives the bytes back; forgetting it leaks the
+/// memory and leaves the bytes lent, which harms nobody.
+pub struct ReadLoan {
+    held: Held,
+}
+
+/// The right to read and write a range of bytes, alone. Dropping it gives the bytes back;
+/// forgetting it leaks the memory and leaves the bytes lent, which harms nobody.
+pub struct WriteLoan {
+    held: Held,
+}
+
+/// A range that is in the ledger of `memory` with `access` until this is dropped.
+struct Held {
+    memory: Memory,
+    range: Range<usize>,
+    access: Access,
+}
+
+impl Held {
+    fn address(&self) -> u64 {
+        self.memory.base() + self.range.start as u64
+    }
+
+    fn split_at(self, at: usize) -> (Self, Self) {
+        let mut whole = ManuallyDrop::new(self);
+        let middle = whole.range.start + at.min(whole.range.len());
+        let access = whole.access;
+        whole.memory.split_loan(&whole.range, middle, access);
+        let right = Self {
+            memory: whole.memory.clone(),
+            range: middle..whole.range.end,
+            access,
+        };
+        whole.range.end = middle;
+        (ManuallyDrop::into_inner(whole), right)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.give_back(&self.range, self.access);
+    }
+}
+
+macro_rules! shared_by_both {
+    ($loan:ident, $access:expr) => {
+        impl $loan {
+            /// The caller has entered the range into the ledger.
+            pub(crate) fn new(memory: Memory, range: Range<usize>) -> Self {
+                Self {
+                    held: Held {
+                        memory,
+                        range,
+                        access: $access,
+                    },
+                }
+            }
+
+            /// Bytes lent.
+            pub fn len(&self) -> usize {
+                self.held.range.len()
+            }
+
+            /// Whether no bytes are lent.
+            pub fn is_empty(&self) -> bool {
+                self.held.range.is_empty()
+            }
+
+            /// Which bytes of the memory are lent.
+            pub fn range(&self) -> Range<usize> {
+                self.held.range.clone()
+            }
+
+            /// The memory that they belong to.
+            pub fn memory(&self) -> &Memory {
+                &self.held.memory
+            }
+
+            /// The address of the first byte: for kernels, and for libraries beyond this crate.
+            /// What is done through it must keep to what the loan allows, for as long as it lasts.
+            pub fn address(&self) -> u64 {
+                self.held.address()
+            }
+
+            /// Makes two loans of it: the first `at` bytes, and the rest. An `at` beyond the end
+            /// leaves the second one empty.
+            #[must_use = "what is not kept is given back"]
+            pub fn split_at(self, at: usize) -> (Self, Self) {
+                let (left, right) = self.held.split_at(at);
+                (Self { held: left }, Self { held: right })
+            }
+
+            /// The bytes themselves.
+            ///
+            /// # Errors
+            ///
+            /// [`Invalid::NotHostAccessible`] if only the device can read them.
+            pub fn bytes(&self) -> Result<&[u8]> {
+                let pointer = self.pointer()?;
+                // SAFETY: the range is mapped, initialised, host-accessible memory, alive as long
+                // as the loan holds its `Memory`; the ledger keeps every writer out while this
+                // loan is live, and a `WriteLoan` gives its own mutable view only through `&mut`.
+                Ok(unsafe { std::slice::from_raw_parts(pointer, self.len()) })
+            }
+
+            fn pointer(&self) -> Result<*mut u8> {
+                if !self.held.memory.host_accessible() {
+                    return Err(Invalid::NotHostAccessible.into());
+                }
+                Ok(std::ptr::with_exposed_provenance_mut(
+                    self.address() as usize
+                ))
+            }
+        }
+
+        impl fmt::Debug for $loan {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($loan))
+                    .field("range", &self.held.range)
+                    .field("place", &self.held.memory.place())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+shared_by_both!(ReadLoan, Access::Read);
+shared_by_both!(WriteLoan, Access::Write);
+
+impl WriteLoan {
+    /// The bytes themselves, to be written.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotHostAccessible`] if only the device can write them.
+    pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        let pointer = self.pointer()?;
+        // SAFETY: as for `bytes`; nobody else has a loan that overlaps a loan for writing, and
+        // `&mut self` keeps every other view of this one out.
+        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, self.len()) })
+    }
+
+    /// The same bytes for reading only, so that others may read them too. There is no moment
+    /// between the two at which somebody else could write.
+    pub fn into_read(self) -> ReadLoan {
+        let mut held = self.held;
+        held.memory.ledger().lock().downgrade(&held.range);
+        held.access = Access::Read;
+        ReadLoan { held }
+    }
+}

@@ -1,0 +1,318 @@
+//! Memory: a range of bytes on the device or the host, and who holds which of them.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::device::{Device, round_up};
+use crate::error::{Access, Error, Invalid, Result};
+use crate::ledger::Ledger;
+use crate::loan::{ReadLoan, WriteLoan};
+use crate::pages;
+
+/// On which side of the bus memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The device's own memory (on the host back end: memory that stands for it).
+    Device,
+    /// The machine's main memory.
+    Host,
+}
+
+/// A range of bytes. Clones are the same bytes.
+///
+/// Nobody touches the bytes but through a loan: [`lend`](Self::lend) for reading,
+/// [`lend_mut`](Self::lend_mut) for writing. A loan keeps the memory alive, so it is freed after
+/// the last clone, the last loan and the last transfer are gone, and no earlier.
+///
+/// ```
+/// # fn main() -> tierflow_device::Result<()> {
+/// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+/// let memory = device.alloc(4096)?;
+/// let first = memory.lend_mut(0..1024)?;
+/// let also = memory.lend(1024..4096)?;
+/// assert!(memory.lend(0..1).is_err(), "lent for writing");
+/// drop(first);
+/// assert!(memory.lend(0..2048).is_ok(), "many may read");
+/// # drop(also); Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Memory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    device: Device,
+    base: u64,
+    len: usize,
+    place: Place,
+    host_accessible: bool,
+    ledger: Mutex<Ledger>,
+    /// Ranges that the back end mapped, each in one call. Sorted by nothing; undone one by one.
+    chunks: Mutex<Vec<Range<usize>>>,
+    /// Pinned pieces, sorted. A copy may not cross from one to the next in a single call.
+    pins: RwLock<Vec<Range<usize>>>,
+    backing: Backing,
+}
+
+/// Whom the bytes go back to.
+enum Backing {
+    Allocated,
+    Reserved,
+    /// Held by us through `pages`.
+    HostPages,
+    /// Held by somebody else, alive as long as this is.
+    Foreign(#[allow(dead_code, reason = "kept for its drop")] Arc<dyn Any + Send + Sync>),
+}
+
+impl Memory {
+    pub(crate) fn alloc(device: &Device, len: usize) -> Result<Self> {
+        let base = device.backend().alloc(len)?;
+        let accessible = device.info().host_accessible;
+        let ledger = Ledger::usable(len);
+        Ok(Self::new(
+            device,
+            base,
+            len,
+            Place::Device,
+            accessible,
+            ledger,
+            Backing::Allocated,
+        ))
+    }
+
+    pub(crate) fn reserve(device: &Device, len: usize) -> Result<Self> {
+        let len = round_up(len, device.info().granularity, "device addresses")?;
+        let base = device.backend().reserve(len)?;
+        let accessible = device.info().host_accessible;
+        let ledger = Ledger::reserved(len);
+        Ok(Self::new(
+            device,
+            base,
+            len,
+            Place::Device,
+            accessible,
+            ledger,
+            Backing::Reserved,
+        ))
+    }
+
+    pub(crate) fn reserve_host(device: &Device, len: usize) -> Result<Self> {
+        let len = round_up(len, pages::page_size(), "host addresses")?;
+        let base = pages::reserve_usable(len)?;
+        let ledger = Ledger::usable(len);
+        Ok(Self::new(
+            device,
+            base,
+            len,
+            Place::Host,
+            true,
+            ledger,
+            Backing::HostPages,
+        ))
+    }
+
+    /// Memory that somebody else owns: an application's array, another library's tensor.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`]; [`Invalid::Address`] if the address is null or the range wraps around.
+    ///
+    /// # Safety
+    ///
+    /// For as long as `keep_alive`, or anything that it owns, is alive:
+    /// - `address..address + len` is readable and writable memory: on `device` for
+    ///   [`Place::Device`] (any initialised host memory on the host back end), or initialised memory
+    ///   of this process for [`Place::Host`];
+    /// - whoever else reaches these bytes keeps to the rules of the loans: nobody writes what is
+    ///   lent, nobody reads what is lent for writing. Two `Memory` values over the same bytes do
+    ///   not know of each other.
+    ///
+    /// `keep_alive` is dropped when the last clone and the last loan are, on whichever thread that
+    /// happens.
+    pub unsafe fn from_raw(
+        device: &Device,
+        address: u64,
+        len: usize,
+        place: Place,
+        keep_alive: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        if len == 0 {
+            return Err(Invalid::Empty.into());
+        }
+        let fits = isize::try_from(len).is_ok() && address.checked_add(len as u64).is_some();
+        if address == 0 || !fits {
+            return Err(Invalid::Address { address, len }.into());
+        }
+        let accessible = place == Place::Host || device.info().host_accessible;
+        let backing = Backing::Foreign(keep_alive);
+        Ok(Self::new(
+            device,
+            address,
+            len,
+            place,
+            accessible,
+            Ledger::usable(len),
+            backing,
+        ))
+    }
+
+    fn new(
+        device: &Device,
+        base: u64,
+        len: usize,
+        place: Place,
+        host_accessible: bool,
+        ledger: Ledger,
+        backing: Backing,
+    ) -> Self {
+        let inner = Inner {
+            device: device.clone(),
+            base,
+            len,
+            place,
+            host_accessible,
+            ledger: Mutex::new(ledger),
+            chunks: Mutex::default(),
+            pins: RwLock::default(),
+            backing,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Its length in bytes, whether or not all of them are usable yet.
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.inner.len
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> Place {
+        self.inner.place
+    }
+
+    /// Whether the processor can read and write it in place.
+    pub fn host_accessible(&self) -> bool {
+        self.inner.host_accessible
+    }
+
+    /// The device that it belongs to, or that can reach it.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// Lends bytes for reading. Others may read them too, nobody can write them meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if some of them are lent for writing; [`Invalid::OutOfBounds`],
+    /// [`Invalid::Unmapped`].
+    pub fn lend(&self, range: Range<usize>) -> Result<ReadLoan> {
+        self.inner.ledger.lock().lend(&range, Access::Read)?;
+        Ok(ReadLoan::new(self.clone(), range))
+    }
+
+    /// Lends bytes for writing. Nobody else can read or write them meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if some of them are lent; [`Invalid::OutOfBounds`], [`Invalid::Unmapped`].
+    pub fn lend_mut(&self, range: Range<usize>) -> Result<WriteLoan> {
+        self.inner.ledger.lock().lend(&range, Access::Write)?;
+        Ok(WriteLoan::new(self.clone(), range))
+    }
+
+    /// How many loans of at least one byte are out, transfers in flight included.
+    pub fn live_loans(&self) -> usize {
+        self.inner.ledger.lock().live_loans()
+    }
+
+    pub(crate) fn base(&self) -> u64 {
+        self.inner.base
+    }
+
+    pub(crate) fn give_back(&self, range: &Range<usize>, access: Access) {
+        self.inner.ledger.lock().give_back(range, access);
+    }
+
+    pub(crate) fn split_loan(&self, range: &Range<usize>, at: usize, access: Access) {
+        self.inner.ledger.lock().split(range, at, access);
+    }
+
+    pub(crate) fn ledger(&self) -> &Mutex<Ledger> {
+        &self.inner.ledger
+    }
+
+    pub(crate) fn chunks(&self) -> &Mutex<Vec<Range<usize>>> {
+        &self.inner.chunks
+    }
+
+    pub(crate) fn pins(&self) -> &RwLock<Vec<Range<usize>>> {
+        &self.inner.pins
+    }
+
+    /// Bytes from `offset` on that one call may copy: up to where a pinned piece begins or ends.
+    pub(crate) fn run_from(&self, offset: usize) -> usize {
+        let end = self.inner.len;
+        if self.inner.place == Place::Device || !matches!(self.inner.backing, Backing::HostPages) {
+            return end - offset;
+        }
+        let pins = self.inner.pins.read();
+        let after = pins.partition_point(|pin| pin.end <= offset);
+        let border = match pins.get(after) {
+            Some(pin) if pin.start > offset => pin.start,
+            Some(pin) => pin.end,
+            None => end,
+        };
+        border - offset
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let backend = self.device.backend();
+        for pin in self.pins.get_mut().drain(..) {
+            // SAFETY: the ledger's last loan is gone with the last clone, so no work uses the
+            // piece; it was pinned with this range and is unpinned once, here.
+            unsafe { backend.unpin(self.base + pin.start as u64, pin.end - pin.start) };
+        }
+        for chunk in self.chunks.get_mut().drain(..) {
+            // SAFETY: as above: no work uses it, and it was mapped with this very range.
+            unsafe { backend.unmap(self.base + chunk.start as u64, chunk.end - chunk.start) };
+        }
+        match self.backing {
+            // SAFETY: it came from `alloc`, no loan is left, and nobody else frees it.
+            Backing::Allocated => unsafe { backend.free(self.base, self.len) },
+            // SAFETY: it came from `reserve`, and all that was mapped in it is unmapped.
+            Backing::Reserved => unsafe { backend.release(self.base, self.len) },
+            // SAFETY: it came from `pages`, no loan is left, and nothing of it is pinned any more.
+            Backing::HostPages => unsafe { pages::release(self.base, self.len) },
+            Backing::Foreign(_) => {}
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("place", &self.inner.place)
+            .field("base", &format_args!("{:#x}", self.inner.base))
+            .field("len", &self.inner.len)
+            .field("live_loans", &self.live_loans())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Errors with nothing free to name.
+pub(crate) fn out_of_memory(what: &'static str, asked: usize, free: u64) -> Error {
+    Error::OutOfMemory {
+        what,
+        asked: asked as u64,
+        free,
+    }
+}

@@ -1,0 +1,187 @@
+//! Ranges of this process's address space, straight from the system.
+//!
+//! mmap → advise → touch → pin: the first three are here, the last belongs to the back end.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use crate::error::{Error, Result};
+use crate::memory::out_of_memory;
+
+/// The size of a transparent huge page, and what host reservations are aligned to.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+
+pub(crate) fn page_size() -> usize {
+    rustix::param::page_size()
+}
+
+/// Bytes of main memory that could be had without swapping, and the machine's total.
+pub(crate) fn main_memory() -> (u64, u64) {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim_start_matches(':')
+            .split_whitespace()
+            .next()?
+            .parse::<u64>()
+            .ok()
+    };
+    let kib = |name| field(name).unwrap_or(0) * 1024;
+    (kib("MemAvailable"), kib("MemTotal"))
+}
+
+/// `len` bytes that are usable at once and cost nothing until they are touched, aligned to huge
+/// pages and asking for them.
+pub(crate) fn reserve_usable(len: usize) -> Result<u64> {
+    let base = reserve(len, ProtFlags::READ | ProtFlags::WRITE)?;
+    let pointer = pointer(base);
+    // SAFETY: the range was mapped just above and is nobody else's; the advice changes no content.
+    let huge = unsafe { rustix::mm::madvise(pointer, len, Advice::LinuxHugepage) };
+    // A kernel without huge pages refuses; then the pages are small, and nothing else changes.
+    let _ = huge;
+    // A child process has no use for a cache, and copying pinned pages at a fork costs seconds.
+    // SAFETY: as above; a child of a fork has no Rust code of ours that could reach the range.
+    let unshared = unsafe { rustix::mm::madvise(pointer, len, Advice::LinuxDontFork) };
+    let _ = unshared;
+    Ok(base)
+}
+
+/// `len` bytes of address range with nothing behind it.
+pub(crate) fn reserve_empty(len: usize) -> Result<u64> {
+    reserve(len, ProtFlags::empty())
+}
+
+fn reserve(len: usize, access: ProtFlags) -> Result<u64> {
+    let slack = if len >= HUGE_PAGE { HUGE_PAGE } else { 0 };
+    let padded = len
+        .checked_add(slack)
+        .ok_or_else(|| out_of_memory("addresses", len, 0))?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: no address is asked for, so the range is new and nobody else's.
+    let mapped = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), padded, access, flags) };
+    let start = match mapped {
+        Ok(pointer) => pointer.expose_provenance(),
+        Err(Errno::NOMEM) => return Err(out_of_memory("addresses", len, main_memory().0)),
+        Err(errno) => return Err(Error::system("mapping memory (mmap)", errno)),
+    };
+    if slack == 0 {
+        return Ok(start as u64);
+    }
+    let aligned = start.next_multiple_of(HUGE_PAGE);
+    let tail = aligned + len.next_multiple_of(page_size());
+    for (from, to) in [(start, aligned), (tail, start + padded)] {
+        if from < to {
+            // SAFETY: a part of what was mapped above that nobody has been given.
+            unsafe { release(from as u64, to - from) };
+        }
+    }
+    Ok(aligned as u64)
+}
+
+/// Makes a part of `reserve_empty` usable. It costs nothing until it is touched.
+///
+/// # Safety
+/// The range is of one live `reserve_empty`, aligned to pages, and nobody uses it.
+pub(crate) unsafe fn commit(base: u64, len: usize) -> Result<()> {
+    let access = MprotectFlags::READ | MprotectFlags::WRITE;
+    // SAFETY: the caller's promise; it gains access and loses nothing.
+    unsafe { rustix::mm::mprotect(pointer(base), len, access) }.map_err(|errno| match errno {
+        Errno::NOMEM => out_of_memory("device memory", len, main_memory().0),
+        errno => Error::system("making reserved memory usable (mprotect)", errno),
+    })
+}
+
+/// Gives the memory behind a part of a reservation back and leaves the addresses reserved.
+///
+/// # Safety
+/// The range was committed, and nobody uses it.
+pub(crate) unsafe fn decommit(base: u64, len: usize) {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the caller's promise: the range is of our own mapping and unused, so replacing it
+    // with an empty one takes nothing from anybody.
+    let mapped =
+        unsafe { rustix::mm::mmap_anonymous(pointer(base), len, ProtFlags::empty(), flags) };
+    debug_assert!(mapped.is_ok(), "replacing a mapping of our own");
+}
+
+/// # Safety
+/// The range is of a mapping of this module, and nobody uses it.
+pub(crate) unsafe fn release(base: u64, len: usize) {
+    // SAFETY: the caller's promise.
+    let unmapped = unsafe { rustix::mm::munmap(pointer(base), len) };
+    debug_assert!(unmapped.is_ok(), "unmapping a mapping of our own");
+}
+
+/// Has the system provide pages for the range now. Content does not change, whoever reads and
+/// writes it meanwhile. `Ok(false)` if the kernel is too old to be asked (before Linux 5.14).
+///
+/// # Safety
+/// The range is readable and writable memory of a live mapping of this module, aligned to pages.
+pub(crate) unsafe fn populate(base: u64, len: usize) -> Result<bool> {
+    loop {
+        // SAFETY: the caller's promise; the kernel triggers write faults and writes nothing.
+        match unsafe { rustix::mm::madvise(pointer(base), len, Advice::LinuxPopulateWrite) } {
+            Ok(()) => return Ok(true),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::INVAL) => return Ok(false),
+            Err(Errno::NOMEM) => return Err(out_of_memory("host memory", len, main_memory().0)),
+            Err(errno) => return Err(Error::system("touching memory (madvise)", errno)),
+        }
+    }
+}
+
+/// # Safety
+/// The range is memory of a live mapping, aligned to pages.
+pub(crate) unsafe fn lock(base: u64, len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's promise; locking changes no content.
+    unsafe { rustix::mm::mlock(pointer(base), len) }
+}
+
+/// # Safety
+/// The range is memory of a live mapping, aligned to pages.
+pub(crate) unsafe fn unlock(base: u64, len: usize) {
+    // SAFETY: the caller's promise; unlocking changes no content.
+    let unlocked = unsafe { rustix::mm::munlock(pointer(base), len) };
+    debug_assert!(unlocked.is_ok(), "unlocking a mapping of our own");
+}
+
+/// Bytes of the range that lie in huge pages, as the kernel counts them. Costs milliseconds.
+pub(crate) fn huge_bytes(base: u64, len: usize) -> Result<usize> {
+    let text = std::fs::read_to_string("/proc/self/smaps").map_err(|error| Error::System {
+        tried: "reading /proc/self/smaps",
+        errno: error.raw_os_error().unwrap_or(0),
+    })?;
+    let (base, end) = (base as usize, base as usize + len);
+    let mut inside = false;
+    let mut total = 0;
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let Some(first) = words.next() else { continue };
+        if let Some((from, to)) = address_range(first) {
+            inside = from < end && to > base;
+        } else if inside && first == "AnonHugePages:" {
+            total += words
+                .next()
+                .and_then(|kib| kib.parse::<usize>().ok())
+                .unwrap_or(0)
+                * 1024;
+        }
+    }
+    Ok(total.min(len))
+}
+
+/// `7f0000000000-7f0000200000`, as smaps writes it.
+fn address_range(word: &str) -> Option<(usize, usize)> {
+    let (from, to) = word.split_once('-')?;
+    Some((
+        usize::from_str_radix(from, 16).ok()?,
+        usize::from_str_radix(to, 16).ok()?,
+    ))
+}
+
+pub(crate) fn pointer(address: u64) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(address as usize)
+}

@@ -1,0 +1,258 @@
+//! Reservations: addresses now, memory behind them piece by piece.
+
+use std::ops::Range;
+
+use parking_lot::Mutex;
+
+use crate::device::Device;
+use crate::error::{Error, Invalid, Result};
+use crate::memory::Memory;
+use crate::pages;
+
+/// A range of device addresses that becomes usable chunk by chunk.
+///
+/// On CUDA: `cuMemAddressReserve`, then `cuMemCreate`, `cuMemMap` and `cuMemSetAccess` for each
+/// chunk. The first chunk is usable long before the last one is there.
+///
+/// ```
+/// # fn main() -> tierflow_device::Result<()> {
+/// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+/// let reservation = device.reserve(1 << 30)?;
+/// let chunk = 16 * reservation.granularity();
+/// assert!(reservation.memory().lend(0..chunk).is_err(), "nothing there yet");
+/// reservation.map(0..chunk)?;
+/// assert!(reservation.memory().lend(0..chunk).is_ok());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Reservation {
+    memory: Memory,
+    /// One `map` at a time: checking, mapping and noting it are one step.
+    mapping: Mutex<()>,
+}
+
+impl Reservation {
+    pub(crate) fn new(device: &Device, len: usize) -> Result<Self> {
+        Ok(Self {
+            memory: Memory::reserve(device, len)?,
+            mapping: Mutex::new(()),
+        })
+    }
+
+    /// Puts memory behind a range. What the bytes hold is unspecified. They stay until the memory
+    /// is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if the device has no more; nothing of the range is mapped then.
+    /// [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`].
+    pub fn map(&self, range: Range<usize>) -> Result<()> {
+        let _one_at_a_time = self.mapping.lock();
+        {
+            let ledger = self.memory.ledger().lock();
+            ledger.in_bounds(&range)?;
+            aligned(&range, self.granularity(), self.memory.len())?;
+            if ledger.overlaps_mapped(&range) {
+                return Err(Invalid::Twice {
+                    range,
+                    what: "mapped",
+                }
+                .into());
+            }
+        }
+        let address = self.memory.base() + range.start as u64;
+        // SAFETY: the range is in bounds of a live reservation, aligned, not mapped, and
+        // `mapping` keeps everybody else from mapping meanwhile.
+        unsafe { self.memory.device().backend().map(address, range.len()) }?;
+        self.memory.chunks().lock().push(range.clone());
+        self.memory.ledger().lock().add_mapped(range);
+        Ok(())
+    }
+
+    /// Bytes mapped so far.
+    pub fn mapped(&self) -> usize {
+        self.memory.ledger().lock().mapped_bytes()
+    }
+
+    /// The memory: all addresses, of which the mapped ones can be lent.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What ranges to map must begin and end at multiples of, in bytes.
+    pub fn granularity(&self) -> usize {
+        self.memory.device().info().granularity
+    }
+}
+
+/// A range of host addresses, usable at once, whose pages can be provided (touched) and locked in
+/// place (pinned) ahead of use.
+///
+/// On CUDA, copies between the device and pinned memory run several times as fast, and do not
+/// block the thread that enqueues them. Pieces may be pinned while others are being copied:
+/// a [`Stream`](crate::Stream) cuts copies where a pinned piece begins or ends, because the driver
+/// refuses a copy across such a border.
+#[derive(Debug)]
+pub struct HostReservation {
+    memory: Memory,
+    pinning: Mutex<()>,
+}
+
+/// Whether [`HostReservation::pin`] pinned the range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "pinning may be refused, and then this says why"]
+pub enum Pinned {
+    /// The range is locked in place until the memory is dropped.
+    Yes,
+    /// It is not, and stays ordinary memory: copies are right, but slower.
+    No(WhyUnpinned),
+}
+
+/// Why memory was not pinned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WhyUnpinned {
+    /// The process may not lock that much memory.
+    #[error(
+        "the memory lock limit is {limit} bytes, of which {used} are used: raise it (ulimit -l)"
+    )]
+    LockLimit {
+        /// The soft `RLIMIT_MEMLOCK`, in bytes.
+        limit: u64,
+        /// Bytes that this device has locked so far.
+        used: u64,
+    },
+    /// The driver or the system refused.
+    #[error("{0}")]
+    Refused(Box<Error>),
+}
+
+impl HostReservation {
+    /// What ranges to pin must begin at multiples of, and end at (or at the end of the memory), in
+    /// bytes: the size of a huge page.
+    pub const GRANULARITY: usize = pages::HUGE_PAGE;
+
+    pub(crate) fn new(device: &Device, len: usize) -> Result<Self> {
+        Ok(Self {
+            memory: Memory::reserve_host(device, len)?,
+            pinning: Mutex::new(()),
+        })
+    }
+
+    /// Has the system provide the pages of a range now rather than on first use. The content does
+    /// not change, even while others read and write it. Several threads may touch different
+    /// ranges at once, which is several times as fast.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if the machine has no more, [`Error::System`],
+    /// [`Invalid::OutOfBounds`].
+    pub fn touch(&self, range: Range<usize>) -> Result<()> {
+        self.memory.ledger().lock().in_bounds(&range)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let page = pages::page_size();
+        let start = range.start / page * page;
+        // The memory's length is a multiple of the page, so this stays in bounds.
+        let end = range.end.next_multiple_of(page);
+        // SAFETY: whole pages of this live, readable and writable mapping.
+        if unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
+            return Ok(());
+        }
+        self.touch_by_writing(start..end, page);
+        Ok(())
+    }
+
+    /// For kernels that cannot be asked: one write a page, under a loan. Bytes that are lent are
+    /// left out: whoever writes them touches them, and whoever reads them may not see a write.
+    fn touch_by_writing(&self, range: Range<usize>, page: usize) {
+        for start in range.step_by(page) {
+            if let Ok(mut first) = self.memory.lend_mut(start..start + 1)
+                && let Ok([byte]) = first.bytes_mut()
+            {
+                let kept = std::hint::black_box(*byte);
+                *std::hint::black_box(byte) = kept;
+            }
+        }
+    }
+
+    /// Locks a range in place so that the device reaches it directly, until the memory is dropped.
+    /// Best touched before: pinning provides missing pages itself, but with one thread, and every
+    /// copy of the process waits meanwhile. Pin pieces of a few megabytes with short pauses to let
+    /// other copies through.
+    ///
+    /// On the host back end nothing gets faster, the pages only stay in memory; it keeps within
+    /// `RLIMIT_MEMLOCK` even where the process has the right to go beyond.
+    ///
+    /// # Errors
+    ///
+    /// A refusal is no error but [`Pinned::No`]. [`Invalid::OutOfBounds`],
+    /// [`Invalid::Misaligned`], [`Invalid::Twice`], [`Invalid::Empty`]; [`Error::Lost`].
+    pub fn pin(&self, range: Range<usize>) -> Result<Pinned> {
+        let _one_at_a_time = self.pinning.lock();
+        self.memory.ledger().lock().in_bounds(&range)?;
+        aligned(&range, Self::GRANULARITY, self.memory.len())?;
+        let at = {
+            let pins = self.memory.pins().read();
+            let at = pins.partition_point(|pin| pin.start < range.end);
+            if at > 0 && pins[at - 1].end > range.start {
+                return Err(Invalid::Twice {
+                    range,
+                    what: "pinned",
+                }
+                .into());
+            }
+            at
+        };
+        let address = self.memory.base() + range.start as u64;
+        // SAFETY: whole pages of this live mapping, which outlives its pins; nothing of it is
+        // pinned, and `pinning` keeps everybody else from pinning meanwhile.
+        let pinned = unsafe { self.memory.device().backend().pin(address, range.len()) }?;
+        if pinned == Pinned::Yes {
+            self.memory.pins().write().insert(at, range);
+        }
+        Ok(pinned)
+    }
+
+    /// Bytes pinned so far.
+    pub fn pinned_bytes(&self) -> usize {
+        self.memory
+            .pins()
+            .read()
+            .iter()
+            .map(ExactSizeIterator::len)
+            .sum()
+    }
+
+    /// Bytes that lie in huge pages, as the kernel counts them. Reads `/proc/self/smaps`, which
+    /// costs milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the kernel does not say.
+    pub fn huge_page_bytes(&self) -> Result<usize> {
+        pages::huge_bytes(self.memory.base(), self.memory.len())
+    }
+
+    /// The memory, all of it usable.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+/// Both ends at multiples of the granularity, or the second one at the end of the memory.
+fn aligned(range: &Range<usize>, granularity: usize, len: usize) -> Result<()> {
+    if range.is_empty() {
+        return Err(Invalid::Empty.into());
+    }
+    let end_fits = range.end.is_multiple_of(granularity) || range.end == len;
+    if range.start.is_multiple_of(granularity) && end_fits {
+        return Ok(());
+    }
+    Err(Invalid::Misaligned {
+        range: range.clone(),
+        granularity,
+    }
+    .into())
+}
