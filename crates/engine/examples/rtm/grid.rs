@@ -16,9 +16,9 @@ pub fn cells(shape: Shape) -> Result<usize> {
     let [x, y, z] = shape;
     x.checked_mul(y)
         .and_then(|xy| xy.checked_mul(z))
-        // i32 is what the CUDA kernels index with.
-        .filter(|&cells| cells <= i32::MAX as usize)
-        .with_context(|| format!("a grid of {x}x{y}x{z} cells is too large: 2^31 are the limit"))
+        // The CUDA kernels count in `int`, up to a block beyond the last cell.
+        .filter(|&cells| cells <= 1 << 30)
+        .with_context(|| format!("a grid of {x}x{y}x{z} cells is too large: 2^30 are the limit"))
 }
 
 /// A wave equation discretised: where the cells are, how long a step is.

@@ -2,6 +2,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "a program, not a library")]
 
 mod cli;
+mod cuda;
 mod grid;
 mod history;
 mod host;
@@ -13,6 +14,8 @@ mod picture;
 mod propagator;
 mod stencil;
 mod survey;
+#[cfg(test)]
+mod tests;
 mod wavelet;
 
 use std::time::Duration;

@@ -81,7 +81,7 @@ impl Model {
         let mut slowness: Vec<f32> = self.velocity.iter().map(|v| 1.0 / v).collect();
         let [nx, ny, nz] = self.shape;
         // Three boxes in a row are nearly a Gaussian; a box of width w has variance (w² - 1) / 12.
-        let half = ((4.0 * sigma * sigma + 1.0).sqrt() / 2.0).round() as usize;
+        let half = (((4.0 * sigma * sigma + 1.0).sqrt() - 1.0) / 2.0).round() as usize;
         let strides = [(nx, ny * nz), (ny, nz), (nz, 1)];
         let mut line = Vec::new();
         let mut sums = Vec::new();
