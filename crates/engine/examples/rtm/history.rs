@@ -1,72 +1,78 @@
-//! Where the source's wavefields go between the forward and the backward pass.
+//! The history of the source's wavefields, kept by the engine. All that the program asks of
+//! Tierflow's engine is in this file.
 
-use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use tierflow_device::Device;
+use tierflow_engine::{AfterRestore, Engine, Metrics, Region, RegionMut};
 
-use crate::propagator::{Propagator, Wavefield};
+use crate::propagator::Wavefield;
 
-/// Keeps wavefields by version.
-pub trait History {
+/// Sizes and places of the tiers.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiers<'a> {
+    /// Bytes of device memory; 0 for none.
+    pub device_cache: u64,
+    /// Bytes of host memory; 0 for none.
+    pub host_cache: u64,
+    /// Where files go.
+    pub scratch: &'a Path,
+}
+
+/// Wavefields by version, in device memory, host memory and files.
+pub struct History {
+    engine: Engine,
+    opened: Instant,
+    /// How long it took to build the engine.
+    pub built_in: Duration,
+    /// From then until the first checkpoint was accepted.
+    pub first_accepted: Option<Duration>,
+}
+
+impl History {
+    /// Builds the engine.
+    pub fn open(device: &Device, tiers: Tiers<'_>) -> Result<Self> {
+        let bytes = |size: u64| usize::try_from(size).context("the cache is too large");
+        let start = Instant::now();
+        let engine = Engine::builder(device)
+            .device_cache(bytes(tiers.device_cache)?)
+            .host_cache(bytes(tiers.host_cache)?)
+            .scratch(tiers.scratch)
+            // A snapshot is read once.
+            .after_restore(AfterRestore::Discard)
+            .build()
+            .with_context(|| format!("no engine with scratch {}", tiers.scratch.display()))?;
+        let opened = Instant::now();
+        Ok(Self { engine, opened, built_in: opened - start, first_accepted: None })
+    }
+
     /// Tells which versions will be restored, in this order.
-    fn hint(&mut self, versions: &[u64]) -> Result<()>;
+    pub fn hint(&self, versions: &[u64]) {
+        self.engine.hint(versions.iter().copied());
+    }
 
     /// Keeps both time levels of a wavefield.
-    fn checkpoint(&mut self, version: u64, field: &Wavefield) -> Result<()>;
+    pub fn checkpoint(&mut self, version: u64, field: &Wavefield) -> Result<()> {
+        self.engine.checkpoint(version, &[Region::from(&field.now), Region::from(&field.before)])?;
+        self.first_accepted.get_or_insert_with(|| self.opened.elapsed());
+        Ok(())
+    }
 
     /// From now on what was hinted may be brought near.
-    fn prefetch_start(&mut self) -> Result<()>;
+    pub fn prefetch_start(&self) {
+        self.engine.prefetch_start();
+    }
 
     /// Brings a version back. It is then no longer kept.
-    fn restore(&mut self, version: u64, field: &Wavefield) -> Result<()>;
-}
-
-/// Keeps every wavefield in ordinary memory: the reference that `--verify` compares with.
-pub struct Kept<'a> {
-    propagator: &'a dyn Propagator,
-    levels: HashMap<u64, [Vec<u8>; 2]>,
-}
-
-impl<'a> Kept<'a> {
-    /// Nothing kept yet.
-    pub fn new(propagator: &'a dyn Propagator) -> Self {
-        Self { propagator, levels: HashMap::new() }
+    pub fn restore(&self, version: u64, field: &Wavefield) -> Result<()> {
+        let mut regions = [RegionMut::from(&field.now), RegionMut::from(&field.before)];
+        Ok(self.engine.restore(version, &mut regions)?)
     }
 
-    fn bytes(&self, field: &Wavefield) -> Result<[Vec<u8>; 2]> {
-        let mut levels = [&field.now, &field.before].map(|memory| vec![0; memory.len()]);
-        self.propagator.download(&field.now, &mut levels[0])?;
-        self.propagator.download(&field.before, &mut levels[1])?;
-        Ok(levels)
-    }
-
-    /// Whether a wavefield is what was kept as this version, bit for bit.
-    pub fn is(&self, version: u64, field: &Wavefield) -> Result<bool> {
-        Ok(self.levels.get(&version) == Some(&self.bytes(field)?))
-    }
-}
-
-impl History for Kept<'_> {
-    fn hint(&mut self, _: &[u64]) -> Result<()> {
-        Ok(())
-    }
-
-    fn checkpoint(&mut self, version: u64, field: &Wavefield) -> Result<()> {
-        let levels = self.bytes(field)?;
-        self.levels.insert(version, levels);
-        Ok(())
-    }
-
-    fn prefetch_start(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn restore(&mut self, version: u64, field: &Wavefield) -> Result<()> {
-        let [now, before] = self
-            .levels
-            .remove(&version)
-            .with_context(|| format!("version {version} was not kept, or restored before"))?;
-        self.propagator.upload(&now, &field.now)?;
-        self.propagator.upload(&before, &field.before)
+    /// What the engine measured.
+    pub fn metrics(&self) -> Metrics {
+        self.engine.metrics()
     }
 }

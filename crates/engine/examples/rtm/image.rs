@@ -36,3 +36,9 @@ pub fn filter(shape: Shape, correlation: &[f32], illumination: &[f32], mute: usi
     }
     out
 }
+
+/// Illumination relative to the strongest, in decibels, from -60 up.
+pub fn decibels(illumination: &[f32]) -> Vec<f32> {
+    let most = illumination.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
+    illumination.iter().map(|v| (10.0 * (v / most).log10()).max(-60.0)).collect()
+}

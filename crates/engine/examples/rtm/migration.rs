@@ -16,20 +16,23 @@ use anyhow::{Result, ensure};
 use tierflow_device::{Device, Memory};
 
 use crate::cli::{Hints, Order};
-use crate::history::{History, Kept};
+use crate::history::History;
+use crate::kept::Kept;
 use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
 use crate::stencil::Record;
 use crate::survey::Survey;
 
 /// Where the time went.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Times {
     /// All of it.
     pub total: Duration,
-    /// Inside `checkpoint`, with hints given ahead.
-    pub checkpoint: Duration,
-    /// Inside `restore`, with hints given on the way.
-    pub restore: Duration,
+    /// How long each checkpoint blocked.
+    pub checkpoints: Vec<Duration>,
+    /// How long each restore blocked.
+    pub restores: Vec<Duration>,
+    /// Giving hints.
+    pub hints: Duration,
     /// Waiting for the pace that was asked for.
     pub paused: Duration,
     /// Keeping and comparing what `verify` needs.
@@ -39,7 +42,8 @@ pub struct Times {
 impl Times {
     /// What is left for the application.
     pub fn computing(&self) -> Duration {
-        self.total - self.checkpoint - self.restore - self.paused - self.verify
+        let blocked: Duration = self.checkpoints.iter().chain(&self.restores).sum();
+        self.total.saturating_sub(blocked + self.hints + self.paused + self.verify)
     }
 }
 
@@ -73,8 +77,8 @@ pub struct Migration<'a> {
     last: Option<Instant>,
     pub times: Times,
     pub proven: Proven,
-    /// Called after every time step of a pass.
-    pub progress: Box<dyn Fn(&str)>,
+    /// Called with the name of the pass after every time step of it.
+    pub progress: Box<dyn Fn(&'static str)>,
 }
 
 /// What is computed from the history.
@@ -153,6 +157,39 @@ impl<'a> Migration<'a> {
         })
     }
 
+    /// Bytes of the arrays that the run works on, without what `verify` keeps.
+    pub fn array_bytes(&self) -> u64 {
+        let field = |field: &Wavefield| field.now.len() + field.before.len();
+        let maps = |maps: &Maps| maps.image.len() + maps.illumination.len();
+        let imaging = self.imaging.as_ref().map_or(0, |imaging| {
+            imaging.truth.0.len() + field(&imaging.receiver) + imaging.traces.samples.len()
+        });
+        (self.smooth.0.len() + field(&self.source) + maps(&self.maps) + imaging) as u64
+    }
+
+    /// Bytes of one checkpoint.
+    pub fn checkpoint_bytes(&self) -> u64 {
+        (self.source.now.len() + self.source.before.len()) as u64
+    }
+
+    /// How long it takes to copy as many bytes as a checkpoint has within the device: what no
+    /// checkpoint into device memory can beat. The median of several.
+    pub fn plain_copy(&self, device: &Device) -> Result<Duration> {
+        let Wavefield { now, before } = &self.source;
+        let target = device.alloc(now.len() + before.len())?;
+        let mut times = Vec::new();
+        for _ in 0..21 {
+            self.propagator.finish()?;
+            let start = Instant::now();
+            let (first, second) = target.lend_mut(0..target.len())?.split_at(now.len());
+            let (now, before) = (now.lend(0..now.len())?, before.lend(0..before.len())?);
+            self.propagator.stream().copy_all([(now, first), (before, second)])?;
+            times.push(start.elapsed());
+        }
+        times.sort_unstable();
+        Ok(times[times.len() / 2])
+    }
+
     /// Calls of `progress` that one shot makes.
     pub fn progress_per_shot(&self) -> u64 {
         let steps = self.survey.steps() as u64;
@@ -161,11 +198,11 @@ impl<'a> Migration<'a> {
 
     /// Migrates one shot. The history is opened by the first one, when it has a first checkpoint
     /// to make.
-    pub fn shot<H: History>(
+    pub fn shot(
         &mut self,
         shot: usize,
-        history: &mut Option<H>,
-        open: impl FnOnce() -> Result<H>,
+        history: &mut Option<History>,
+        open: impl FnOnce() -> Result<History>,
     ) -> Result<()> {
         let start = Instant::now();
         self.observe(shot)?;
@@ -197,11 +234,11 @@ impl<'a> Migration<'a> {
         Ok(())
     }
 
-    fn forward(&mut self, shot: usize, history: &mut impl History) -> Result<()> {
+    fn forward(&mut self, shot: usize, history: &mut History) -> Result<()> {
         self.start(&self.source)?;
         if self.usage.hints == Hints::All {
             let versions = self.restore_order(shot);
-            timed(&mut self.times.checkpoint, || history.hint(&versions))?;
+            timed(&mut self.times.hints, || history.hint(&versions));
         }
         for (n, &amplitude) in self.survey.wavelet.iter().enumerate() {
             self.propagator.step(&self.smooth, &mut self.source)?;
@@ -214,19 +251,20 @@ impl<'a> Migration<'a> {
                 self.propagator.finish()?;
                 self.pace();
                 let version = self.survey.version(shot, (n / self.survey.every) as u64);
-                timed(&mut self.times.checkpoint, || history.checkpoint(version, &self.source))?;
+                let mut blocked = Duration::ZERO;
+                timed(&mut blocked, || history.checkpoint(version, &self.source))?;
+                self.times.checkpoints.push(blocked);
                 if let Some(reference) = &mut self.reference {
-                    timed(&mut self.times.verify, || {
-                        reference.kept.checkpoint(version, &self.source)
-                    })?;
+                    timed(&mut self.times.verify, || reference.kept.keep(version, &self.source))?;
                 }
             }
             (self.progress)("forward");
         }
-        timed(&mut self.times.restore, || history.prefetch_start())
+        timed(&mut self.times.hints, || history.prefetch_start());
+        Ok(())
     }
 
-    fn backward(&mut self, shot: usize, history: &mut impl History) -> Result<()> {
+    fn backward(&mut self, shot: usize, history: &mut History) -> Result<()> {
         if let Some(imaging) = &self.imaging {
             self.start(&imaging.receiver)?;
         }
@@ -247,7 +285,7 @@ impl<'a> Migration<'a> {
         Ok(())
     }
 
-    fn illuminate(&mut self, shot: usize, history: &mut impl History) -> Result<()> {
+    fn illuminate(&mut self, shot: usize, history: &mut History) -> Result<()> {
         let versions = self.restore_order(shot);
         for (i, &version) in versions.iter().enumerate() {
             self.read(history, version, versions.get(i + 1).copied())?;
@@ -257,22 +295,21 @@ impl<'a> Migration<'a> {
     }
 
     /// Restores a version of the source's wavefield and adds it to the maps.
-    fn read(&mut self, history: &mut impl History, version: u64, next: Option<u64>) -> Result<()> {
+    fn read(&mut self, history: &mut History, version: u64, next: Option<u64>) -> Result<()> {
         self.propagator.finish()?;
         self.pace();
-        timed(&mut self.times.restore, || {
-            history.restore(version, &self.source)?;
-            match next {
-                Some(next) if self.usage.hints == Hints::One => history.hint(&[next]),
-                _ => Ok(()),
-            }
-        })?;
+        let mut blocked = Duration::ZERO;
+        timed(&mut blocked, || history.restore(version, &self.source))?;
+        self.times.restores.push(blocked);
+        if let (Hints::One, Some(next)) = (self.usage.hints, next) {
+            timed(&mut self.times.hints, || history.hint(&[next]));
+        }
         self.map(&self.source, &self.maps)?;
         if let Some(mut reference) = self.reference.take() {
             let start = Instant::now();
             self.proven.snapshots += 1;
-            self.proven.different += u64::from(!reference.kept.is(version, &self.source)?);
-            reference.kept.restore(version, &reference.source)?;
+            let same = reference.kept.take(version, &reference.source, &self.source)?;
+            self.proven.different += u64::from(!same);
             self.map(&reference.source, &reference.maps)?;
             self.propagator.finish()?;
             self.times.verify += start.elapsed();

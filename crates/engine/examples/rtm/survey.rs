@@ -84,7 +84,7 @@ impl Survey {
 
     /// Cells at the top that the image leaves out, where sources and receivers are.
     pub fn mute(&self) -> usize {
-        2 * DEPTH
+        4 * DEPTH
     }
 }
 
