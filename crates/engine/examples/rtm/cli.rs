@@ -22,7 +22,12 @@ pub struct Args {
     #[arg(long, value_name = "SHAPE", requires = "model", value_parser = parse_shape)]
     pub shape: Option<Shape>,
     /// Metres between the model's cells.
-    #[arg(long, value_name = "METRES", default_value_t = 10.0)]
+    #[arg(
+        long,
+        value_name = "METRES",
+        default_value_t = 10.0,
+        allow_negative_numbers = true
+    )]
     pub spacing: f32,
     /// Use only every N-th cell of the model along each axis.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -144,9 +149,10 @@ impl FromStr for Order {
         match text.split_once(':') {
             None if text == "reverse" => Ok(Self::Reverse),
             None if text == "sequential" => Ok(Self::Sequential),
-            Some(("random", seed)) => {
-                seed.parse().map(Self::Random).map_err(|e| format!("the seed {seed:?}: {e}"))
-            }
+            Some(("random", seed)) => seed
+                .parse()
+                .map(Self::Random)
+                .map_err(|e| format!("the seed {seed:?}: {e}")),
             _ => Err("give reverse, sequential or random:SEED".into()),
         }
     }
@@ -162,13 +168,19 @@ fn parse_shape(text: &str) -> Result<Shape, String> {
 
 fn parse_volume(text: &str) -> Result<Shape, String> {
     let shape = parse_shape(text)?;
-    if shape[1] < 2 { Err("give three axes, as 256x256x256".into()) } else { Ok(shape) }
+    if shape[1] < 2 {
+        Err("give three axes, as 256x256x256".into())
+    } else {
+        Ok(shape)
+    }
 }
 
 /// "64MiB", "1.5 GB", "4096".
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let unit = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,
@@ -180,10 +192,21 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         "m" | "mib" => f64::from(1u32 << 20),
         "g" | "gib" => f64::from(1u32 << 30),
         "t" | "tib" => (1u64 << 40) as f64,
-        other => return Err(format!("unknown unit {other:?}: give bytes, KiB, MiB, GiB or TiB")),
+        other => {
+            return Err(format!(
+                "unknown unit {other:?}: give bytes, KiB, MiB, GiB or TiB"
+            ));
+        }
     };
-    let bytes = number.parse::<f64>().map_err(|e| format!("{number:?}: {e}"))? * unit;
-    if bytes < (1u64 << 53) as f64 { Ok(bytes as u64) } else { Err("too many bytes".into()) }
+    let bytes = number
+        .parse::<f64>()
+        .map_err(|e| format!("{number:?}: {e}"))?
+        * unit;
+    if bytes < (1u64 << 53) as f64 {
+        Ok(bytes as u64)
+    } else {
+        Err("too many bytes".into())
+    }
 }
 
 #[cfg(test)]
@@ -198,7 +221,12 @@ mod tests {
 
     #[test]
     fn sizes_of_all_units() {
-        let cases = [("64MiB", 64 << 20), ("1.5 GB", 1_500_000_000), ("4096", 4096), ("2g", 2 << 30)];
+        let cases = [
+            ("64MiB", 64 << 20),
+            ("1.5 GB", 1_500_000_000),
+            ("4096", 4096),
+            ("2g", 2 << 30),
+        ];
         for (text, bytes) in cases {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }

@@ -107,7 +107,11 @@ impl Cuda {
             Ok(memory)
         };
         Ok(Self {
-            sponge: [upload(&factors.x)?, upload(&factors.y)?, upload(&factors.z)?],
+            sponge: [
+                upload(&factors.x)?,
+                upload(&factors.y)?,
+                upload(&factors.z)?,
+            ],
             kernels: Kernels::load(&module)?,
             lent: RefCell::default(),
             stream,
@@ -132,12 +136,16 @@ impl Cuda {
     }
 
     fn lend_field(&self, memory: &Memory) -> Result<Arg> {
-        self.lend::<f32>(memory, self.grid.cells()).map(Arg::address)
+        self.lend::<f32>(memory, self.grid.cells())
+            .map(Arg::address)
     }
 
     /// The spread's five parameters; every receiver is a cell of the grid.
     fn spread(&self, spread: Spread) -> Result<[Arg; 5]> {
-        let last = spread.len().checked_sub(1).context("a spread without receivers")?;
+        let last = spread
+            .len()
+            .checked_sub(1)
+            .context("a spread without receivers")?;
         ensure!(
             spread.cell(last) < self.grid.cells(),
             "receivers outside the grid"
@@ -154,19 +162,28 @@ impl Cuda {
     /// The address of sample `step` of the traces.
     fn sample(&self, traces: &Traces, step: usize) -> Result<Arg> {
         let range = traces.range(step);
-        ensure!(range.end <= traces.samples.len(), "step {step} is beyond the traces");
+        ensure!(
+            range.end <= traces.samples.len(),
+            "step {step} is beyond the traces"
+        );
         let base = self.lend::<u8>(&traces.samples, traces.samples.len())?;
         Ok(Arg::address(base + range.start as u64))
     }
 
     fn cells_launch(&self, count: usize) -> Launch {
-        Launch { grid: [(count as u32).div_ceil(BLOCK), 1, 1], block: [BLOCK, 1, 1], shared_bytes: 0 }
+        Launch {
+            grid: [(count as u32).div_ceil(BLOCK), 1, 1],
+            block: [BLOCK, 1, 1],
+            shared_bytes: 0,
+        }
     }
 }
 
 /// An `int` parameter; the grid's size was checked to fit.
 fn int(value: usize) -> Result<Arg> {
-    Ok(Arg::i32(i32::try_from(value).context("too large for the kernels")?))
+    Ok(Arg::i32(
+        i32::try_from(value).context("too large for the kernels")?,
+    ))
 }
 
 impl Propagator for Cuda {
@@ -199,14 +216,29 @@ impl Propagator for Cuda {
             unsafe { self.kernels.step_2d.launch(&self.stream, shape, args) }?;
         } else {
             let march = Arg::i32(MARCH as i32);
-            let args = [int(nx)?, int(ny)?, int(nz)?, march, now, next, courant2, sx, sy, sz];
+            let args = [
+                int(nx)?,
+                int(ny)?,
+                int(nz)?,
+                march,
+                now,
+                next,
+                courant2,
+                sx,
+                sy,
+                sz,
+            ];
             let [z, y] = TILE;
             let grid = [
                 updated(nz).div_ceil(z),
                 updated(ny).div_ceil(y),
                 updated(nx).div_ceil(MARCH),
             ];
-            let shape = Launch { grid, block: [z, y, 1], shared_bytes: 0 };
+            let shape = Launch {
+                grid,
+                block: [z, y, 1],
+                shared_bytes: 0,
+            };
             // SAFETY: rtm_step_3d(int nx, int ny, int nz, int march, now, next, courant2, sponge_x,
             // sponge_y, sponge_z). A block of TILE threads, as the kernel's tile wants, updates
             // cells from HALO to n - HALO on each axis and reads cells that are inside nx * ny * nz
@@ -231,7 +263,11 @@ impl Propagator for Cuda {
             int(cell)?,
             Arg::f32(amplitude),
         ];
-        let shape = Launch { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
+        let shape = Launch {
+            grid: [1; 3],
+            block: [1; 3],
+            shared_bytes: 0,
+        };
         // SAFETY: rtm_inject_source(courant2, field, int cell, float amplitude): one thread reads
         // and writes one cell, which is inside both; both are lent until synchronised.
         unsafe { self.kernels.inject_source.launch(&self.stream, shape, args) }
@@ -289,7 +325,11 @@ impl Propagator for Cuda {
         ];
         // SAFETY: rtm_correlate(int cells, source, receiver, image): threads below `cells` touch
         // one float each of three fields of that many, all lent until synchronised.
-        unsafe { self.kernels.correlate.launch(&self.stream, self.cells_launch(cells), args) }
+        unsafe {
+            self.kernels
+                .correlate
+                .launch(&self.stream, self.cells_launch(cells), args)
+        }
     }
 
     fn illuminate(&self, source: &Wavefield, map: &Memory) -> Result<()> {
@@ -298,7 +338,11 @@ impl Propagator for Cuda {
         let args = [int(cells)?, self.lend_field(&source.now)?, map];
         // SAFETY: rtm_illuminate(int cells, source, map): threads below `cells` touch one float
         // and one 64-bit integer each of arrays of that many, both lent until synchronised.
-        unsafe { self.kernels.illuminate.launch(&self.stream, self.cells_launch(cells), args) }
+        unsafe {
+            self.kernels
+                .illuminate
+                .launch(&self.stream, self.cells_launch(cells), args)
+        }
     }
 
     fn stream(&self) -> &Stream {
@@ -365,6 +409,9 @@ mod tests {
             list
         };
         assert_eq!(sorted(entries()), sorted(wrappers()));
-        assert!(PTX.contains(".target sm_80\n"), "the PTX must run on every GPU since Ampere");
+        assert!(
+            PTX.contains(".target sm_80\n"),
+            "the PTX must run on every GPU since Ampere"
+        );
     }
 }

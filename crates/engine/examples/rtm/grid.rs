@@ -43,8 +43,8 @@ impl Grid {
     /// stencil's coefficients `c_k` on each of `d` axes; we take nine tenths of it.
     pub fn new(inner: Shape, pad: usize, spacing: f32, fastest: f32) -> Result<Self> {
         ensure!(
-            spacing.is_finite() && spacing > 0.0,
-            "the spacing is {spacing} m: give --spacing a positive number of metres"
+            (1e-3..=1e6).contains(&spacing),
+            "the spacing is {spacing} m: give --spacing 0.001 to 1000000 metres"
         );
         let flat = inner[1] == 1;
         for (axis, n) in ["x", "y", "z"].into_iter().zip(inner) {
@@ -53,9 +53,13 @@ impl Grid {
                 "the model has {n} cells along {axis}: at least 8 are needed"
             );
         }
-        ensure!(pad > HALO, "an absorbing layer needs more than {HALO} cells");
+        ensure!(
+            pad > HALO,
+            "an absorbing layer needs more than {HALO} cells"
+        );
         let around = |n: usize| {
-            n.checked_add(2 * pad).context("the model is too large: an axis overflows")
+            n.checked_add(2 * pad)
+                .context("the model is too large: an axis overflows")
         };
         let shape = [
             around(inner[0])?,
@@ -64,10 +68,16 @@ impl Grid {
         ];
         cells(shape)?;
         let axes = if flat { 2.0 } else { 3.0 };
-        let weight: f32 =
-            crate::stencil::CENTRE.abs() + 2.0 * crate::stencil::SIDE.iter().map(|c| c.abs()).sum::<f32>();
+        let weight: f32 = crate::stencil::CENTRE.abs()
+            + 2.0 * crate::stencil::SIDE.iter().map(|c| c.abs()).sum::<f32>();
         let courant = 0.9 * 2.0 / (axes * weight).sqrt();
-        Ok(Self { shape, inner, pad, spacing, dt: courant * spacing / fastest })
+        Ok(Self {
+            shape,
+            inner,
+            pad,
+            spacing,
+            dt: courant * spacing / fastest,
+        })
     }
 
     /// All cells, those of the absorbing layer too.
@@ -102,7 +112,11 @@ impl Grid {
         let inside = |i: usize, n: usize| i.saturating_sub(self.pad).min(n - 1);
         for x in 0..self.shape[0] {
             for y in 0..self.shape[1] {
-                let y = if self.is_flat() { 0 } else { inside(y, self.inner[1]) };
+                let y = if self.is_flat() {
+                    0
+                } else {
+                    inside(y, self.inner[1])
+                };
                 let row = model.row(inside(x, self.inner[0]), y);
                 out.extend((0..self.shape[2]).map(|z| {
                     let courant = row[inside(z, self.inner[2])] * self.dt / self.spacing;
@@ -168,7 +182,11 @@ impl Spread {
     /// One receiver.
     #[cfg(test)]
     pub fn single(cell: usize) -> Self {
-        Self { origin: cell, count: [1, 1], stride: [0, 0] }
+        Self {
+            origin: cell,
+            count: [1, 1],
+            stride: [0, 0],
+        }
     }
 
     /// How many receivers there are.

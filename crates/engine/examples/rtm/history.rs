@@ -45,7 +45,12 @@ impl History {
             .build()
             .with_context(|| format!("no engine with scratch {}", tiers.scratch.display()))?;
         let opened = Instant::now();
-        Ok(Self { engine, opened, built_in: opened - start, first_accepted: None })
+        Ok(Self {
+            engine,
+            opened,
+            built_in: opened - start,
+            first_accepted: None,
+        })
     }
 
     /// Tells which versions will be restored, in this order.
@@ -55,8 +60,12 @@ impl History {
 
     /// Keeps both time levels of a wavefield.
     pub fn checkpoint(&mut self, version: u64, field: &Wavefield) -> Result<()> {
-        self.engine.checkpoint(version, &[Region::from(&field.now), Region::from(&field.before)])?;
-        self.first_accepted.get_or_insert_with(|| self.opened.elapsed());
+        self.engine.checkpoint(
+            version,
+            &[Region::from(&field.now), Region::from(&field.before)],
+        )?;
+        self.first_accepted
+            .get_or_insert_with(|| self.opened.elapsed());
         Ok(())
     }
 

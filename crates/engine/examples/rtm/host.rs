@@ -23,7 +23,11 @@ pub struct Host {
 impl Host {
     /// A propagator on this grid.
     pub fn new(device: &Device, grid: Grid) -> Result<Self> {
-        Ok(Self { sponge: Sponge::new(&grid), stream: device.stream()?, grid })
+        Ok(Self {
+            sponge: Sponge::new(&grid),
+            stream: device.stream()?,
+            grid,
+        })
     }
 }
 

@@ -15,7 +15,10 @@ pub struct Kept<'a> {
 impl<'a> Kept<'a> {
     /// Nothing kept yet.
     pub fn new(propagator: &'a dyn Propagator) -> Self {
-        Self { propagator, levels: HashMap::new() }
+        Self {
+            propagator,
+            levels: HashMap::new(),
+        }
     }
 
     /// Keeps a wavefield as this version.

@@ -4,7 +4,12 @@
 //! - [`grid`], [`propagator`] with [`host`] ([`stencil`]) and [`cuda`]: the wave equation
 //! - [`migration`]: the passes; [`history`]: their use of Tierflow; [`kept`]: what `--verify` trusts
 //! - [`image`], [`picture`], [`report`]: what comes out
-#![allow(missing_docs, unreachable_pub, missing_debug_implementations, reason = "a program")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations,
+    reason = "a program"
+)]
 
 mod cli;
 mod cuda;
@@ -51,7 +56,11 @@ fn main() -> Result<()> {
     })?;
     let scratch = directories(&args)?;
     let write = |name: &str| args.out.join(name);
-    picture::write_colour(&write("velocity.png"), survey.truth.shape, &survey.truth.velocity)?;
+    picture::write_colour(
+        &write("velocity.png"),
+        survey.truth.shape,
+        &survey.truth.velocity,
+    )?;
 
     let propagator: Box<dyn Propagator> = match device.info().kind {
         Kind::Cuda => Box::new(cuda::Cuda::new(&device, survey.grid.clone())?),
@@ -81,13 +90,15 @@ fn main() -> Result<()> {
         plain_copy,
         built_in,
         first_accepted,
-        arrays: if plain { arrays } else { 0 },
+        arrays: arrays.host + if plain { arrays.device } else { 0 },
         tiers: args.host_cache + if plain { args.device_cache } else { 0 },
     };
     summary.print();
     if args.verify {
         let snapshots = migration.proven.snapshots;
-        println!("verify      all {snapshots} snapshots and what was computed are equal, bit for bit");
+        println!(
+            "verify      all {snapshots} snapshots and what was computed are equal, bit for bit"
+        );
     }
     let illumination = image::illumination(&map);
     let shape = survey.grid.inner;
@@ -105,7 +116,11 @@ fn main() -> Result<()> {
         picture::write_colour(&picture, shape, &image::decibels(&illumination))?;
         picture
     };
-    println!("pictures    {}, {}", write("velocity.png").display(), picture.display());
+    println!(
+        "pictures    {}, {}",
+        write("velocity.png").display(),
+        picture.display()
+    );
     Ok(())
 }
 
@@ -134,7 +149,9 @@ fn run(
     scratch: &std::path::Path,
 ) -> Result<History> {
     let bar = ProgressBar::new(migration.progress_per_shot() * args.shots as u64);
-    bar.set_style(ProgressStyle::with_template("{msg:24} {wide_bar} {percent:>3}% {eta:>4}")?);
+    bar.set_style(ProgressStyle::with_template(
+        "{msg:24} {wide_bar} {percent:>3}% {eta:>4}",
+    )?);
     let mut history = None;
     for shot in 0..args.shots {
         let (ticks, shots) = (bar.clone(), args.shots);

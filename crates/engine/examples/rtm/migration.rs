@@ -43,7 +43,8 @@ impl Times {
     /// What is left for the application.
     pub fn computing(&self) -> Duration {
         let blocked: Duration = self.checkpoints.iter().chain(&self.restores).sum();
-        self.total.saturating_sub(blocked + self.hints + self.paused + self.verify)
+        self.total
+            .saturating_sub(blocked + self.hints + self.paused + self.verify)
     }
 }
 
@@ -52,6 +53,13 @@ impl Times {
 pub struct Proven {
     pub snapshots: u64,
     pub different: u64,
+}
+
+/// Sizes of arrays.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrayBytes {
+    pub device: u64,
+    pub host: u64,
 }
 
 /// How the history is used.
@@ -157,14 +165,22 @@ impl<'a> Migration<'a> {
         })
     }
 
-    /// Bytes of the arrays that the run works on, without what `verify` keeps.
-    pub fn array_bytes(&self) -> u64 {
+    /// Bytes of the arrays that the run works on: those in the device's memory, and those in main
+    /// memory. With `verify`, the snapshots kept, and what is computed from them, are among them.
+    pub fn array_bytes(&self) -> ArrayBytes {
         let field = |field: &Wavefield| field.now.len() + field.before.len();
         let maps = |maps: &Maps| maps.image.len() + maps.illumination.len();
         let imaging = self.imaging.as_ref().map_or(0, |imaging| {
             imaging.truth.0.len() + field(&imaging.receiver) + imaging.traces.samples.len()
         });
-        (self.smooth.0.len() + field(&self.source) + maps(&self.maps) + imaging) as u64
+        let device = self.smooth.0.len() + field(&self.source) + maps(&self.maps) + imaging;
+        let reference = self.reference.as_ref();
+        let again = reference.map_or(0, |kept| field(&kept.source) + maps(&kept.maps));
+        let kept = reference.map_or(0, |_| self.survey.checkpoints() * self.checkpoint_bytes());
+        ArrayBytes {
+            device: (device + again) as u64,
+            host: self.survey.array_bytes() + kept,
+        }
     }
 
     /// Bytes of one checkpoint.
@@ -183,7 +199,9 @@ impl<'a> Migration<'a> {
             let start = Instant::now();
             let (first, second) = target.lend_mut(0..target.len())?.split_at(now.len());
             let (now, before) = (now.lend(0..now.len())?, before.lend(0..before.len())?);
-            self.propagator.stream().copy_all([(now, first), (before, second)])?;
+            self.propagator
+                .stream()
+                .copy_all([(now, first), (before, second)])?;
             times.push(start.elapsed());
         }
         times.sort_unstable();
@@ -193,7 +211,11 @@ impl<'a> Migration<'a> {
     /// Calls of `progress` that one shot makes.
     pub fn progress_per_shot(&self) -> u64 {
         let steps = self.survey.steps() as u64;
-        if self.imaging.is_some() { 3 * steps } else { steps + self.survey.checkpoints() }
+        if self.imaging.is_some() {
+            3 * steps
+        } else {
+            steps + self.survey.checkpoints()
+        }
     }
 
     /// Migrates one shot. The history is opened by the first one, when it has a first checkpoint
@@ -222,13 +244,17 @@ impl<'a> Migration<'a> {
     }
 
     fn observe(&mut self, shot: usize) -> Result<()> {
-        let Some(imaging) = &self.imaging else { return Ok(()) };
+        let Some(imaging) = &self.imaging else {
+            return Ok(());
+        };
         self.start(&self.source)?;
         for (n, &amplitude) in self.survey.wavelet.iter().enumerate() {
             self.propagator.step(&imaging.truth, &mut self.source)?;
             let cell = self.survey.sources[shot];
-            self.propagator.inject_source(&imaging.truth, &self.source, cell, amplitude)?;
-            self.propagator.record(&self.source, &imaging.traces, n, Record::Store)?;
+            self.propagator
+                .inject_source(&imaging.truth, &self.source, cell, amplitude)?;
+            self.propagator
+                .record(&self.source, &imaging.traces, n, Record::Store)?;
             (self.progress)("observe");
         }
         Ok(())
@@ -243,9 +269,11 @@ impl<'a> Migration<'a> {
         for (n, &amplitude) in self.survey.wavelet.iter().enumerate() {
             self.propagator.step(&self.smooth, &mut self.source)?;
             let cell = self.survey.sources[shot];
-            self.propagator.inject_source(&self.smooth, &self.source, cell, amplitude)?;
+            self.propagator
+                .inject_source(&self.smooth, &self.source, cell, amplitude)?;
             if let Some(imaging) = &self.imaging {
-                self.propagator.record(&self.source, &imaging.traces, n, Record::Subtract)?;
+                self.propagator
+                    .record(&self.source, &imaging.traces, n, Record::Subtract)?;
             }
             if n % self.survey.every == 0 {
                 self.propagator.finish()?;
@@ -255,7 +283,9 @@ impl<'a> Migration<'a> {
                 timed(&mut blocked, || history.checkpoint(version, &self.source))?;
                 self.times.checkpoints.push(blocked);
                 if let Some(reference) = &mut self.reference {
-                    timed(&mut self.times.verify, || reference.kept.keep(version, &self.source))?;
+                    timed(&mut self.times.verify, || {
+                        reference.kept.keep(version, &self.source)
+                    })?;
                 }
             }
             (self.progress)("forward");
@@ -271,13 +301,18 @@ impl<'a> Migration<'a> {
         for n in (0..self.survey.steps()).rev() {
             if let Some(imaging) = &mut self.imaging {
                 self.propagator.step(&self.smooth, &mut imaging.receiver)?;
-                let Imaging { receiver, traces, .. } = imaging;
-                self.propagator.inject_traces(&self.smooth, receiver, traces, n)?;
+                let Imaging {
+                    receiver, traces, ..
+                } = imaging;
+                self.propagator
+                    .inject_traces(&self.smooth, receiver, traces, n)?;
             }
             if n % self.survey.every == 0 {
                 let checkpoint = (n / self.survey.every) as u64;
                 let version = self.survey.version(shot, checkpoint);
-                let next = checkpoint.checked_sub(1).map(|c| self.survey.version(shot, c));
+                let next = checkpoint
+                    .checked_sub(1)
+                    .map(|c| self.survey.version(shot, c));
                 self.read(history, version, next)?;
             }
             (self.progress)("backward");
@@ -308,7 +343,9 @@ impl<'a> Migration<'a> {
         if let Some(mut reference) = self.reference.take() {
             let start = Instant::now();
             self.proven.snapshots += 1;
-            let same = reference.kept.take(version, &reference.source, &self.source)?;
+            let same = reference
+                .kept
+                .take(version, &reference.source, &self.source)?;
             self.proven.different += u64::from(!same);
             self.map(&reference.source, &reference.maps)?;
             self.propagator.finish()?;
@@ -320,7 +357,8 @@ impl<'a> Migration<'a> {
 
     fn map(&self, source: &Wavefield, maps: &Maps) -> Result<()> {
         if let Some(imaging) = &self.imaging {
-            self.propagator.correlate(source, &imaging.receiver, &maps.image)?;
+            self.propagator
+                .correlate(source, &imaging.receiver, &maps.image)?;
         }
         self.propagator.illuminate(source, &maps.illumination)
     }
@@ -332,7 +370,10 @@ impl<'a> Migration<'a> {
 
     fn restore_order(&self, shot: usize) -> Vec<u64> {
         let order = self.usage.order.sequence(self.survey.checkpoints());
-        order.into_iter().map(|c| self.survey.version(shot, c)).collect()
+        order
+            .into_iter()
+            .map(|c| self.survey.version(shot, c))
+            .collect()
     }
 
     fn pace(&mut self) {
@@ -357,7 +398,10 @@ impl<'a> Migration<'a> {
         };
         let (image, illumination) = read(&self.maps)?;
         if let Some(reference) = &self.reference {
-            let Proven { snapshots, different } = self.proven;
+            let Proven {
+                snapshots,
+                different,
+            } = self.proven;
             ensure!(
                 different == 0,
                 "verify: {different} of {snapshots} snapshots came back changed; this is a defect, \

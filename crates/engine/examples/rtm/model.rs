@@ -33,7 +33,11 @@ impl Model {
         if velocity.iter().all(|v| *v < 20.0) {
             velocity.iter_mut().for_each(|v| *v *= 1000.0);
         }
-        let model = Self { shape, spacing, velocity };
+        let model = Self {
+            shape,
+            spacing,
+            velocity,
+        };
         let (slowest, fastest) = model.range();
         ensure!(
             slowest >= 50.0 && fastest <= 20_000.0,
@@ -45,7 +49,9 @@ impl Model {
 
     /// Slowest and fastest velocity.
     pub fn range(&self) -> (f32, f32) {
-        self.velocity.iter().fold((f32::MAX, 0.0), |(lo, hi), &v| (lo.min(v), hi.max(v)))
+        self.velocity
+            .iter()
+            .fold((f32::MAX, 0.0), |(lo, hi), &v| (lo.min(v), hi.max(v)))
     }
 
     /// The column of velocities below (x, y).
@@ -71,7 +77,11 @@ impl Model {
                 velocity.extend(self.row(x, y).iter().step_by(n));
             }
         }
-        Ok(Self { shape, spacing: self.spacing * n as f32, velocity })
+        Ok(Self {
+            shape,
+            spacing: self.spacing * n as f32,
+            velocity,
+        })
     }
 
     /// The model as an interpreter would know it before migration: slowness smoothed by about a
@@ -99,11 +109,18 @@ impl Model {
         }
         let mut velocity: Vec<f32> = slowness.into_iter().map(|s| 1.0 / s).collect();
         for (smooth, sharp) in velocity.chunks_mut(nz).zip(self.velocity.chunks(nz)) {
-            let known = sharp.iter().take_while(|v| (**v - sharp[0]).abs() <= 1.0).count();
+            let known = sharp
+                .iter()
+                .take_while(|v| (**v - sharp[0]).abs() <= 1.0)
+                .count();
             let known = if known == nz { 0 } else { known };
             smooth[..known].copy_from_slice(&sharp[..known]);
         }
-        Self { shape: self.shape, spacing: self.spacing, velocity }
+        Self {
+            shape: self.shape,
+            spacing: self.spacing,
+            velocity,
+        }
     }
 
     /// The model we make ourselves: water over dipping layers, cut by a fault, around a salt body.
@@ -129,7 +146,11 @@ impl Model {
         for x in 0..shape[0] {
             let fx = share(x, shape[0]);
             for y in 0..shape[1] {
-                let fy = if shape[1] == 1 { 0.5 } else { share(y, shape[1]) };
+                let fy = if shape[1] == 1 {
+                    0.5
+                } else {
+                    share(y, shape[1])
+                };
                 for z in 0..shape[2] {
                     let fz = share(z, shape[2]);
                     // A normal fault dips to the right; what lies right of it has gone down.
@@ -137,7 +158,11 @@ impl Model {
                     let bent = 0.03 * (5.0 * fx + 2.0 * (fy - 0.5)).sin() + 0.05 * (fx - 0.5);
                     let layer = LAYERS.iter().rev().find(|(_, top)| {
                         // The sea floor is younger than fault and folds.
-                        let moved = if *top > 0.15 { thrown + bent } else { 0.2 * bent };
+                        let moved = if *top > 0.15 {
+                            thrown + bent
+                        } else {
+                            0.2 * bent
+                        };
                         fz >= top + moved || *top == 0.0
                     });
                     // Salt: a stock with a wider cap, in the left half.
@@ -145,7 +170,11 @@ impl Model {
                     let side = (dx * dx + dy * dy).sqrt();
                     let cap = (side / 0.15).powi(2) + ((fz - 0.45) / 0.10).powi(2) < 1.0;
                     let stem = side < 0.07 && (0.45..0.75).contains(&fz);
-                    let v = if cap || stem { 4500.0 } else { layer.map_or(1500.0, |(v, _)| *v) };
+                    let v = if cap || stem {
+                        4500.0
+                    } else {
+                        layer.map_or(1500.0, |(v, _)| *v)
+                    };
                     velocity.push(v);
                 }
             }
@@ -182,9 +211,17 @@ mod tests {
         assert!((smooth.vertical_time() / model.vertical_time() - 1.0).abs() < 0.02);
         assert_eq!(smooth.row(10, 0)[0], 1500.0);
         let step = |m: &Model| {
-            m.velocity.windows(2).map(|w| (w[1] - w[0]).abs()).fold(0.0, f32::max)
+            m.velocity
+                .windows(2)
+                .map(|w| (w[1] - w[0]).abs())
+                .fold(0.0, f32::max)
         };
-        assert!(smooth.row(18, 0).windows(2).all(|w| (w[1] - w[0]).abs() < 400.0));
+        assert!(
+            smooth
+                .row(18, 0)
+                .windows(2)
+                .all(|w| (w[1] - w[0]).abs() < 400.0)
+        );
         assert!(step(&model) > 1000.0);
     }
 

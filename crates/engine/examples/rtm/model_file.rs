@@ -22,7 +22,10 @@ fn read_values(path: &Path, shape: Option<Shape>) -> Result<(Shape, Vec<f32>)> {
     let file = File::open(path).context("cannot be opened")?;
     let length = file.metadata().context("cannot be examined")?.len();
     let mut reader = BufReader::new(file);
-    if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
+    if path
+        .extension()
+        .is_some_and(|e| e.eq_ignore_ascii_case("npy"))
+    {
         read_npy(&mut reader, length, shape)
     } else {
         let shape = shape.context(
@@ -40,33 +43,57 @@ fn read_raw(reader: &mut impl Read, length: u64, shape: Shape) -> Result<Vec<f32
         "{} float32 make {expected} bytes, but the file has {length}: pass the --shape that the \
          file was written with ({} values)",
         display(shape),
-        if length % 4 == 0 { (length / 4).to_string() } else { "not a whole number of".into() }
+        if length % 4 == 0 {
+            (length / 4).to_string()
+        } else {
+            "not a whole number of".into()
+        }
     );
     read_floats(reader, count, 4)
 }
 
 /// Format: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
-fn read_npy(reader: &mut impl Read, length: u64, asked: Option<Shape>) -> Result<(Shape, Vec<f32>)> {
+fn read_npy(
+    reader: &mut impl Read,
+    length: u64,
+    asked: Option<Shape>,
+) -> Result<(Shape, Vec<f32>)> {
     let mut start = [0; 8];
-    reader.read_exact(&mut start).context("too short for an .npy file")?;
-    ensure!(start.starts_with(b"\x93NUMPY"), "no .npy file: it does not begin with \\x93NUMPY");
+    reader
+        .read_exact(&mut start)
+        .context("too short for an .npy file")?;
+    ensure!(
+        start.starts_with(b"\x93NUMPY"),
+        "no .npy file: it does not begin with \\x93NUMPY"
+    );
     let (prefix, header_length) = match start[6] {
         1 => {
             let mut bytes = [0; 2];
-            reader.read_exact(&mut bytes).context("the .npy header is cut short")?;
+            reader
+                .read_exact(&mut bytes)
+                .context("the .npy header is cut short")?;
             (10, u64::from(u16::from_le_bytes(bytes)))
         }
         2 | 3 => {
             let mut bytes = [0; 4];
-            reader.read_exact(&mut bytes).context("the .npy header is cut short")?;
+            reader
+                .read_exact(&mut bytes)
+                .context("the .npy header is cut short")?;
             (12, u64::from(u32::from_le_bytes(bytes)))
         }
-        other => bail!("the .npy file has version {other}: versions 1 to 3 are known; save it again"),
+        other => {
+            bail!("the .npy file has version {other}: versions 1 to 3 are known; save it again")
+        }
     };
     // NumPy itself refuses longer ones unless told that the file is trusted.
-    ensure!(header_length <= 10_000, "the .npy header claims {header_length} bytes, 10000 at most");
+    ensure!(
+        header_length <= 10_000,
+        "the .npy header claims {header_length} bytes, 10000 at most"
+    );
     let mut header = vec![0; header_length as usize];
-    reader.read_exact(&mut header).context("the .npy header is cut short")?;
+    reader
+        .read_exact(&mut header)
+        .context("the .npy header is cut short")?;
     let header = String::from_utf8(header).context("the .npy header is no text")?;
 
     let width = match quoted(field(&header, "descr")?) {
@@ -92,7 +119,10 @@ fn read_npy(reader: &mut impl Read, length: u64, asked: Option<Shape>) -> Result
         );
     }
     let count = cells(shape)?;
-    let (expected, actual) = (count as u64 * width as u64, length - (prefix + header_length).min(length));
+    let (expected, actual) = (
+        count as u64 * width as u64,
+        length - (prefix + header_length).min(length),
+    );
     ensure!(
         actual == expected,
         "its header announces {} values of {width} bytes, which make {expected} bytes, but \
@@ -126,7 +156,10 @@ fn tuple(value: &str) -> Result<Shape> {
         .split(',')
         .map(str::trim)
         .filter(|axis| !axis.is_empty())
-        .map(|axis| axis.parse().with_context(|| format!("{axis:?} in the .npy header's shape")))
+        .map(|axis| {
+            axis.parse()
+                .with_context(|| format!("{axis:?} in the .npy header's shape"))
+        })
         .collect::<Result<_>>()?;
     from_axes(&axes)
 }
@@ -136,23 +169,40 @@ pub fn from_axes(axes: &[usize]) -> Result<Shape> {
     match *axes {
         [x, z] => Ok([x, 1, z]),
         [x, y, z] => Ok([x, y, z]),
-        _ => bail!("{} axes: a model has two (x, z) or three (x, y, z)", axes.len()),
+        _ => bail!(
+            "{} axes: a model has two (x, z) or three (x, y, z)",
+            axes.len()
+        ),
     }
 }
 
 fn read_floats(reader: &mut impl Read, count: usize, width: usize) -> Result<Vec<f32>> {
     let mut values = Vec::new();
-    values.try_reserve_exact(count).with_context(|| format!("no memory for {count} values"))?;
+    values
+        .try_reserve_exact(count)
+        .with_context(|| format!("no memory for {count} values"))?;
     let mut buffer = [0; 8 << 10];
     let mut left = count * width;
     while left > 0 {
         let piece = left.min(buffer.len());
-        reader.read_exact(&mut buffer[..piece]).context("cannot be read to its end")?;
+        reader
+            .read_exact(&mut buffer[..piece])
+            .context("cannot be read to its end")?;
         if width == 4 {
-            values.extend(buffer[..piece].as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)));
+            values.extend(
+                buffer[..piece]
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|b| f32::from_le_bytes(*b)),
+            );
         } else {
             values.extend(
-                buffer[..piece].as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as f32),
+                buffer[..piece]
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|b| f64::from_le_bytes(*b) as f32),
             );
         }
         left -= piece;
@@ -161,7 +211,11 @@ fn read_floats(reader: &mut impl Read, count: usize, width: usize) -> Result<Vec
 }
 
 fn display([x, y, z]: Shape) -> String {
-    if y == 1 { format!("{x}x{z}") } else { format!("{x}x{y}x{z}") }
+    if y == 1 {
+        format!("{x}x{z}")
+    } else {
+        format!("{x}x{y}x{z}")
+    }
 }
 
 #[cfg(test)]
@@ -189,8 +243,12 @@ mod tests {
 
     #[test]
     fn npy_of_every_version_and_width() {
-        let single: Vec<u8> = (0..6).flat_map(|i| (i as f32 + 0.5).to_le_bytes()).collect();
-        let double: Vec<u8> = (0..6).flat_map(|i| (f64::from(i) + 0.5).to_le_bytes()).collect();
+        let single: Vec<u8> = (0..6)
+            .flat_map(|i| (i as f32 + 0.5).to_le_bytes())
+            .collect();
+        let double: Vec<u8> = (0..6)
+            .flat_map(|i| (f64::from(i) + 0.5).to_le_bytes())
+            .collect();
         let values = vec![0.5, 1.5, 2.5, 3.5, 4.5, 5.5];
         for version in 1..=3 {
             let (shape, read) = parse(&npy(version, HEADER, &single), None).unwrap();
@@ -211,15 +269,55 @@ mod tests {
             (b"not numpy".to_vec(), None, "does not begin"),
             (npy(9, HEADER, &data), None, "version 9"),
             (npy(1, &HEADER.replace("<f4", ">f4"), &data), None, "astype"),
-            (npy(1, &HEADER.replace("'<f4'", "[('a', '<f4')]"), &data), None, "astype"),
-            (npy(1, &HEADER.replace("False", "True"), &data), None, "ascontiguousarray"),
-            (npy(1, &HEADER.replace("shape", "size"), &data), None, "'shape'"),
-            (npy(1, &HEADER.replace("(2, 3)", "(6,)"), &data), None, "1 axes"),
-            (npy(1, &HEADER.replace("(2, 3)", "(-2, 3)"), &data), None, "\"-2\""),
-            (npy(1, &HEADER.replace("(2, 3)", "2, 3"), &data), None, "tuple"),
-            (npy(1, &HEADER.replace("(2, 3)", "(9999999999, 9999999999)"), &data), None, "too large"),
-            (npy(1, &HEADER.replace("(2, 3)", "(2, 4)"), &data), None, "make 32 bytes, but 24"),
-            (good[..good.len() - 1].to_vec(), None, "make 24 bytes, but 23"),
+            (
+                npy(1, &HEADER.replace("'<f4'", "[('a', '<f4')]"), &data),
+                None,
+                "astype",
+            ),
+            (
+                npy(1, &HEADER.replace("False", "True"), &data),
+                None,
+                "ascontiguousarray",
+            ),
+            (
+                npy(1, &HEADER.replace("shape", "size"), &data),
+                None,
+                "'shape'",
+            ),
+            (
+                npy(1, &HEADER.replace("(2, 3)", "(6,)"), &data),
+                None,
+                "1 axes",
+            ),
+            (
+                npy(1, &HEADER.replace("(2, 3)", "(-2, 3)"), &data),
+                None,
+                "\"-2\"",
+            ),
+            (
+                npy(1, &HEADER.replace("(2, 3)", "2, 3"), &data),
+                None,
+                "tuple",
+            ),
+            (
+                npy(
+                    1,
+                    &HEADER.replace("(2, 3)", "(9999999999, 9999999999)"),
+                    &data,
+                ),
+                None,
+                "too large",
+            ),
+            (
+                npy(1, &HEADER.replace("(2, 3)", "(2, 4)"), &data),
+                None,
+                "make 32 bytes, but 24",
+            ),
+            (
+                good[..good.len() - 1].to_vec(),
+                None,
+                "make 24 bytes, but 23",
+            ),
             (good[..40].to_vec(), None, "cut short"),
             (good[..9].to_vec(), None, "cut short"),
             (good.clone(), Some([3, 1, 2]), "leave --shape out"),
@@ -230,16 +328,29 @@ mod tests {
         }
         let mut long = npy(2, HEADER, &data);
         long[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(parse(&long, None).unwrap_err().to_string().contains("10000 at most"));
+        assert!(
+            parse(&long, None)
+                .unwrap_err()
+                .to_string()
+                .contains("10000 at most")
+        );
     }
 
     #[test]
     fn raw_files_must_have_the_shape_told() {
         let bytes = [0u8; 48];
         assert_eq!(read_raw(&mut &bytes[..], 48, [3, 1, 4]).unwrap().len(), 12);
-        let error = read_raw(&mut &bytes[..], 48, [3, 1, 5]).unwrap_err().to_string();
-        assert!(error.contains("60 bytes") && error.contains("has 48"), "{error}");
-        assert!(error.contains("--shape") && error.contains("(12 values)"), "{error}");
+        let error = read_raw(&mut &bytes[..], 48, [3, 1, 5])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("60 bytes") && error.contains("has 48"),
+            "{error}"
+        );
+        assert!(
+            error.contains("--shape") && error.contains("(12 values)"),
+            "{error}"
+        );
         let error = read(Path::new("/does/not/exist.bin"), None, 1.0).unwrap_err();
         assert!(format!("{error:#}").contains("/does/not/exist.bin"));
         let dir = tempfile::tempdir().unwrap();

@@ -26,8 +26,9 @@ const VIRIDIS: [[f32; 3]; 10] = [
 /// greatest value.
 pub fn write_colour(path: &Path, shape: Shape, field: &[f32]) -> Result<()> {
     let section = Section { shape, field };
-    let (low, high) =
-        section.values().fold((f32::MAX, f32::MIN), |(lo, hi), v| (lo.min(v), hi.max(v)));
+    let (low, high) = section
+        .values()
+        .fold((f32::MAX, f32::MIN), |(lo, hi), v| (lo.min(v), hi.max(v)));
     let scale = (VIRIDIS.len() - 1) as f32 / (high - low).max(f32::MIN_POSITIVE);
     let pixels = section.pixels().flat_map(|v| {
         let at = (v - low) * scale;
@@ -46,7 +47,9 @@ pub fn write_grey(path: &Path, shape: Shape, field: &[f32]) -> Result<()> {
     let section = Section { shape, field };
     let clip = quantile(section.values().map(f32::abs).collect(), 0.98);
     let scale = 127.0 / clip.max(f32::MIN_POSITIVE);
-    let pixels = section.pixels().map(|v| (127.5 + (v * scale).clamp(-127.0, 127.0)) as u8);
+    let pixels = section
+        .pixels()
+        .map(|v| (127.5 + (v * scale).clamp(-127.0, 127.0)) as u8);
     write(path, shape, png::ColorType::Grayscale, pixels.collect())
 }
 

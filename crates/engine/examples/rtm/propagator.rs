@@ -21,7 +21,10 @@ impl Wavefield {
     /// A wavefield on the grid, of unspecified content.
     pub fn new(device: &Device, grid: &Grid) -> Result<Self> {
         let bytes = grid.cells() * size_of::<f32>();
-        Ok(Self { now: device.alloc(bytes)?, before: device.alloc(bytes)? })
+        Ok(Self {
+            now: device.alloc(bytes)?,
+            before: device.alloc(bytes)?,
+        })
     }
 }
 
@@ -41,7 +44,10 @@ pub struct Traces {
 impl Traces {
     /// Room for `steps` samples of every receiver, of unspecified content.
     pub fn new(device: &Device, spread: Spread, steps: usize) -> Result<Self> {
-        Ok(Self { spread, samples: device.alloc(spread.len() * steps * size_of::<f32>())? })
+        Ok(Self {
+            spread,
+            samples: device.alloc(spread.len() * steps * size_of::<f32>())?,
+        })
     }
 
     /// The bytes of the samples of one time step.
@@ -64,12 +70,22 @@ pub trait Propagator {
     fn step(&self, medium: &Medium, field: &mut Wavefield) -> Result<()>;
 
     /// Adds the amplitude of a point source to the field in one cell.
-    fn inject_source(&self, medium: &Medium, field: &Wavefield, cell: usize, amplitude: f32)
-    -> Result<()>;
+    fn inject_source(
+        &self,
+        medium: &Medium,
+        field: &Wavefield,
+        cell: usize,
+        amplitude: f32,
+    ) -> Result<()>;
 
     /// Adds every receiver's sample of time step `step` to the field.
-    fn inject_traces(&self, medium: &Medium, field: &Wavefield, traces: &Traces, step: usize)
-    -> Result<()>;
+    fn inject_traces(
+        &self,
+        medium: &Medium,
+        field: &Wavefield,
+        traces: &Traces,
+        step: usize,
+    ) -> Result<()>;
 
     /// Records the field at every receiver as sample `step` of the traces.
     fn record(&self, field: &Wavefield, traces: &Traces, step: usize, how: Record) -> Result<()>;
@@ -89,13 +105,17 @@ pub trait Propagator {
     /// Sets all bytes to zero.
     fn clear(&self, memory: &Memory) -> Result<()> {
         self.finish()?;
-        Ok(self.stream().fill(&mut memory.lend_mut(0..memory.len())?, 0)?)
+        Ok(self
+            .stream()
+            .fill(&mut memory.lend_mut(0..memory.len())?, 0)?)
     }
 
     /// Copies bytes into device memory; both have one length.
     fn upload(&self, bytes: &[u8], memory: &Memory) -> Result<()> {
         self.finish()?;
-        Ok(self.stream().write(bytes, &mut memory.lend_mut(0..memory.len())?)?)
+        Ok(self
+            .stream()
+            .write(bytes, &mut memory.lend_mut(0..memory.len())?)?)
     }
 
     /// Copies device memory out; both have one length.

@@ -6,14 +6,20 @@ use std::time::Duration;
 use tierflow_device::Device;
 use tierflow_engine::Metrics;
 
-use crate::migration::Times;
+use crate::migration::{ArrayBytes, Times};
 use crate::survey::Survey;
 
 /// The run to come.
-pub fn introduce(survey: &Survey, device: &Device, array_bytes: u64, checkpoint_bytes: u64) {
+pub fn introduce(survey: &Survey, device: &Device, arrays: ArrayBytes, checkpoint_bytes: u64) {
     let [nx, ny, nz] = survey.grid.inner;
     let [gx, gy, gz] = survey.grid.shape;
-    let axes = |x, y, z| if ny == 1 { format!("{x}x{z}") } else { format!("{x}x{y}x{z}") };
+    let axes = |x, y, z| {
+        if ny == 1 {
+            format!("{x}x{z}")
+        } else {
+            format!("{x}x{y}x{z}")
+        }
+    };
     let info = device.info();
     println!(
         "model       {} cells of {} m, {} with the absorbing layer",
@@ -21,7 +27,10 @@ pub fn introduce(survey: &Survey, device: &Device, array_bytes: u64, checkpoint_
         survey.grid.spacing,
         axes(gx, gy, gz)
     );
-    println!("device      {} ({} processors)", info.name, info.multiprocessors);
+    println!(
+        "device      {} ({} processors)",
+        info.name, info.multiprocessors
+    );
     if let Some(why) = device.why_host() {
         println!("            not a GPU: {why}");
     }
@@ -40,7 +49,11 @@ pub fn introduce(survey: &Survey, device: &Device, array_bytes: u64, checkpoint_
         Bytes(checkpoint_bytes),
         Bytes(survey.checkpoints() * checkpoint_bytes)
     );
-    println!("arrays      {} of the application's own", Bytes(array_bytes));
+    println!(
+        "arrays      {} of the application's own in device memory, {} in main memory",
+        Bytes(arrays.device),
+        Bytes(arrays.host)
+    );
 }
 
 /// The run that was.
@@ -58,15 +71,29 @@ pub struct Summary<'a> {
 
 impl Summary<'_> {
     pub fn print(&self) {
-        let Times { total, paused, verify, hints, .. } = self.times;
-        println!("time        {} in all, {} computing", Time(*total), Time(self.times.computing()));
+        let Times {
+            total,
+            paused,
+            verify,
+            hints,
+            ..
+        } = self.times;
+        println!(
+            "time        {} in all, {} computing",
+            Time(*total),
+            Time(self.times.computing())
+        );
         for (what, time) in [("pausing", paused), ("verifying", verify)] {
             if !time.is_zero() {
                 println!("            {} {what}", Time(*time));
             }
         }
         let calls = [
-            ("checkpoint", &self.times.checkpoints, self.metrics.checkpoint),
+            (
+                "checkpoint",
+                &self.times.checkpoints,
+                self.metrics.checkpoint,
+            ),
             ("restore", &self.times.restores, self.metrics.restore),
         ];
         for (name, blocked, counted) in calls {
@@ -95,13 +122,21 @@ impl Summary<'_> {
                 mean.as_secs_f64() / self.plain_copy.as_secs_f64().max(1e-9)
             );
         }
-        println!("            one plain copy within the device {}; hints {}", Time(self.plain_copy), Time(*hints));
+        println!(
+            "            one plain copy within the device {}; hints {}",
+            Time(self.plain_copy),
+            Time(*hints)
+        );
         println!(
             "start       engine built in {}, first checkpoint accepted {} later",
             Time(self.built_in),
             Time(self.first_accepted.unwrap_or_default())
         );
-        let served = self.metrics.tiers.iter().map(|tier| format!("{} {}", tier.name, tier.restores));
+        let served = self
+            .metrics
+            .tiers
+            .iter()
+            .map(|tier| format!("{} {}", tier.name, tier.restores));
         println!("served from {}", served.collect::<Vec<_>>().join(", "));
         for hop in &self.metrics.hops {
             println!(
@@ -120,7 +155,12 @@ impl Summary<'_> {
             } else {
                 String::new()
             };
-            println!("tier        {:<7} peak {}{of}, {} evictions", tier.name, Bytes(tier.peak), tier.evictions);
+            println!(
+                "tier        {:<7} peak {}{of}, {} evictions",
+                tier.name,
+                Bytes(tier.peak),
+                tier.evictions
+            );
         }
         if let Some(peak) = peak_resident() {
             let planned = self.tiers + self.arrays;
@@ -137,8 +177,15 @@ impl Summary<'_> {
 /// The most main memory that this process ever had, in bytes. Linux tells.
 fn peak_resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib * 1024)
 }
 
 struct Bytes(u64);
@@ -152,7 +199,11 @@ impl fmt::Display for Bytes {
             value /= 1024.0;
             unit += 1;
         }
-        if unit == 0 { write!(f, "{value} B") } else { write!(f, "{value:.1} {}", units[unit]) }
+        if unit == 0 {
+            write!(f, "{value} B")
+        } else {
+            write!(f, "{value:.1} {}", units[unit])
+        }
     }
 }
 

@@ -26,7 +26,11 @@ pub struct Sponge {
 
 impl Sponge {
     pub fn new(grid: &Grid) -> Self {
-        Self { x: grid.sponge(0), y: grid.sponge(1), z: grid.sponge(2) }
+        Self {
+            x: grid.sponge(0),
+            y: grid.sponge(1),
+            z: grid.sponge(2),
+        }
     }
 }
 
@@ -53,7 +57,11 @@ pub fn step(grid: &Grid, sponge: &Sponge, courant2: &[f32], now: &[f32], next: &
                     along: &sponge.z[HALO..nz - HALO],
                 };
                 let next = &mut next[y * nz + HALO..(y + 1) * nz - HALO];
-                if flat { row.step_2d(plane, next) } else { row.step_3d(plane, nz, next) }
+                if flat {
+                    row.step_2d(plane, next)
+                } else {
+                    row.step_3d(plane, nz, next)
+                }
             }
         });
 }
@@ -82,7 +90,10 @@ impl<'a> Row<'a> {
         std::array::from_fn(|k| {
             let away = (k + 1) * stride;
             let (before, after) = (self.start - away, self.start + away);
-            (&self.now[before..before + self.len], &self.now[after..after + self.len])
+            (
+                &self.now[before..before + self.len],
+                &self.now[after..after + self.len],
+            )
         })
     }
 

@@ -13,6 +13,9 @@ const PAD_2D: usize = 40;
 /// Cells from the model's top to sources and receivers.
 const DEPTH: usize = 2;
 
+/// More steps than any of our grids needs, few enough to keep a wavelet of.
+const MOST_STEPS: usize = 10_000_000;
+
 /// A survey: the same sources and receivers over the true and the smooth model.
 #[derive(Debug)]
 pub struct Survey {
@@ -48,13 +51,29 @@ impl Survey {
         let two_way = 2.0 * truth.vertical_time();
         let enough = (1.25 * two_way + 2.0 * wavelet::delay(frequency)) / grid.dt;
         let steps = args.steps.unwrap_or(enough as usize + 1);
-        ensure!(steps >= 1, "--steps 0: give at least one time step");
+        ensure!(
+            (1..=MOST_STEPS).contains(&steps),
+            "{steps} time steps: give --steps 1 to {MOST_STEPS}"
+        );
         // The correlation of two signals needs samples twice a period of their highest frequency.
         let coarsest = (0.5 / (wavelet::highest(frequency) * grid.dt)) as usize;
-        let every = args.every.unwrap_or((steps / 300).clamp(1, coarsest.max(1)));
-        ensure!(every >= 1, "--every 0: give at least one time step between checkpoints");
-        ensure!(args.shots >= 1, "--shots 0: give at least one shot");
-        ensure!(args.smooth >= 0.0 && args.smooth <= 1e4, "--smooth must be 0 to 10000 cells");
+        let every = args
+            .every
+            .unwrap_or((steps / 300).clamp(1, coarsest.max(1)));
+        ensure!(
+            every >= 1,
+            "--every 0: give at least one time step between checkpoints"
+        );
+        let places = grid.inner[0] * grid.inner[1];
+        ensure!(
+            (1..=places).contains(&args.shots),
+            "--shots {}: give 1 to {places}, which is one at every point of the surface",
+            args.shots
+        );
+        ensure!(
+            args.smooth >= 0.0 && args.smooth <= 1e4,
+            "--smooth must be 0 to 10000 cells"
+        );
         Ok(Self {
             smooth: truth.smooth(args.smooth),
             sources: sources(&grid, args.shots),
@@ -82,6 +101,12 @@ impl Survey {
         shot as u64 * self.checkpoints() + checkpoint
     }
 
+    /// Bytes of the models and the wavelet, which stay in main memory.
+    pub fn array_bytes(&self) -> u64 {
+        let values = self.truth.velocity.len() + self.smooth.velocity.len() + self.wavelet.len();
+        (values * size_of::<f32>()) as u64
+    }
+
     /// Cells at the top that the image leaves out, where sources and receivers are.
     pub fn mute(&self) -> usize {
         4 * DEPTH
@@ -91,7 +116,10 @@ impl Survey {
 fn model(args: &Args) -> Result<(Model, usize)> {
     if let Some(shape) = args.volume {
         let smallest = shape.into_iter().min().unwrap_or(0);
-        ensure!(smallest >= 32, "--3d: at least 32 cells along each axis are needed");
+        ensure!(
+            smallest >= 32,
+            "--3d: at least 32 cells along each axis are needed"
+        );
         let pad = (smallest / 8).min(24);
         let inner = shape.map(|n| n - 2 * pad);
         return Ok((Model::made(inner, args.spacing)?, pad));
@@ -108,7 +136,11 @@ fn model(args: &Args) -> Result<(Model, usize)> {
 fn sources(grid: &Grid, shots: usize) -> Vec<usize> {
     let [nx, ny, _] = grid.inner;
     // In 3-D, as many lines as make the pattern about square.
-    let lines = if ny == 1 { 1 } else { (shots as f64).sqrt().round() as usize };
+    let lines = if ny == 1 {
+        1
+    } else {
+        (shots as f64).sqrt().round() as usize
+    };
     let at = |i: usize, count: usize, n: usize| (2 * i + 1) * n / (2 * count);
     (0..shots)
         .map(|shot| {

@@ -27,7 +27,11 @@ impl Lab {
             _ => Box::new(Cuda::new(&device, grid).unwrap()),
         };
         let medium = medium(&device, propagator.as_ref(), model).unwrap();
-        Self { device, propagator, medium }
+        Self {
+            device,
+            propagator,
+            medium,
+        }
     }
 
     fn host(model: &Model, pad: usize) -> Self {
@@ -52,7 +56,8 @@ impl Lab {
         let p = &self.propagator;
         for (n, &amplitude) in signal.iter().enumerate() {
             p.step(&self.medium, &mut field).unwrap();
-            p.inject_source(&self.medium, &field, cell, amplitude).unwrap();
+            p.inject_source(&self.medium, &field, cell, amplitude)
+                .unwrap();
             p.record(&field, &traces, n, Record::Store).unwrap();
         }
         (field, traces)
@@ -63,7 +68,10 @@ impl Lab {
     }
 
     fn map(&self, bytes_per_cell: usize) -> Memory {
-        let memory = self.device.alloc(self.grid().cells() * bytes_per_cell).unwrap();
+        let memory = self
+            .device
+            .alloc(self.grid().cells() * bytes_per_cell)
+            .unwrap();
         self.propagator.clear(&memory).unwrap();
         memory
     }
@@ -105,13 +113,17 @@ fn a_point_source_in_3d_matches_the_analytic_solution() {
             .map(|n| {
                 // What is added after a step is the scheme's source of one step earlier.
                 let t = (n + 1) as f32 * dt - distance / velocity;
-                let a = (std::f32::consts::PI * frequency * (t - wavelet::delay(frequency))).powi(2);
+                let a =
+                    (std::f32::consts::PI * frequency * (t - wavelet::delay(frequency))).powi(2);
                 spacing * (1.0 - 2.0 * a) * (-a).exp() / (4.0 * std::f32::consts::PI * distance)
             })
             .collect();
         let error: Vec<f32> = seen.iter().zip(&expected).map(|(s, e)| s - e).collect();
         let relative = peak(&error) / peak(&expected);
-        assert!(relative < 0.025, "{cells} cells away the error is {relative}");
+        assert!(
+            relative < 0.025,
+            "{cells} cells away the error is {relative}"
+        );
     }
 }
 
@@ -122,8 +134,12 @@ fn the_absorbing_layer_leaves_little_behind() {
     let at = lab.grid().index([30, 0, 30]);
     let signal = |steps| wavelet::ricker(22.0, dt, steps);
     // When the wave fills the model, and after it has crossed it and its layers twice.
-    let full = lab.shoot(at, &signal((0.2 / dt) as usize), Spread::single(at)).0;
-    let gone = lab.shoot(at, &signal((1.2 / dt) as usize), Spread::single(at)).0;
+    let full = lab
+        .shoot(at, &signal((0.2 / dt) as usize), Spread::single(at))
+        .0;
+    let gone = lab
+        .shoot(at, &signal((1.2 / dt) as usize), Spread::single(at))
+        .0;
     let (full, gone) = (peak(&lab.floats(&full.now)), peak(&lab.floats(&gone.now)));
     assert!(full > 0.01, "no wave: {full}");
     assert!(gone < 0.01 * full, "{} of the wave is left", gone / full);
@@ -153,7 +169,10 @@ fn sources_and_receivers_are_interchangeable() -> Result<()> {
         let mut adjoint = lab.floats(&lab.shoot(b, &backwards, Spread::single(a)).1.samples);
         adjoint.reverse();
         let dot = |x: &[f32], y: &[f32]| -> f64 {
-            x.iter().zip(y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum()
+            x.iter()
+                .zip(y)
+                .map(|(x, y)| f64::from(*x) * f64::from(*y))
+                .sum()
         };
         let (left, right) = (dot(&heard_at_b, &other), dot(&signal, &adjoint));
         let size = dot(&heard_at_b, &heard_at_b).sqrt() * dot(&other, &other).sqrt();
@@ -166,7 +185,10 @@ fn sources_and_receivers_are_interchangeable() -> Result<()> {
 fn the_number_of_threads_changes_no_bit() {
     for shape in [[200, 1, 120], [40, 30, 36]] {
         let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
             pool.install(|| {
                 let lab = Lab::host(&Model::made(shape, 10.0).unwrap(), 12);
                 let spread = Spread::surface(lab.grid(), 2);
@@ -175,9 +197,8 @@ fn the_number_of_threads_changes_no_bit() {
                 let (image, map) = (lab.map(4), lab.map(8));
                 lab.propagator.correlate(&field, &field, &image).unwrap();
                 lab.propagator.illuminate(&field, &map).unwrap();
-                [field.now, field.before, traces.samples, image, map].map(|memory| {
-                    read::<u8>(lab.propagator.as_ref(), &memory).unwrap()
-                })
+                [field.now, field.before, traces.samples, image, map]
+                    .map(|memory| read::<u8>(lab.propagator.as_ref(), &memory).unwrap())
             })
         };
         let alone = run(1);
@@ -190,11 +211,18 @@ fn the_number_of_threads_changes_no_bit() {
 #[test]
 fn the_illumination_is_the_same_in_any_order() {
     let fields: Vec<Vec<f32>> = (0..40)
-        .map(|i| noise(500, i).iter().map(|v| v * 10f32.powi(i as i32 % 9 - 6)).collect())
+        .map(|i| {
+            noise(500, i)
+                .iter()
+                .map(|v| v * 10f32.powi(i as i32 % 9 - 6))
+                .collect()
+        })
         .collect();
     let sum = |order: &[u64]| {
         let mut map = vec![0; 500];
-        order.iter().for_each(|&i| crate::stencil::illuminate(&fields[i as usize], &mut map));
+        order
+            .iter()
+            .for_each(|&i| crate::stencil::illuminate(&fields[i as usize], &mut map));
         map
     };
     let reverse = sum(&crate::cli::Order::Reverse.sequence(40));
@@ -204,7 +232,11 @@ fn the_illumination_is_the_same_in_any_order() {
     // The premise: as floats the sums do differ.
     let floats = |order: &mut dyn Iterator<Item = usize>| {
         let mut map = vec![0.0f32; 500];
-        order.for_each(|i| map.iter_mut().zip(&fields[i]).for_each(|(m, v)| *m += v * v));
+        order.for_each(|i| {
+            map.iter_mut()
+                .zip(&fields[i])
+                .for_each(|(m, v)| *m += v * v)
+        });
         map
     };
     assert_ne!(floats(&mut (0..40)), floats(&mut (0..40).rev()));
@@ -239,10 +271,15 @@ fn cuda_agrees_with_the_host() {
             p.illuminate(&forward, &map).unwrap();
             let map: Vec<i64> = read(p, &map).unwrap();
             let map = crate::image::illumination(&map);
-            let mut fields: Vec<Vec<f32>> =
-                [&forward.now, &forward.before, &traces.samples, &backward.now, &image]
-                    .map(|memory| lab.floats(memory))
-                    .to_vec();
+            let mut fields: Vec<Vec<f32>> = [
+                &forward.now,
+                &forward.before,
+                &traces.samples,
+                &backward.now,
+                &image,
+            ]
+            .map(|memory| lab.floats(memory))
+            .to_vec();
             fields.push(map);
             fields
         };
@@ -250,7 +287,10 @@ fn cuda_agrees_with_the_host() {
         for (i, (host, cuda)) in host.iter().zip(&cuda).enumerate() {
             let error: Vec<f32> = host.iter().zip(cuda).map(|(h, c)| h - c).collect();
             let relative = peak(&error) / peak(host);
-            assert!(peak(host) > 0.0 && relative < 1e-4, "field {i} of {shape:?}: {relative}");
+            assert!(
+                peak(host) > 0.0 && relative < 1e-4,
+                "field {i} of {shape:?}: {relative}"
+            );
         }
     }
 }
