@@ -1,1 +1,12 @@
-//! Benchmarks and the experiments of the papers.
+//! What Tierflow measures and how it reports it.
+//!
+//! - Criterion benches of single functions are files in `benches/`.
+//! - [`experiments`] are the measurements of whole parts and of the papers' claims: one file each.
+//! - [`report`] turns both into one table, `report.json` and `report.html`.
+//!
+//! `cargo xtask bench` runs them all; docs/src/report.md describes the report.
+#![forbid(unsafe_code)]
+
+pub mod experiments;
+pub mod machine;
+pub mod report;

@@ -1,2 +1,59 @@
-//! The chores of the workspace.
-fn main() {}
+//! The chores of the workspace: `cargo xtask --help`.
+//!
+//! Each chore is one module. None of them is needed to build or to use the crates.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cargo;
+mod dist;
+mod kernels;
+mod tidy;
+mod toolchain;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The chores of the Tierflow workspace")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Find the locked nvcc; get it from PyPI into target/cuda where there is none
+    Toolchain,
+    /// Compile kernels/*.cu to the PTX files of the crates that embed them
+    Kernels {
+        /// Only compare sources and PTX with kernels/kernels.lock; needs no nvcc
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check what neither rustc nor clippy checks: who depends on whom, and the shape of the tree
+    Tidy,
+    /// Run the criterion benches and the experiments; report under target/bench
+    Bench {
+        /// Short measurements: less than two minutes in all without a GPU
+        #[arg(long)]
+        quick: bool,
+        /// Bench targets and experiments to run; all of them when none is named
+        names: Vec<String>,
+    },
+    /// Put release tests, benches and examples into target/dist/tierflow, for a machine without Rust
+    Dist {
+        /// Packages or targets to carry, separated by commas; all of them when left out
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<String>,
+    },
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().chore {
+        Chore::Toolchain => toolchain::run(),
+        Chore::Kernels { check } => kernels::run(check),
+        Chore::Tidy => tidy::run(),
+        Chore::Bench { quick, names } => bench::run(quick, &names),
+        Chore::Dist { only } => dist::run(&only),
+    }
+}

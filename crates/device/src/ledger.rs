@@ -200,3 +200,6 @@ impl Ledger {
     }
 }
 
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;

@@ -27,6 +27,7 @@
 //! copies between two GPUs yet, no allocation pools: an arena does that with one [`Reservation`].
 
 mod backend;
+pub mod conformance;
 pub mod cuda;
 mod device;
 mod error;

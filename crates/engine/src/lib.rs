@@ -1,1 +1,20 @@
-//! The checkpoint cache: keeps the history of checkpoints across device, host and files, and brings each back before it is asked for.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod builder;
+mod engine;
+mod error;
+mod metrics;
+pub mod plan;
+mod region;
+mod run;
+
+pub use builder::EngineBuilder;
+pub use engine::Engine;
+pub use error::{Error, Result};
+pub use metrics::{Calls, HopMetrics, Metrics, TierMetrics};
+pub use plan::AfterRestore;
+pub use region::{Region, RegionMut};
+
+/// The number of a checkpoint. It names one content for the whole life of an engine and is never used again.
+pub type Version = u64;

@@ -1,1 +1,9 @@
-//! The life cycle of one copy of a checkpoint: its states and the legal moves between them.
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod event;
+mod state;
+
+pub use event::Event;
+pub use state::{IllegalMove, State};

@@ -1,1 +1,40 @@
-//! How a checkpoint lies on a disk.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod conformance;
+mod error;
+mod faulty;
+mod scratch;
+mod throttled;
+
+pub use error::Error;
+pub use faulty::{Faults, Faulty};
+pub use scratch::{Obtained, Scratch};
+pub use throttled::Throttled;
+
+use std::fmt::Debug;
+
+/// What every fallible call here returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A flat range of bytes on some storage, read and written by many threads at a time.
+///
+/// Who uses it keeps the ranges apart: two calls at the same time touch the same bytes only if both read. What lies at
+/// an offset that was never written is unspecified.
+pub trait Storage: Debug + Send + Sync {
+    /// Offsets, lengths and the addresses of the memory must be multiples of this many bytes, a power of two.
+    fn alignment(&self) -> usize;
+
+    /// Writes all of `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Full`] and [`Error::Write`] leave the range unspecified and everything else untouched;
+    /// [`Error::Unaligned`] changes nothing.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Fills `bytes` from `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Read`] leaves `bytes` unspecified; [`Error::Unaligned`] changes nothing.
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
+}

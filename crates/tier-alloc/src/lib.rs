@@ -1,1 +1,29 @@
-//! Arenas that become usable piece by piece: mapped, touched and pinned in the background.
+#![doc = include_str!("../README.md")]
+//!
+//! # How an arena grows
+//!
+//! ```text
+//! device   reserve addresses ─► map chunk 0 ─► map chunk 1 ─► …            usable: what is mapped
+//! host     reserve addresses ─► touch pieces (several threads) ─► pin them in order, with pauses
+//!                                                                          usable: all, from the start
+//! ```
+//!
+//! Each arena has a few threads of its own, which end with it. Levels ([`DeviceArena::usable`],
+//! [`HostArena::touched`], [`HostArena::pinned`]) only rise, and reading one costs one load.
+//!
+//! **What is deliberately absent.** No allocator: who gets which offset is the business of whoever
+//! owns the arena. No shrinking yet.
+
+#![forbid(unsafe_code)]
+
+mod device_arena;
+mod error;
+mod gate;
+mod host_arena;
+mod watermark;
+mod workers;
+
+pub use device_arena::{DeviceArena, DeviceGrowth};
+pub use error::{Error, Result};
+pub use gate::{Gate, Pass};
+pub use host_arena::{HostArena, HostGrowth, HostReport, Sample};

@@ -11,6 +11,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
 use std::mem;
 
 use anyhow::{Context, Result, ensure};
@@ -129,8 +130,8 @@ impl Cuda {
         // An empty loan never waits and tells where the memory is.
         let address = memory.lend(0..0)?.address();
         let mut lent = self.lent.borrow_mut();
-        if !lent.contains_key(&address) {
-            lent.insert(address, memory.lend_mut(0..memory.len())?);
+        if let Slot::Vacant(slot) = lent.entry(address) {
+            slot.insert(memory.lend_mut(0..memory.len())?);
         }
         Ok(address)
     }
@@ -370,48 +371,4 @@ impl Drop for Cuda {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Name and number of parameters of every kernel in the PTX.
-    fn entries() -> Vec<(&'static str, usize)> {
-        PTX.split(".visible .entry ")
-            .skip(1)
-            .map(|entry| {
-                let (name, rest) = entry.split_once('(').unwrap();
-                let (parameters, _) = rest.split_once(')').unwrap();
-                (name.trim(), parameters.matches(".param ").count())
-            })
-            .collect()
-    }
-
-    fn signature<const N: usize>(entry: &Entry<N>) -> (&'static str, usize) {
-        (entry.0, N)
-    }
-
-    /// Name and number of arguments of every kernel that this file launches.
-    fn wrappers() -> Vec<(&'static str, usize)> {
-        vec![
-            signature(&STEP_2D),
-            signature(&STEP_3D),
-            signature(&INJECT_SOURCE),
-            signature(&INJECT_TRACES),
-            signature(&RECORD),
-            signature(&CORRELATE),
-            signature(&ILLUMINATE),
-        ]
-    }
-
-    #[test]
-    fn ptx_and_wrappers_agree() {
-        let sorted = |mut list: Vec<(&'static str, usize)>| {
-            list.sort_unstable();
-            list
-        };
-        assert_eq!(sorted(entries()), sorted(wrappers()));
-        assert!(
-            PTX.contains(".target sm_80\n"),
-            "the PTX must run on every GPU since Ampere"
-        );
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 //! - [`survey`], [`model`], [`model_file`], [`wavelet`]: what is shot where, from the command line
 //! - [`grid`], [`propagator`] with [`host`] ([`stencil`]) and [`cuda`]: the wave equation
 //! - [`migration`]: the passes; [`history`]: their use of Tierflow; [`kept`]: what `--verify` trusts
-//! - [`image`], [`picture`], [`report`]: what comes out
+//! - [`image`], [`picture`], [`tally`], [`report`]: what comes out
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -26,6 +26,7 @@ mod propagator;
 mod report;
 mod stencil;
 mod survey;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod wavelet;

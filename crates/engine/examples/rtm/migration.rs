@@ -21,46 +21,7 @@ use crate::kept::Kept;
 use crate::propagator::{self, Medium, Propagator, Traces, Wavefield};
 use crate::stencil::Record;
 use crate::survey::Survey;
-
-/// Where the time went.
-#[derive(Clone, Debug, Default)]
-pub struct Times {
-    /// All of it.
-    pub total: Duration,
-    /// How long each checkpoint blocked.
-    pub checkpoints: Vec<Duration>,
-    /// How long each restore blocked.
-    pub restores: Vec<Duration>,
-    /// Giving hints.
-    pub hints: Duration,
-    /// Waiting for the pace that was asked for.
-    pub paused: Duration,
-    /// Keeping and comparing what `verify` needs.
-    pub verify: Duration,
-}
-
-impl Times {
-    /// What is left for the application.
-    pub fn computing(&self) -> Duration {
-        let blocked: Duration = self.checkpoints.iter().chain(&self.restores).sum();
-        self.total
-            .saturating_sub(blocked + self.hints + self.paused + self.verify)
-    }
-}
-
-/// Counts what was proven equal.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Proven {
-    pub snapshots: u64,
-    pub different: u64,
-}
-
-/// Sizes of arrays.
-#[derive(Clone, Copy, Debug)]
-pub struct ArrayBytes {
-    pub device: u64,
-    pub host: u64,
-}
+use crate::tally::{ArrayBytes, Proven, Times, timed};
 
 /// How the history is used.
 #[derive(Clone, Copy, Debug)]
@@ -418,11 +379,4 @@ impl<'a> Migration<'a> {
         let grid = self.propagator.grid();
         Ok((grid.crop(&image), grid.crop(&illumination)))
     }
-}
-
-fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let result = work();
-    *total += start.elapsed();
-    result
 }

@@ -43,7 +43,7 @@ fn read_raw(reader: &mut impl Read, length: u64, shape: Shape) -> Result<Vec<f32
         "{} float32 make {expected} bytes, but the file has {length}: pass the --shape that the \
          file was written with ({} values)",
         display(shape),
-        if length % 4 == 0 {
+        if length.is_multiple_of(4) {
             (length / 4).to_string()
         } else {
             "not a whole number of".into()

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tierflow_device::Device;
 use tierflow_engine::Metrics;
 
-use crate::migration::{ArrayBytes, Times};
 use crate::survey::Survey;
+use crate::tally::{ArrayBytes, Times};
 
 /// The run to come.
 pub fn introduce(survey: &Survey, device: &Device, arrays: ArrayBytes, checkpoint_bytes: u64) {

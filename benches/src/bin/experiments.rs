@@ -1,0 +1,172 @@
+//! Runs the experiments and writes the report; `cargo xtask bench` calls it.
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, Subcommand};
+use tierflow_benches::experiments::{EXPERIMENTS, Experiment, Run, find};
+use tierflow_benches::{machine, report};
+
+#[derive(Parser)]
+#[command(about = "The experiments of Tierflow")]
+struct Cli {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Say what there is
+    List {
+        /// Names alone, one on each line
+        #[arg(long)]
+        names: bool,
+    },
+    /// Run one experiment and write its rows as JSON
+    Run {
+        name: String,
+        /// Be done in seconds
+        #[arg(long)]
+        quick: bool,
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Run experiments, each in a process of its own, and write the report
+    All {
+        /// Those to run; without a name, all that this machine can run
+        names: Vec<String>,
+        #[arg(long)]
+        quick: bool,
+        /// Run no experiment: report what criterion measured
+        #[arg(long, conflicts_with = "names")]
+        only_criterion: bool,
+        /// Where criterion kept its measurements
+        #[arg(long)]
+        criterion: Option<PathBuf>,
+        /// The folder for report.json and report.html
+        #[arg(long)]
+        out: PathBuf,
+    },
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Action::List { names } => list(names),
+        Action::Run { name, quick, out } => run(named(&name)?, quick, &out)?,
+        Action::All {
+            names,
+            quick,
+            only_criterion,
+            criterion,
+            out,
+        } => {
+            let chosen = if only_criterion {
+                Vec::new()
+            } else {
+                choose(&names)?
+            };
+            all(&chosen, quick, criterion.as_deref(), &out)?;
+        }
+    }
+    Ok(())
+}
+
+fn list(names: bool) {
+    for Experiment {
+        name,
+        about,
+        needs_gpu,
+        ..
+    } in EXPERIMENTS
+    {
+        let gpu = if *needs_gpu { " (needs a GPU)" } else { "" };
+        if names {
+            println!("{name}")
+        } else {
+            println!("{name:<16} {about}{gpu}")
+        }
+    }
+}
+
+fn named(name: &str) -> Result<&'static Experiment> {
+    find(name).with_context(|| format!("no experiment is called {name:?}; see `experiments list`"))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Experiment>> {
+    if !names.is_empty() {
+        return names.iter().map(|name| named(name)).collect();
+    }
+    let (here, elsewhere): (Vec<&Experiment>, Vec<&Experiment>) = EXPERIMENTS
+        .iter()
+        .partition(|experiment| !experiment.needs_gpu || machine::has_gpu());
+    for experiment in elsewhere {
+        eprintln!(
+            "not run: {} needs an NVIDIA GPU, and this machine has none",
+            experiment.name
+        );
+    }
+    Ok(here)
+}
+
+fn run(experiment: &'static Experiment, quick: bool, out: &Path) -> Result<()> {
+    eprintln!("{}: {}", experiment.name, experiment.about);
+    let mut run = Run::new(experiment.name, quick);
+    (experiment.run)(&mut run)?;
+    let rows = run.into_rows();
+    ensure!(
+        !rows.is_empty(),
+        "experiment {} found nothing",
+        experiment.name
+    );
+    report::write_rows(out, &rows)
+}
+
+fn all(
+    chosen: &[&'static Experiment],
+    quick: bool,
+    criterion: Option<&Path>,
+    out: &Path,
+) -> Result<()> {
+    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let mut rows = criterion
+        .map(report::criterion::rows)
+        .transpose()?
+        .unwrap_or_default();
+    let mut failed = Vec::new();
+    for experiment in chosen {
+        match in_its_own_process(experiment, quick, out) {
+            Ok(found) => rows.extend(found),
+            Err(error) => {
+                eprintln!("{}: {error:#}", experiment.name);
+                failed.push(experiment.name);
+            }
+        }
+    }
+    report::write(out, &rows, &machine::facts())?;
+    print!("{}", report::table(&rows));
+    println!("\n{0}/report.html\n{0}/report.json", out.display());
+    if !failed.is_empty() {
+        bail!("failed, and so not in the report: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn in_its_own_process(
+    experiment: &Experiment,
+    quick: bool,
+    out: &Path,
+) -> Result<Vec<report::Row>> {
+    let path = out.join(format!("{}.rows.json", experiment.name));
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["run", experiment.name, "--out"]).arg(&path);
+    if quick {
+        command.arg("--quick");
+    }
+    let status = command.status()?;
+    ensure!(status.success(), "{status}");
+    let rows = report::read_rows(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(rows)
+}

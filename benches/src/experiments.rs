@@ -1,0 +1,155 @@
+//! The experiments: one file each, and one line in [`EXPERIMENTS`].
+
+use anyhow::{Result, ensure};
+
+use crate::report::{Row, Spread};
+
+pub mod copy;
+
+/// All experiments, in the order in which they run and are reported.
+pub const EXPERIMENTS: &[Experiment] = &[copy::EXPERIMENT];
+
+/// One measurement that the report shows under its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// One word; the `experiment` of its rows.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub about: &'static str,
+    /// Whether it measures a GPU. If it does, it is left out where there is none, unless it was named.
+    pub needs_gpu: bool,
+    /// Measures. It runs in a process of its own, so memory that one experiment touched is untouched
+    /// again for the next.
+    pub run: fn(&mut Run) -> Result<()>,
+}
+
+/// The experiment of this name.
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS
+        .iter()
+        .find(|experiment| experiment.name == name)
+}
+
+/// One run of an experiment: how thorough it is to be, and what it has found so far.
+#[derive(Debug)]
+pub struct Run {
+    experiment: &'static str,
+    quick: bool,
+    rows: Vec<Row>,
+}
+
+impl Run {
+    /// A run that has found nothing yet.
+    pub fn new(experiment: &'static str, quick: bool) -> Self {
+        Self {
+            experiment,
+            quick,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Whether to be done in seconds. All experiments together have less than two minutes then.
+    pub fn is_quick(&self) -> bool {
+        self.quick
+    }
+
+    /// Reports one `value` in `unit`. How a `case` is written decides how it is drawn, see
+    /// [`Row::case`]. The row is returned so that it can be put [against](Row::against) a reference.
+    ///
+    /// # Errors
+    /// When `value` is no finite number.
+    pub fn value(&mut self, case: &str, metric: &str, unit: &str, value: f64) -> Result<&mut Row> {
+        ensure!(value.is_finite(), "{} of {case} is {value}", metric);
+        eprintln!(
+            "  {case}: {metric} {}",
+            crate::report::units::human(value, unit)
+        );
+        Ok(self.rows.push_mut(Row {
+            experiment: self.experiment.to_owned(),
+            case: case.to_owned(),
+            metric: metric.to_owned(),
+            value,
+            unit: unit.to_owned(),
+            reference: None,
+            ratio: None,
+        }))
+    }
+
+    /// Reports repeated measurements: the median, whose row is returned, and the smallest and the largest
+    /// as the metrics `… min` and `… max`.
+    ///
+    /// # Errors
+    /// When there is no sample, or one is no finite number.
+    pub fn samples(
+        &mut self,
+        case: &str,
+        metric: &str,
+        unit: &str,
+        samples: &[f64],
+    ) -> Result<&mut Row> {
+        let spread = Spread::of(samples)?;
+        let median = self.rows.len();
+        self.value(case, metric, unit, spread.median)?;
+        self.value(case, &format!("{metric} min"), unit, spread.min)?;
+        self.value(case, &format!("{metric} max"), unit, spread.max)?;
+        Ok(&mut self.rows[median])
+    }
+
+    /// What was reported.
+    pub fn into_rows(self) -> Vec<Row> {
+        self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_single_words_and_unique() {
+        for (at, experiment) in EXPERIMENTS.iter().enumerate() {
+            let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(experiment.name.chars().all(is_word), "{}", experiment.name);
+            assert!(
+                !EXPERIMENTS[..at]
+                    .iter()
+                    .any(|earlier| earlier.name == experiment.name)
+            );
+        }
+    }
+
+    #[test]
+    fn samples_become_three_rows_and_the_median_has_the_reference() {
+        let mut run = Run::new("copy", true);
+        run.samples("threads=1", "bandwidth", "bytes/s", &[3.0, 1.0, 2.0])
+            .unwrap()
+            .against(4.0);
+        let rows = run.into_rows();
+        let found: Vec<_> = rows
+            .iter()
+            .map(|row| (row.metric.as_str(), row.value, row.ratio))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("bandwidth", 2.0, Some(0.5)),
+                ("bandwidth min", 1.0, None),
+                ("bandwidth max", 3.0, None)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_value_that_json_cannot_hold_is_an_error() {
+        assert!(
+            Run::new("copy", true)
+                .value("a=1", "time", "ns", f64::NAN)
+                .is_err()
+        );
+        assert!(
+            Run::new("copy", true)
+                .samples("a=1", "time", "ns", &[])
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! How fast this machine copies host memory: the physical limit of whatever moves bytes through it.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::{Experiment, Run};
+
+/// Host memory copied by 1, 2, 4 … threads.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "copy",
+    about: "host memory bandwidth: one copy shared by 1 to n threads, payload bytes per second",
+    needs_gpu: false,
+    run,
+};
+
+const MIB: usize = 1 << 20;
+
+fn run(run: &mut Run) -> Result<()> {
+    let (bytes, trials) = if run.is_quick() {
+        (128 * MIB, 5)
+    } else {
+        (512 * MIB, 15)
+    };
+    let cores = std::thread::available_parallelism()?.get();
+    let mut threads = 1;
+    while threads < cores {
+        report(run, threads, bytes, trials)?;
+        threads *= 2;
+    }
+    report(run, cores, bytes, trials)
+}
+
+fn report(run: &mut Run, threads: usize, bytes: usize, trials: u64) -> Result<()> {
+    let samples = bandwidth(threads, bytes, trials)?;
+    run.samples(
+        &format!("threads={threads}"),
+        "bandwidth",
+        "bytes/s",
+        &samples,
+    )?;
+    Ok(())
+}
+
+/// The payload bytes per second of `trials` copies of `bytes` bytes, each shared by `threads` threads.
+///
+/// Every trial copies fresh random data into memory that was touched before. Choose `bytes` larger than
+/// the caches, or it is they that are measured.
+///
+/// # Errors
+/// When a thread dies.
+pub fn bandwidth(threads: usize, bytes: usize, trials: u64) -> Result<Vec<f64>> {
+    let mut from = vec![0_u8; bytes];
+    let mut to = vec![1_u8; bytes];
+    let mut samples = Vec::new();
+    for trial in 0..trials {
+        fill(&mut from, trial);
+        samples.push(timed_copy(&from, &mut to, threads)?);
+        anyhow::ensure!(
+            from == to,
+            "the copy of trial {trial} differs from its source"
+        );
+    }
+    Ok(samples)
+}
+
+/// Payload bytes per second, from the first thread's start to the last one's end.
+fn timed_copy(from: &[u8], to: &mut [u8], threads: usize) -> Result<f64> {
+    let share = from.len().div_ceil(threads).max(1);
+    let pieces: Vec<_> = from.chunks(share).zip(to.chunks_mut(share)).collect();
+    let start = Barrier::new(pieces.len());
+    let times = std::thread::scope(|scope| {
+        let copiers: Vec<_> = pieces
+            .into_iter()
+            .map(|(from, to)| {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    let began = Instant::now();
+                    to.copy_from_slice(from);
+                    (began, Instant::now())
+                })
+            })
+            .collect();
+        copiers
+            .into_iter()
+            .map(|copier| copier.join().ok())
+            .collect::<Option<Vec<_>>>()
+    });
+    let times = times.context("a copying thread died")?;
+    let began = times
+        .iter()
+        .map(|(began, _)| *began)
+        .min()
+        .context("nothing was copied")?;
+    let ended = times
+        .iter()
+        .map(|(_, ended)| *ended)
+        .max()
+        .context("nothing was copied")?;
+    Ok(from.len() as f64 / (ended - began).as_secs_f64())
+}
+
+/// Fills `bytes` with the xorshift64* sequence of `seed`.
+fn fill(bytes: &mut [u8], seed: u64) {
+    let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    for word in bytes.chunks_mut(8) {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        let random = state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes();
+        word.copy_from_slice(&random[..word.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_copied_whatever_the_number_of_threads() {
+        for threads in [1, 3, 8] {
+            let mut from = vec![0; 1013];
+            fill(&mut from, 7);
+            let mut to = vec![0; 1013];
+            assert!(timed_copy(&from, &mut to, threads).unwrap() > 0.0);
+            assert_eq!(from, to);
+        }
+    }
+
+    #[test]
+    fn each_trial_has_data_of_its_own() {
+        let (mut one, mut other) = ([0; 64], [0; 64]);
+        fill(&mut one, 0);
+        fill(&mut other, 1);
+        assert_ne!(one, other);
+    }
+}

@@ -1,0 +1,60 @@
+//! The machine that a measurement was taken on.
+
+use std::path::Path;
+use std::process::Command;
+
+/// What a reader needs to compare figures: processor, cores, memory, GPUs. One line each; what cannot be
+/// found out is left out.
+pub fn facts() -> Vec<String> {
+    let field = |path: &str, key: &str| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|line| line.starts_with(key))?;
+        line.split_once(':')
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let mut facts = Vec::new();
+    facts.extend(field("/proc/cpuinfo", "model name"));
+    facts.extend(
+        std::thread::available_parallelism()
+            .ok()
+            .map(|cores| format!("{cores} cores")),
+    );
+    let kib = field("/proc/meminfo", "MemTotal").and_then(|text| {
+        text.split_whitespace()
+            .next()
+            .and_then(|kib| kib.parse::<f64>().ok())
+    });
+    facts.extend(kib.map(|kib| format!("{:.1} GiB of memory", kib / f64::from(1 << 20))));
+    facts.extend(gpus());
+    facts
+}
+
+/// Whether a driver has put an NVIDIA GPU here.
+pub fn has_gpu() -> bool {
+    Path::new("/dev/nvidiactl").exists()
+}
+
+fn gpus() -> Vec<String> {
+    let query = [
+        "--query-gpu=name,memory.total,driver_version",
+        "--format=csv,noheader",
+    ];
+    let Ok(output) = Command::new("nvidia-smi").args(query).output() else {
+        return Vec::new();
+    };
+    if !output.status.success() {
+        return Vec::new();
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn cores_are_among_the_facts() {
+        assert!(super::facts().iter().any(|fact| fact.ends_with(" cores")));
+    }
+}

@@ -1,0 +1,186 @@
+//! The report: rows in, `report.json`, `report.html` and a table for the terminal out.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+mod chart;
+pub mod criterion;
+mod group;
+mod html;
+mod table;
+pub mod units;
+
+pub use table::table;
+
+/// One figure. `report.json` is an array of these; docs/src/report.md is its description, and a test
+/// compares the two.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// The experiment's name, or `bench/` and the group for a criterion bench.
+    pub experiment: String,
+    /// What was varied, as `key=value` pairs separated by `, `. Where the last pair of three or more
+    /// cases is a number, a line is drawn over it, one for each value of the pairs before; else bars.
+    pub case: String,
+    /// What was measured. `m`, `m min` and `m max` are the median and the extremes of one metric.
+    pub metric: String,
+    /// The figure itself, in `unit`.
+    pub value: f64,
+    /// `ns`, `bytes`, `bytes/s`, `1` for a plain number, or any other word.
+    pub unit: String,
+    /// What `value` is to be compared with, in `unit`: a physical limit, a paper's figure, a goal.
+    pub reference: Option<f64>,
+    /// `value / reference`.
+    pub ratio: Option<f64>,
+}
+
+impl Row {
+    /// Compares the value with `reference`, which has the same unit. A reference that nothing can be
+    /// compared with (zero, not finite) is left out.
+    pub fn against(&mut self, reference: f64) {
+        if reference.is_finite() && reference != 0.0 {
+            self.reference = Some(reference);
+            self.ratio = Some(self.value / reference);
+        }
+    }
+}
+
+/// The median and the extremes of repeated measurements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The smallest sample.
+    pub min: f64,
+    /// The middle one, or the mean of the two in the middle.
+    pub median: f64,
+    /// The largest sample.
+    pub max: f64,
+}
+
+impl Spread {
+    /// # Errors
+    /// When there is no sample, or one is no finite number.
+    pub fn of(samples: &[f64]) -> Result<Self> {
+        ensure!(
+            samples.iter().all(|sample| sample.is_finite()),
+            "samples not finite: {samples:?}"
+        );
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = sorted.first().zip(sorted.last()).context("no samples")?;
+        let middle = sorted.len() / 2;
+        let below = if sorted.len().is_multiple_of(2) {
+            middle - 1
+        } else {
+            middle
+        };
+        Ok(Self {
+            min: *min,
+            median: sorted[below].midpoint(sorted[middle]),
+            max: *max,
+        })
+    }
+}
+
+/// Writes `report.json` and `report.html` into `folder`.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write(folder: &Path, rows: &[Row], facts: &[String]) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    write_rows(&folder.join("report.json"), rows)?;
+    let path = folder.join("report.html");
+    std::fs::write(&path, html::page(rows, facts))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes rows as JSON.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
+    let json = serde_json::to_string_pretty(rows)? + "\n";
+    std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads rows that [`write_rows`] wrote.
+///
+/// # Errors
+/// When the file cannot be read or has another schema.
+pub fn read_rows(path: &Path) -> Result<Vec<Row>> {
+    let json =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&json).with_context(|| format!("{} has another schema", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The schema's description carries an example; it must be what is written, byte for byte.
+    #[test]
+    fn the_documented_example_is_what_is_written() {
+        let page = include_str!("../../docs/src/report.md");
+        let example = page
+            .split("```json\n")
+            .nth(1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap();
+        let mut rows = vec![
+            Row {
+                experiment: "copy".into(),
+                case: "threads=1".into(),
+                metric: "bandwidth".into(),
+                value: 1.25e10,
+                unit: "bytes/s".into(),
+                reference: None,
+                ratio: None,
+            };
+            2
+        ];
+        rows[1].case = "threads=4".into();
+        rows[1].value = 2.5e10;
+        rows[1].against(5e10);
+        assert_eq!(serde_json::to_string_pretty(&rows).unwrap() + "\n", example);
+        assert_eq!(serde_json::from_str::<Vec<Row>>(example).unwrap(), rows);
+    }
+
+    #[test]
+    fn rows_survive_the_way_through_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = crate::experiments::Run::new("copy", true);
+        run.value("a=1", "time", "ns", 0.1 + 0.2)
+            .unwrap()
+            .against(3.0);
+        let rows = run.into_rows();
+        write(folder.path(), &rows, &["a <machine>".into()]).unwrap();
+        assert_eq!(read_rows(&folder.path().join("report.json")).unwrap(), rows);
+        let html = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+        assert!(html.contains("a &lt;machine&gt;"), "{html}");
+    }
+
+    #[test]
+    fn a_reference_of_zero_gives_no_ratio() {
+        let mut run = crate::experiments::Run::new("copy", true);
+        run.value("a=1", "time", "ns", 1.0).unwrap().against(0.0);
+        assert_eq!(run.into_rows()[0].ratio, None);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
+        let spread = Spread::of(&[4.0, 1.0, 2.0, 100.0]).unwrap();
+        assert_eq!(
+            spread,
+            Spread {
+                min: 1.0,
+                median: 3.0,
+                max: 100.0
+            }
+        );
+        assert_eq!(Spread::of(&[5.0]).unwrap().median, 5.0);
+        assert!(Spread::of(&[f64::INFINITY]).is_err());
+    }
+}

@@ -1,0 +1,207 @@
+//! What criterion measured, as rows.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::Row;
+use super::group::split;
+
+/// `new/benchmark.json`: which bench it was.
+#[derive(Deserialize)]
+struct Benchmark {
+    group_id: String,
+    function_id: Option<String>,
+    value_str: Option<String>,
+    /// How much one iteration does: `{"Elements": 16}`.
+    #[serde(default)]
+    throughput: Option<BTreeMap<String, serde_json::Value>>,
+}
+
+/// `new/estimates.json`, in nanoseconds.
+#[derive(Deserialize)]
+struct Estimates {
+    median: Estimate,
+}
+
+#[derive(Deserialize)]
+struct Estimate {
+    point_estimate: f64,
+    confidence_interval: Interval,
+}
+
+#[derive(Deserialize)]
+struct Interval {
+    lower_bound: f64,
+    upper_bound: f64,
+}
+
+/// Every bench that criterion kept under `home`, sorted by its path; none when there is no such folder.
+///
+/// A bench has the metric `time`, the median of one iteration in ns, whose `min` and `max` are the ends of
+/// its confidence interval. Where it states its throughput, `bandwidth` in bytes/s or
+/// `time per element` in ns follows.
+///
+/// # Errors
+/// When a file cannot be read or is not as criterion writes it.
+pub fn rows(home: &Path) -> Result<Vec<Row>> {
+    let mut found = Vec::new();
+    collect(home, &mut found)?;
+    found.sort();
+    let mut rows = Vec::new();
+    for folder in found {
+        let bench: Benchmark = read(&folder.join("benchmark.json"))?;
+        let estimates: Estimates = read(&folder.join("estimates.json"))?;
+        rows.extend(bench_rows(&bench, &estimates.median));
+    }
+    // Numbers in their own order, which is not that of the paths. The sort is stable: metrics stay together.
+    rows.sort_by(|one, other| {
+        let key = |row: &'_ Row| {
+            let (series, number) = split(&row.case).map_or((&*row.case, 0.0), |(s, _, x)| (s, x));
+            (row.experiment.clone(), series.to_owned(), number)
+        };
+        key(one)
+            .partial_cmp(&key(other))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    Ok(rows)
+}
+
+fn bench_rows(bench: &Benchmark, median: &Estimate) -> Vec<Row> {
+    let pair = |key: &str, value: &Option<String>| {
+        value.as_ref().map(|value| {
+            if value.contains('=') {
+                value.clone()
+            } else {
+                format!("{key}={value}")
+            }
+        })
+    };
+    let pairs: Vec<_> = [
+        pair("function", &bench.function_id),
+        pair("n", &bench.value_str),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let case = if pairs.is_empty() {
+        bench.group_id.clone()
+    } else {
+        pairs.join(", ")
+    };
+    let row = |metric: &str, value: f64, unit: &str| Row {
+        experiment: format!("bench/{}", bench.group_id),
+        case: case.clone(),
+        metric: metric.to_owned(),
+        value,
+        unit: unit.to_owned(),
+        reference: None,
+        ratio: None,
+    };
+    let interval = &median.confidence_interval;
+    let mut rows = vec![
+        row("time", median.point_estimate, "ns"),
+        row("time min", interval.lower_bound, "ns"),
+        row("time max", interval.upper_bound, "ns"),
+    ];
+    let does = |what: &str| bench.throughput.as_ref()?.get(what)?.as_f64();
+    if let Some(bytes) = does("Bytes").or_else(|| does("BytesDecimal")) {
+        rows.push(row(
+            "bandwidth",
+            bytes * 1e9 / median.point_estimate,
+            "bytes/s",
+        ));
+    }
+    if let Some(elements) = does("Elements") {
+        rows.push(row(
+            "time per element",
+            median.point_estimate / elements,
+            "ns",
+        ));
+    }
+    rows.retain(|row| row.value.is_finite());
+    rows
+}
+
+/// Criterion keeps the latest measurement of a bench in its folder `new`.
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read {}", folder.display()));
+        }
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.ends_with("new") && path.join("benchmark.json").is_file() {
+            found.push(path);
+        } else if path.is_dir() {
+            collect(&path, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    let json =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&json).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(home: &Path, bench: &str, n: u32, ns: f64) {
+        let folder = home
+            .join("evict")
+            .join(bench)
+            .join(n.to_string())
+            .join("new");
+        std::fs::create_dir_all(&folder).unwrap();
+        let id = serde_json::json!({
+            "group_id": "evict", "function_id": bench, "value_str": n.to_string(),
+            "throughput": { "Elements": n }, "full_id": "", "directory_name": "", "title": "",
+        });
+        let estimate = serde_json::json!({
+            "confidence_interval": {
+                "confidence_level": 0.95, "lower_bound": ns - 1.0, "upper_bound": ns + 1.0
+            },
+            "point_estimate": ns, "standard_error": 0.1,
+        });
+        std::fs::write(folder.join("benchmark.json"), id.to_string()).unwrap();
+        let estimates = serde_json::json!({ "mean": estimate, "median": estimate, "slope": null });
+        std::fs::write(folder.join("estimates.json"), estimates.to_string()).unwrap();
+    }
+
+    #[test]
+    fn a_bench_becomes_rows_with_the_time_of_one_element() {
+        let home = tempfile::tempdir().unwrap();
+        for n in [1024, 16] {
+            write(home.path(), "score", n, f64::from(n) * 1.5);
+        }
+        let rows = rows(home.path()).unwrap();
+        let each: Vec<_> = rows
+            .iter()
+            .filter(|row| row.metric == "time per element")
+            .map(|row| (row.experiment.as_str(), row.case.as_str(), row.value))
+            .collect();
+        assert_eq!(
+            each,
+            [
+                ("bench/evict", "function=score, n=16", 1.5),
+                ("bench/evict", "function=score, n=1024", 1.5)
+            ]
+        );
+        assert_eq!(rows.len(), 8);
+    }
+
+    #[test]
+    fn nothing_measured_is_no_error() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(rows(&home.path().join("none")).unwrap(), []);
+    }
+}

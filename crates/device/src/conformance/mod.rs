@@ -1,0 +1,200 @@
+//! What every back end must do, as a suite that any device can be put through.
+//!
+//! ```
+//! # use tierflow_device::{Choice, conformance, open};
+//! let device = open(Choice::Host)?;
+//! conformance::run_all(&device)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod copies;
+mod memory;
+mod reservations;
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::stream::Stream;
+
+/// A case that a device did not pass.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{case}: {what}")]
+pub struct Failed {
+    /// The case, by its name.
+    pub case: &'static str,
+    /// What was expected and did not happen.
+    pub what: String,
+}
+
+type Outcome = Result<(), String>;
+
+/// One thing that every device must do.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    check: fn(&Device) -> Outcome,
+}
+
+impl Case {
+    /// Puts a device through this case.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`] says what did not happen.
+    pub fn run(&self, device: &Device) -> Result<(), Failed> {
+        (self.check)(device).map_err(|what| Failed {
+            case: self.name,
+            what,
+        })
+    }
+}
+
+/// Every case, in the order from simple to involved. Each needs less than 64 MiB of the device's
+/// memory and of the host's.
+pub const CASES: &[Case] = &[
+    Case {
+        name: "memory: allocated bytes keep what is written",
+        check: memory::keeps_bytes,
+    },
+    Case {
+        name: "memory: impossible lengths are refused",
+        check: memory::refuses_lengths,
+    },
+    Case {
+        name: "memory: loans keep each other out",
+        check: memory::loans_exclude,
+    },
+    Case {
+        name: "memory: loans split and turn into readers",
+        check: memory::loans_change,
+    },
+    Case {
+        name: "memory: it lives as long as a loan",
+        check: memory::lives_with_loans,
+    },
+    Case {
+        name: "memory: bytes that others own",
+        check: memory::foreign,
+    },
+    Case {
+        name: "reservation: chunks become usable one by one",
+        check: reservations::by_chunks,
+    },
+    Case {
+        name: "reservation: wrong ranges are refused",
+        check: reservations::refuses_ranges,
+    },
+    Case {
+        name: "reservation: more than there is",
+        check: reservations::more_than_there_is,
+    },
+    Case {
+        name: "host: touching keeps the content",
+        check: reservations::touch_keeps,
+    },
+    Case {
+        name: "host: copies cross pinned borders",
+        check: reservations::across_pins,
+    },
+    Case {
+        name: "host: pinning while copies run",
+        check: reservations::pin_meanwhile,
+    },
+    Case {
+        name: "stream: fill, write and read",
+        check: copies::fill_write_read,
+    },
+    Case {
+        name: "stream: copy_all copies all or refuses all",
+        check: copies::all_or_none,
+    },
+    Case {
+        name: "stream: transfers own and return loans",
+        check: copies::transfers,
+    },
+    Case {
+        name: "stream: wrong copies are refused",
+        check: copies::refuses,
+    },
+    Case {
+        name: "stream: events order streams",
+        check: copies::events,
+    },
+    Case {
+        name: "stream: threads share a device",
+        check: copies::threads,
+    },
+];
+
+/// Puts a device through every case.
+///
+/// # Errors
+///
+/// The first case that it [`Failed`].
+pub fn run_all(device: &Device) -> Result<(), Failed> {
+    CASES.iter().try_for_each(|case| case.run(device))
+}
+
+/// Ends the case unless the condition holds.
+macro_rules! require {
+    ($holds:expr, $($what:tt)+) => {
+        if !$holds {
+            return Err(format!($($what)+));
+        }
+    };
+}
+use require;
+
+/// Ends the case with where and what the error was.
+trait Expect<T> {
+    fn expect_ok(self, doing: &str) -> Result<T, String>;
+}
+
+impl<T> Expect<T> for Result<T, Error> {
+    fn expect_ok(self, doing: &str) -> Result<T, String> {
+        self.map_err(|error| format!("{doing}: {error}"))
+    }
+}
+
+/// Bytes that differ from place to place and from seed to seed, with no short period.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = vec![0; len];
+    for chunk in bytes.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
+    }
+    bytes
+}
+
+fn write(stream: &Stream, memory: &Memory, at: usize, bytes: &[u8]) -> Outcome {
+    let mut loan = memory
+        .lend_mut(at..at + bytes.len())
+        .expect_ok("lending to write")?;
+    stream.write(bytes, &mut loan).expect_ok("writing")
+}
+
+fn holds(stream: &Stream, memory: &Memory, at: usize, bytes: &[u8]) -> Outcome {
+    let loan = memory
+        .lend(at..at + bytes.len())
+        .expect_ok("lending to read")?;
+    let mut seen = vec![0; bytes.len()];
+    stream.read(&loan, &mut seen).expect_ok("reading")?;
+    if seen == bytes {
+        return Ok(());
+    }
+    let wrong = seen
+        .iter()
+        .zip(bytes)
+        .position(|(seen, wanted)| seen != wanted)
+        .unwrap_or(0);
+    Err(format!(
+        "byte {} is {:#04x}, not {:#04x}",
+        at + wrong,
+        seen[wrong],
+        bytes[wrong]
+    ))
+}

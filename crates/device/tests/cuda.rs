@@ -1,0 +1,127 @@
+//! The CUDA back end, on a machine that has a GPU:
+//! `cargo test -p tierflow-device --test cuda -- --ignored`.
+
+use std::time::Instant;
+
+use tierflow_device::cuda::{Arg, Launch, Module};
+use tierflow_device::{Choice, Device, Error, HostReservation, Pinned, conformance, open};
+
+fn gpu() -> tierflow_device::Result<Device> {
+    open(Choice::Cuda { ordinal: 0 })
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn conforms() {
+    let device = gpu().unwrap();
+    println!("{:?}", device.info());
+    for case in conformance::CASES {
+        let start = Instant::now();
+        case.run(&device).unwrap();
+        println!("{:8.1?}  {}", start.elapsed(), case.name);
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn opening_again_and_dropping_in_any_order() {
+    let (one, two) = (gpu().unwrap(), gpu().unwrap());
+    let memory = one.alloc(1 << 20).unwrap();
+    drop(one);
+    let stream = two.stream().unwrap();
+    drop(two);
+    // The same GPU, opened twice: memory of the one is memory of the other.
+    stream
+        .write(&[3; 1 << 20], &mut memory.lend_mut(0..1 << 20).unwrap())
+        .unwrap();
+    let mut seen = vec![0; 1 << 20];
+    stream
+        .read(&memory.lend(0..1 << 20).unwrap(), &mut seen)
+        .unwrap();
+    assert!(seen.iter().all(|&byte| byte == 3));
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn everything_is_given_back() {
+    let device = gpu().unwrap();
+    // The first stream and copies leave caches of the driver's behind.
+    conformance::run_all(&device).unwrap();
+    let before = device.free_bytes().unwrap();
+    {
+        let reservation = device.reserve(1 << 30).unwrap();
+        for start in (0..1 << 30).step_by(64 << 20) {
+            reservation.map(start..start + (64 << 20)).unwrap();
+        }
+        let taken = before - device.free_bytes().unwrap();
+        assert!(taken >= 1 << 30, "{taken} bytes taken by 1 GiB");
+    }
+    assert_eq!(device.free_bytes().unwrap(), before);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn host_pieces_are_really_pinned() {
+    let device = gpu().unwrap();
+    let host = device.reserve_host(64 << 20).unwrap();
+    host.touch(0..64 << 20).unwrap();
+    for start in (0..64 << 20).step_by(16 << 20) {
+        assert_eq!(host.pin(start..start + (16 << 20)).unwrap(), Pinned::Yes);
+    }
+    assert_eq!(host.pinned_bytes(), 64 << 20);
+    assert_eq!(HostReservation::GRANULARITY, 2 << 20);
+}
+
+const SCALE: &str = "
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry scale(.param .u64 data, .param .u32 count, .param .f32 by)
+{
+    .reg .pred %p; .reg .b32 %r<6>; .reg .b64 %a<4>; .reg .f32 %f<3>;
+    ld.param.u64 %a1, [data]; ld.param.u32 %r1, [count]; ld.param.f32 %f1, [by];
+    mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x;
+    mad.lo.u32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p, %r5, %r1; @%p bra DONE;
+    cvta.to.global.u64 %a2, %a1; mul.wide.u32 %a3, %r5, 4; add.u64 %a2, %a2, %a3;
+    ld.global.f32 %f2, [%a2]; mul.f32 %f2, %f2, %f1; st.global.f32 [%a2], %f2;
+DONE:
+    ret;
+}
+";
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_kernel_scales_an_array() {
+    let device = gpu().unwrap();
+    let module = Module::load(device.as_cuda().unwrap(), SCALE).unwrap();
+    let scale = module.function("scale").unwrap();
+    assert!(matches!(module.function("scala"), Err(Error::Invalid(_))));
+    let nonsense = Module::load(device.as_cuda().unwrap(), "this is no PTX").unwrap_err();
+    assert!(matches!(nonsense, Error::Driver { .. }), "{nonsense}");
+
+    let count = 1000_u32;
+    let memory = device.alloc(4 * count as usize).unwrap();
+    let stream = device.stream().unwrap();
+    let values: Vec<u8> = (0..count).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    let mut loan = memory.lend_mut(0..memory.len()).unwrap();
+    stream.write(&values, &mut loan).unwrap();
+    let shape = Launch {
+        grid: [8, 1, 1],
+        block: [128, 1, 1],
+        shared_bytes: 0,
+    };
+    let args = [Arg::address(loan.address()), Arg::u32(count), Arg::f32(0.5)];
+    // SAFETY: the kernel takes an address, a count and a factor, touches `count` floats from that
+    // address, and the loan of them is held until the stream is synchronised.
+    unsafe { stream.launch(&scale, shape, &args) }.unwrap();
+    stream.synchronize().unwrap();
+    let mut seen = vec![0; memory.len()];
+    stream.read(&loan.into_read(), &mut seen).unwrap();
+    for (i, bytes) in seen.chunks_exact(4).enumerate() {
+        assert_eq!(
+            f32::from_le_bytes(bytes.try_into().unwrap()),
+            i as f32 * 0.5
+        );
+    }
+}

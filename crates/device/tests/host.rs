@@ -1,0 +1,95 @@
+//! The host back end: the conformance suite, and what only it promises.
+
+use tierflow_device::{Choice, Error, Kind, Pinned, WhyUnpinned, conformance, host, open};
+
+#[test]
+fn conforms() {
+    let device = open(Choice::Host).unwrap();
+    for case in conformance::CASES {
+        println!("{}", case.name);
+        case.run(&device).unwrap();
+    }
+}
+
+#[test]
+fn conforms_with_little_memory() {
+    let device = host::open(host::Options::default().device_bytes(64 << 20)).unwrap();
+    conformance::run_all(&device).unwrap();
+    // Whatever the cases did, refused or failed in between, all of it came back, but for the two
+    // allocations of the transfer that is forgotten.
+    let forgotten = 3 << 20;
+    assert_eq!(device.free_bytes().unwrap(), (64 << 20) - forgotten);
+}
+
+#[test]
+fn auto_says_why_it_took_the_host() {
+    match open(Choice::Auto) {
+        Ok(device) if device.info().kind == Kind::Host => {
+            let why = device.why_host().expect("a reason").to_string();
+            assert!(why.contains("driver") || why.contains("GPU"), "{why}");
+        }
+        Ok(device) => assert!(device.as_cuda().is_some()),
+        Err(broken) => assert!(!matches!(broken, Error::Unavailable(_)), "{broken}"),
+    }
+    assert!(open(Choice::Host).unwrap().why_host().is_none());
+}
+
+#[test]
+fn a_missing_gpu_is_an_error_that_names_what_to_do() {
+    // No machine has a GPU of this number.
+    let error = open(Choice::Cuda { ordinal: 100_000 }).unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)), "{error}");
+    let text = error.to_string();
+    assert!(
+        ["install", "update", "check", "numbered"]
+            .iter()
+            .any(|word| text.contains(word)),
+        "{text}"
+    );
+}
+
+#[test]
+fn memory_runs_out_by_what_is_mapped_not_by_what_is_reserved() {
+    let device = host::open(host::Options::default().device_bytes(1 << 20)).unwrap();
+    let reservation = device.reserve(64 << 20).unwrap();
+    reservation.map(0..1 << 20).unwrap();
+    let error = reservation.map(1 << 20..2 << 20).unwrap_err();
+    let asked = 1 << 20;
+    assert!(
+        matches!(error, Error::OutOfMemory { asked: a, free: 0, .. } if a == asked),
+        "{error}"
+    );
+    assert!(device.alloc(1).is_err());
+    drop(reservation);
+    assert_eq!(device.free_bytes().unwrap(), 1 << 20);
+}
+
+#[test]
+fn pinning_stops_at_the_lock_limit_and_says_so() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    let device = open(Choice::Host).unwrap();
+    let piece = 2 << 20;
+    let host = device.reserve_host(64 << 20).unwrap();
+    let mut refused = None;
+    for start in (0..host.memory().len()).step_by(piece) {
+        match host.pin(start..start + piece).unwrap() {
+            Pinned::Yes => assert!(refused.is_none(), "pinned after being refused"),
+            Pinned::No(why) => refused = Some(why),
+        }
+    }
+    let pinned = host.pinned_bytes() as u64;
+    match limit {
+        Some(limit) if limit < 64 << 20 => {
+            assert!(pinned <= limit, "{pinned} bytes pinned, {limit} allowed");
+            assert!(
+                matches!(refused, Some(WhyUnpinned::LockLimit { .. })),
+                "{refused:?}"
+            );
+        }
+        // Nothing to run into; a machine may still refuse for reasons of its own.
+        _ => assert!(pinned == 64 << 20 || refused.is_some()),
+    }
+    // What was refused is ordinary memory.
+    let mut last = host.memory().lend_mut(63 << 20..64 << 20).unwrap();
+    last.bytes_mut().unwrap().fill(1);
+}

@@ -1,0 +1,224 @@
+//! How an engine is put together.
+
+use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
+use crate::run::{Crew, Direction, Media, Queues, Shared, Tier, start_workers};
+use crate::{Engine, Error, Result};
+use crossbeam_channel::unbounded;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tierflow_device::Device;
+use tierflow_evict::{Policy, Score};
+use tierflow_store::{Scratch, Storage};
+use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, HostArena, HostGrowth};
+
+/// Copies start at multiples of this many bytes, which is what direct I/O asks for.
+const ALIGNMENT: u64 = 4096;
+
+/// A file tier without a limit of its own: the file system sets it.
+const UNLIMITED: u64 = 1 << 60;
+
+/// Workers per direction between memory and storage: with more the devices in use gain nothing.
+const STORAGE_WORKERS: usize = 4;
+
+/// First guesses of flush bandwidths in bytes/s, until the first flush is measured.
+const GUESS_TO_HOST: u64 = 20_000_000_000;
+const GUESS_TO_STORAGE: u64 = 1_000_000_000;
+
+/// Makes the policy of one tier.
+type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
+
+/// Tiers and policies of an [`Engine`] to be. Without any call it has no tier, which [`EngineBuilder::build`] refuses.
+pub struct EngineBuilder {
+    device: Device,
+    device_cache: usize,
+    host_cache: usize,
+    scratch: Option<PathBuf>,
+    storage: Option<Arc<dyn Storage>>,
+    storage_limit: u64,
+    after_restore: AfterRestore,
+    policy: MakePolicy,
+    device_growth: DeviceGrowth,
+    host_growth: HostGrowth,
+}
+
+impl EngineBuilder {
+    pub(crate) fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            device_cache: 0,
+            host_cache: 0,
+            scratch: None,
+            storage: None,
+            storage_limit: UNLIMITED,
+            after_restore: AfterRestore::default(),
+            policy: Box::new(|| Box::new(Score)),
+            device_growth: DeviceGrowth::default(),
+            host_growth: HostGrowth::default(),
+        }
+    }
+
+    /// Device memory to keep checkpoints in, in bytes; 0 for no such tier.
+    #[must_use]
+    pub fn device_cache(mut self, bytes: usize) -> Self {
+        self.device_cache = bytes;
+        self
+    }
+
+    /// Host memory to keep checkpoints in, in bytes; 0 for no such tier.
+    #[must_use]
+    pub fn host_cache(mut self, bytes: usize) -> Self {
+        self.host_cache = bytes;
+        self
+    }
+
+    /// A directory for the scratch file, which has no name and goes with the engine.
+    #[must_use]
+    pub fn scratch(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.scratch = Some(directory.into());
+        self
+    }
+
+    /// Storage of your own as the lowest tier, instead of a scratch directory.
+    #[must_use]
+    pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
+        self.storage = Some(storage);
+        self
+    }
+
+    /// The most bytes to set aside on the lowest tier; without it, as many as there are.
+    #[must_use]
+    pub fn storage_limit(mut self, bytes: u64) -> Self {
+        self.storage_limit = bytes.min(UNLIMITED);
+        self
+    }
+
+    /// What becomes of versions once they are restored; they are kept unless you say otherwise.
+    #[must_use]
+    pub fn after_restore(mut self, after: AfterRestore) -> Self {
+        self.after_restore = after;
+        self
+    }
+
+    /// The eviction policy of every tier; [`Score`] unless you choose another.
+    #[must_use]
+    pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
+        self.policy = Box::new(move || Box::new(make()));
+        self
+    }
+
+    /// How the device cache comes to be.
+    #[must_use]
+    pub fn device_growth(mut self, growth: DeviceGrowth) -> Self {
+        self.device_growth = growth;
+        self
+    }
+
+    /// How the host cache comes to be.
+    #[must_use]
+    pub fn host_growth(mut self, growth: HostGrowth) -> Self {
+        self.host_growth = growth;
+        self
+    }
+
+    /// Builds the engine. Takes milliseconds whatever the sizes: memory is mapped, touched and pinned in the background.
+    ///
+    /// # Errors
+    /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if the scratch
+    /// directory refuses files; [`Error::Device`] if streams cannot be made.
+    pub fn build(self) -> Result<Engine> {
+        let mut tiers = Vec::new();
+        let mut configs = Vec::new();
+        let mut add = |name, media, capacity, flush_bandwidth| {
+            tiers.push(Tier { name, media });
+            configs.push(TierConfig {
+                capacity,
+                alignment: ALIGNMENT,
+                policy: (self.policy)(),
+                flush_bandwidth,
+                flush_depth: 1,
+                prefetch_depth: 1,
+            });
+        };
+        if self.device_cache > 0 {
+            let arena = DeviceArena::start(&self.device, self.device_cache, self.device_growth)?;
+            let capacity = arena.capacity() as u64;
+            add("device", Media::Device(arena), capacity, GUESS_TO_HOST);
+        }
+        if self.host_cache > 0 {
+            let arena = HostArena::start(&self.device, self.host_cache, self.host_growth)?;
+            let capacity = arena.capacity() as u64;
+            add("host", Media::Host(arena), capacity, GUESS_TO_STORAGE);
+        }
+        let storage = match (self.storage, self.scratch) {
+            (Some(storage), _) => Some(storage),
+            (None, Some(directory)) => {
+                Some(Arc::new(Scratch::open(&directory)?) as Arc<dyn Storage>)
+            }
+            (None, None) => None,
+        };
+        if let Some(storage) = storage {
+            add(
+                "file",
+                Media::Storage(storage),
+                self.storage_limit,
+                GUESS_TO_STORAGE,
+            );
+        }
+        if tiers.is_empty() {
+            return Err(Error::NoTier);
+        }
+        // What lies between memory and storage profits from several requests at a time; one DMA engine does not.
+        for index in 0..configs.len().saturating_sub(1) {
+            if matches!(tiers[index + 1].media, Media::Storage(_)) {
+                configs[index].flush_depth = STORAGE_WORKERS;
+                configs[index].prefetch_depth = STORAGE_WORKERS;
+            }
+        }
+        let (queues, crews) = crews(&configs);
+        let plan = Plan::new(PlanConfig {
+            tiers: configs,
+            after_restore: self.after_restore,
+        })?;
+        let shared = Arc::new(Shared::new(self.device, tiers, plan, queues)?);
+        let workers = start_workers(&shared, crews)?;
+        Ok(Engine::assemble(shared, workers))
+    }
+}
+
+/// As many workers for each direction and tier as the plan may have transfers under way there.
+fn crews(configs: &[TierConfig]) -> (Queues, Vec<Crew>) {
+    let mut queues = Queues::new();
+    let mut crews = Vec::new();
+    for (tier, config) in configs
+        .iter()
+        .enumerate()
+        .take(configs.len().saturating_sub(1))
+    {
+        for (direction, workers) in [
+            (Direction::Down, config.flush_depth),
+            (Direction::Up, config.prefetch_depth),
+        ] {
+            let (sender, jobs) = unbounded();
+            queues.insert((direction, tier), sender);
+            crews.push(Crew {
+                direction,
+                tier,
+                workers,
+                jobs,
+            });
+        }
+    }
+    (queues, crews)
+}
+
+impl std::fmt::Debug for EngineBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineBuilder")
+            .field("device_cache", &self.device_cache)
+            .field("host_cache", &self.host_cache)
+            .field("scratch", &self.scratch)
+            .field("storage", &self.storage)
+            .field("after_restore", &self.after_restore)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,282 @@
+//! The front door.
+
+use crate::metrics::{HopMetrics, Metrics, TierMetrics};
+use crate::plan::{Event, Place, Refusal, Statistics, Ticket};
+use crate::region::{Region, RegionMut};
+use crate::run::{Answer, Shared, Sink, Source};
+use crate::{EngineBuilder, Error, Result, Version};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+use tierflow_device::{Device, Stream};
+
+/// A checkpoint cache over a device arena, a host arena and scratch storage.
+///
+/// Every method may be called from any thread. A call blocks only as long as its own bytes are copied, and for room
+/// where there is none; what moves between the tiers moves in the background. Dropping the engine ends its transfers
+/// and its history.
+///
+/// # What a call sees
+/// Bytes are copied when the call is made. Work given to a CUDA stream before must be over by then:
+/// [`Engine::checkpoint_on`] and [`Engine::restore_on`] order the copy after the work of a stream of the caller's.
+#[derive(Debug)]
+pub struct Engine {
+    /// There until the engine is dropped.
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// An engine for the memory of `device`, to be given its tiers.
+    #[must_use]
+    pub fn builder(device: &Device) -> EngineBuilder {
+        EngineBuilder::new(device)
+    }
+
+    pub(crate) fn assemble(shared: Arc<Shared>, workers: Vec<JoinHandle<()>>) -> Self {
+        Self { shared, workers }
+    }
+
+    /// Tells which versions will be restored, in this order, after those hinted before.
+    ///
+    /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late
+    /// ones cost time, never correctness.
+    pub fn hint(&self, versions: impl IntoIterator<Item = Version>) {
+        self.shared.tell(Event::Hint {
+            versions: versions.into_iter().collect(),
+        });
+    }
+
+    /// Lets prefetching begin. The first restore begins it, too: call this to begin earlier.
+    pub fn prefetch_start(&self) {
+        self.shared.tell(Event::PrefetchStart);
+    }
+
+    /// Takes in the bytes of `regions`, one after the other, as `version`. Returns as soon as they are copied to the
+    /// fastest tier that can hold them; the regions may be changed at once.
+    ///
+    /// # Errors
+    /// [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend the call. [`Error::NoRoom`]: restore or
+    /// discard versions, then call again. [`Error::Device`], [`Error::Arena`], [`Error::Storage`]: the copy failed. In
+    /// each case the version was not taken in and its number is still free.
+    pub fn checkpoint(&self, version: Version, regions: &[Region<'_>]) -> Result<()> {
+        self.write(version, regions, None)
+    }
+
+    /// [`Engine::checkpoint`], ordered after the work given to `stream` so far.
+    ///
+    /// # Errors
+    /// As [`Engine::checkpoint`].
+    pub fn checkpoint_on(
+        &self,
+        stream: &Stream,
+        version: Version,
+        regions: &[Region<'_>],
+    ) -> Result<()> {
+        self.write(version, regions, Some(stream))
+    }
+
+    fn write(
+        &self,
+        version: Version,
+        regions: &[Region<'_>],
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let size = regions.iter().map(|region| region.len() as u64).sum();
+        let (ticket, place) = self.ask(version, size, |ticket| Event::Checkpoint {
+            ticket,
+            version,
+            size,
+        })?;
+        let Some(place) = place else { return Ok(()) };
+        let tier = &self.shared.tiers[place.tier.0];
+        let copied = self
+            .shared
+            .with_lane(|lane| lane.write(&Source(regions), &tier.media, &place, stream));
+        self.shared.tell(Event::Written {
+            ticket,
+            ok: copied.is_ok(),
+        });
+        copied?;
+        self.shared.checkpoints.add(size, begun.elapsed());
+        Ok(())
+    }
+
+    /// Brings `version` back into `regions`, one after the other, and counts it as consumed.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Discarded`], [`Error::SizeMismatch`]: mend the call. [`Error::Device`],
+    /// [`Error::Storage`]: the copy failed; the regions are unspecified, and the version is still held and unconsumed.
+    pub fn restore(&self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
+        self.read(version, regions, None)
+    }
+
+    /// [`Engine::restore`], ordered after the work given to `stream` so far.
+    ///
+    /// # Errors
+    /// As [`Engine::restore`].
+    pub fn restore_on(
+        &self,
+        stream: &Stream,
+        version: Version,
+        regions: &mut [RegionMut<'_>],
+    ) -> Result<()> {
+        self.read(version, regions, Some(stream))
+    }
+
+    fn read(
+        &self,
+        version: Version,
+        regions: &mut [RegionMut<'_>],
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let given = regions.iter().map(|region| region.len() as u64).sum();
+        let expected = self.restore_size(version)?;
+        if given != expected {
+            return Err(Error::SizeMismatch {
+                version,
+                expected,
+                given,
+            });
+        }
+        let (ticket, place) = self.ask(version, expected, |ticket| Event::Restore {
+            ticket,
+            version,
+        })?;
+        let Some(place) = place else { return Ok(()) };
+        let tier = &self.shared.tiers[place.tier.0];
+        let copied = self
+            .shared
+            .with_lane(|lane| lane.read(&mut Sink(regions), &tier.media, &place, stream));
+        self.shared.tell(Event::Read {
+            ticket,
+            ok: copied.is_ok(),
+        });
+        copied?;
+        self.shared.restores.add(expected, begun.elapsed());
+        Ok(())
+    }
+
+    /// Bytes of `version`: what its regions must add up to.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] or [`Error::Discarded`].
+    pub fn restore_size(&self, version: Version) -> Result<u64> {
+        let core = self.shared.core.lock();
+        let plan = &core.plan;
+        plan.size_of(version)
+            .ok_or_else(|| match plan.absence(version) {
+                Refusal::Discarded => Error::Discarded { version },
+                _ => Error::Unknown { version },
+            })
+    }
+
+    /// Gives `version` up, restored or not: its copies go, and its pending flushes with them.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] or [`Error::Discarded`].
+    pub fn discard(&self, version: Version) -> Result<()> {
+        self.ask(version, 0, |ticket| Event::Drop { ticket, version })
+            .map(drop)
+    }
+
+    /// Waits until every version taken in lies on the lowest tier.
+    ///
+    /// # Errors
+    /// [`Error::Stalled`] if some cannot get there.
+    pub fn wait(&self) -> Result<()> {
+        self.ask(0, 0, |ticket| Event::Wait { ticket }).map(drop)
+    }
+
+    /// The versions held, in ascending order.
+    #[must_use]
+    pub fn versions(&self) -> Vec<Version> {
+        let mut versions: Vec<_> = self.shared.core.lock().plan.versions().collect();
+        versions.sort_unstable();
+        versions
+    }
+
+    /// Asks the plan: the place to copy to or from, or nothing to copy.
+    fn ask(
+        &self,
+        version: Version,
+        size: u64,
+        event: impl FnOnce(Ticket) -> Event,
+    ) -> Result<(Ticket, Option<Place>)> {
+        match self.shared.ask(event) {
+            (ticket, Answer::Copy(place)) => Ok((ticket, Some(place))),
+            (ticket, Answer::Done(Ok(()))) => Ok((ticket, None)),
+            (_, Answer::Done(Err(refusal))) => Err(self.refused(version, size, refusal)),
+        }
+    }
+
+    fn refused(&self, version: Version, size: u64, refusal: Refusal) -> Error {
+        let cause = || self.shared.core.lock().last_failure.clone();
+        match refusal {
+            Refusal::Empty => Error::Empty { version },
+            Refusal::VersionUsed => Error::VersionUsed { version },
+            Refusal::Unknown => Error::Unknown { version },
+            Refusal::Discarded => Error::Discarded { version },
+            Refusal::TooLarge { largest } => Error::TooLarge {
+                version,
+                size,
+                largest,
+            },
+            Refusal::NoRoom => Error::NoRoom {
+                version,
+                cause: cause(),
+            },
+            Refusal::Stalled { copies } => Error::Stalled {
+                copies,
+                cause: cause(),
+            },
+        }
+    }
+
+    /// What was measured so far.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        let Statistics { tiers, hops } = self.shared.core.lock().plan.statistics();
+        let name = |tier: crate::plan::TierId| self.shared.tiers[tier.0].name;
+        Metrics {
+            checkpoint: self.shared.checkpoints.read(),
+            restore: self.shared.restores.read(),
+            tiers: std::iter::zip(&self.shared.tiers, tiers)
+                .map(|(tier, counts)| TierMetrics {
+                    name: tier.name,
+                    capacity: counts.capacity,
+                    used: counts.used_bytes,
+                    peak: counts.peak_bytes,
+                    checkpoints: counts.checkpoints,
+                    restores: counts.restores,
+                    evictions: counts.evictions,
+                    dropped_prefetches: counts.dropped_prefetches,
+                })
+                .collect(),
+            hops: hops
+                .iter()
+                .map(|hop| HopMetrics {
+                    from: name(hop.from),
+                    to: name(hop.to),
+                    transfers: hop.transfers,
+                    bytes: hop.bytes,
+                    busy: std::time::Duration::from_nanos(hop.busy_ns),
+                    cancelled: hop.cancelled,
+                    failed: hop.failed,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.stop();
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has nothing left to give back.
+            let _ = worker.join();
+        }
+    }
+}

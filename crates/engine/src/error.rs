@@ -1,0 +1,113 @@
+//! What can go wrong, sorted by what the caller does next.
+
+use crate::Version;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What every fallible call here returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why the engine did not do as asked. Whatever the error, no accepted and unconsumed version is lost.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    // Mend the call.
+    /// The engine needs at least one tier.
+    #[error("the engine has no tier: give it a device cache, a host cache or a scratch directory")]
+    NoTier,
+    /// A tier cannot be laid out.
+    #[error(transparent)]
+    Tier(#[from] tierflow_evict::TableError),
+    /// Nothing to keep.
+    #[error("checkpoint {version} has no bytes: pass at least one region that is not empty")]
+    Empty {
+        /// The version asked for.
+        version: Version,
+    },
+    /// A version names one content, once.
+    #[error("version {version} was used before: give every checkpoint a number of its own")]
+    VersionUsed {
+        /// The version asked for.
+        version: Version,
+    },
+    /// Nothing of that name.
+    #[error("version {version} was never checkpointed")]
+    Unknown {
+        /// The version asked for.
+        version: Version,
+    },
+    /// It was there.
+    #[error(
+        "version {version} is gone: it was discarded, or restored by an engine that discards what was restored"
+    )]
+    Discarded {
+        /// The version asked for.
+        version: Version,
+    },
+    /// The regions do not add up.
+    #[error(
+        "version {version} holds {expected} bytes, the regions to restore it to {given}: see Engine::restore_size"
+    )]
+    SizeMismatch {
+        /// The version asked for.
+        version: Version,
+        /// Bytes checkpointed.
+        expected: u64,
+        /// Bytes of the regions.
+        given: u64,
+    },
+    /// The checkpoint is larger than every tier.
+    #[error(
+        "checkpoint {version} of {size} bytes fits no tier, the largest holds {largest}: enlarge one"
+    )]
+    TooLarge {
+        /// The version asked for.
+        version: Version,
+        /// Its bytes.
+        size: u64,
+        /// Bytes of the largest tier.
+        largest: u64,
+    },
+
+    // Make room, then try again.
+    /// Every tier is full of versions that must be kept. Nothing was taken in, nothing lost.
+    #[error(
+        "no room for checkpoint {version}: every tier is full of versions not restored yet; restore or discard some, \
+         enlarge a tier{}, and checkpoint again", cause_text(.cause)
+    )]
+    NoRoom {
+        /// The version asked for.
+        version: Version,
+        /// Why the lowest tier took no more, if it failed.
+        cause: Option<Arc<Error>>,
+    },
+    /// Some versions could not reach the lowest tier. They are still held, and can be restored.
+    #[error("{copies} versions are not on the lowest tier{}; they stay where they are, try again", cause_text(.cause))]
+    Stalled {
+        /// How many.
+        copies: u64,
+        /// Why the lowest tier took no more, if it failed.
+        cause: Option<Arc<Error>>,
+    },
+
+    // The machine failed.
+    /// The device, or memory.
+    #[error(transparent)]
+    Device(#[from] tierflow_device::Error),
+    /// An arena could not grow.
+    #[error(transparent)]
+    Arena(#[from] tierflow_tier_alloc::Error),
+    /// The scratch storage.
+    #[error(transparent)]
+    Storage(#[from] tierflow_store::Error),
+    /// A thread could not be started.
+    #[error("a thread of the engine could not be started: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+fn cause_text(cause: &Option<Arc<Error>>) -> String {
+    cause
+        .as_ref()
+        .map(|cause| format!(" (the last failure below: {cause})"))
+        .unwrap_or_default()
+}

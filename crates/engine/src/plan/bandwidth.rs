@@ -1,0 +1,98 @@
+//! What each hop between two tiers carries, measured, and what waits for it: the basis of `predict_evictable`
+//! (HPDC'23 §4.2).
+
+/// Weight of the newest measurement in the moving average: 1/8.
+const SHIFT: u32 = 3;
+
+/// Bandwidth and backlog of the flushes that leave one tier.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    /// Bytes per second, a moving average; starts from a guess that the first measurement replaces.
+    bandwidth: u64,
+    measured: bool,
+    /// Bytes that ever joined the queue, and that left it (done, cancelled or not needed any more).
+    joined: u64,
+    left: u64,
+}
+
+impl Backlog {
+    pub(super) fn new(guess_bytes_per_second: u64) -> Self {
+        Self {
+            bandwidth: guess_bytes_per_second.max(1),
+            measured: false,
+            joined: 0,
+            left: 0,
+        }
+    }
+
+    /// A copy joins the queue. Returns its mark, to be given to [`Self::wait_ns`].
+    pub(super) fn join(&mut self, bytes: u64) -> u64 {
+        self.joined = self.joined.saturating_add(bytes);
+        self.joined
+    }
+
+    /// A copy leaves the queue.
+    pub(super) fn leave(&mut self, bytes: u64) {
+        self.left = self.left.saturating_add(bytes).min(self.joined);
+    }
+
+    /// One flush was measured.
+    pub(super) fn measure(&mut self, bytes: u64, elapsed_ns: u64) {
+        let seen = u128::from(bytes) * 1_000_000_000 / u128::from(elapsed_ns.max(1));
+        let seen = u64::try_from(seen).unwrap_or(u64::MAX).max(1);
+        self.bandwidth = if self.measured {
+            (self.bandwidth - (self.bandwidth >> SHIFT))
+                .saturating_add(seen >> SHIFT)
+                .max(1)
+        } else {
+            seen
+        };
+        self.measured = true;
+    }
+
+    /// Nanoseconds until the copy with this mark is through, if the queue drains at the measured bandwidth. Never 0.
+    pub(super) fn wait_ns(&self, mark: u64) -> u64 {
+        let ahead = mark.saturating_sub(self.left);
+        let ns = u128::from(ahead) * 1_000_000_000 / u128::from(self.bandwidth);
+        u64::try_from(ns)
+            .unwrap_or(u64::MAX - 1)
+            .clamp(1, u64::MAX - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_marks_wait_longer_and_the_queue_drains() {
+        let mut backlog = Backlog::new(1_000);
+        let (first, second) = (backlog.join(1_000), backlog.join(3_000));
+        assert_eq!(
+            (backlog.wait_ns(first), backlog.wait_ns(second)),
+            (1_000_000_000, 4_000_000_000)
+        );
+        backlog.measure(1_000, 500_000_000);
+        backlog.leave(1_000);
+        assert_eq!(
+            backlog.wait_ns(second),
+            1_500_000_000,
+            "the first measurement replaces the guess"
+        );
+        assert_eq!(
+            backlog.wait_ns(first),
+            1,
+            "never zero: zero means evictable now"
+        );
+    }
+
+    #[test]
+    fn extremes_do_not_overflow() {
+        let mut backlog = Backlog::new(0);
+        let mark = backlog.join(u64::MAX);
+        backlog.join(u64::MAX);
+        backlog.measure(u64::MAX, 0);
+        backlog.measure(0, u64::MAX);
+        assert!(backlog.wait_ns(mark) < u64::MAX);
+    }
+}

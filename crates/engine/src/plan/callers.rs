@@ -1,0 +1,414 @@
+//! The application's calls: admitted, made to wait, answered.
+
+use super::event::{Command, Place, Refusal, Ticket, TierId};
+use super::history::{Copy, Record};
+use super::prefetch::advance;
+use super::space::{Found, Urgency};
+use super::{AfterRestore, Plan};
+use crate::Version;
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+use tierflow_lifecycle::{Event as Move, State};
+
+/// A checkpoint that waits for room.
+#[derive(Debug, Clone, Copy)]
+struct Blocked {
+    ticket: Ticket,
+    version: Version,
+    size: u64,
+}
+
+/// Calls that are not answered yet.
+#[derive(Debug, Default)]
+pub(super) struct Callers {
+    /// Checkpoints without room, in the order of their calls.
+    blocked: VecDeque<Blocked>,
+    /// Callers copying in, and out.
+    writing: HashMap<Ticket, (Version, TierId)>,
+    reading: HashMap<Ticket, (Version, TierId)>,
+    /// Calls of `wait`.
+    waiting: Vec<Ticket>,
+}
+
+impl Callers {
+    pub(super) fn anyone_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    pub(super) fn anyone_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn anyone_copying(&self) -> bool {
+        !self.writing.is_empty() || !self.reading.is_empty()
+    }
+
+    pub(super) fn is_blocked(&self, version: Version) -> bool {
+        self.blocked.iter().any(|b| b.version == version)
+    }
+
+    /// Callers reading the copy of `version` on `tier`.
+    pub(super) fn readers(&self, version: Version, tier: TierId) -> usize {
+        self.reading
+            .values()
+            .filter(|&&reading| reading == (version, tier))
+            .count()
+    }
+}
+
+impl Plan {
+    fn finish(&mut self, ticket: Ticket, result: Result<(), Refusal>) {
+        self.commands.push(Command::Finish { ticket, result });
+    }
+
+    /// The application acts, so a tier that failed gets another chance.
+    fn reopen(&mut self) {
+        self.tiers.iter_mut().for_each(|tier| tier.closed = false);
+    }
+
+    pub(super) fn checkpoint(&mut self, ticket: Ticket, version: Version, size: u64) {
+        let refusal = if size == 0 {
+            Some(Refusal::Empty)
+        } else if self.records.contains_key(&version) || self.discarded.contains(version) {
+            Some(Refusal::VersionUsed)
+        } else if self.first_fitting(size).is_none() {
+            let largest = self
+                .tiers
+                .iter()
+                .map(|tier| tier.table.capacity())
+                .max()
+                .unwrap_or(0);
+            Some(Refusal::TooLarge { largest })
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            return self.finish(ticket, Err(refusal));
+        }
+        self.reopen();
+        self.records
+            .insert(version, Record::new(size, self.tiers.len()));
+        self.callers.blocked.push_back(Blocked {
+            ticket,
+            version,
+            size,
+        });
+    }
+
+    /// The fastest tier that is large enough; smaller ones are bypassed.
+    fn first_fitting(&self, size: u64) -> Option<TierId> {
+        (0..self.tiers.len())
+            .map(TierId)
+            .find(|&tier| self.fits(tier, size))
+    }
+
+    /// Lets blocked checkpoints in, first come first served. True if flushes that were set aside are wanted now.
+    pub(super) fn admit_blocked(&mut self) -> bool {
+        while let Some(&blocked) = self.callers.blocked.front() {
+            match self.room_for(blocked) {
+                Found::At(place) => {
+                    self.callers.blocked.pop_front();
+                    self.grant(blocked, place);
+                }
+                Found::Wait => return false,
+                Found::Never
+                    if !self.hurry && self.tiers.iter().any(|t| !t.deferred.is_empty()) =>
+                {
+                    self.hurry = true;
+                    return true;
+                }
+                Found::Never if self.is_idle() => {
+                    self.callers.blocked.pop_front();
+                    self.abandon(blocked.version, Refusal::Unknown);
+                    self.finish(blocked.ticket, Err(Refusal::NoRoom));
+                }
+                Found::Never => return false,
+            }
+        }
+        self.hurry = self.callers.anyone_waiting();
+        false
+    }
+
+    /// Room for a blocked checkpoint: on its own tier if it will be there without harm, else at the cost of prefetched
+    /// copies, else on a lower tier. `Never` if there is none at the moment.
+    fn room_for(&mut self, blocked: Blocked) -> Found {
+        let Blocked { version, size, .. } = blocked;
+        let Some(own) = self.first_fitting(size) else {
+            return Found::Never;
+        };
+        match self.claim(own, version, size, Urgency::Patient) {
+            Found::At(place) => return Found::At(place),
+            Found::Wait if !self.is_idle() => return Found::Wait,
+            Found::Wait | Found::Never => {}
+        }
+        if let found @ Found::At(_) = self.claim(own, version, size, Urgency::Urgent) {
+            return found;
+        }
+        for lower in (own.0 + 1..self.tiers.len()).map(TierId) {
+            if self.tiers[lower.0].closed || !self.fits(lower, size) {
+                continue;
+            }
+            if let found @ Found::At(_) = self.claim(lower, version, size, Urgency::Patient) {
+                return found;
+            }
+        }
+        Found::Never
+    }
+
+    fn grant(&mut self, blocked: Blocked, place: Place) {
+        let Blocked {
+            ticket, version, ..
+        } = blocked;
+        let tick = self.tick;
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let mut state = State::Init;
+        advance(&mut state, Move::WriteBegan);
+        record.copies[place.tier.0] = Some(Copy {
+            place,
+            state,
+            readers: 0,
+            incoming: None,
+            queued_at: None,
+            written: tick,
+            used: tick,
+        });
+        self.callers.writing.insert(ticket, (version, place.tier));
+        self.tiers[place.tier.0].statistics.checkpoints += 1;
+        self.commands.push(Command::Write {
+            ticket,
+            version,
+            place,
+        });
+    }
+
+    pub(super) fn written(&mut self, ticket: Ticket, ok: bool) {
+        let Some((version, tier)) = self.callers.writing.remove(&ticket) else {
+            return;
+        };
+        let dropped = self.records.get(&version).is_some_and(|r| r.doomed);
+        if !ok {
+            self.release(tier, version);
+            return if dropped {
+                self.reap(version)
+            } else {
+                self.abandon(version, Refusal::Unknown)
+            };
+        }
+        if let Some(copy) = self
+            .records
+            .get_mut(&version)
+            .and_then(|r| r.copy_mut(tier))
+        {
+            advance(&mut copy.state, Move::WriteEnded);
+        }
+        if !dropped {
+            self.enqueue_flush(version, tier);
+            if self.order.next(version).is_some() {
+                self.rewind();
+            }
+        }
+        self.settle_version(version);
+    }
+
+    /// A checkpoint never came to be: its version is free again.
+    fn abandon(&mut self, version: Version, answer: Refusal) {
+        for ticket in self
+            .records
+            .remove(&version)
+            .into_iter()
+            .flat_map(|r| r.waiting)
+        {
+            self.finish(ticket, Err(answer));
+        }
+    }
+
+    pub(super) fn restore(&mut self, ticket: Ticket, version: Version) {
+        self.prefetch_started = true;
+        if self.size_of(version).is_none() {
+            let absence = self.absence(version);
+            return self.finish(ticket, Err(absence));
+        }
+        self.serve(ticket, version);
+    }
+
+    /// Serves a restore from the fastest readable copy, past any cache that is full; if a better one is on its way in
+    /// already, waits for that.
+    pub(super) fn serve(&mut self, ticket: Ticket, version: Version) {
+        let tick = self.tick;
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let fastest = record.fastest();
+        let faster = fastest.map_or(record.copies.len(), |tier| tier.0);
+        let better_under_way = record.copies[..faster].iter().any(Option::is_some);
+        match fastest
+            .filter(|_| !better_under_way)
+            .and_then(|tier| Some((tier, record.copy_mut(tier)?)))
+        {
+            Some((tier, copy)) => {
+                copy.readers += 1;
+                copy.used = tick;
+                let place = copy.place;
+                self.callers.reading.insert(ticket, (version, tier));
+                self.commands.push(Command::Read {
+                    ticket,
+                    version,
+                    place,
+                });
+            }
+            None => record.waiting.push(ticket),
+        }
+    }
+
+    pub(super) fn read(&mut self, ticket: Ticket, ok: bool) {
+        let Some((version, tier)) = self.callers.reading.remove(&ticket) else {
+            return;
+        };
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let size = record.size;
+        if let Some(copy) = record.copy_mut(tier) {
+            copy.readers = copy.readers.saturating_sub(1);
+        }
+        if ok {
+            record.unreadable = false;
+            self.tiers[tier.0].statistics.restores += 1;
+            if let Some(sequence) = self.order.consume(version) {
+                self.settle(sequence, size);
+            }
+            self.consumed(version, tier);
+        }
+        self.settle_version(version);
+    }
+
+    fn consumed(&mut self, version: Version, tier: TierId) {
+        match self.after_restore {
+            AfterRestore::Discard => self.doom(version),
+            AfterRestore::Keep => {
+                let Some(record) = self.records.get_mut(&version) else {
+                    return;
+                };
+                for (index, copy) in record.copies.iter_mut().enumerate() {
+                    if let Some(copy) = copy
+                        .as_mut()
+                        .filter(|c| c.is_pinned() || (index == tier.0 && c.is_readable()))
+                    {
+                        advance(&mut copy.state, Move::Consumed);
+                    }
+                }
+                if self.order.next(version).is_some() {
+                    self.rewind();
+                }
+            }
+        }
+    }
+
+    pub(super) fn drop_version(&mut self, ticket: Ticket, version: Version) {
+        if self.size_of(version).is_none() {
+            let absence = self.absence(version);
+            return self.finish(ticket, Err(absence));
+        }
+        self.finish(ticket, Ok(()));
+        if let Some(index) = self
+            .callers
+            .blocked
+            .iter()
+            .position(|b| b.version == version)
+            && let Some(blocked) = self.callers.blocked.remove(index)
+        {
+            self.finish(blocked.ticket, Err(Refusal::Discarded));
+        }
+        self.doom(version);
+        self.settle_version(version);
+    }
+
+    /// Nobody will ask for `version` again: no more I/O for it, and its copies go as soon as nobody uses them.
+    fn doom(&mut self, version: Version) {
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        if record.doomed {
+            return;
+        }
+        record.doomed = true;
+        let waiting = std::mem::take(&mut record.waiting);
+        let under_way: Vec<_> = record
+            .copies
+            .iter()
+            .flatten()
+            .filter_map(|copy| copy.incoming)
+            .collect();
+        if self.order.next(version).is_some() {
+            self.order.forget(version);
+            self.rewind();
+        }
+        for ticket in waiting {
+            self.finish(ticket, Err(Refusal::Discarded));
+        }
+        self.commands
+            .extend(under_way.into_iter().map(|id| Command::Cancel { id }));
+    }
+
+    /// Frees what can be freed of a doomed version.
+    pub(super) fn reap(&mut self, version: Version) {
+        let Some(record) = self.records.get(&version).filter(|r| r.doomed) else {
+            return;
+        };
+        let idle: Vec<_> = (0..record.copies.len())
+            .map(TierId)
+            .filter(|&tier| record.copy(tier).is_some_and(Copy::is_idle))
+            .collect();
+        for tier in idle {
+            self.release(tier, version);
+        }
+        if self
+            .records
+            .get(&version)
+            .is_some_and(|r| r.copies.iter().all(Option::is_none))
+        {
+            self.records.remove(&version);
+            self.discarded.insert(version);
+        }
+    }
+
+    /// Answers `wait` once nothing is left to flush, or nothing more can be.
+    pub(super) fn answer_waits(&mut self) {
+        if !self.callers.anyone_waiting() {
+            return;
+        }
+        let queued = self
+            .tiers
+            .iter()
+            .any(|tier| tier.flushing > 0 || !tier.flushes.is_empty());
+        let busy = self.callers.anyone_blocked() || !self.callers.writing.is_empty();
+        if (queued || busy) && !self.is_idle() {
+            return;
+        }
+        let last = self.last_tier();
+        let copies = self
+            .records
+            .values()
+            .filter(|r| {
+                !r.doomed && r.fastest().is_some() && !r.copy(last).is_some_and(Copy::is_readable)
+            })
+            .count() as u64;
+        let result = if copies == 0 {
+            Ok(())
+        } else {
+            Err(Refusal::Stalled { copies })
+        };
+        for ticket in std::mem::take(&mut self.callers.waiting) {
+            self.finish(ticket, result);
+        }
+        self.hurry = self.callers.anyone_blocked();
+    }
+
+    pub(super) fn wait(&mut self, ticket: Ticket) {
+        self.reopen();
+        self.hurry = true;
+        self.callers.waiting.push(ticket);
+    }
+}

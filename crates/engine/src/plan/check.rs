@@ -1,0 +1,113 @@
+//! What must hold after every event, looked at from outside the code that keeps it.
+
+use super::Plan;
+use super::event::TierId;
+use super::history::{Copy, Record};
+use super::transfers::Purpose;
+use crate::Version;
+use std::collections::HashMap;
+use thiserror::Error;
+use tierflow_lifecycle::State;
+
+/// A broken invariant: always a defect of the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Violation {
+    /// Invariant 1: nothing is lost.
+    #[error("version {0} is accepted and unconsumed, but has no readable copy")]
+    Lost(Version),
+    /// Invariant 2: bytes in use are never handed out.
+    #[error("version {0}'s copy on tier {1} and the tier's table disagree")]
+    Misplaced(Version, usize),
+    /// Invariant 2, the other half: bytes being written are not read, and the count of readers is true.
+    #[error("version {0}'s copy on tier {1} counts {2} readers")]
+    Readers(Version, usize, u32),
+    /// Invariant 3: no deadlock.
+    #[error("somebody waits, and nothing is under way")]
+    Deadlock,
+    /// A copy marked as flushed has nothing below it.
+    #[error("version {0}'s copy on tier {1} counts as flushed, but no lower tier has it")]
+    Unflushed(Version, usize),
+    /// Invariant 5: a version that is gone costs no more I/O.
+    #[error("version {0} is gone and idle, but its copies are kept")]
+    Unreaped(Version),
+    /// A depth limit's counter drifted.
+    #[error("tier {0} miscounts its transfers")]
+    Miscounted(usize),
+}
+
+impl Plan {
+    /// Looks at everything that must hold between two events.
+    ///
+    /// # Errors
+    /// The first [`Violation`] found. Meant for tests, the simulator and the model checker: it walks all versions.
+    pub fn check(&self) -> Result<(), Violation> {
+        for (&version, record) in &self.records {
+            self.check_record(version, record)?;
+        }
+        for (index, tier) in self.tiers.iter().enumerate() {
+            let copies = self
+                .records
+                .values()
+                .filter(|r| r.copies[index].is_some())
+                .count();
+            let occupied = tier
+                .table
+                .fragments()
+                .iter()
+                .filter(|f| f.occupant.is_some())
+                .count();
+            let flushing = self.count(|t| t.purpose == Purpose::Flush && t.from.0 == index);
+            let prefetching = self.count(|t| t.purpose == Purpose::Prefetch && t.to.0 == index);
+            if copies != occupied || flushing != tier.flushing || prefetching != tier.prefetching {
+                return Err(Violation::Miscounted(index));
+            }
+        }
+        let restores_wait = self.records.values().any(|r| !r.waiting.is_empty());
+        if self.is_idle()
+            && (self.callers.anyone_blocked() || self.callers.anyone_waiting() || restores_wait)
+        {
+            return Err(Violation::Deadlock);
+        }
+        Ok(())
+    }
+
+    fn count(&self, which: impl Fn(&super::Transfer) -> bool) -> usize {
+        self.transfers.values().filter(|t| which(t)).count()
+    }
+
+    fn check_record(&self, version: Version, record: &Record) -> Result<(), Violation> {
+        let in_callers_hands = self.callers.is_blocked(version)
+            || record
+                .copies
+                .iter()
+                .flatten()
+                .any(|c| c.state == State::WriteInProgress && c.incoming.is_none());
+        if !record.doomed && record.fastest().is_none() && !in_callers_hands {
+            return Err(Violation::Lost(version));
+        }
+        if record.doomed && record.copies.iter().flatten().all(Copy::is_idle) {
+            return Err(Violation::Unreaped(version));
+        }
+        let mut reading: HashMap<TierId, u32> = HashMap::new();
+        for transfer in self.transfers.values().filter(|t| t.version == version) {
+            *reading.entry(transfer.from).or_default() += 1;
+        }
+        for (index, copy) in record.copies.iter().enumerate() {
+            let Some(copy) = copy else { continue };
+            let tier = TierId(index);
+            let slot = self.tiers[index].table.get(&version);
+            if slot.map(|s| (s.offset, s.size)) != Some((copy.place.offset, record.size)) {
+                return Err(Violation::Misplaced(version, index));
+            }
+            let callers = self.callers.readers(version, tier) as u32;
+            let readers = reading.get(&tier).copied().unwrap_or(0) + callers;
+            if copy.readers != readers || (readers > 0 && !copy.is_readable()) {
+                return Err(Violation::Readers(version, index, copy.readers));
+            }
+            if !record.doomed && copy.state == State::Flushed && !record.has_lower(tier) {
+                return Err(Violation::Unflushed(version, index));
+            }
+        }
+        Ok(())
+    }
+}

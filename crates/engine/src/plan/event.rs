@@ -1,0 +1,178 @@
+//! What the plan hears and what it says: plain values, no handles.
+
+use crate::Version;
+
+/// Names one call of the application that waits for the plan's answer. The caller makes them up; each is used once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Names one transfer between two tiers, from its [`Command::Transfer`] until its end is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TransferId(pub u64);
+
+/// A tier by its position: 0 is the fastest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TierId(pub usize);
+
+/// Where the bytes of one copy lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The tier.
+    pub tier: TierId,
+    /// First byte within the tier, a multiple of the tier's alignment.
+    pub offset: u64,
+    /// Bytes of the checkpoint.
+    pub size: u64,
+    /// Bytes set aside: `size` rounded up to the tier's alignment.
+    pub reserved: u64,
+}
+
+/// Why a transfer did not deliver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TransferFailure {
+    /// The plan's own [`Command::Cancel`] was obeyed.
+    Cancelled,
+    /// The source could not be read.
+    Source,
+    /// The destination could not be written.
+    Destination,
+}
+
+/// What happened, or is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The application wants to checkpoint `size` bytes as `version`.
+    Checkpoint {
+        /// The call.
+        ticket: Ticket,
+        /// A name not used before in this history.
+        version: Version,
+        /// Bytes.
+        size: u64,
+    },
+    /// The copy allowed by [`Command::Write`] ended.
+    Written {
+        /// The call.
+        ticket: Ticket,
+        /// Whether every byte arrived.
+        ok: bool,
+    },
+    /// The application wants `version` back.
+    Restore {
+        /// The call.
+        ticket: Ticket,
+        /// The version.
+        version: Version,
+    },
+    /// The copy allowed by [`Command::Read`] ended.
+    Read {
+        /// The call.
+        ticket: Ticket,
+        /// Whether every byte arrived. If not, the version is kept and stays unconsumed.
+        ok: bool,
+    },
+    /// The application expects to restore these versions, in this order, after those hinted before.
+    Hint {
+        /// Appended to the restore order.
+        versions: Vec<Version>,
+    },
+    /// Prefetching may begin. The first restore begins it, too.
+    PrefetchStart,
+    /// The application will never ask for `version` again.
+    Drop {
+        /// The call.
+        ticket: Ticket,
+        /// The version.
+        version: Version,
+    },
+    /// Answer when every accepted version lies on the lowest tier.
+    Wait {
+        /// The call.
+        ticket: Ticket,
+    },
+    /// A transfer delivered.
+    TransferDone {
+        /// Which.
+        id: TransferId,
+        /// How long it took, in ns.
+        elapsed_ns: u64,
+    },
+    /// A transfer did not deliver.
+    TransferFailed {
+        /// Which.
+        id: TransferId,
+        /// Why.
+        why: TransferFailure,
+    },
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// The caller may copy its bytes to `place`, then report [`Event::Written`].
+    Write {
+        /// The call.
+        ticket: Ticket,
+        /// What is written.
+        version: Version,
+        /// Where.
+        place: Place,
+    },
+    /// The caller may copy the bytes at `place` out, then report [`Event::Read`].
+    Read {
+        /// The call.
+        ticket: Ticket,
+        /// What is read.
+        version: Version,
+        /// Where.
+        place: Place,
+    },
+    /// Start copying; report [`Event::TransferDone`] or [`Event::TransferFailed`].
+    Transfer {
+        /// The transfer.
+        id: TransferId,
+        /// What is copied.
+        version: Version,
+        /// From where.
+        from: Place,
+        /// To where; same size, another tier.
+        to: Place,
+    },
+    /// The transfer is not needed any more. It may still end as done.
+    Cancel {
+        /// The transfer.
+        id: TransferId,
+    },
+    /// The call is answered and there is nothing to copy.
+    Finish {
+        /// The call.
+        ticket: Ticket,
+        /// The answer.
+        result: Result<(), Refusal>,
+    },
+}
+
+/// Why a call is answered without what it asked for. Nothing changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// A checkpoint of no bytes.
+    Empty,
+    /// The version names a checkpoint already, or did.
+    VersionUsed,
+    /// No such version was ever checkpointed.
+    Unknown,
+    /// The version was consumed and discarded, or dropped.
+    Discarded,
+    /// No tier is large enough, even when empty.
+    TooLarge {
+        /// The largest tier's capacity in bytes.
+        largest: u64,
+    },
+    /// Every tier is full of versions that must be kept, and nothing is under way that would change it.
+    NoRoom,
+    /// Versions wait for a tier that takes no more: they are safe where they are, but not lower.
+    Stalled {
+        /// How many copies could not be flushed.
+        copies: u64,
+    },
+}

@@ -1,0 +1,124 @@
+//! What goes down next: each tier flushes its copies in the order of their writes (HPDC'23 §4.3.2).
+
+use super::event::{Place, TierId};
+use super::space::{Found, Urgency};
+use super::transfers::Purpose;
+use super::{AfterRestore, Plan};
+use crate::Version;
+
+/// What to do with the version at the head of a flush queue.
+enum Head {
+    /// It needs no flush any more.
+    Settled,
+    /// It will be consumed and discarded soon: a flush would be for nothing.
+    Defer,
+    /// It is `size` bytes.
+    Flush { size: u64 },
+}
+
+impl Plan {
+    /// A complete copy arrived on `tier` and no lower tier has it.
+    pub(super) fn enqueue_flush(&mut self, version: Version, tier: TierId) {
+        if tier >= self.last_tier() {
+            return;
+        }
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let size = record.size;
+        if let Some(copy) = record.copy_mut(tier) {
+            let this = &mut self.tiers[tier.0];
+            copy.queued_at = Some(this.backlog.join(size));
+            this.flushes.push_back(version);
+        }
+    }
+
+    /// Takes a copy's mark off the flush queue; the queue's own entry is skipped when it comes up.
+    pub(super) fn leave_flush_queue(&mut self, version: Version, tier: TierId) {
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let size = record.size;
+        if record
+            .copy_mut(tier)
+            .and_then(|c| c.queued_at.take())
+            .is_some()
+        {
+            self.tiers[tier.0].backlog.leave(size);
+        }
+    }
+
+    /// Starts every flush that may start.
+    pub(super) fn flush_all(&mut self) {
+        for tier in (0..self.tiers.len().saturating_sub(1)).map(TierId) {
+            if self.hurry {
+                let this = &mut self.tiers[tier.0];
+                this.flushes.extend(this.deferred.drain(..));
+            }
+            self.flush_from(tier);
+        }
+    }
+
+    fn flush_from(&mut self, tier: TierId) {
+        while let Some(&version) = self.tiers[tier.0].flushes.front() {
+            match self.head(version, tier) {
+                Head::Settled => {
+                    self.leave_flush_queue(version, tier);
+                    self.tiers[tier.0].flushes.pop_front();
+                }
+                Head::Defer => {
+                    let this = &mut self.tiers[tier.0];
+                    this.flushes.pop_front();
+                    this.deferred.push(version);
+                }
+                Head::Flush { size } => {
+                    if self.tiers[tier.0].flushing >= self.tiers[tier.0].flush_depth {
+                        return;
+                    }
+                    let Some(to) = self.flush_target(version, size, tier) else {
+                        return;
+                    };
+                    self.tiers[tier.0].flushes.pop_front();
+                    self.start(Purpose::Flush, version, tier, to);
+                }
+            }
+        }
+    }
+
+    fn head(&self, version: Version, tier: TierId) -> Head {
+        let Some(record) = self.records.get(&version) else {
+            return Head::Settled;
+        };
+        let Some(copy) = record.copy(tier) else {
+            return Head::Settled;
+        };
+        if record.doomed || record.unreadable || copy.queued_at.is_none() || record.has_lower(tier)
+        {
+            Head::Settled
+        } else if self.after_restore == AfterRestore::Discard && copy.is_pinned() && !self.hurry {
+            Head::Defer
+        } else {
+            Head::Flush { size: record.size }
+        }
+    }
+
+    /// The next tier that takes the bytes now. One that has no room in sight, because all it holds is about to be
+    /// read, is passed over; one that will have room is waited for.
+    fn flush_target(&mut self, version: Version, size: u64, tier: TierId) -> Option<Place> {
+        for lower in (tier.0 + 1..self.tiers.len()).map(TierId) {
+            let taken = self
+                .records
+                .get(&version)
+                .is_some_and(|r| r.copy(lower).is_some());
+            if taken || self.tiers[lower.0].closed || !self.fits(lower, size) {
+                continue;
+            }
+            match self.claim(lower, version, size, Urgency::Patient) {
+                Found::At(place) => return Some(place),
+                Found::Wait if !self.is_idle() => return None,
+                Found::Wait | Found::Never => {}
+            }
+        }
+        None
+    }
+}

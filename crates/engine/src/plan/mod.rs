@@ -1,0 +1,243 @@
+//! The plan: which bytes go where, and when. A deterministic state machine without threads, clock, memory or I/O.
+//!
+//! [`Plan::handle`] takes one [`Event`] and returns [`Command`]s. Whoever drives the plan (threads and streams in
+//! [`run`](crate), a simulator, a model checker) carries the commands out in any order and speed and reports what
+//! became of them. Everything the plan does follows from the order of its events.
+//!
+//! Every copy of a version goes through the life cycle of HPDC'23 §4.1.3 ([`tierflow_lifecycle`]); room is found by a
+//! [`tierflow_evict`] policy over each tier's allocation table. What always holds is written, and checked, in
+//! [`Plan::check`].
+//!
+//! | file | its question |
+//! |---|---|
+//! | `event` | what can be said to the plan, and by it? |
+//! | `history` | which versions are there, with which copies? |
+//! | `restore_order` | what will be read next? |
+//! | `space` | where in a tier can these bytes go, and who has to leave? |
+//! | `callers` | how is a checkpoint, a restore, a wait answered? |
+//! | `flush` | what goes down next? |
+//! | `prefetch` | what comes up next? |
+//! | `transfers` | what becomes of a copy under way? |
+//! | `check` | does everything that must hold, hold? |
+
+mod bandwidth;
+mod callers;
+mod check;
+mod event;
+mod flush;
+mod history;
+mod prefetch;
+mod restore_order;
+mod space;
+mod statistics;
+mod transfers;
+
+pub use check::Violation;
+pub use event::{Command, Event, Place, Refusal, Ticket, TierId, TransferFailure, TransferId};
+pub use statistics::{HopStatistics, Statistics, TierStatistics};
+
+use crate::Version;
+use bandwidth::Backlog;
+use callers::Callers;
+use hashbrown::HashMap;
+use history::{Discarded, Record};
+use prefetch::Cursor;
+use restore_order::RestoreOrder;
+use std::collections::VecDeque;
+use tierflow_evict::{AllocationTable, Candidates, Policy, TableError};
+use transfers::Transfer;
+
+/// What becomes of a version once the application has restored it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum AfterRestore {
+    /// It stays and can be restored again, until it is dropped.
+    #[default]
+    Keep,
+    /// It goes, with all its copies and its pending flushes: adjoint codes read each version once.
+    Discard,
+}
+
+/// One tier as the plan sees it.
+#[derive(Debug)]
+pub struct TierConfig {
+    /// Bytes that it can hold.
+    pub capacity: u64,
+    /// Offsets and sizes are multiples of this many bytes.
+    pub alignment: u64,
+    /// Which copies it gives up first.
+    pub policy: Box<dyn Policy + Send>,
+    /// A first guess, in bytes/s, of how fast its copies are flushed; replaced by what is measured.
+    pub flush_bandwidth: u64,
+    /// How many flushes may leave it at a time.
+    pub flush_depth: usize,
+    /// How many prefetches into it may be under way at a time.
+    pub prefetch_depth: usize,
+}
+
+/// Everything the plan needs to know at the start.
+#[derive(Debug)]
+pub struct PlanConfig {
+    /// From the fastest to the slowest.
+    pub tiers: Vec<TierConfig>,
+    /// What becomes of restored versions.
+    pub after_restore: AfterRestore,
+}
+
+/// A tier's share of the plan.
+#[derive(Debug)]
+struct Tier {
+    table: AllocationTable<Version>,
+    policy: Box<dyn Policy + Send>,
+    candidates: Candidates,
+    /// Versions whose copy here waits to be flushed, in the order of their writes.
+    flushes: VecDeque<Version>,
+    /// Flushes set aside because their copy is about to be consumed and discarded.
+    deferred: Vec<Version>,
+    backlog: Backlog,
+    flush_depth: usize,
+    prefetch_depth: usize,
+    flushing: usize,
+    prefetching: usize,
+    cursor: Cursor,
+    /// A write failed: nothing is sent here until the application asks for something again.
+    closed: bool,
+    statistics: TierStatistics,
+}
+
+/// The state machine. See the [module](self).
+#[derive(Debug)]
+pub struct Plan {
+    tiers: Vec<Tier>,
+    after_restore: AfterRestore,
+    records: HashMap<Version, Record>,
+    discarded: Discarded,
+    order: RestoreOrder,
+    prefetch_started: bool,
+    /// Flushes set aside are wanted after all: somebody waits for room or for durability.
+    hurry: bool,
+    callers: Callers,
+    transfers: HashMap<TransferId, Transfer>,
+    next_transfer: u64,
+    /// Logical time: one tick an event.
+    tick: u64,
+    commands: Vec<Command>,
+    hops: Vec<HopStatistics>,
+}
+
+impl Plan {
+    /// A plan over empty tiers.
+    ///
+    /// # Errors
+    /// [`TableError::BadCapacity`] if a tier's capacity is smaller than its alignment, or absurdly large.
+    pub fn new(config: PlanConfig) -> Result<Self, TableError> {
+        let tiers = config.tiers.into_iter().map(|tier| {
+            Ok(Tier {
+                table: AllocationTable::new(tier.capacity, tier.alignment)?,
+                policy: tier.policy,
+                candidates: Candidates::new(),
+                flushes: VecDeque::new(),
+                deferred: Vec::new(),
+                backlog: Backlog::new(tier.flush_bandwidth),
+                flush_depth: tier.flush_depth.max(1),
+                prefetch_depth: tier.prefetch_depth.max(1),
+                flushing: 0,
+                prefetching: 0,
+                cursor: Cursor::default(),
+                closed: false,
+                statistics: TierStatistics::default(),
+            })
+        });
+        Ok(Self {
+            tiers: tiers.collect::<Result<_, _>>()?,
+            after_restore: config.after_restore,
+            records: HashMap::new(),
+            discarded: Discarded::default(),
+            order: RestoreOrder::default(),
+            prefetch_started: false,
+            hurry: false,
+            callers: Callers::default(),
+            transfers: HashMap::new(),
+            next_transfer: 0,
+            tick: 0,
+            commands: Vec::new(),
+            hops: Vec::new(),
+        })
+    }
+
+    /// Takes in one event and appends what is to be done to `commands`.
+    ///
+    /// An event about a ticket or transfer that the plan does not know is ignored: it can only be the echo of
+    /// something already settled.
+    pub fn handle(&mut self, event: Event, commands: &mut Vec<Command>) {
+        self.tick += 1;
+        match event {
+            Event::Checkpoint {
+                ticket,
+                version,
+                size,
+            } => self.checkpoint(ticket, version, size),
+            Event::Written { ticket, ok } => self.written(ticket, ok),
+            Event::Restore { ticket, version } => self.restore(ticket, version),
+            Event::Read { ticket, ok } => self.read(ticket, ok),
+            Event::Hint { versions } => versions.into_iter().for_each(|v| self.order.push(v)),
+            Event::PrefetchStart => self.prefetch_started = true,
+            Event::Drop { ticket, version } => self.drop_version(ticket, version),
+            Event::Wait { ticket } => self.wait(ticket),
+            Event::TransferDone { id, elapsed_ns } => self.transfer_done(id, elapsed_ns),
+            Event::TransferFailed { id, why } => self.transfer_failed(id, why),
+        }
+        self.pump();
+        commands.append(&mut self.commands);
+    }
+
+    /// Does all that can be done now: flushes first, since they make room; callers before prefetches.
+    fn pump(&mut self) {
+        loop {
+            self.flush_all();
+            if !self.admit_blocked() {
+                break;
+            }
+        }
+        if self.prefetch_started {
+            self.prefetch_all();
+        }
+        self.answer_waits();
+    }
+
+    /// Bytes of a version's checkpoint, while it is held.
+    #[must_use]
+    pub fn size_of(&self, version: Version) -> Option<u64> {
+        self.records
+            .get(&version)
+            .filter(|r| !r.doomed)
+            .map(|r| r.size)
+    }
+
+    /// Why a version is not held: never seen, or gone.
+    #[must_use]
+    pub fn absence(&self, version: Version) -> Refusal {
+        let gone = self.discarded.contains(version) || self.records.contains_key(&version);
+        if gone {
+            Refusal::Discarded
+        } else {
+            Refusal::Unknown
+        }
+    }
+
+    /// The versions held, unconsumed or kept, in no particular order.
+    pub fn versions(&self) -> impl Iterator<Item = Version> + '_ {
+        self.records
+            .iter()
+            .filter(|(_, r)| !r.doomed)
+            .map(|(&v, _)| v)
+    }
+
+    fn last_tier(&self) -> TierId {
+        TierId(self.tiers.len().saturating_sub(1))
+    }
+
+    /// Nothing is under way that could change anything: no transfer, and no caller in the middle of a copy.
+    fn is_idle(&self) -> bool {
+        self.transfers.is_empty() && !self.callers.anyone_copying()
+    }
+}

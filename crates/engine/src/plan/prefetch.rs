@@ -1,0 +1,137 @@
+//! What comes up next: each tier holds the beginning of the restore order, as far as it and the tiers above it reach.
+
+use super::Plan;
+use super::event::TierId;
+use super::space::{Found, Urgency};
+use super::transfers::Purpose;
+use crate::Version;
+use tierflow_lifecycle::Event as Move;
+
+/// How far along the restore order a tier's wants are settled.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cursor {
+    /// Every entry before this sequence number is settled.
+    at: u64,
+    /// Bytes of the settled entries still ahead of the reader.
+    bytes: u64,
+}
+
+/// Where one wanted version stands.
+enum Wanted {
+    /// It lies on this tier or above, or is on its way there, or never can.
+    Settled,
+    /// A tier in between fetches it first.
+    Later,
+    /// No room, or enough prefetches under way.
+    Full,
+}
+
+impl Plan {
+    /// Starts every prefetch that may start. While a caller waits for room, prefetches leave it alone.
+    pub(super) fn prefetch_all(&mut self) {
+        if self.callers.anyone_blocked() {
+            return;
+        }
+        let mut reach = 0_u64;
+        for tier in (0..self.tiers.len().saturating_sub(1)).map(TierId) {
+            reach = reach.saturating_add(self.tiers[tier.0].table.capacity());
+            self.prefetch_into(tier, reach);
+        }
+    }
+
+    /// Walks the restore order from the cursor on, for the versions whose bytes add up to `reach`.
+    fn prefetch_into(&mut self, tier: TierId, reach: u64) {
+        let mut cursor = self.tiers[tier.0].cursor;
+        cursor.at = cursor.at.max(self.order.head());
+        let (mut at, mut bytes) = (cursor.at, cursor.bytes);
+        while at < self.order.end() {
+            let contiguous = at == cursor.at;
+            // A hole, or not written yet: its write brings the walk back here.
+            let wanted = self
+                .order
+                .at(at)
+                .and_then(|version| Some((version, self.readable_size(version)?)));
+            let settled = match wanted {
+                None => true,
+                Some((version, size)) => {
+                    bytes = bytes.saturating_add(size);
+                    if bytes > reach {
+                        break;
+                    }
+                    match self.want(version, size, tier) {
+                        Wanted::Settled => true,
+                        Wanted::Later => false,
+                        Wanted::Full => break,
+                    }
+                }
+            };
+            at += 1;
+            if contiguous && settled {
+                cursor = Cursor { at, bytes };
+            }
+        }
+        self.tiers[tier.0].cursor = cursor;
+    }
+
+    fn readable_size(&self, version: Version) -> Option<u64> {
+        let record = self.records.get(&version).filter(|r| !r.doomed)?;
+        record.fastest().map(|_| record.size)
+    }
+
+    fn want(&mut self, version: Version, size: u64, tier: TierId) -> Wanted {
+        let Some(record) = self.records.get_mut(&version) else {
+            return Wanted::Settled;
+        };
+        if let Some(copy) = record.copies[..=tier.0].iter_mut().flatten().next() {
+            if copy.is_readable() && !copy.is_pinned() {
+                advance(&mut copy.state, Move::Pinned);
+            }
+            return Wanted::Settled;
+        }
+        let Some(source) = record.fastest() else {
+            return Wanted::Settled;
+        };
+        if record.unreadable || !self.fits(tier, size) {
+            return Wanted::Settled;
+        }
+        if (tier.0 + 1..source.0).any(|between| self.fits(TierId(between), size)) {
+            return Wanted::Later;
+        }
+        if self.tiers[tier.0].prefetching >= self.tiers[tier.0].prefetch_depth {
+            return Wanted::Full;
+        }
+        match self.claim(tier, version, size, Urgency::Patient) {
+            Found::At(to) => {
+                self.start(Purpose::Prefetch, version, source, to);
+                Wanted::Settled
+            }
+            Found::Wait | Found::Never => Wanted::Full,
+        }
+    }
+
+    /// The entry at `sequence` was read, and was `size` bytes.
+    pub(super) fn settle(&mut self, sequence: u64, size: u64) {
+        for tier in &mut self.tiers {
+            if sequence < tier.cursor.at {
+                tier.cursor.bytes = tier.cursor.bytes.saturating_sub(size);
+            }
+        }
+    }
+
+    /// Something that was settled may not be any more: every tier looks again from the head on.
+    pub(super) fn rewind(&mut self) {
+        for tier in &mut self.tiers {
+            tier.cursor = Cursor::default();
+        }
+    }
+}
+
+/// Moves a state that the caller has just looked at. The plan only asks for moves that the life cycle allows; should
+/// it ever not, the copy stays as it is, which is always safe, and [`Plan::check`] reports it.
+pub(super) fn advance(state: &mut tierflow_lifecycle::State, event: Move) {
+    let moved = state.on(event);
+    debug_assert!(moved.is_ok(), "{moved:?}");
+    if let Ok(next) = moved {
+        *state = next;
+    }
+}

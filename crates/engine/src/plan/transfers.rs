@@ -1,0 +1,187 @@
+//! Copies under way between tiers: their start, their end, their failure.
+
+use super::Plan;
+use super::event::{Command, Place, TierId, TransferFailure, TransferId};
+use super::history::Copy;
+use super::prefetch::advance;
+use crate::Version;
+use tierflow_lifecycle::{Event as Move, State};
+
+/// Why a transfer was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Down, so that the source becomes evictable.
+    Flush,
+    /// Up, so that a restore finds the version near.
+    Prefetch,
+}
+
+/// One transfer under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transfer {
+    pub(super) purpose: Purpose,
+    pub(super) version: Version,
+    pub(super) from: TierId,
+    pub(super) to: TierId,
+}
+
+impl Plan {
+    /// Starts copying `version` from its copy on `from` to the room claimed at `to`.
+    pub(super) fn start(&mut self, purpose: Purpose, version: Version, from: TierId, to: Place) {
+        let id = TransferId(self.next_transfer);
+        let tick = self.tick;
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let Some(source) = record.copy_mut(from) else {
+            return;
+        };
+        source.readers += 1;
+        let source = source.place;
+        let mut state = State::Init;
+        advance(
+            &mut state,
+            match purpose {
+                Purpose::Flush => Move::WriteBegan,
+                Purpose::Prefetch => Move::ReadBegan,
+            },
+        );
+        record.copies[to.tier.0] = Some(Copy {
+            place: to,
+            state,
+            readers: 0,
+            incoming: Some(id),
+            queued_at: None,
+            written: tick,
+            used: tick,
+        });
+        self.next_transfer += 1;
+        self.transfers.insert(
+            id,
+            Transfer {
+                purpose,
+                version,
+                from,
+                to: to.tier,
+            },
+        );
+        *self.under_way(purpose, from, to.tier) += 1;
+        self.commands.push(Command::Transfer {
+            id,
+            version,
+            from: source,
+            to,
+        });
+    }
+
+    /// The counter that a transfer's depth limit looks at.
+    fn under_way(&mut self, purpose: Purpose, from: TierId, to: TierId) -> &mut usize {
+        match purpose {
+            Purpose::Flush => &mut self.tiers[from.0].flushing,
+            Purpose::Prefetch => &mut self.tiers[to.0].prefetching,
+        }
+    }
+
+    /// Takes a transfer off the books: its source is no longer read by it.
+    fn end(&mut self, id: TransferId) -> Option<Transfer> {
+        let transfer = self.transfers.remove(&id)?;
+        *self.under_way(transfer.purpose, transfer.from, transfer.to) -= 1;
+        let tick = self.tick;
+        if let Some(source) = self
+            .records
+            .get_mut(&transfer.version)
+            .and_then(|r| r.copy_mut(transfer.from))
+        {
+            source.readers = source.readers.saturating_sub(1);
+            source.used = tick;
+        }
+        Some(transfer)
+    }
+
+    pub(super) fn transfer_done(&mut self, id: TransferId, elapsed_ns: u64) {
+        let Some(Transfer {
+            purpose,
+            version,
+            from,
+            to,
+        }) = self.end(id)
+        else {
+            return;
+        };
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let size = record.size;
+        if let Some(copy) = record.copy_mut(to) {
+            copy.incoming = None;
+            advance(
+                &mut copy.state,
+                match purpose {
+                    Purpose::Flush => Move::WriteEnded,
+                    Purpose::Prefetch => Move::ReadEnded,
+                },
+            );
+        }
+        if let Some(source) = record.copy_mut(from) {
+            match (purpose, source.state) {
+                (Purpose::Flush, _) => advance(&mut source.state, Move::Flushed),
+                // The copy nearer to the application is the one that will be read.
+                (Purpose::Prefetch, State::ReadComplete) => {
+                    advance(&mut source.state, Move::Consumed)
+                }
+                (Purpose::Prefetch, _) => {}
+            }
+        }
+        self.hop(from, to).carried(size, elapsed_ns);
+        if purpose == Purpose::Flush {
+            self.leave_flush_queue(version, from);
+            self.tiers[from.0].backlog.measure(size, elapsed_ns);
+            self.enqueue_flush(version, to);
+        }
+        self.settle_version(version);
+    }
+
+    pub(super) fn transfer_failed(&mut self, id: TransferId, why: TransferFailure) {
+        let Some(Transfer {
+            purpose,
+            version,
+            from,
+            to,
+        }) = self.end(id)
+        else {
+            return;
+        };
+        self.release(to, version);
+        let hop = self.hop(from, to);
+        match why {
+            TransferFailure::Cancelled => hop.cancelled += 1,
+            TransferFailure::Source | TransferFailure::Destination => hop.failed += 1,
+        }
+        match (purpose, why) {
+            (Purpose::Flush, TransferFailure::Destination | TransferFailure::Cancelled) => {
+                self.tiers[to.0].closed |= why == TransferFailure::Destination;
+                self.tiers[from.0].flushes.push_front(version);
+            }
+            // Not tried again by itself: a restore still asks every tier that has it.
+            (Purpose::Flush | Purpose::Prefetch, _) => {
+                self.leave_flush_queue(version, from);
+                if let Some(record) = self.records.get_mut(&version) {
+                    record.unreadable = true;
+                }
+            }
+        }
+        self.settle_version(version);
+    }
+
+    /// After anything ended that used `version`: frees it if it is doomed, serves who waited for it.
+    pub(super) fn settle_version(&mut self, version: Version) {
+        self.reap(version);
+        let waiting = match self.records.get_mut(&version) {
+            Some(record) => std::mem::take(&mut record.waiting),
+            None => return,
+        };
+        for ticket in waiting {
+            self.serve(ticket, version);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The plan behind its lock, and the way of its commands to callers and workers.
+
+use super::lane::Lane;
+use super::media::Tier;
+use super::worker::{Direction, Job};
+use crate::metrics::CallCounter;
+use crate::plan::{Command, Event, Place, Plan, Refusal, Ticket, TransferFailure, TransferId};
+use crate::{Error, Result};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tierflow_device::Device;
+use tierflow_tier_alloc::Gate;
+
+/// The plan's answer to one call.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// Copy the regions to, or from, this place, then report.
+    Copy(Place),
+    /// Nothing to copy.
+    Done(std::result::Result<(), Refusal>),
+}
+
+/// Where transfers go: (direction, tier) to its workers.
+pub(crate) type Queues = HashMap<(Direction, usize), Sender<Job>>;
+
+/// What the lock protects.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) plan: Plan,
+    /// Callers that sleep until their answer comes.
+    sleeping: HashMap<Ticket, Sender<Answer>>,
+    /// Transfers that workers have, with the flag that stops them.
+    carried: HashMap<TransferId, Arc<AtomicBool>>,
+    next_ticket: u64,
+    commands: Vec<Command>,
+    /// Where transfers go: (direction, tier) to its workers.
+    queues: Queues,
+    /// The last failure of a transfer: why a tier takes no more.
+    pub(crate) last_failure: Option<Arc<Error>>,
+}
+
+impl Core {
+    fn new(plan: Plan, queues: Queues) -> Self {
+        Self {
+            plan,
+            sleeping: HashMap::new(),
+            carried: HashMap::new(),
+            next_ticket: 0,
+            commands: Vec::new(),
+            queues,
+            last_failure: None,
+        }
+    }
+}
+
+/// What callers and workers share.
+pub(crate) struct Shared {
+    pub(crate) device: Device,
+    pub(crate) tiers: Vec<Tier>,
+    pub(crate) core: Mutex<Core>,
+    /// Lanes of callers, taken for the time of a call.
+    lanes: Mutex<Vec<Lane>>,
+    /// The engine goes: workers start nothing any more.
+    stopping: AtomicBool,
+    pub(crate) checkpoints: CallCounter,
+    pub(crate) restores: CallCounter,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        device: Device,
+        tiers: Vec<Tier>,
+        plan: Plan,
+        queues: Queues,
+    ) -> Result<Self> {
+        let lanes = Mutex::new(vec![Lane::new(&device)?]);
+        Ok(Self {
+            device,
+            tiers,
+            core: Mutex::new(Core::new(plan, queues)),
+            lanes,
+            stopping: AtomicBool::new(false),
+            checkpoints: CallCounter::default(),
+            restores: CallCounter::default(),
+        })
+    }
+
+    /// Tells the plan something that nobody waits for.
+    pub(crate) fn tell(&self, event: Event) {
+        let mut core = self.core.lock();
+        self.handle(&mut core, event, None);
+    }
+
+    /// Asks the plan and sleeps until it answers. The ticket names the call in the report that follows.
+    pub(crate) fn ask(&self, event: impl FnOnce(Ticket) -> Event) -> (Ticket, Answer) {
+        let (ticket, answer) = {
+            let mut core = self.core.lock();
+            let ticket = Ticket(core.next_ticket);
+            core.next_ticket += 1;
+            match self.handle(&mut core, event(ticket), Some(ticket)) {
+                Some(answer) => return (ticket, answer),
+                None => {
+                    let (sender, receiver): (_, Receiver<Answer>) = bounded(1);
+                    core.sleeping.insert(ticket, sender);
+                    (ticket, receiver)
+                }
+            }
+        };
+        // The sender lives in `sleeping` until it has sent.
+        (
+            ticket,
+            answer.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom))),
+        )
+    }
+
+    /// Hands one event to the plan and its commands to whom they concern. Returns the answer for `own`, if there is one.
+    fn handle(&self, core: &mut Core, event: Event, own: Option<Ticket>) -> Option<Answer> {
+        let mut commands = std::mem::take(&mut core.commands);
+        core.plan.handle(event, &mut commands);
+        let mut mine = None;
+        for command in commands.drain(..) {
+            let (ticket, answer) = match command {
+                Command::Transfer { id, from, to, .. } => {
+                    self.carry(core, id, from, to);
+                    continue;
+                }
+                Command::Cancel { id } => {
+                    if let Some(flag) = core.carried.get(&id) {
+                        flag.store(true, Ordering::Relaxed);
+                    }
+                    continue;
+                }
+                Command::Write { ticket, place, .. } | Command::Read { ticket, place, .. } => {
+                    (ticket, Answer::Copy(place))
+                }
+                Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
+            };
+            if Some(ticket) == own {
+                mine = Some(answer);
+            } else if let Some(caller) = core.sleeping.remove(&ticket) {
+                // A caller sleeps until it has its answer, so the other end is there.
+                let _ = caller.send(answer);
+            }
+        }
+        core.commands = commands;
+        mine
+    }
+
+    /// Gives a transfer to the workers of its tier.
+    fn carry(&self, core: &mut Core, id: TransferId, from: Place, to: Place) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        core.carried.insert(id, Arc::clone(&cancelled));
+        let queue = if from.tier < to.tier {
+            (Direction::Down, from.tier.0)
+        } else {
+            (Direction::Up, to.tier.0)
+        };
+        if let Some(queue) = core.queues.get(&queue) {
+            // The workers leave only when this sender is dropped.
+            let _ = queue.send(Job {
+                id,
+                from,
+                to,
+                cancelled,
+            });
+        }
+    }
+
+    /// A worker reports how a transfer ended.
+    pub(super) fn carried(
+        &self,
+        id: TransferId,
+        outcome: std::result::Result<Duration, (TransferFailure, Option<Error>)>,
+    ) {
+        let mut core = self.core.lock();
+        core.carried.remove(&id);
+        let event = match outcome {
+            Ok(elapsed) => Event::TransferDone {
+                id,
+                elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            },
+            Err((why, error)) => {
+                if let Some(error) = error {
+                    core.last_failure = Some(Arc::new(error));
+                }
+                Event::TransferFailed { id, why }
+            }
+        };
+        self.handle(&mut core, event, None);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Starts nothing any more, stops every transfer at its next look at its flag, and lets the workers go.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        let mut core = self.core.lock();
+        core.carried
+            .values()
+            .for_each(|flag| flag.store(true, Ordering::Relaxed));
+        core.queues.clear();
+    }
+
+    /// Runs `copy` with a lane of the caller's own, ahead of the pinning of host memory, which stalls every copy.
+    pub(crate) fn with_lane<T>(&self, copy: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
+        let _first: Vec<_> = self
+            .tiers
+            .iter()
+            .filter_map(|tier| tier.media.gate())
+            .map(Gate::enter)
+            .collect();
+        let free = self.lanes.lock().pop();
+        let mut lane = match free {
+            Some(lane) => lane,
+            None => Lane::new(&self.device)?,
+        };
+        let result = copy(&mut lane);
+        self.lanes.lock().push(lane);
+        result
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("device", &self.device)
+            .field("tiers", &self.tiers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,270 @@
+//! A lane: what one thread needs to move bytes. A stream and, where a copy must pass through ordinary memory on its
+//! way between the device and storage, a small pinned buffer.
+
+use super::media::{Media, Reach, part};
+use super::regions::{Sink, Source, pieces};
+use crate::plan::{Place, TransferFailure};
+use crate::{Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tierflow_device::{Device, HostReservation, ReadLoan, Stream, WriteLoan};
+use tierflow_store::Storage;
+
+/// How much moves between two looks at the cancel flag.
+const PIECE: u64 = 32 << 20;
+
+/// Size of the pinned buffer between the device and storage.
+const STAGING: u64 = 4 << 20;
+
+/// A failed transfer: which end failed, and how.
+pub(super) type Failed = (TransferFailure, Option<Error>);
+
+pub(crate) struct Lane {
+    stream: Stream,
+    staging: Option<HostReservation>,
+}
+
+impl Lane {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        Ok(Self {
+            stream: device.stream()?,
+            staging: None,
+        })
+    }
+
+    /// Writes the application's regions to `place`, on `stream` if the caller brings its own.
+    pub(crate) fn write(
+        &mut self,
+        source: &Source<'_, '_>,
+        media: &Media,
+        place: &Place,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        match media.reach() {
+            Reach::Memory(media) => {
+                let target = media.lend_mut(part(place, 0, place.size))?;
+                source.copy_to(0..place.size, target, stream.unwrap_or(&self.stream))
+            }
+            Reach::Storage(storage) => {
+                for (start, length) in pieces(place.size, STAGING) {
+                    let staging = self.staging()?;
+                    source.copy_to(
+                        start..start + length,
+                        staging.lend_mut(length)?,
+                        stream.unwrap_or(&self.stream),
+                    )?;
+                    let bytes = staging.lend(padded(storage, length))?;
+                    storage.write_at(place.offset + start, bytes.bytes()?)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads `place` into the application's regions, on `stream` if the caller brings its own.
+    pub(crate) fn read(
+        &mut self,
+        sink: &mut Sink<'_, '_>,
+        media: &Media,
+        place: &Place,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        match media.reach() {
+            Reach::Memory(media) => {
+                let source = media.lend(part(place, 0, place.size))?;
+                sink.copy_from(0..place.size, source, stream.unwrap_or(&self.stream))
+            }
+            Reach::Storage(storage) => {
+                for (start, length) in pieces(place.size, STAGING) {
+                    let staging = self.staging()?;
+                    let mut bytes = staging.lend_mut(padded(storage, length))?;
+                    storage.read_at(place.offset + start, bytes.bytes_mut()?)?;
+                    drop(bytes);
+                    sink.copy_from(
+                        start..start + length,
+                        staging.lend(length)?,
+                        stream.unwrap_or(&self.stream),
+                    )?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Carries a copy from one tier to another, piece by piece, until it is done or `cancelled`.
+    pub(super) fn carry(
+        &mut self,
+        from: (&Media, &Place),
+        to: (&Media, &Place),
+        cancelled: &AtomicBool,
+    ) -> std::result::Result<(), Failed> {
+        let piece = match (from.0.reach(), to.0.reach()) {
+            (Reach::Memory(_), Reach::Memory(_)) => PIECE,
+            _ => STAGING.max(PIECE / 2),
+        };
+        for (start, length) in pieces(from.1.size, piece) {
+            if cancelled.load(Ordering::Relaxed) {
+                return Err((TransferFailure::Cancelled, None));
+            }
+            match (from.0.reach(), to.0.reach()) {
+                (Reach::Memory(source), Reach::Memory(target)) => {
+                    let source = source
+                        .lend(part(from.1, start, length))
+                        .map_err(at_source)?;
+                    let target = target
+                        .lend_mut(part(to.1, start, length))
+                        .map_err(at_destination)?;
+                    self.stream
+                        .copy_all([(source, target)])
+                        .map_err(|e| at_destination(e.into()))?;
+                }
+                (Reach::Memory(source), Reach::Storage(storage)) => {
+                    let length = padded(storage, length);
+                    let source = source
+                        .lend(part(from.1, start, length))
+                        .map_err(at_source)?;
+                    self.store(source, storage, to.1.offset + start)?;
+                }
+                (Reach::Storage(storage), Reach::Memory(target)) => {
+                    let length = padded(storage, length);
+                    let target = target
+                        .lend_mut(part(to.1, start, length))
+                        .map_err(at_destination)?;
+                    self.fetch(storage, from.1.offset + start, target)?;
+                }
+                (Reach::Storage(source), Reach::Storage(target)) => {
+                    self.relay(
+                        source,
+                        from.1.offset + start,
+                        target,
+                        to.1.offset + start,
+                        length,
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        source: ReadLoan,
+        storage: &dyn Storage,
+        offset: u64,
+    ) -> std::result::Result<(), Failed> {
+        if let Ok(bytes) = source.bytes() {
+            return storage
+                .write_at(offset, bytes)
+                .map_err(|e| at_destination(e.into()));
+        }
+        let mut rest = source;
+        for (start, length) in pieces(rest.len() as u64, STAGING) {
+            let (source, behind) = rest.split_at(length as usize);
+            rest = behind;
+            let staging = self.staging().map_err(at_source)?;
+            let target = staging.lend_mut(length).map_err(at_source)?;
+            self.stream
+                .copy_all([(source, target)])
+                .map_err(|e| at_source(e.into()))?;
+            let staged = staging.lend(length).map_err(at_source)?;
+            let bytes = staged.bytes().map_err(|e| at_source(e.into()))?;
+            storage
+                .write_at(offset + start, bytes)
+                .map_err(|e| at_destination(e.into()))?;
+        }
+        Ok(())
+    }
+
+    fn fetch(
+        &mut self,
+        storage: &dyn Storage,
+        offset: u64,
+        mut target: WriteLoan,
+    ) -> std::result::Result<(), Failed> {
+        if let Ok(bytes) = target.bytes_mut() {
+            return storage
+                .read_at(offset, bytes)
+                .map_err(|e| at_source(e.into()));
+        }
+        let mut rest = target;
+        for (start, length) in pieces(rest.len() as u64, STAGING) {
+            let (target, behind) = rest.split_at(length as usize);
+            rest = behind;
+            let staging = self.staging().map_err(at_destination)?;
+            let mut staged = staging.lend_mut(length).map_err(at_destination)?;
+            let bytes = staged.bytes_mut().map_err(|e| at_destination(e.into()))?;
+            storage
+                .read_at(offset + start, bytes)
+                .map_err(|e| at_source(e.into()))?;
+            drop(staged);
+            let source = staging.lend(length).map_err(at_destination)?;
+            self.stream
+                .copy_all([(source, target)])
+                .map_err(|e| at_destination(e.into()))?;
+        }
+        Ok(())
+    }
+
+    fn relay(
+        &mut self,
+        source: &dyn Storage,
+        from: u64,
+        target: &dyn Storage,
+        to: u64,
+        length: u64,
+    ) -> std::result::Result<(), Failed> {
+        for (start, length) in pieces(length, STAGING) {
+            let length = padded(source, padded(target, length));
+            let staging = self.staging().map_err(at_source)?;
+            let mut staged = staging.lend_mut(length).map_err(at_source)?;
+            let bytes = staged.bytes_mut().map_err(|e| at_source(e.into()))?;
+            source
+                .read_at(from + start, bytes)
+                .map_err(|e| at_source(e.into()))?;
+            target
+                .write_at(to + start, bytes)
+                .map_err(|e| at_destination(e.into()))?;
+        }
+        Ok(())
+    }
+
+    /// The pinned buffer, made on first use: most runs never need one.
+    fn staging(&mut self) -> Result<Staging> {
+        if self.staging.is_none() {
+            let buffer = self.stream.device().reserve_host(STAGING as usize)?;
+            buffer.touch(0..STAGING as usize)?;
+            // Unpinned, it is slower and as right.
+            let _ = buffer.pin(0..STAGING as usize)?;
+            self.staging = Some(buffer);
+        }
+        let memory = self.staging.as_ref().map(|s| s.memory().clone());
+        memory
+            .map(Staging)
+            .ok_or_else(|| tierflow_device::Error::from(tierflow_device::Invalid::Empty).into())
+    }
+}
+
+/// The memory of the pinned buffer.
+struct Staging(tierflow_device::Memory);
+
+impl Staging {
+    fn lend(&self, length: u64) -> Result<ReadLoan> {
+        Ok(self.0.lend(0..length as usize)?)
+    }
+
+    fn lend_mut(&self, length: u64) -> Result<WriteLoan> {
+        Ok(self.0.lend_mut(0..length as usize)?)
+    }
+}
+
+/// `length` rounded up to whole blocks. Places are reserved in whole blocks, so the bytes behind are the copy's own.
+fn padded(storage: &dyn Storage, length: u64) -> u64 {
+    length.next_multiple_of(storage.alignment() as u64)
+}
+
+fn at_source(error: Error) -> Failed {
+    (TransferFailure::Source, Some(error))
+}
+
+fn at_destination(error: Error) -> Failed {
+    (TransferFailure::Destination, Some(error))
+}

@@ -1,0 +1,86 @@
+//! What a tier is made of.
+
+use crate::plan::Place;
+use crate::{Error, Result};
+use std::ops::Range;
+use std::sync::Arc;
+use tierflow_device::{ReadLoan, WriteLoan};
+use tierflow_store::Storage;
+use tierflow_tier_alloc::{DeviceArena, Gate, HostArena};
+
+/// A tier: its name in reports and its medium.
+#[derive(Debug)]
+pub(crate) struct Tier {
+    pub(crate) name: &'static str,
+    pub(crate) media: Media,
+}
+
+/// Where a tier's bytes lie.
+#[derive(Debug)]
+pub(crate) enum Media {
+    Device(DeviceArena),
+    Host(HostArena),
+    Storage(Arc<dyn Storage>),
+}
+
+/// How a copy reaches the bytes of one place.
+pub(crate) enum Reach<'a> {
+    /// Through loans of an arena's memory.
+    Memory(&'a Media),
+    /// Through reads and writes.
+    Storage(&'a dyn Storage),
+}
+
+impl Media {
+    pub(crate) fn reach(&self) -> Reach<'_> {
+        match self {
+            Self::Device(_) | Self::Host(_) => Reach::Memory(self),
+            Self::Storage(storage) => Reach::Storage(storage.as_ref()),
+        }
+    }
+
+    /// What holds the medium's own background work back while a caller copies.
+    pub(super) fn gate(&self) -> Option<&Gate> {
+        match self {
+            Self::Host(arena) => Some(arena.gate()),
+            Self::Device(_) | Self::Storage(_) => None,
+        }
+    }
+
+    /// Lends bytes of an arena for reading.
+    pub(crate) fn lend(&self, range: Range<u64>) -> Result<ReadLoan> {
+        let range = to_usize(range);
+        match self {
+            Self::Device(arena) => Ok(arena.lend(range)?),
+            Self::Host(arena) => Ok(arena.lend(range)?),
+            Self::Storage(_) => Err(not_memory()),
+        }
+    }
+
+    /// Lends bytes of an arena for writing; waits until they are mapped.
+    pub(crate) fn lend_mut(&self, range: Range<u64>) -> Result<WriteLoan> {
+        let range = to_usize(range);
+        match self {
+            Self::Device(arena) => Ok(arena.lend_mut(range)?),
+            Self::Host(arena) => Ok(arena.lend_mut(range)?),
+            Self::Storage(_) => Err(not_memory()),
+        }
+    }
+}
+
+/// Arena offsets come from tables of the arena's own size, which is a `usize`.
+fn to_usize(range: Range<u64>) -> Range<usize> {
+    let clamp = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+    clamp(range.start)..clamp(range.end)
+}
+
+/// Unreachable by construction: [`Media::reach`] tells arenas and storage apart.
+fn not_memory() -> Error {
+    Error::Device(tierflow_device::Invalid::NotHostAccessible.into())
+}
+
+/// The bytes of a checkpoint at its place, from `start` on, at most `length` of them.
+pub(super) fn part(place: &Place, start: u64, length: u64) -> Range<u64> {
+    let from = place.offset + start;
+    from..(from + length)
+}

@@ -1,0 +1,23 @@
+//! Carries out what the [`plan`](crate::plan) decides: threads, streams, files.
+//!
+//! | file | its question |
+//! |---|---|
+//! | `media` | what is a tier made of, and how is a part of it lent? |
+//! | `lane` | how do bytes get from here to there? |
+//! | `regions` | which bytes of the application make up this part of a checkpoint? |
+//! | `core` | what does the plan say, and who must hear it? |
+//! | `worker` | who carries the bytes between tiers? |
+//!
+//! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
+//! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
+
+mod core;
+mod lane;
+mod media;
+mod regions;
+mod worker;
+
+pub(crate) use self::core::{Answer, Queues, Shared};
+pub(crate) use media::{Media, Tier};
+pub(crate) use regions::{Sink, Source};
+pub(crate) use worker::{Crew, Direction, start as start_workers};

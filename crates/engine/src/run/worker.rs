@@ -1,0 +1,79 @@
+//! The threads between the tiers: each tier has some that flush what leaves it and some that fetch what enters it.
+
+use super::core::Shared;
+use super::lane::Lane;
+use crate::plan::{Place, TransferId};
+use crate::{Error, Result};
+use crossbeam_channel::Receiver;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Which way a worker carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Direction {
+    /// Flushes, out of its tier.
+    Down,
+    /// Prefetches, into its tier.
+    Up,
+}
+
+/// One transfer.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(super) id: TransferId,
+    pub(super) from: Place,
+    pub(super) to: Place,
+    pub(super) cancelled: Arc<AtomicBool>,
+}
+
+/// The jobs of one direction and tier, and how many workers share them.
+pub(crate) struct Crew {
+    pub(crate) direction: Direction,
+    pub(crate) tier: usize,
+    pub(crate) workers: usize,
+    pub(crate) jobs: Receiver<Job>,
+}
+
+/// Starts the workers. They end when their queues' senders are gone.
+pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHandle<()>>> {
+    let mut threads = Vec::new();
+    for crew in crews {
+        for _ in 0..crew.workers {
+            let name = match crew.direction {
+                Direction::Down => format!("tierflow-down{}", crew.tier),
+                Direction::Up => format!("tierflow-up{}", crew.tier),
+            };
+            let lane = Lane::new(&shared.device)?;
+            let jobs = crew.jobs.clone();
+            let shared = Arc::downgrade(shared);
+            let run = move || {
+                let mut lane = lane;
+                for job in jobs {
+                    let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
+                        return;
+                    };
+                    carry(&shared, &mut lane, &job);
+                }
+            };
+            threads.push(
+                std::thread::Builder::new()
+                    .name(name)
+                    .spawn(run)
+                    .map_err(Error::Thread)?,
+            );
+        }
+    }
+    Ok(threads)
+}
+
+fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
+    let begun = Instant::now();
+    let media = |place: &Place| shared.tiers.get(place.tier.0).map(|tier| &tier.media);
+    let (Some(from), Some(to)) = (media(&job.from), media(&job.to)) else {
+        return;
+    };
+    let outcome = lane.carry((from, &job.from), (to, &job.to), &job.cancelled);
+    shared.carried(job.id, outcome.map(|()| begun.elapsed()));
+}

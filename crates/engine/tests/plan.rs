@@ -1,0 +1,191 @@
+//! The plan against a world that does everything in any order, fails, and takes its time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod world;
+
+use proptest::prelude::*;
+use tierflow_engine::plan::{AfterRestore, TierId};
+use world::World;
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Checkpoint { size: u8 },
+    Reuse { version: u8 },
+    Restore { version: u8 },
+    RestoreNewest { back: u8 },
+    Hint { from: u8, count: u8, down: bool },
+    PrefetchStart,
+    Drop { version: u8 },
+    Wait,
+    End { which: u8, ok: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0_u8..12).prop_map(|size| Step::Checkpoint { size }),
+        1 => any::<u8>().prop_map(|version| Step::Reuse { version }),
+        3 => any::<u8>().prop_map(|version| Step::Restore { version }),
+        3 => (0_u8..4).prop_map(|back| Step::RestoreNewest { back }),
+        2 => (any::<u8>(), 1_u8..10, any::<bool>()).prop_map(|(from, count, down)| Step::Hint { from, count, down }),
+        1 => Just(Step::PrefetchStart),
+        1 => any::<u8>().prop_map(|version| Step::Drop { version }),
+        1 => Just(Step::Wait),
+        12 => (any::<u8>(), prop::bool::weighted(0.9)).prop_map(|(which, ok)| Step::End { which, ok }),
+    ]
+}
+
+fn run(world: &mut World, steps: &[Step]) {
+    for &step in steps {
+        let known = world.next_version.max(1);
+        match step {
+            Step::Checkpoint { size } => world.checkpoint(u64::from(size)),
+            Step::Reuse { version } => {
+                let version = u64::from(version) % known;
+                // A refused or failed number is free again; a held or gone one is not.
+                if world.held.contains_key(&version) || world.gone.contains(&version) {
+                    let before = world.refused;
+                    world.checkpoint_as(version, 1);
+                    assert_eq!(world.refused, before + 1);
+                }
+            }
+            Step::Restore { version } => world.restore(u64::from(version) % (known + 2)),
+            Step::RestoreNewest { back } => {
+                world.restore(known.saturating_sub(1 + u64::from(back)))
+            }
+            Step::Hint { from, count, down } => {
+                let from = u64::from(from) % (known + 4);
+                let hints = (0..u64::from(count)).map(|i| {
+                    if down {
+                        from.saturating_sub(i)
+                    } else {
+                        from + i
+                    }
+                });
+                world.hint(hints.collect());
+            }
+            Step::PrefetchStart => world.prefetch_start(),
+            Step::Drop { version } => world.drop_version(u64::from(version) % (known + 1)),
+            Step::Wait => world.wait(),
+            Step::End { which, ok } => drop(world.end_one(usize::from(which), ok)),
+        }
+    }
+}
+
+fn after() -> impl Strategy<Value = AfterRestore> {
+    prop_oneof![Just(AfterRestore::Keep), Just(AfterRestore::Discard)]
+}
+
+/// Random histories to try: set PROPTEST_CASES for a long run.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(1_500)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_and_nobody_waits_for_ever(
+        capacities in prop::collection::vec(1_u64..40, 1..4),
+        big_last in any::<bool>(),
+        depth in 1_usize..4,
+        policies in 0_usize..3,
+        after in after(),
+        steps in prop::collection::vec(step(), 0..120),
+    ) {
+        let mut capacities = capacities;
+        if big_last {
+            capacities.push(5_000);
+        }
+        let mut world = World::new(&capacities, depth, policies, after);
+        run(&mut world, &steps);
+        world.read_back();
+    }
+}
+
+/// One uniform forward pass, then a restore pass in `order`; everything under way ends before each next call.
+fn shot(capacities: &[u64], order: impl Fn(u64) -> u64, hints: bool) -> World {
+    let mut world = World::new(capacities, 1, 0, AfterRestore::Discard);
+    let versions = 40;
+    if hints {
+        world.hint((0..versions).map(&order).collect());
+    }
+    for _ in 0..versions {
+        world.checkpoint(10);
+        world.settle();
+    }
+    world.prefetch_start();
+    world.settle();
+    for step in 0..versions {
+        world.restore(order(step));
+        world.settle();
+    }
+    assert!(world.held.is_empty());
+    world
+}
+
+#[test]
+fn with_hints_every_restore_is_served_from_the_fastest_tier() {
+    let reverse = shot(&[50, 100, 1_000], |step| 39 - step, true);
+    let sequential = shot(&[50, 100, 1_000], |step| step, true);
+    let irregular = shot(&[50, 100, 1_000], |step| step * 7 % 40, true);
+    for world in [reverse, sequential, irregular] {
+        assert_eq!(
+            world.restores_from(TierId(0)),
+            40,
+            "transfers had all the time they wanted"
+        );
+    }
+}
+
+#[test]
+fn without_hints_the_newest_are_near_and_the_oldest_far() {
+    let world = shot(&[50, 100, 1_000], |step| 39 - step, false);
+    let served: Vec<u64> = (0..3)
+        .map(|tier| world.restores_from(TierId(tier)))
+        .collect();
+    assert_eq!(
+        served,
+        [5, 5, 30],
+        "5 on the device, 10 on the host of which 5 are the same"
+    );
+}
+
+#[test]
+fn a_checkpoint_larger_than_a_cache_passes_it_by() {
+    let mut world = World::new(&[10, 30, 1_000], 1, 0, AfterRestore::Keep);
+    world.checkpoint(20);
+    world.checkpoint(500);
+    world.settle();
+    world.restore(0);
+    world.restore(1);
+    world.settle();
+    assert_eq!(
+        (
+            world.restores_from(TierId(1)),
+            world.restores_from(TierId(2))
+        ),
+        (1, 1)
+    );
+    world.checkpoint(1_001);
+    assert_eq!(world.refused, 1);
+}
+
+#[test]
+fn full_tiers_refuse_and_lose_nothing() {
+    let mut world = World::new(&[20, 30], 1, 0, AfterRestore::Discard);
+    for _ in 0..8 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert_eq!(
+        world.held.len(),
+        5,
+        "20 + 30 bytes hold five versions once flushed copies are given up"
+    );
+    assert_eq!(world.refused, 3);
+    world.read_back();
+}

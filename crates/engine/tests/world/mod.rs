@@ -1,0 +1,344 @@
+//! A world for the plan: tiers whose bytes remember whose they are, callers and transfers that end when told to.
+//!
+//! After every event the world checks the plan's own invariants and its own: bytes are read only where they were
+//! written, and nobody waits for ever.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tierflow_engine::plan::{
+    AfterRestore, Command, Event, Place, Plan, PlanConfig, Refusal, Ticket, TierConfig, TierId,
+    TransferFailure, TransferId,
+};
+use tierflow_evict::{Fifo, Lru, Policy, Score};
+
+/// What a call of the world is waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Checkpoint(u64),
+    Restore(u64),
+    Drop(u64),
+    Wait,
+}
+
+pub(crate) struct World {
+    plan: Plan,
+    /// By tier and unit: whose byte lies there.
+    bytes: Vec<Vec<Option<u64>>>,
+    after: AfterRestore,
+    open: BTreeMap<Ticket, Call>,
+    writing: VecDeque<(Ticket, u64, Place)>,
+    reading: VecDeque<(Ticket, u64, Place)>,
+    transfers: VecDeque<(TransferId, u64, Place, Place)>,
+    cancelled: BTreeSet<TransferId>,
+    /// Accepted and neither discarded nor dropped: version to size.
+    pub(crate) held: BTreeMap<u64, u64>,
+    pub(crate) gone: BTreeSet<u64>,
+    pub(crate) refused: u64,
+    next_ticket: u64,
+    pub(crate) next_version: u64,
+}
+
+pub(crate) fn policy(index: usize) -> Box<dyn Policy + Send> {
+    match index % 3 {
+        0 => Box::new(Score),
+        1 => Box::new(Fifo::default()),
+        _ => Box::new(Lru::default()),
+    }
+}
+
+impl World {
+    pub(crate) fn new(
+        capacities: &[u64],
+        depth: usize,
+        policies: usize,
+        after: AfterRestore,
+    ) -> Self {
+        let tiers = capacities
+            .iter()
+            .map(|&capacity| TierConfig {
+                capacity,
+                alignment: 1,
+                policy: policy(policies),
+                flush_bandwidth: 1_000,
+                flush_depth: depth,
+                prefetch_depth: depth,
+            })
+            .collect();
+        Self {
+            plan: Plan::new(PlanConfig {
+                tiers,
+                after_restore: after,
+            })
+            .unwrap(),
+            bytes: capacities
+                .iter()
+                .map(|&capacity| vec![None; capacity as usize])
+                .collect(),
+            after,
+            open: BTreeMap::new(),
+            writing: VecDeque::new(),
+            reading: VecDeque::new(),
+            transfers: VecDeque::new(),
+            cancelled: BTreeSet::new(),
+            held: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            refused: 0,
+            next_ticket: 0,
+            next_version: 0,
+        }
+    }
+
+    fn span(&mut self, place: &Place) -> &mut [Option<u64>] {
+        let start = place.offset as usize;
+        &mut self.bytes[place.tier.0][start..start + place.size as usize]
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut commands = Vec::new();
+        self.plan.handle(event.clone(), &mut commands);
+        if let Err(violation) = self.plan.check() {
+            panic!("{violation} after {event:?}, which said {commands:?}");
+        }
+        for command in commands {
+            match command {
+                Command::Write {
+                    ticket,
+                    version,
+                    place,
+                } => {
+                    assert_eq!(self.open[&ticket], Call::Checkpoint(version));
+                    self.assert_unused(&place);
+                    self.writing.push_back((ticket, version, place));
+                }
+                Command::Read {
+                    ticket,
+                    version,
+                    place,
+                } => {
+                    assert_eq!(self.open[&ticket], Call::Restore(version));
+                    self.reading.push_back((ticket, version, place));
+                }
+                Command::Transfer {
+                    id,
+                    version,
+                    from,
+                    to,
+                } => {
+                    assert_ne!(from.tier, to.tier);
+                    assert_eq!(from.size, to.size);
+                    assert!(
+                        self.held.contains_key(&version),
+                        "I/O for a version that is gone"
+                    );
+                    self.assert_unused(&to);
+                    self.transfers.push_back((id, version, from, to));
+                }
+                Command::Cancel { id } => assert!(self.cancelled.insert(id)),
+                Command::Finish { ticket, result } => self.finished(ticket, result),
+            }
+        }
+    }
+
+    /// Invariant 2 seen from outside: nobody reads or writes these bytes.
+    fn assert_unused(&self, place: &Place) {
+        let overlaps = |other: &Place| {
+            other.tier == place.tier
+                && other.offset < place.offset + place.size
+                && place.offset < other.offset + other.size
+        };
+        let callers = self.writing.iter().chain(&self.reading).map(|(_, _, p)| p);
+        let transfers = self
+            .transfers
+            .iter()
+            .flat_map(|(_, _, from, to)| [from, to]);
+        assert!(
+            !callers.chain(transfers).any(overlaps),
+            "{place:?} is in use and was handed out"
+        );
+    }
+
+    fn finished(&mut self, ticket: Ticket, result: Result<(), Refusal>) {
+        let call = self
+            .open
+            .remove(&ticket)
+            .expect("an answer to an open call");
+        match (call, result) {
+            (Call::Checkpoint(version), Err(refusal)) => {
+                assert!(!self.held.contains_key(&version) || refusal == Refusal::VersionUsed);
+                self.refused += 1;
+            }
+            (Call::Restore(version), Err(refusal)) => {
+                assert!(
+                    !self.held.contains_key(&version),
+                    "a held version was refused: {refusal:?}"
+                );
+            }
+            (Call::Drop(version), Ok(())) => {
+                self.held.remove(&version);
+                self.gone.insert(version);
+            }
+            (Call::Drop(_) | Call::Wait, _) => {}
+            (call, result) => panic!("{call:?} was answered {result:?} without a copy"),
+        }
+    }
+
+    fn ticket(&mut self, call: Call) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.open.insert(ticket, call);
+        ticket
+    }
+
+    pub(crate) fn checkpoint(&mut self, size: u64) {
+        let version = self.next_version;
+        self.next_version += 1;
+        self.checkpoint_as(version, size);
+    }
+
+    pub(crate) fn checkpoint_as(&mut self, version: u64, size: u64) {
+        let ticket = self.ticket(Call::Checkpoint(version));
+        self.tell(Event::Checkpoint {
+            ticket,
+            version,
+            size,
+        });
+    }
+
+    pub(crate) fn restore(&mut self, version: u64) {
+        let ticket = self.ticket(Call::Restore(version));
+        self.tell(Event::Restore { ticket, version });
+    }
+
+    pub(crate) fn hint(&mut self, versions: Vec<u64>) {
+        self.tell(Event::Hint { versions });
+    }
+
+    pub(crate) fn prefetch_start(&mut self) {
+        self.tell(Event::PrefetchStart);
+    }
+
+    pub(crate) fn wait(&mut self) {
+        let ticket = self.ticket(Call::Wait);
+        self.tell(Event::Wait { ticket });
+    }
+
+    pub(crate) fn drop_version(&mut self, version: u64) {
+        let ticket = self.ticket(Call::Drop(version));
+        self.tell(Event::Drop { ticket, version });
+        assert!(
+            !self.open.contains_key(&ticket),
+            "a drop is answered at once"
+        );
+    }
+
+    /// Ends the `which`-th thing under way; false if nothing is.
+    pub(crate) fn end_one(&mut self, which: usize, ok: bool) -> bool {
+        let (writing, reading, transfers) =
+            (self.writing.len(), self.reading.len(), self.transfers.len());
+        let total = writing + reading + transfers;
+        if total == 0 {
+            return false;
+        }
+        let which = which % total;
+        if which < writing {
+            self.end_write(which, ok);
+        } else if which < writing + reading {
+            self.end_read(which - writing, ok);
+        } else {
+            self.end_transfer(which - writing - reading, ok);
+        }
+        true
+    }
+
+    fn end_write(&mut self, index: usize, ok: bool) {
+        let (ticket, version, place) = self.writing.remove(index).unwrap();
+        self.open.remove(&ticket);
+        self.span(&place).fill(ok.then_some(version));
+        if ok && !self.gone.contains(&version) {
+            self.held.insert(version, place.size);
+        }
+        self.tell(Event::Written { ticket, ok });
+    }
+
+    fn end_read(&mut self, index: usize, ok: bool) {
+        let (ticket, version, place) = self.reading.remove(index).unwrap();
+        self.open.remove(&ticket);
+        assert!(
+            self.span(&place).iter().all(|&b| b == Some(version)),
+            "version {version} came back wrong"
+        );
+        if ok && self.after == AfterRestore::Discard {
+            self.held.remove(&version);
+            self.gone.insert(version);
+        }
+        self.tell(Event::Read { ticket, ok });
+    }
+
+    fn end_transfer(&mut self, index: usize, ok: bool) {
+        let (id, version, from, to) = self.transfers.remove(index).unwrap();
+        let cancelled = self.cancelled.remove(&id);
+        if ok {
+            assert!(
+                self.span(&from).iter().all(|&b| b == Some(version)),
+                "a transfer read foreign bytes"
+            );
+            self.span(&to).fill(Some(version));
+            self.tell(Event::TransferDone {
+                id,
+                elapsed_ns: 1 + place_cost(&to),
+            });
+        } else {
+            // Whatever a failed transfer left is garbage.
+            self.span(&to).fill(None);
+            let why = match (cancelled, id.0 % 2) {
+                (true, _) => TransferFailure::Cancelled,
+                (false, 0) => TransferFailure::Source,
+                (false, _) => TransferFailure::Destination,
+            };
+            self.tell(Event::TransferFailed { id, why });
+        }
+    }
+
+    /// Lets everything under way end well. All calls must be answered then.
+    pub(crate) fn settle(&mut self) {
+        let mut steps = 0;
+        while self.end_one(steps * 7, true) {
+            steps += 1;
+            assert!(steps < 100_000, "it never settles");
+        }
+        assert!(self.open.is_empty(), "unanswered: {:?}", self.open);
+    }
+
+    /// Everything held can be read back, byte for byte, then is gone or not as asked.
+    pub(crate) fn read_back(&mut self) {
+        self.settle();
+        let held: Vec<u64> = self.held.keys().copied().collect();
+        for version in held {
+            self.restore(version);
+            self.settle();
+        }
+        let left = self.plan.versions().count();
+        match self.after {
+            AfterRestore::Keep => assert_eq!(left, self.held.len()),
+            AfterRestore::Discard => assert_eq!(left, 0),
+        }
+        let leftover = self
+            .plan
+            .statistics()
+            .tiers
+            .iter()
+            .map(|t| t.used_bytes)
+            .sum::<u64>();
+        assert!(
+            self.after == AfterRestore::Keep || leftover == 0,
+            "{leftover} bytes leaked"
+        );
+    }
+
+    pub(crate) fn restores_from(&self, tier: TierId) -> u64 {
+        self.plan.statistics().tiers[tier.0].restores
+    }
+}
+
+fn place_cost(place: &Place) -> u64 {
+    place.size * 10 * (1 + place.tier.0 as u64)
+}

@@ -1,0 +1,248 @@
+use alloc::vec::Vec;
+
+use crate::Window;
+
+/// The largest number of bytes that a cache, and so a list of candidates, may span.
+///
+/// Half of what a `u64` holds, so that an offset plus a size never overflows.
+pub const MAX_CAPACITY: u64 = u64::MAX / 2;
+
+/// The longest wait that policies tell apart, in nanoseconds (18 minutes); longer ones count as this.
+///
+/// With it, the sum of the waits of 2^24 fragments fits a `u64`: totals never wrap in a window.
+pub const MAX_WAIT: u64 = (1 << 40) - 1;
+
+/// What a gap adds to an `s_score`: more than any copy, as gaps "have the highest eviction priority"
+/// (HPDC'23, §4.1.6).
+pub const GAP_DISTANCE: u64 = 1 << 32;
+
+/// What an unhinted copy adds to an `s_score`: more than any hinted copy, less than a gap.
+pub const UNHINTED_DISTANCE: u64 = GAP_DISTANCE - 1;
+
+/// How far a copy is from being restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Distance {
+    /// The prefetch distance: how many hints stand before it in the restore order. Distances of
+    /// 2^32 − 2 and above count as equal.
+    At(u64),
+    /// No hint names it: farther than every hinted copy.
+    Unhinted,
+}
+
+impl Distance {
+    /// What the copy adds to an `s_score`.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        match self {
+            Self::At(distance) if distance < UNHINTED_DISTANCE => distance,
+            Self::At(_) => UNHINTED_DISTANCE - 1,
+            Self::Unhinted => UNHINTED_DISTANCE,
+        }
+    }
+}
+
+/// What is expected of a cached copy; everything a policy may know about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Outlook {
+    /// Nanoseconds until the copy is evictable: `Some(0)` is now, `None` is not in sight (pinned,
+    /// or being filled); a window never holds such a copy. Above [`MAX_WAIT`] counts as that.
+    pub evictable_in: Option<u64>,
+    /// How far it is from being restored.
+    pub distance: Distance,
+    /// Logical time at which it came into this cache; FIFO evicts the smallest.
+    pub written: u64,
+    /// Logical time of its last use; LRU evicts the smallest.
+    pub used: u64,
+}
+
+/// One fragment of a cache as a policy sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Candidate {
+    /// Bytes from the start of the cache.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+    /// The copy that lies there; `None` is a gap.
+    pub occupant: Option<Outlook>,
+}
+
+/// The border between two fragments, with the totals of everything to the left of it.
+///
+/// The sums over a window are the differences between its two borders. Nothing is added and
+/// subtracted again while a window slides, so there is nothing to drift; the totals may wrap, the
+/// differences do not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Border {
+    pub(crate) offset: u64,
+    /// Sum of the waits; a copy that is never evictable counts [`MAX_WAIT`] here.
+    pub(crate) wait: u64,
+    /// Sum of the distances.
+    pub(crate) distance: u64,
+}
+
+/// The fragments of one cache in offset order, laid out for policies to run over.
+///
+/// It keeps its memory when cleared, so one value serves any number of choices.
+#[derive(Clone, Debug)]
+pub struct Candidates {
+    /// One more than there are fragments.
+    pub(crate) borders: Vec<Border>,
+    /// Per border: how many copies to the left of it are never evictable. An infinite wait is
+    /// counted, never summed. Apart from the borders as it is looked at far more rarely.
+    pub(crate) nevers: Vec<u32>,
+    /// Per fragment; 0 in gaps.
+    pub(crate) written: Vec<u64>,
+    /// Per fragment; 0 in gaps.
+    pub(crate) used: Vec<u64>,
+    largest_gap: u64,
+}
+
+impl Default for Candidates {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Candidates {
+    /// No fragments yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            borders: alloc::vec![Border::default()],
+            nevers: alloc::vec![0],
+            written: Vec::new(),
+            used: Vec::new(),
+            largest_gap: 0,
+        }
+    }
+
+    /// Forgets every fragment and keeps the memory.
+    pub fn clear(&mut self) {
+        self.borders.truncate(1);
+        self.nevers.truncate(1);
+        self.written.clear();
+        self.used.clear();
+        self.largest_gap = 0;
+    }
+
+    /// Appends the fragment that lies right after the last one; `None` is a gap.
+    ///
+    /// Two gaps must not follow one another: push their sum. Bytes beyond [`MAX_CAPACITY`] are cut
+    /// off.
+    pub fn push(&mut self, size: u64, occupant: Option<Outlook>) {
+        let (wait, distance, never, written, used) = match occupant {
+            None => (0, GAP_DISTANCE, 0, 0, 0),
+            Some(Outlook {
+                evictable_in,
+                distance,
+                written,
+                used,
+            }) => (
+                evictable_in.unwrap_or(MAX_WAIT).min(MAX_WAIT),
+                distance.value(),
+                u32::from(evictable_in.is_none()),
+                written,
+                used,
+            ),
+        };
+        let last = self.borders.last().copied().unwrap_or_default();
+        let nevers = self.nevers.last().copied().unwrap_or_default();
+        let offset = last.offset.saturating_add(size).min(MAX_CAPACITY);
+        if occupant.is_none() {
+            self.largest_gap = self.largest_gap.max(offset - last.offset);
+        }
+        self.borders.push(Border {
+            offset,
+            wait: last.wait.wrapping_add(wait),
+            distance: last.distance.wrapping_add(distance),
+        });
+        self.nevers.push(nevers.wrapping_add(never));
+        self.written.push(written);
+        self.used.push(used);
+    }
+
+    /// How many fragments there are, gaps included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.written.len()
+    }
+
+    /// Whether there are no fragments.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.written.is_empty()
+    }
+
+    /// The bytes of all fragments together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.borders.last().map_or(0, |border| border.offset)
+    }
+
+    /// The bytes of the largest gap; 0 where there is none.
+    #[must_use]
+    pub fn largest_gap(&self) -> u64 {
+        self.largest_gap
+    }
+
+    /// The fragment at `index`, with waits and distances as the policies count them.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Candidate> {
+        let (&written, &used) = (self.written.get(index)?, self.used.get(index)?);
+        let &[left, right] = self.borders.get(index..)?.first_chunk()?;
+        let occupant = match right.distance.wrapping_sub(left.distance) {
+            GAP_DISTANCE => None,
+            distance => Some(Outlook {
+                evictable_in: (self.nevers[index] == self.nevers[index + 1])
+                    .then(|| right.wait.wrapping_sub(left.wait)),
+                distance: match distance {
+                    UNHINTED_DISTANCE => Distance::Unhinted,
+                    hinted => Distance::At(hinted),
+                },
+                written,
+                used,
+            }),
+        };
+        Some(Candidate {
+            offset: left.offset,
+            size: right.offset - left.offset,
+            occupant,
+        })
+    }
+
+    /// The fragments in offset order.
+    pub fn iter(&self) -> impl Iterator<Item = Candidate> + '_ {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+
+    /// The window of the fragments `first..last`, with its scores; `None` if it is empty, reaches
+    /// beyond the last fragment, or holds a copy that is never evictable.
+    #[must_use]
+    pub fn window(&self, first: usize, last: usize) -> Option<Window> {
+        if first >= last || self.nevers.get(first)? != self.nevers.get(last)? {
+            return None;
+        }
+        let (left, right) = (self.borders.get(first)?, self.borders.get(last)?);
+        Some(Window {
+            first,
+            last,
+            offset: left.offset,
+            span: right.offset - left.offset,
+            p_score: right.wait.wrapping_sub(left.wait),
+            s_score: right.distance.wrapping_sub(left.distance),
+        })
+    }
+
+    /// The gap of lowest offset that holds `size` bytes. O(1) where none does, else O(N).
+    #[must_use]
+    pub fn first_gap(&self, size: u64) -> Option<Window> {
+        if size == 0 || size > self.largest_gap {
+            return None;
+        }
+        let index = self.borders.windows(2).position(|sides| {
+            sides[1].distance.wrapping_sub(sides[0].distance) == GAP_DISTANCE
+                && sides[1].offset - sides[0].offset >= size
+        })?;
+        self.window(index, index + 1)
+    }
+}

@@ -1,0 +1,64 @@
+use crate::{Candidates, Policy, Window};
+
+/// Gap-aware look-ahead eviction by scores: Algorithm 1 of HPDC'23 (§4.2), in O(N).
+///
+/// For every fragment, the shortest window that starts there and is large enough is scored. The
+/// best one has the smallest `p_score` (sum of the waits until its copies are evictable), among
+/// those the largest `s_score` (sum of the prefetch distances), among those the lowest offset.
+///
+/// Where the published pseudo-code cannot be meant as printed, this is what is done:
+/// - `size_target` (line 11) is `size_new`;
+/// - the loop ends as soon as a window touches the end of the buffer (`j < n`, line 6); here the
+///   starts after that are tried too, as long as their window is large enough;
+/// - a gap has no entry in *P*. It waits for nothing, and as it has "the highest eviction priority"
+///   (§4.1.6) it counts as farther than any copy. If it counted 0, ten copies would win over one
+///   copy with a large gap beside it;
+/// - a copy without a hint has no entry in *P* either: it counts as farther than any hinted one;
+/// - an infinite wait must not be added to a sum and subtracted again: a window that holds a copy
+///   with no eviction in sight is not a candidate. Such copies are counted, not summed;
+/// - scores are integers, and differences of running totals rather than sums that slide along:
+///   they are exact wherever the window came from. Waits count up to [`MAX_WAIT`](crate::MAX_WAIT);
+/// - a window of a gap alone wins before any score is looked at ([`Policy::choose`]); by the sums,
+///   evicting two unhinted copies would beat it;
+/// - lines 22 to 32 (waiting, erasing, inserting) are the caller's: a policy only chooses.
+///
+/// What is kept though it can be questioned: waits are summed though they overlap, and distances
+/// are summed, so that many near copies beat one far copy, and a window may begin with a copy whose
+/// bytes are not needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Score;
+
+impl Policy for Score {
+    fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
+        let nevers = &candidates.nevers;
+        let mut best = None;
+        let mut best_key = u128::MAX;
+
+        let mut ends = candidates.borders.iter().enumerate();
+        let mut end = ends.next()?;
+        'starts: for (first, left) in candidates.borders.iter().enumerate() {
+            let target = left.offset.saturating_add(size);
+            while end.1.offset < target {
+                let Some(next) = ends.next() else {
+                    break 'starts;
+                };
+                end = next;
+            }
+            let (last, right) = end;
+
+            // One comparison for both scores: small waits first, then large distances.
+            let p_score = right.wait.wrapping_sub(left.wait);
+            let s_score = right.distance.wrapping_sub(left.distance);
+            let key = (u128::from(p_score) << 64) | u128::from(!s_score);
+            if key < best_key && nevers[first] == nevers[last] {
+                best_key = key;
+                best = Some((first, last));
+            }
+        }
+        best.and_then(|(first, last)| candidates.window(first, last))
+    }
+
+    fn name(&self) -> &'static str {
+        "score"
+    }
+}

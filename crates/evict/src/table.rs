@@ -1,0 +1,279 @@
+use alloc::vec::Vec;
+use core::hash::Hash;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use crate::{Candidates, MAX_CAPACITY, Outlook, TableError};
+
+/// Where a copy lies in a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot {
+    /// Bytes from the start of the cache; a multiple of the alignment.
+    pub offset: u64,
+    /// Bytes of the copy.
+    pub size: u64,
+    /// Bytes it occupies: `size` rounded up to a multiple of the alignment.
+    pub reserved: u64,
+}
+
+/// A stretch of a cache: one copy, or one gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fragment<K> {
+    /// Bytes from the start of the cache; a multiple of the alignment.
+    pub offset: u64,
+    /// Bytes; a multiple of the alignment, and never 0.
+    pub size: u64,
+    /// Whose copy lies there; `None` is a gap.
+    pub occupant: Option<K>,
+}
+
+/// Which bytes of one contiguous cache are occupied, and by whom (the allocation table *A* of
+/// HPDC'23, §4.2).
+///
+/// Fragments tile the capacity in offset order, and two gaps are never neighbours. The table keeps
+/// books and decides nothing: a [`Policy`](crate::Policy) chooses a window, the owner of the cache
+/// waits until its copies may go and removes them one by one, and then inserts the new copy where
+/// the window began.
+///
+/// `N` is the number of fragments: [`get`](Self::get) takes O(1); [`insert`](Self::insert) and
+/// [`remove`](Self::remove) take O(log N) and a move of the fragments behind, which for some 10 000
+/// is a few µs. Memory is in proportion to `N`, whatever the capacity.
+#[derive(Clone, Debug)]
+pub struct AllocationTable<K> {
+    /// In offset order. Not empty.
+    fragments: Vec<Fragment<K>>,
+    /// Offsets do not change while others come and go, so this needs no repair on insertion;
+    /// a fragment is found from its offset by binary search.
+    slots: HashMap<K, Slot>,
+    capacity: u64,
+    alignment: u64,
+    used: u64,
+}
+
+impl<K: Copy + Eq + Hash> AllocationTable<K> {
+    /// An empty cache of `capacity` bytes, rounded down to a multiple of `alignment` (bytes; any
+    /// number but 0).
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::BadCapacity`] if the alignment is 0, or if the capacity is smaller than the
+    /// alignment or above [`MAX_CAPACITY`].
+    pub fn new(capacity: u64, alignment: u64) -> Result<Self, TableError> {
+        if alignment == 0 || capacity < alignment || capacity > MAX_CAPACITY {
+            return Err(TableError::BadCapacity {
+                capacity,
+                alignment,
+            });
+        }
+        let capacity = capacity - capacity % alignment;
+        let whole = Fragment {
+            offset: 0,
+            size: capacity,
+            occupant: None,
+        };
+        Ok(Self {
+            fragments: alloc::vec![whole],
+            slots: HashMap::new(),
+            capacity,
+            alignment,
+            used: 0,
+        })
+    }
+
+    /// The bytes that a copy of `size` bytes occupies: `size` rounded up to a multiple of the
+    /// alignment (`u64::MAX` where that does not fit). This is the size to ask a policy for.
+    #[must_use]
+    pub fn reserved(&self, size: u64) -> u64 {
+        size.div_ceil(self.alignment).saturating_mul(self.alignment)
+    }
+
+    /// Puts a copy of `size` bytes at `offset`, into a gap.
+    ///
+    /// # Errors
+    ///
+    /// Nothing changes on any of them:
+    /// - [`TableError::ZeroSize`], [`TableError::TooLarge`]: it can never be inserted;
+    /// - [`TableError::Duplicate`]: `key` is in the table already;
+    /// - [`TableError::Misaligned`], [`TableError::NotAGap`]: it cannot be inserted there.
+    pub fn insert(&mut self, offset: u64, key: K, size: u64) -> Result<Slot, TableError> {
+        let reserved = self.reserved(size);
+        if size == 0 {
+            return Err(TableError::ZeroSize);
+        }
+        if reserved > self.capacity {
+            return Err(TableError::TooLarge {
+                size,
+                capacity: self.capacity,
+            });
+        }
+        if !offset.is_multiple_of(self.alignment) {
+            return Err(TableError::Misaligned {
+                offset,
+                alignment: self.alignment,
+            });
+        }
+        let Entry::Vacant(vacancy) = self.slots.entry(key) else {
+            return Err(TableError::Duplicate);
+        };
+
+        let index = index_of(&self.fragments, offset);
+        let gap = self.fragments[index];
+        let before = offset - gap.offset;
+        let Some(after) = gap
+            .size
+            .checked_sub(before)
+            .and_then(|room| room.checked_sub(reserved))
+        else {
+            return Err(TableError::NotAGap { offset, reserved });
+        };
+        if gap.occupant.is_some() {
+            return Err(TableError::NotAGap { offset, reserved });
+        }
+
+        let pieces = [
+            Fragment {
+                offset: gap.offset,
+                size: before,
+                occupant: None,
+            },
+            Fragment {
+                offset,
+                size: reserved,
+                occupant: Some(key),
+            },
+            Fragment {
+                offset: offset + reserved,
+                size: after,
+                occupant: None,
+            },
+        ];
+        self.fragments.splice(
+            index..=index,
+            pieces.into_iter().filter(|piece| piece.size > 0),
+        );
+        self.used += reserved;
+        Ok(*vacancy.insert(Slot {
+            offset,
+            size,
+            reserved,
+        }))
+    }
+
+    /// Takes the copy of `key` out; its bytes become a gap, one with the gaps beside it.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::Unknown`] if `key` is not in the table.
+    pub fn remove(&mut self, key: &K) -> Result<Slot, TableError> {
+        let slot = self.slots.remove(key).ok_or(TableError::Unknown)?;
+        let index = index_of(&self.fragments, slot.offset);
+        let is_gap = |index: usize| {
+            self.fragments
+                .get(index)
+                .is_some_and(|f| f.occupant.is_none())
+        };
+        let first = if index > 0 && is_gap(index - 1) {
+            index - 1
+        } else {
+            index
+        };
+        let last = if is_gap(index + 1) { index + 1 } else { index };
+
+        let end = self.fragments[last].offset + self.fragments[last].size;
+        let gap = &mut self.fragments[first];
+        gap.occupant = None;
+        gap.size = end - gap.offset;
+        self.fragments.drain(first + 1..=last);
+        self.used -= slot.reserved;
+        Ok(slot)
+    }
+
+    /// Where the copy of `key` lies.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<Slot> {
+        self.slots.get(key).copied()
+    }
+
+    /// The fragments in offset order; they tile `0..capacity()`.
+    #[must_use]
+    pub fn fragments(&self) -> &[Fragment<K>] {
+        &self.fragments
+    }
+
+    /// Fills `candidates` for a policy, in the order of [`fragments`](Self::fragments); allocates
+    /// only where there are more fragments than ever before.
+    pub fn candidates_into(
+        &self,
+        candidates: &mut Candidates,
+        mut outlook: impl FnMut(K) -> Outlook,
+    ) {
+        candidates.clear();
+        for fragment in &self.fragments {
+            candidates.push(fragment.size, fragment.occupant.map(&mut outlook));
+        }
+    }
+
+    /// Bytes in all, a multiple of the alignment.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Bytes of which every offset and every reserved size is a multiple.
+    #[must_use]
+    pub fn alignment(&self) -> u64 {
+        self.alignment
+    }
+
+    /// How many copies there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are no copies.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Bytes that copies occupy, with what the alignment costs.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes in gaps.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.capacity - self.used
+    }
+
+    /// Where the gap of lowest offset begins that holds `reserved` bytes: what every policy chooses
+    /// where there is one, without asking what is known of the copies. O(N).
+    #[must_use]
+    pub fn first_gap(&self, reserved: u64) -> Option<u64> {
+        let mut gaps = self
+            .fragments
+            .iter()
+            .filter(|fragment| fragment.occupant.is_none());
+        gaps.find(|gap| gap.size >= reserved).map(|gap| gap.offset)
+    }
+
+    /// Bytes of the largest gap; 0 in a full cache. O(N).
+    #[must_use]
+    pub fn largest_gap(&self) -> u64 {
+        let gaps = self
+            .fragments
+            .iter()
+            .filter(|fragment| fragment.occupant.is_none());
+        gaps.map(|gap| gap.size).max().unwrap_or(0)
+    }
+}
+
+/// The index of the fragment that holds `offset`; of the last one if it lies beyond the capacity.
+fn index_of<K>(fragments: &[Fragment<K>], offset: u64) -> usize {
+    // The first fragment begins at 0, so at least one begins at or before any offset.
+    fragments.partition_point(|fragment| fragment.offset <= offset) - 1
+}

@@ -1,0 +1,253 @@
+//! The allocation table against a list of intervals.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tierflow_evict::{
+    AllocationTable, Candidates, Distance, Fragment, MAX_CAPACITY, Outlook, Policy, Score, Slot,
+    TableError,
+};
+
+const CAPACITY: u64 = 1000;
+const ALIGNMENT: u64 = 8;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert {
+        offset: u64,
+        key: u8,
+        size: u64,
+    },
+    /// At the offset of the `nth` gap, so that many insertions succeed.
+    InsertInGap {
+        nth: usize,
+        key: u8,
+        size: u64,
+    },
+    Remove {
+        key: u8,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || 0..40_u8;
+    let step = prop_oneof![
+        1 => (0..1100_u64, key(), 0..1100_u64)
+            .prop_map(|(offset, key, size)| Step::Insert { offset, key, size }),
+        4 => (0..8_usize, key(), 1..120_u64)
+            .prop_map(|(nth, key, size)| Step::InsertInGap { nth, key, size }),
+        3 => key().prop_map(|key| Step::Remove { key }),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+/// Copies by offset: key, size.
+type Model = BTreeMap<u64, (u8, u64)>;
+
+fn expected_insertion(model: &Model, offset: u64, key: u8, size: u64) -> Result<Slot, TableError> {
+    let reserved = size.next_multiple_of(ALIGNMENT);
+    let end = offset + reserved;
+    if size == 0 {
+        Err(TableError::ZeroSize)
+    } else if reserved > CAPACITY {
+        Err(TableError::TooLarge {
+            size,
+            capacity: CAPACITY,
+        })
+    } else if !offset.is_multiple_of(ALIGNMENT) {
+        Err(TableError::Misaligned {
+            offset,
+            alignment: ALIGNMENT,
+        })
+    } else if model.values().any(|copy| copy.0 == key) {
+        Err(TableError::Duplicate)
+    } else if end > CAPACITY
+        || model
+            .iter()
+            .any(|(&o, &(_, s))| o < end && offset < o + s.next_multiple_of(ALIGNMENT))
+    {
+        Err(TableError::NotAGap { offset, reserved })
+    } else {
+        Ok(Slot {
+            offset,
+            size,
+            reserved,
+        })
+    }
+}
+
+fn check(table: &AllocationTable<u8>, model: &Model) -> Result<(), TestCaseError> {
+    let mut end = 0;
+    let mut after_gap = false;
+    let mut copies = Vec::new();
+    let mut largest_gap = 0;
+    for &Fragment {
+        offset,
+        size,
+        occupant,
+    } in table.fragments()
+    {
+        prop_assert_eq!(offset, end, "fragments tile the capacity");
+        prop_assert!(size > 0);
+        prop_assert!(offset % ALIGNMENT == 0 && size % ALIGNMENT == 0);
+        prop_assert!(!(after_gap && occupant.is_none()), "gaps are coalesced");
+        after_gap = occupant.is_none();
+        match occupant {
+            Some(key) => copies.push((offset, key, size)),
+            None => largest_gap = largest_gap.max(size),
+        }
+        end += size;
+    }
+    prop_assert_eq!(end, CAPACITY);
+
+    let expected: Vec<_> = model
+        .iter()
+        .map(|(&o, &(key, size))| (o, key, size.next_multiple_of(ALIGNMENT)))
+        .collect();
+    let used = expected.iter().map(|copy| copy.2).sum::<u64>();
+    prop_assert_eq!(copies, expected);
+    prop_assert_eq!((table.used(), table.free()), (used, CAPACITY - used));
+    prop_assert_eq!(table.largest_gap(), largest_gap);
+    prop_assert_eq!(
+        (table.len(), table.is_empty()),
+        (model.len(), model.is_empty())
+    );
+    for (&offset, &(key, size)) in model {
+        let reserved = size.next_multiple_of(ALIGNMENT);
+        prop_assert_eq!(
+            table.get(&key),
+            Some(Slot {
+                offset,
+                size,
+                reserved
+            })
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn behaves_like_a_list_of_intervals(steps in steps()) {
+        let mut table = AllocationTable::new(CAPACITY + 5, ALIGNMENT).unwrap();
+        let mut model = Model::new();
+        for step in steps {
+            let (offset, key, size) = match step {
+                Step::Remove { key } => {
+                    let found = model.iter().find(|(_, copy)| copy.0 == key);
+                    let found = found.map(|(&offset, &(_, size))| (offset, size));
+                    let expected = found.ok_or(TableError::Unknown).map(|(offset, size)| Slot {
+                        offset,
+                        size,
+                        reserved: size.next_multiple_of(ALIGNMENT),
+                    });
+                    prop_assert_eq!(table.remove(&key), expected);
+                    prop_assert_eq!(table.get(&key), None);
+                    if let Some((offset, _)) = found {
+                        model.remove(&offset);
+                    }
+                    check(&table, &model)?;
+                    continue;
+                }
+                Step::Insert { offset, key, size } => (offset, key, size),
+                Step::InsertInGap { nth, key, size } => {
+                    let gaps = table.fragments().iter().filter(|f| f.occupant.is_none());
+                    let offset = gaps.map(|gap| gap.offset).nth(nth).unwrap_or(0);
+                    (offset, key, size)
+                }
+            };
+            let expected = expected_insertion(&model, offset, key, size);
+            prop_assert_eq!(table.insert(offset, key, size), expected);
+            if expected.is_ok() {
+                model.insert(offset, (key, size));
+            }
+            check(&table, &model)?;
+        }
+    }
+
+    /// What a policy chooses can be emptied and then holds the new copy.
+    #[test]
+    fn a_chosen_window_makes_room(sizes in prop::collection::vec(1..300_u64, 1..60)) {
+        let mut table = AllocationTable::new(CAPACITY, ALIGNMENT).unwrap();
+        let mut candidates = Candidates::new();
+        for (key, &size) in (0_u8..).zip(&sizes) {
+            table.candidates_into(&mut candidates, |key| Outlook {
+                evictable_in: Some(0),
+                distance: Distance::At(u64::from(key)),
+                written: 0,
+                used: 0,
+            });
+            let window = Score.choose(&candidates, table.reserved(size)).expect("all may go");
+            let victims = table.fragments()[window.first..window.last].iter().filter_map(|f| f.occupant);
+            for victim in victims.collect::<Vec<_>>() {
+                table.remove(&victim).unwrap();
+            }
+            let slot = table.insert(window.offset, key, size).unwrap();
+            prop_assert_eq!(slot.offset, window.offset);
+            prop_assert!(slot.reserved <= window.span);
+        }
+    }
+}
+
+#[test]
+fn the_largest_cache_is_laid_out() {
+    let mut table = AllocationTable::new(MAX_CAPACITY, 4096).unwrap();
+    let capacity = table.capacity();
+    assert_eq!(capacity, MAX_CAPACITY / 4096 * 4096);
+    assert_eq!(
+        table.insert(capacity - 4096, 'a', 1).unwrap().reserved,
+        4096
+    );
+    assert_eq!(table.insert(0, 'b', capacity - 4096).unwrap().offset, 0);
+    assert_eq!((table.free(), table.largest_gap()), (0, 0));
+}
+
+#[test]
+fn figures_that_make_no_cache_are_refused() {
+    for (capacity, alignment) in [(100, 0), (0, 1), (7, 8), (MAX_CAPACITY + 1, 1)] {
+        assert_eq!(
+            AllocationTable::<u8>::new(capacity, alignment).unwrap_err(),
+            TableError::BadCapacity {
+                capacity,
+                alignment
+            }
+        );
+    }
+}
+
+#[test]
+fn sizes_that_overflow_are_too_large() {
+    let mut table = AllocationTable::new(CAPACITY, ALIGNMENT).unwrap();
+    let size = u64::MAX;
+    assert_eq!(table.reserved(size), u64::MAX);
+    assert_eq!(
+        table.insert(0, 'a', size),
+        Err(TableError::TooLarge {
+            size,
+            capacity: CAPACITY
+        })
+    );
+    let beyond = u64::MAX / ALIGNMENT * ALIGNMENT;
+    assert_eq!(
+        table.insert(beyond, 'a', 8),
+        Err(TableError::NotAGap {
+            offset: beyond,
+            reserved: 8
+        })
+    );
+    assert!(table.is_empty());
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    assert_eq!(
+        TableError::NotAGap {
+            offset: 512,
+            reserved: 256
+        }
+        .to_string(),
+        "the 256 bytes at offset 512 are not one gap: remove every copy of the window first"
+    );
+}

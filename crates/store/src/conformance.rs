@@ -1,0 +1,127 @@
+//! What every [`Storage`] must do. A new storage passes [`run_all`] in a test of its own.
+
+use crate::{Error, Storage};
+
+/// Runs every check. Uses the first few MiB.
+///
+/// # Panics
+/// If a check fails, with what was expected.
+pub fn run_all(storage: &dyn Storage) {
+    returns_what_was_written(storage);
+    keeps_neighbours(storage);
+    serves_threads(storage);
+    refuses_what_is_not_aligned(storage);
+}
+
+/// Memory that starts at an aligned address.
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    fn new(storage: &dyn Storage, blocks: usize) -> Self {
+        let length = blocks * storage.alignment();
+        let bytes = vec![0; length + storage.alignment()];
+        let start = bytes.as_ptr().align_offset(storage.alignment());
+        Self {
+            bytes,
+            start,
+            length,
+        }
+    }
+
+    fn patterned(storage: &dyn Storage, blocks: usize, seed: usize) -> Self {
+        let mut memory = Self::new(storage, blocks);
+        memory
+            .get_mut()
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, b)| *b = pattern(seed, i));
+        memory
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.length]
+    }
+
+    fn get_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.length]
+    }
+}
+
+fn pattern(seed: usize, index: usize) -> u8 {
+    ((seed.wrapping_mul(31) ^ index).wrapping_mul(0x9E37_79B9) >> 16) as u8
+}
+
+fn written(storage: &dyn Storage, offset: u64, memory: &Aligned) {
+    let result = storage.write_at(offset, memory.get());
+    assert!(result.is_ok(), "a write at {offset} failed: {result:?}");
+}
+
+fn assert_holds(storage: &dyn Storage, offset: u64, expected: &Aligned) {
+    let mut memory = Aligned::new(storage, expected.length / storage.alignment());
+    let result = storage.read_at(offset, memory.get_mut());
+    assert!(result.is_ok(), "a read at {offset} failed: {result:?}");
+    assert!(
+        memory.get() == expected.get(),
+        "the bytes at {offset} are not those that were written"
+    );
+}
+
+fn returns_what_was_written(storage: &dyn Storage) {
+    for (seed, blocks) in [1, 3, 256].into_iter().enumerate() {
+        let memory = Aligned::patterned(storage, blocks, seed);
+        written(storage, 0, &memory);
+        assert_holds(storage, 0, &memory);
+    }
+}
+
+fn keeps_neighbours(storage: &dyn Storage) {
+    let block = storage.alignment() as u64;
+    let (around, within) = (
+        Aligned::patterned(storage, 1, 7),
+        Aligned::patterned(storage, 2, 8),
+    );
+    written(storage, 0, &around);
+    written(storage, 3 * block, &around);
+    written(storage, block, &within);
+    assert_holds(storage, 0, &around);
+    assert_holds(storage, block, &within);
+    assert_holds(storage, 3 * block, &around);
+}
+
+fn serves_threads(storage: &dyn Storage) {
+    let span = 16 * storage.alignment() as u64;
+    std::thread::scope(|scope| {
+        for thread in 0..8_usize {
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let memory = Aligned::patterned(storage, 16, thread * 100 + round);
+                    written(storage, thread as u64 * span, &memory);
+                    assert_holds(storage, thread as u64 * span, &memory);
+                }
+            });
+        }
+    });
+}
+
+fn refuses_what_is_not_aligned(storage: &dyn Storage) {
+    let mut memory = Aligned::new(storage, 2);
+    let block = storage.alignment();
+    let misaligned = [
+        storage.write_at(1, &memory.get()[..block]),
+        storage.write_at(0, &memory.get()[..block - 1]),
+        storage.write_at(0, &memory.get()[1..=block]),
+        storage.read_at(1, &mut memory.get_mut()[..block]),
+    ];
+    if block > 1 {
+        assert!(
+            misaligned
+                .iter()
+                .all(|r| matches!(r, Err(Error::Unaligned { .. }))),
+            "{misaligned:?}"
+        );
+    }
+}

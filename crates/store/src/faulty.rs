@@ -1,0 +1,105 @@
+//! Storage that fails on demand: how a user of [`Storage`] is shown to lose nothing.
+
+use crate::{Error, Result, Storage};
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The faults to be had, switched at any time from any thread.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Every write says that the storage is full.
+    pub full: AtomicBool,
+    /// Every write fails with an I/O error.
+    pub writes_fail: AtomicBool,
+    /// Every read fails with an I/O error.
+    pub reads_fail: AtomicBool,
+    /// Every n-th call fails with an I/O error; 0 is never.
+    pub every_nth: AtomicU64,
+    calls: AtomicU64,
+}
+
+impl Faults {
+    fn strikes(&self) -> bool {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let nth = self.every_nth.load(Ordering::Relaxed);
+        nth > 0 && call.is_multiple_of(nth)
+    }
+}
+
+/// Hands every call on to `inner`, unless a fault strikes.
+#[derive(Debug)]
+pub struct Faulty<S> {
+    inner: S,
+    faults: std::sync::Arc<Faults>,
+}
+
+impl<S: Storage> Faulty<S> {
+    /// Puts `faults` in front of `inner`.
+    pub fn new(inner: S, faults: std::sync::Arc<Faults>) -> Self {
+        Self { inner, faults }
+    }
+}
+
+impl<S: Storage> Storage for Faulty<S> {
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if self.faults.full.load(Ordering::Relaxed) {
+            return Err(Error::Full {
+                offset,
+                bytes: bytes.len(),
+            });
+        }
+        if self.faults.writes_fail.load(Ordering::Relaxed) || self.faults.strikes() {
+            return Err(Error::Write {
+                offset,
+                bytes: bytes.len(),
+                source: Errno::IO,
+            });
+        }
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        if self.faults.reads_fail.load(Ordering::Relaxed) || self.faults.strikes() {
+            return Err(Error::Read {
+                offset,
+                bytes: bytes.len(),
+                source: Errno::IO,
+            });
+        }
+        self.inner.read_at(offset, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scratch;
+    use std::sync::Arc;
+
+    #[test]
+    fn without_faults_it_conforms() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = Scratch::open(directory.path()).unwrap();
+        crate::conformance::run_all(&Faulty::new(scratch, Arc::default()));
+    }
+
+    #[test]
+    fn faults_strike_when_switched_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let faults = Arc::<Faults>::default();
+        let faulty = Faulty::new(
+            Scratch::open(directory.path()).unwrap(),
+            Arc::clone(&faults),
+        );
+        faults.full.store(true, Ordering::Relaxed);
+        assert!(matches!(faulty.write_at(0, &[]), Err(Error::Full { .. })));
+        faults.full.store(false, Ordering::Relaxed);
+        faults.every_nth.store(2, Ordering::Relaxed);
+        assert!(faulty.write_at(0, &[]).is_ok());
+        assert!(matches!(faulty.write_at(0, &[]), Err(Error::Write { .. })));
+    }
+}

@@ -1,0 +1,51 @@
+use tierflow_device as device;
+
+/// What this crate's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an arena could not do what it was asked. The variant says what the caller does next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The arena will never be as large as asked: use the bytes that it has, or make a smaller one.
+    #[error("the arena stopped growing at {reached} of {capacity} bytes: {source}")]
+    Growth {
+        /// Bytes that are usable, and stay so.
+        reached: usize,
+        /// Bytes that there were to be.
+        capacity: usize,
+        /// What went wrong at the next byte.
+        source: device::Error,
+    },
+    /// The thread that grows the arena died: a defect of this crate.
+    #[error("the arena's thread ended at {reached} of {capacity} bytes: please report this")]
+    Abandoned {
+        /// Bytes that are usable, and stay so.
+        reached: usize,
+        /// Bytes that there were to be.
+        capacity: usize,
+    },
+    /// The range ends beyond the arena: mend the caller.
+    #[error("byte {end} lies beyond the arena's {capacity} bytes")]
+    BeyondCapacity {
+        /// Where the range asked for ends.
+        end: usize,
+        /// The arena's length in bytes.
+        capacity: usize,
+    },
+    /// A setting makes no sense: mend the caller.
+    #[error("{setting} must be at least 1")]
+    Zero {
+        /// Which setting.
+        setting: &'static str,
+    },
+    /// The system refused a thread: raise the limit of processes, or stop some threads.
+    #[error("no thread could be started to grow the arena: {reason}")]
+    Thread {
+        /// The system's own words.
+        reason: String,
+    },
+    /// The device refused, for a reason that has a variant of its own.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+}

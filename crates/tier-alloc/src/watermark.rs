@@ -1,0 +1,136 @@
+//! A level that only rises, and those who wait for it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use tierflow_device as device;
+
+/// Why a level rises no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It has reached the top.
+    Complete,
+    /// This happened.
+    Failed(device::Error),
+    /// Nobody raises it any more.
+    Stopped,
+}
+
+/// One thread raises the level; any number read it, or wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct Watermark {
+    /// Written under the lock, so that nobody falls asleep between looking and waiting.
+    /// Release and acquire: who sees the level sees what was done before it rose.
+    level: AtomicUsize,
+    end: Mutex<Option<End>>,
+    changed: Condvar,
+}
+
+impl Watermark {
+    /// Costs one load.
+    pub(crate) fn level(&self) -> usize {
+        self.level.load(Ordering::Acquire)
+    }
+
+    /// Levels below the present one change nothing.
+    pub(crate) fn raise(&self, to: usize) {
+        let _end = self.end.lock();
+        self.level.fetch_max(to, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// The first end stands.
+    pub(crate) fn finish(&self, end: End) {
+        self.end.lock().get_or_insert(end);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn end(&self) -> Option<End> {
+        self.end.lock().clone()
+    }
+
+    /// Waits until the level is reached, or never will be.
+    pub(crate) fn wait(&self, level: usize) -> Result<(), End> {
+        if self.level() >= level {
+            return Ok(());
+        }
+        let mut end = self.end.lock();
+        loop {
+            if self.level() >= level {
+                return Ok(());
+            }
+            if let Some(end) = &*end {
+                return Err(end.clone());
+            }
+            self.changed.wait(&mut end);
+        }
+    }
+
+    /// Waits until the level rises no more.
+    pub(crate) fn wait_end(&self) -> End {
+        let mut end = self.end.lock();
+        loop {
+            if let Some(end) = &*end {
+                return end.clone();
+            }
+            self.changed.wait(&mut end);
+        }
+    }
+
+    /// Ends the level when it is dropped, however its thread ends, so that nobody waits for ever.
+    pub(crate) fn raising(&self) -> Raising<'_> {
+        Raising(self)
+    }
+}
+
+/// See [`Watermark::raising`].
+#[derive(Debug)]
+pub(crate) struct Raising<'level>(&'level Watermark);
+
+impl Drop for Raising<'_> {
+    fn drop(&mut self) {
+        self.0.finish(End::Stopped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_sleeps_through_a_rise() {
+        const TOP: usize = 2000;
+        for _ in 0..20 {
+            let level = Watermark::default();
+            std::thread::scope(|scope| {
+                for waiter in 0..4 {
+                    let level = &level;
+                    scope.spawn(move || {
+                        for at in (waiter..TOP).step_by(7) {
+                            assert_eq!(level.wait(at), Ok(()));
+                            assert!(level.level() >= at);
+                        }
+                        assert_eq!(level.wait(TOP + 1), Err(End::Complete));
+                    });
+                }
+                for at in 0..=TOP {
+                    level.raise(at);
+                }
+                level.finish(End::Complete);
+            });
+        }
+    }
+
+    #[test]
+    fn the_first_end_stands_and_what_was_reached_stays() {
+        let level = Watermark::default();
+        level.raise(10);
+        level.raise(3);
+        drop(level.raising());
+        level.finish(End::Complete);
+        assert_eq!(level.end(), Some(End::Stopped));
+        assert_eq!(level.wait(10), Ok(()));
+        assert_eq!(level.wait(11), Err(End::Stopped));
+        assert_eq!(level.wait_end(), End::Stopped);
+    }
+}

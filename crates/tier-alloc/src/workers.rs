@@ -1,0 +1,48 @@
+//! Threads that end when their arena does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+use crate::error::{Error, Result};
+
+/// Whether the threads are to end. They look between two pieces of work.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Running threads. Dropping tells them to stop and waits until they have.
+#[derive(Debug, Default)]
+pub(crate) struct Workers {
+    stop: Stop,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    pub(crate) fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    pub(crate) fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let spawned = Builder::new().name(name.to_owned()).spawn(work);
+        self.handles.push(spawned.map_err(|error| Error::Thread {
+            reason: error.to_string(),
+        })?);
+        Ok(())
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Relaxed);
+        for handle in self.handles.drain(..) {
+            // A thread that panicked has said so on standard error and ended its watermark.
+            let _ = handle.join();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The device arena, on the host back end.
+
+use std::sync::Arc;
+use std::thread;
+
+use tierflow_device::{self as device, Choice, Device, host, open};
+use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, Error};
+
+const MIB: usize = 1 << 20;
+
+fn chunks(chunk: usize) -> DeviceGrowth {
+    DeviceGrowth::Incremental { chunk: Some(chunk) }
+}
+
+fn small(bytes: usize) -> device::Result<Device> {
+    host::open(host::Options::default().device_bytes(bytes as u64))
+}
+
+#[test]
+fn everything_becomes_usable_and_keeps_its_bytes() {
+    let device = open(Choice::Host).unwrap();
+    let arena = DeviceArena::start(&device, 32 * MIB - 5, chunks(MIB)).unwrap();
+    let stream = device.stream().unwrap();
+    assert_eq!(arena.capacity(), 32 * MIB, "rounded up");
+    // Written while the rest is still being mapped.
+    for i in 0..32 {
+        let mut slot = arena.lend_mut(i * MIB..(i + 1) * MIB).unwrap();
+        assert!(arena.usable() >= (i + 1) * MIB);
+        stream.write(&vec![i as u8; MIB], &mut slot).unwrap();
+    }
+    assert_eq!(arena.usable(), arena.capacity());
+    let all = arena.lend(0..32 * MIB).unwrap();
+    for (i, part) in all.bytes().unwrap().chunks_exact(MIB).enumerate() {
+        assert!(part.iter().all(|&byte| usize::from(byte) == i));
+    }
+}
+
+#[test]
+fn the_level_rises_by_whole_chunks_and_never_falls() {
+    let device = open(Choice::Host).unwrap();
+    let arena = DeviceArena::start(&device, 64 * MIB, chunks(MIB)).unwrap();
+    thread::scope(|scope| {
+        for waiter in 0..4 {
+            let arena = &arena;
+            scope.spawn(move || {
+                let mut last = 0;
+                for end in (waiter * 1000 + 1..64 * MIB).step_by(MIB / 3) {
+                    arena.wait_usable(end).unwrap();
+                    let usable = arena.usable();
+                    assert!(usable >= end && usable >= last && usable.is_multiple_of(MIB));
+                    assert!(
+                        arena.memory().lend(0..end).is_ok(),
+                        "usable, but cannot be lent"
+                    );
+                    last = usable;
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn running_out_of_memory_is_named_and_leaves_what_there_is() {
+    let device = small(10 * MIB).unwrap();
+    let arena = DeviceArena::start(&device, 16 * MIB, chunks(4 * MIB)).unwrap();
+    arena.wait_usable(8 * MIB).unwrap();
+    let error = arena.wait_usable(8 * MIB + 1).unwrap_err();
+    match &error {
+        Error::Growth {
+            reached,
+            capacity,
+            source: device::Error::OutOfMemory { asked, free, .. },
+        } => {
+            assert_eq!((*reached, *capacity), (8 * MIB, 16 * MIB));
+            assert_eq!((*asked, *free), (4 * MIB as u64, 2 * MIB as u64));
+        }
+        other => panic!("{other}"),
+    }
+    assert!(error.to_string().contains("out of memory"), "{error}");
+    assert_eq!(
+        arena.lend(0..16 * MIB).unwrap_err(),
+        error,
+        "the same for everybody, at once"
+    );
+    assert!(
+        arena.lend_mut(0..8 * MIB).is_ok(),
+        "what there is stays usable"
+    );
+    drop(arena);
+    assert_eq!(device.free_bytes().unwrap(), 10 * MIB as u64);
+}
+
+#[test]
+fn one_chunk_may_be_larger_than_the_arena() {
+    let device = small(MIB).unwrap();
+    for growth in [DeviceGrowth::default(), chunks(usize::MAX), chunks(1)] {
+        let arena = DeviceArena::start(&device, MIB, growth).unwrap();
+        arena.wait_usable(MIB).unwrap();
+        assert_eq!(device.free_bytes().unwrap(), 0, "all of it, and no more");
+    }
+    assert_eq!(device.free_bytes().unwrap(), MIB as u64);
+}
+
+#[test]
+fn wrong_settings_and_ranges_are_errors() {
+    let device = open(Choice::Host).unwrap();
+    assert!(matches!(
+        DeviceArena::start(&device, 0, DeviceGrowth::default()),
+        Err(Error::Device(_))
+    ));
+    assert!(matches!(
+        DeviceArena::start(&device, 1, chunks(0)),
+        Err(Error::Zero { .. })
+    ));
+    assert!(DeviceArena::start(&device, usize::MAX, DeviceGrowth::default()).is_err());
+    let arena = DeviceArena::start(&device, MIB, DeviceGrowth::default()).unwrap();
+    let beyond = Error::BeyondCapacity {
+        end: MIB + 1,
+        capacity: MIB,
+    };
+    assert_eq!(arena.wait_usable(MIB + 1), Err(beyond));
+    #[allow(clippy::reversed_empty_ranges)]
+    let reversed = arena.lend(9..3);
+    assert!(matches!(
+        reversed,
+        Err(Error::Device(device::Error::Invalid(_)))
+    ));
+    assert!(arena.lend(0..0).unwrap().is_empty());
+}
+
+#[test]
+fn dropping_it_early_ends_the_growth_and_gives_all_back() {
+    // So many chunks that mapping them all takes minutes.
+    let device = small(1 << 40).unwrap();
+    for _ in 0..20 {
+        let arena = DeviceArena::start(&device, 1 << 40, chunks(4096)).unwrap();
+        let early = arena.lend_mut(0..4096).unwrap();
+        drop(arena);
+        // The thread has ended: nothing is mapped any more, and what is lent is still there.
+        let free = device.free_bytes().unwrap();
+        thread::yield_now();
+        assert_eq!(device.free_bytes().unwrap(), free, "still growing");
+        assert!(free > 0, "the drop waited for the whole arena");
+        drop(early);
+        assert_eq!(device.free_bytes().unwrap(), 1 << 40);
+    }
+}
+
+#[test]
+fn it_can_be_shared() {
+    let device = open(Choice::Host).unwrap();
+    let arena = Arc::new(DeviceArena::start(&device, 8 * MIB, chunks(MIB)).unwrap());
+    let theirs = Arc::clone(&arena);
+    let other = thread::spawn(move || theirs.wait_usable(8 * MIB));
+    other.join().unwrap().unwrap();
+    assert_eq!(arena.usable(), 8 * MIB);
+}

@@ -1,0 +1,151 @@
+//! The host arena, on the host back end.
+
+use std::thread;
+use std::time::Duration;
+
+use tierflow_device::{Choice, open};
+use tierflow_tier_alloc::{Error, HostArena, HostGrowth};
+
+const MIB: usize = 1 << 20;
+
+fn pieces(piece: usize, touchers: usize) -> HostGrowth {
+    HostGrowth::Pieces {
+        piece,
+        pause: Duration::from_micros(20),
+        touchers,
+    }
+}
+
+#[test]
+fn it_grows_to_the_end_and_reports_how() {
+    let device = open(Choice::Host).unwrap();
+    let asked = 33 * MIB + 5;
+    let arena = HostArena::start(&device, asked, pieces(2 * MIB, 3)).unwrap();
+    arena.wait_grown();
+    let report = arena.report();
+    assert_eq!(report.asked, asked);
+    assert!(
+        (asked..asked + (64 << 10)).contains(&report.capacity),
+        "{}",
+        report.capacity
+    );
+    assert_eq!(report.capacity, arena.capacity());
+    assert_eq!(report.failed, None);
+    assert!(report.finished);
+    assert_eq!(
+        (report.touched, arena.touched()),
+        (report.capacity, report.capacity)
+    );
+    assert_eq!(report.pinned, arena.pinned());
+    // All pinned, or a reason why not.
+    assert_eq!(
+        report.pinned == report.capacity,
+        report.why_unpinned.is_none()
+    );
+    assert!(report.huge_pages.is_none_or(|huge| huge <= report.capacity));
+
+    let last = report.timeline.last().unwrap();
+    assert_eq!((last.touched, last.pinned), (report.touched, report.pinned));
+    for pair in report.timeline.windows(2) {
+        let ([before, after], _) = pair.split_first_chunk::<2>().unwrap();
+        assert!(before.at <= after.at);
+        assert!(before.touched <= after.touched && before.pinned <= after.pinned);
+    }
+    assert!(
+        report
+            .timeline
+            .iter()
+            .all(|sample| sample.pinned <= sample.touched)
+    );
+}
+
+#[test]
+fn it_never_locks_more_than_the_limit() {
+    let status = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("Max locked memory"))
+        .unwrap();
+    let soft = line.split_whitespace().nth(3).unwrap();
+    let device = open(Choice::Host).unwrap();
+    let arena = HostArena::start(&device, 64 * MIB, pieces(2 * MIB, 1)).unwrap();
+    arena.wait_grown();
+    let report = arena.report();
+    if let Ok(limit) = soft.parse::<usize>()
+        && limit < 64 * MIB
+    {
+        assert!(report.pinned <= limit);
+        let why = report.why_unpinned.expect("a reason").to_string();
+        assert!(why.contains("limit"), "{why}");
+    }
+    assert_eq!(report.touched, 64 * MIB, "touched all the same");
+}
+
+#[test]
+fn bytes_written_while_it_grows_stay() {
+    let device = open(Choice::Host).unwrap();
+    let stream = device.stream().unwrap();
+    let arena = HostArena::start(&device, 64 * MIB, pieces(2 * MIB, 4)).unwrap();
+    thread::scope(|scope| {
+        for writer in 0..4_usize {
+            let (arena, stream) = (&arena, &stream);
+            scope.spawn(move || {
+                // Each a quarter, from the end to the start: against the growth.
+                for i in (writer * 16..(writer + 1) * 16).rev() {
+                    let _pass = arena.gate().enter();
+                    let mut slot = arena.lend_mut(i * MIB..(i + 1) * MIB).unwrap();
+                    stream.write(&vec![i as u8 + 1; MIB], &mut slot).unwrap();
+                }
+            });
+        }
+    });
+    arena.wait_grown();
+    let all = arena.lend(0..64 * MIB).unwrap();
+    for (i, part) in all.bytes().unwrap().chunks_exact(MIB).enumerate() {
+        assert!(
+            part.iter().all(|&byte| usize::from(byte) == i + 1),
+            "MiB {i}"
+        );
+    }
+}
+
+#[test]
+fn a_gate_that_is_never_empty_does_not_starve_it() {
+    let device = open(Choice::Host).unwrap();
+    let arena = HostArena::start(&device, 8 * MIB, pieces(2 * MIB, 1)).unwrap();
+    let pass = arena.gate().enter();
+    // Returns although the pass is held: the test would hang otherwise.
+    arena.wait_grown();
+    drop(pass);
+    assert_eq!(arena.touched(), 8 * MIB);
+}
+
+#[test]
+fn wrong_settings_are_errors() {
+    let device = open(Choice::Host).unwrap();
+    for growth in [pieces(0, 1), pieces(MIB, 0)] {
+        assert!(matches!(
+            HostArena::start(&device, MIB, growth),
+            Err(Error::Zero { .. })
+        ));
+    }
+    let empty = HostArena::start(&device, 0, HostGrowth::default());
+    assert!(matches!(empty, Err(Error::Device(_))));
+    assert!(HostArena::start(&device, usize::MAX, HostGrowth::default()).is_err());
+    // More touchers than pieces, pieces larger than the arena, and neither a multiple of anything.
+    let odd = HostArena::start(&device, 4097, pieces(usize::MAX, 64)).unwrap();
+    odd.wait_grown();
+    assert_eq!(odd.touched(), odd.capacity());
+}
+
+#[test]
+fn dropping_it_early_gives_all_back() {
+    let device = open(Choice::Host).unwrap();
+    for _ in 0..20 {
+        // 1 TiB is more than any machine that runs this has time to touch.
+        let arena = HostArena::start(&device, 1 << 40, pieces(2 * MIB, 2)).unwrap();
+        let kept = arena.lend_mut(0..MIB).unwrap();
+        drop(arena);
+        assert_eq!(kept.memory().live_loans(), 1, "what is lent stays");
+    }
+}

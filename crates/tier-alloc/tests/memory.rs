@@ -1,0 +1,61 @@
+//! What arenas cost the machine. Alone in its process, because it measures the process.
+
+use tierflow_device::{Choice, open};
+use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, HostArena, HostGrowth};
+
+const MIB: usize = 1 << 20;
+
+/// A field of `/proc/self/status`, in bytes.
+fn status(field: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(field))
+        .unwrap_or_default();
+    let kib = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[test]
+fn no_more_than_their_capacity_and_all_of_it_back() {
+    let device = open(Choice::Host).unwrap();
+    let before = status("VmRSS:");
+    let mut addresses = 0;
+    for round in 0..6 {
+        let host = HostArena::start(&device, 96 * MIB, HostGrowth::default()).unwrap();
+        let fast = DeviceArena::start(&device, 32 * MIB, DeviceGrowth::default()).unwrap();
+        fast.lend_mut(0..32 * MIB)
+            .unwrap()
+            .bytes_mut()
+            .unwrap()
+            .fill(1);
+        host.wait_grown();
+        let grown = status("VmRSS:") - before;
+        assert!(grown >= 120 * MIB, "{grown} bytes: not touched");
+        drop((host, fast));
+        if round == 0 {
+            // What the C library keeps for threads to come is counted as before.
+            addresses = status("VmSize:");
+        }
+    }
+    let peak = status("VmHWM:") - before;
+    assert!(peak <= 128 * MIB + 13 * MIB, "{peak} bytes at the peak");
+    let left = status("VmRSS:").saturating_sub(before);
+    assert!(left <= 8 * MIB, "{left} bytes left behind");
+    let left = status("VmSize:").saturating_sub(addresses);
+    assert!(
+        left <= 130 * MIB,
+        "{left} bytes of addresses left behind by five rounds"
+    );
+    let threads = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(Result::ok);
+    let ours = threads.filter(|thread| {
+        let name = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        name.starts_with("tierflow")
+    });
+    assert_eq!(ours.count(), 0, "threads of dropped arenas");
+}

@@ -1,0 +1,248 @@
+//! `cargo xtask dist`: one folder to copy to a GPU node that has no Rust.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::bench::QUICK_CRITERION;
+use crate::cargo::{Metadata, cargo, output};
+
+/// Bytes in all. A folder that is slow to copy is not copied.
+const MOST_BYTES: u64 = 60_000_000;
+
+/// Under target/. Its parent is where cargo builds the profile.
+const FOLDER: &str = "dist/tierflow";
+
+const RUN_SH: &str = include_str!("dist/run.sh");
+
+/// A line of `cargo build --message-format=json`.
+#[derive(Deserialize)]
+struct Message {
+    package_id: Option<String>,
+    target: Option<crate::cargo::Target>,
+    profile: Option<Profile>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// An executable, and where it goes under [`FOLDER`].
+#[derive(Debug, PartialEq)]
+struct Item {
+    from: PathBuf,
+    to: PathBuf,
+}
+
+pub(crate) fn run(only: &[String]) -> Result<()> {
+    let workspace = Metadata::read()?;
+    let items = pick(build(&workspace, only)?, only)?;
+    let folder = workspace.target_directory.join(FOLDER);
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)
+            .with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    let mut sizes = Vec::new();
+    for item in &items {
+        let to = folder.join(&item.to);
+        std::fs::create_dir_all(to.parent().unwrap_or(&folder))?;
+        let bytes = std::fs::copy(&item.from, &to)
+            .with_context(|| format!("cannot copy {} to {}", item.from.display(), to.display()))?;
+        sizes.push((bytes, &item.to));
+    }
+    write_script(&folder.join("run.sh"))?;
+
+    sizes.sort_by(|one, other| other.cmp(one));
+    for (bytes, path) in &sizes {
+        println!("{:>8.2} MB  {}", mb(*bytes), path.display());
+    }
+    let total = sizes.iter().map(|(bytes, _)| bytes).sum();
+    println!("{:>8.2} MB  in all: {}", mb(total), folder.display());
+    ensure!(
+        total < MOST_BYTES,
+        "more than {} MB; carry less with `--only NAME,NAME`, the largest are listed first",
+        mb(MOST_BYTES),
+    );
+    Ok(())
+}
+
+fn mb(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+/// Builds the packages that `only` may speak of, and says what came out.
+fn build(workspace: &Metadata, only: &[String]) -> Result<Vec<(String, Item)>> {
+    let mut command = cargo();
+    command.args([
+        "build",
+        "--profile=dist",
+        "--all-targets",
+        "--message-format=json-render-diagnostics",
+    ]);
+    for package in workspace
+        .members()
+        .filter(|package| package.name != "xtask")
+    {
+        let targets = package.targets.iter().map(|target| target.name.as_str());
+        if is_wanted(only, &package.name)
+            || targets.into_iter().any(|target| is_wanted(only, target))
+        {
+            command.args(["--package", &package.name]);
+        }
+    }
+    if command.get_args().all(|arg| arg != "--package") {
+        bail!("no package or target is called any of {only:?}");
+    }
+    let packages = workspace.by_id();
+    let mut items = Vec::new();
+    for line in output(&mut command)?.lines() {
+        let message: Message =
+            serde_json::from_str(line).context("cannot read what cargo wrote")?;
+        let package = message
+            .package_id
+            .as_deref()
+            .and_then(|id| packages.get(id));
+        let (Some(package), Some(target), Some(profile), Some(from)) =
+            (package, message.target, message.profile, message.executable)
+        else {
+            continue;
+        };
+        if let Some(to) = place(&package.name, &target, profile.test) {
+            items.push((package.name.clone(), Item { from, to }));
+        }
+    }
+    Ok(items)
+}
+
+fn is_wanted(only: &[String], name: &str) -> bool {
+    only.is_empty() || only.iter().any(|own| own == name)
+}
+
+/// Where an executable goes; tests are named after their package too, for their names repeat.
+fn place(package: &str, target: &crate::cargo::Target, is_test: bool) -> Option<PathBuf> {
+    let name = &target.name;
+    let path = if target.is("bench") {
+        format!("benches/{name}")
+    } else if is_test {
+        let unit = target.is("lib");
+        if unit {
+            format!("tests/{package}")
+        } else {
+            format!("tests/{package}.{name}")
+        }
+    } else if target.is("example") {
+        format!("examples/{name}")
+    } else if target.is("bin") {
+        format!("bin/{name}")
+    } else {
+        return None;
+    };
+    Some(path.into())
+}
+
+/// The items whose package or target `only` names; every name must name something.
+fn pick(items: Vec<(String, Item)>, only: &[String]) -> Result<Vec<Item>> {
+    let names = |(package, item): &(String, Item)| -> Vec<String> {
+        let file = item.to.file_name().unwrap_or_default().to_string_lossy();
+        let target = file.rsplit('.').next().unwrap_or_default().to_owned();
+        vec![package.clone(), target]
+    };
+    for name in only {
+        ensure!(
+            items.iter().any(|item| names(item).contains(name)),
+            "nothing built is called {name:?}"
+        );
+    }
+    let is_named = |item: &(String, Item)| names(item).iter().any(|name| is_wanted(only, name));
+    // What makes the report goes with whatever there is to report.
+    let has_bench = items
+        .iter()
+        .any(|item| is_named(item) && item.1.to.starts_with("benches"));
+    let is_report = |item: &(String, Item)| has_bench && item.1.to == Path::new("bin/experiments");
+    let chosen = items
+        .into_iter()
+        .filter(|item| is_named(item) || is_report(item));
+    Ok(chosen.map(|(_, item)| item).collect())
+}
+
+fn write_script(path: &Path) -> Result<()> {
+    let script = RUN_SH.replace("@QUICK_CRITERION@", &QUICK_CRITERION.join(" "));
+    std::fs::write(path, script).with_context(|| format!("cannot write {}", path.display()))?;
+    let status = Command::new("chmod").arg("+x").arg(path).status()?;
+    ensure!(
+        status.success(),
+        "cannot make {} executable",
+        path.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(name: &str, kind: &str) -> crate::cargo::Target {
+        crate::cargo::Target {
+            name: name.into(),
+            kind: vec![kind.into()],
+            src_path: PathBuf::new(),
+        }
+    }
+
+    #[test]
+    fn every_executable_has_its_place() {
+        let at = |name, kind, is_test| place("tierflow-evict", &target(name, kind), is_test);
+        assert_eq!(
+            at("tierflow_evict", "lib", true),
+            Some("tests/tierflow-evict".into())
+        );
+        assert_eq!(
+            at("oracle", "test", true),
+            Some("tests/tierflow-evict.oracle".into())
+        );
+        assert_eq!(at("rtm", "example", false), Some("examples/rtm".into()));
+        assert_eq!(at("scores", "bench", true), Some("benches/scores".into()));
+        assert_eq!(
+            at("experiments", "bin", false),
+            Some("bin/experiments".into())
+        );
+        assert_eq!(at("tierflow_evict", "lib", false), None);
+    }
+
+    #[test]
+    fn only_what_is_named_is_carried() {
+        let items = || {
+            [
+                "tests/tierflow-evict",
+                "tests/tierflow-evict.oracle",
+                "examples/rtm",
+                "benches/scores",
+                "bin/experiments",
+            ]
+            .map(|to| {
+                (
+                    "tierflow-evict".to_owned(),
+                    Item {
+                        from: PathBuf::new(),
+                        to: to.into(),
+                    },
+                )
+            })
+            .into_iter()
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(pick(items(), &[]).unwrap().len(), 5);
+        assert_eq!(pick(items(), &["tierflow-evict".into()]).unwrap().len(), 5);
+        let rtm = pick(items(), &["rtm".into()]).unwrap();
+        assert_eq!(
+            rtm.iter().map(|item| item.to.clone()).collect::<Vec<_>>(),
+            [Path::new("examples/rtm")]
+        );
+        assert!(pick(items(), &["rtn".into()]).is_err());
+        assert_eq!(pick(items(), &["scores".into()]).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Runs the tests, benches and examples of Tierflow on a machine without Rust.
+# Written by `cargo xtask dist`; kernels are inside the binaries, so this folder is all there is.
+set -euo pipefail
+from=$PWD
+cd "$(dirname "$0")"
+here=$PWD
+shopt -s nullglob
+
+usage() {
+    cat <<'TEXT'
+run.sh tests [ARG…]            every test that needs no GPU; ARGs go to each test binary
+run.sh gpu-tests [ARG…]        the tests that need a GPU, one at a time
+run.sh bench [--quick] [NAME…] benches and experiments; report in ./report
+run.sh example NAME [ARG…]     one example
+TEXT
+    printf 'examples:'; printf ' %s' examples/*; echo
+    exit 2
+}
+
+facts() {
+    echo "== machine"
+    uname -sr
+    awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo
+    echo "$(nproc) cores, $(awk '/^MemTotal/ { printf "%.1f", $2 / 1048576 }' /proc/meminfo) GiB of memory"
+    if command -v nvidia-smi >/dev/null; then
+        nvidia-smi -L
+        nvidia-smi --query-gpu=driver_version --format=csv,noheader | sort -u | sed 's/^/driver /'
+    else
+        echo "no nvidia-smi"
+    fi
+}
+
+# Runs the command and remembers that it failed, so that one failure does not hide the next.
+failed=()
+try() {
+    echo "== $*"
+    "$@" || failed+=("$1")
+}
+
+finish() {
+    if ((${#failed[@]})); then
+        echo "FAILED: ${failed[*]}"
+        exit 1
+    fi
+    echo "all passed"
+}
+
+[ $# -gt 0 ] || usage
+command=$1
+shift
+case $command in
+tests)
+    facts
+    for test in tests/*; do try "$test" "$@"; done
+    finish
+    ;;
+gpu-tests)
+    facts
+    ran=0
+    for test in tests/*; do
+        # Only tests that need a GPU are ignored; `cargo xtask tidy` sees to it.
+        if [ -n "$("$test" --list --ignored --format terse)" ]; then
+            try "$test" --ignored --test-threads=1 "$@"
+            ran=$((ran + 1))
+        fi
+    done
+    ((ran)) || { echo "no binary here has a test that needs a GPU"; exit 1; }
+    finish
+    ;;
+bench)
+    facts
+    quick=()
+    criterion=()
+    names=()
+    for arg in "$@"; do
+        case $arg in
+        --quick)
+            quick=(--quick)
+            criterion=(@QUICK_CRITERION@)
+            ;;
+        *) names+=("$arg") ;;
+        esac
+    done
+    # Without a name everything runs; with names, the benches and the experiments so called.
+    chosen() { ((${#names[@]} == 0)) || [[ " ${names[*]} " == *" $1 "* ]]; }
+    rm -rf report/criterion
+    experiments=()
+    for bench in benches/*; do
+        name=${bench#benches/}
+        chosen "$name" || continue
+        CRITERION_HOME=$PWD/report/criterion try "$bench" --bench "${criterion[@]}"
+    done
+    for name in "${names[@]}"; do
+        if [ ! -x "benches/$name" ] || bin/experiments list --names | grep -qx -- "$name"; then
+            experiments+=("$name")
+        fi
+    done
+    if ((${#names[@]} && ${#experiments[@]} == 0)); then
+        experiments=(--only-criterion)
+    fi
+    try bin/experiments all "${quick[@]}" --criterion report/criterion --out report "${experiments[@]}"
+    finish
+    ;;
+example)
+    [ $# -gt 0 ] && [ -x "examples/$1" ] || usage
+    facts
+    name=$1
+    shift
+    cd "$from" # paths in the arguments are the caller's
+    exec "$here/examples/$name" "$@"
+    ;;
+*) usage ;;
+esac

@@ -1,0 +1,75 @@
+//! `cargo xtask tidy`: what neither rustc nor clippy checks.
+
+mod files;
+mod rooms;
+mod source;
+mod tree;
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{Metadata, output};
+
+pub(crate) fn run() -> Result<()> {
+    let workspace = Metadata::read()?;
+    let files = files::File::read_all(&workspace)?;
+    let manifests = tree::manifests(&workspace)?;
+    let checks = [
+        (
+            "crates depend on those below them",
+            rooms::complaints(&workspace),
+        ),
+        ("no build script", tree::build_scripts(&workspace)),
+        ("nothing builds C", tree::c_builders(&workspace)),
+        ("every shared dependency is used", tree::unused(&manifests)?),
+        ("every crate tells what it is", tree::papers(&workspace)),
+        (
+            "unsafe only where it may be",
+            files::unsafe_code(&workspace, &files),
+        ),
+        ("short files", files::long(&files)),
+        ("nothing unfinished", files::unfinished(&files)),
+        ("ignored tests say what they need", files::ignored(&files)),
+        ("files end with a newline", files::no_newline(&files)),
+        (
+            "the book's chapters exist",
+            files::chapters(&workspace.workspace_root)?,
+        ),
+    ];
+    let mut failed = 0;
+    for (name, complaints) in &checks {
+        println!(
+            "{} {name}",
+            if complaints.is_empty() {
+                "ok    "
+            } else {
+                "FAILED"
+            }
+        );
+        for complaint in complaints {
+            println!("         {complaint}");
+        }
+        failed += usize::from(!complaints.is_empty());
+    }
+    ensure!(failed == 0, "{failed} of {} checks failed", checks.len());
+    Ok(())
+}
+
+/// Tracked files, and new ones that git does not ignore.
+fn listed(workspace: &Metadata) -> Result<Vec<String>> {
+    let list = output(
+        Command::new("git")
+            .current_dir(&workspace.workspace_root)
+            .args([
+                "ls-files",
+                "-z",
+                "--cached",
+                "--others",
+                "--exclude-standard",
+                "--deduplicate",
+            ]),
+    )
+    .context("tidy looks at the files that git lists")?;
+    Ok(list.split_terminator('\0').map(str::to_owned).collect())
+}
