@@ -1,9 +1,9 @@
 //! Reverse time migration out of a checkpoint history far larger than the memory it runs in.
 //!
-//! - [`survey`], [`model`], [`model_file`], [`wavelet`]: what is shot where, from the command line
-//! - [`grid`], [`propagator`] with [`host`] ([`stencil`]) and [`cuda`]: the wave equation
-//! - [`migration`]: the passes; [`history`]: their use of Tierflow; [`kept`]: what `--verify` trusts
-//! - [`image`], [`picture`], [`tally`], [`report`]: what comes out
+//! - `survey`, `model`, `model_file`, `wavelet`: what is shot where, from the command line
+//! - `grid`, `propagator` with `host` (`stencil`) and `cuda`: the wave equation
+//! - `migration`: the passes; `history`: their use of Tierflow; `kept`: what `--verify` trusts
+//! - `image`, `picture`, `tally`, `report`: what comes out
 #![allow(
     missing_docs,
     unreachable_pub,
