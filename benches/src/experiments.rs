@@ -4,10 +4,11 @@ use anyhow::{Result, ensure};
 
 use crate::report::{Row, Spread};
 
+pub mod blocking;
 pub mod copy;
 
 /// All experiments, in the order in which they run and are reported.
-pub const EXPERIMENTS: &[Experiment] = &[copy::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[copy::EXPERIMENT, blocking::EXPERIMENT];
 
 /// One measurement that the report shows under its name.
 #[derive(Clone, Copy, Debug)]

@@ -132,6 +132,11 @@ impl HostArena {
         self.growing.pinned.level()
     }
 
+    /// Whether touching and pinning are over, however they ended.
+    pub fn is_grown(&self) -> bool {
+        self.growing.touched.end().is_some() && self.growing.pinned.end().is_some()
+    }
+
     /// Waits until all pieces are touched and pinned, or why they are not is known.
     pub fn wait_grown(&self) {
         self.growing.touched.wait_end();
