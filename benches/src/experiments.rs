@@ -6,9 +6,11 @@ use crate::report::{Row, Spread};
 
 pub mod blocking;
 pub mod copy;
+pub mod growth;
 
 /// All experiments, in the order in which they run and are reported.
-pub const EXPERIMENTS: &[Experiment] = &[copy::EXPERIMENT, blocking::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] =
+    &[copy::EXPERIMENT, blocking::EXPERIMENT, growth::EXPERIMENT];
 
 /// One measurement that the report shows under its name.
 #[derive(Clone, Copy, Debug)]

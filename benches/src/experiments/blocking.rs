@@ -45,8 +45,11 @@ fn run(run: &mut Run) -> Result<()> {
         },
     };
     let field = filled(&device, shape.checkpoint)?;
-    let plain = plain_copies(&device, &field)?;
-    run.samples("plain copy", "time", "ns", &plain)?;
+    let plain = plain_copies(&device, &field, Duration::ZERO)?;
+    run.samples("plain copies, one after the other", "time", "ns", &plain)?;
+    // A device that pauses between copies, as it does here while the application computes, copies more slowly.
+    let plain = plain_copies(&device, &field, shape.interval)?;
+    run.samples("plain copy after a pause", "time", "ns", &plain)?;
     let limit = median(&plain);
     let history = shape.checkpoint * shape.count as usize;
     first_checkpoint(run, &device, &field, history)?;
@@ -101,7 +104,7 @@ fn filled(device: &Device, length: usize) -> Result<Memory> {
 }
 
 /// Times of one copy within the device, as an application would make it, in ns.
-fn plain_copies(device: &Device, field: &Memory) -> Result<Vec<f64>> {
+fn plain_copies(device: &Device, field: &Memory, pause: Duration) -> Result<Vec<f64>> {
     let (target, stream) = (device.alloc(field.len())?, device.stream()?);
     let mut times = Vec::new();
     for trial in 0..60 {
@@ -109,6 +112,7 @@ fn plain_copies(device: &Device, field: &Memory) -> Result<Vec<f64>> {
             field.lend(0..field.len())?,
             target.lend_mut(0..field.len())?,
         );
+        std::thread::sleep(pause);
         let begun = Instant::now();
         stream.copy_all([pair])?;
         if trial >= 10 {
@@ -196,6 +200,15 @@ fn shot(
         .first()
         .map_or(0, |tier| tier.restores);
     for (what, times) in [("checkpoint", &checkpoints), ("restore", &restores)] {
+        for (part, times) in times.chunks(times.len().div_ceil(4)).enumerate() {
+            run.value(
+                case,
+                &format!("{what}, quarter {}", part + 1),
+                "ns",
+                median(times),
+            )?
+            .against(limit);
+        }
         run.samples(case, what, "ns", times)?.against(limit);
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         run.value(case, &format!("{what} mean"), "ns", mean)?

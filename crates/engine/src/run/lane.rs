@@ -107,12 +107,11 @@ impl Lane {
             }
             match (from.0.reach(), to.0.reach()) {
                 (Reach::Memory(source), Reach::Memory(target)) => {
-                    let source = source
-                        .lend(part(from.1, start, length))
-                        .map_err(at_source)?;
-                    let target = target
-                        .lend_mut(part(to.1, start, length))
-                        .map_err(at_destination)?;
+                    let (from, to) = (part(from.1, start, length), part(to.1, start, length));
+                    source.wait_fast(&from);
+                    target.wait_fast(&to);
+                    let source = source.lend(from).map_err(at_source)?;
+                    let target = target.lend_mut(to).map_err(at_destination)?;
                     self.stream
                         .copy_all([(source, target)])
                         .map_err(|e| at_destination(e.into()))?;

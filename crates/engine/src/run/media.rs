@@ -47,6 +47,13 @@ impl Media {
         }
     }
 
+    /// Waits until a copy between the device and these bytes is as fast as it will be. For copies in the background.
+    pub(super) fn wait_fast(&self, range: &Range<u64>) {
+        if let Self::Host(arena) = self {
+            arena.wait_pinned(to_usize(range.clone()).end);
+        }
+    }
+
     /// Lends bytes of an arena for reading.
     pub(crate) fn lend(&self, range: Range<u64>) -> Result<ReadLoan> {
         let range = to_usize(range);

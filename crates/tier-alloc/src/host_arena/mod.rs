@@ -143,6 +143,15 @@ impl HostArena {
         self.growing.pinned.wait_end();
     }
 
+    /// Waits until the first `end` bytes are pinned, or it is known that they will not be.
+    ///
+    /// A copy between a device and memory that is not pinned is not only slow: the driver makes every
+    /// other copy wait for it. Background copies do better to wait here; pinning is soon ahead of them.
+    pub fn wait_pinned(&self, end: usize) {
+        // An end without that level is an answer, too.
+        let _ = self.growing.pinned.wait(end.min(self.capacity()));
+    }
+
     /// What copies that somebody waits for hold a pass of, so that pinning waits for them.
     pub fn gate(&self) -> &Gate {
         &self.growing.gate
