@@ -159,11 +159,15 @@ impl HostReservation {
         let start = range.start / page * page;
         // The memory's length is a multiple of the page, so this stays in bounds.
         let end = range.end.next_multiple_of(page);
-        // SAFETY: whole pages of this live, readable and writable mapping.
-        if unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
-            return Ok(());
+        // One huge page a call: the kernel holds the process's memory map meanwhile, which the driver
+        // needs to pin, and while it waits for that no copy starts.
+        for start in (start..end).step_by(pages::HUGE_PAGE) {
+            let end = end.min(start + pages::HUGE_PAGE);
+            // SAFETY: whole pages of this live, readable and writable mapping.
+            if !unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
+                self.touch_by_writing(start..end, page);
+            }
         }
-        self.touch_by_writing(start..end, page);
         Ok(())
     }
 
