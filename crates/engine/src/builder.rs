@@ -23,6 +23,35 @@ const STORAGE_WORKERS: usize = 4;
 /// Bytes of the device cache that are usable before anything else begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
 
+/// When copies are flushed to the tier below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Flush {
+    /// As soon as they are written, as in the papers: for histories that are to reach the lowest tier in any case.
+    Eager,
+    /// Once their tier is fuller than this share. A history that fits costs no transfer at all, and one that does not
+    /// has the rest of the tier to hide them behind.
+    Above {
+        /// Percent of the tier's capacity; 100 and more flushes only for those who wait.
+        percent: u8,
+    },
+}
+
+impl Default for Flush {
+    /// Above half.
+    fn default() -> Self {
+        Self::Above { percent: 50 }
+    }
+}
+
+impl Flush {
+    fn above(self, capacity: u64) -> u64 {
+        match self {
+            Self::Eager => 0,
+            Self::Above { percent } => capacity / 100 * u64::from(percent.min(100)),
+        }
+    }
+}
+
 /// Makes the policy of one tier.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
 
@@ -35,6 +64,7 @@ pub struct EngineBuilder {
     storage: Option<Arc<dyn Storage>>,
     storage_limit: u64,
     after_restore: AfterRestore,
+    flush: Flush,
     policy: MakePolicy,
     device_growth: DeviceGrowth,
     host_growth: HostGrowth,
@@ -50,6 +80,7 @@ impl EngineBuilder {
             storage: None,
             storage_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
+            flush: Flush::default(),
             policy: Box::new(|| Box::new(Score)),
             device_growth: DeviceGrowth::default(),
             host_growth: HostGrowth::default(),
@@ -98,6 +129,13 @@ impl EngineBuilder {
         self
     }
 
+    /// When copies are flushed to the tier below; above half unless you say otherwise.
+    #[must_use]
+    pub fn flush(mut self, flush: Flush) -> Self {
+        self.flush = flush;
+        self
+    }
+
     /// The eviction policy of every tier; [`Score`] unless you choose another.
     #[must_use]
     pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
@@ -141,6 +179,7 @@ impl EngineBuilder {
                 alignment: ALIGNMENT,
                 policy: (self.policy)(),
                 flush_bandwidth: kind.flush_bandwidth(),
+                flush_above: self.flush.above(tier.media.capacity().unwrap_or(0)),
                 flush_depth: depth(&kinds, index),
                 prefetch_depth: depth(&kinds, index),
             });

@@ -122,6 +122,7 @@ impl Shared {
     fn handle(&self, core: &mut Core, event: Event, own: Option<Ticket>) -> Option<Answer> {
         let mut commands = std::mem::take(&mut core.commands);
         core.plan.handle(event, &mut commands);
+        debug_assert_eq!(core.plan.check(), Ok(()), "after {commands:?}");
         let mut mine = None;
         for command in commands.drain(..) {
             let (ticket, answer) = match command {
