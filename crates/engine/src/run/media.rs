@@ -45,6 +45,15 @@ impl Media {
         }
     }
 
+    /// Bytes of an arena; storage has no size of its own.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        match self {
+            Self::Device(arena) => Some(arena.capacity() as u64),
+            Self::Host(arena) => Some(arena.capacity() as u64),
+            Self::Storage(_) => None,
+        }
+    }
+
     /// What holds the medium's own background work back while a caller copies.
     pub(super) fn gate(&self) -> Option<&Gate> {
         match self {
