@@ -44,6 +44,27 @@ pub(crate) fn reserve_empty(len: usize) -> Result<u64> {
     reserve(len, ProtFlags::empty())
 }
 
+/// Refuses what main memory cannot provide now: the system would grant it, and then kill somebody.
+pub(crate) fn within_available(len: usize, what: &'static str) -> Result<()> {
+    let (available, _) = main_memory();
+    if len as u64 > available {
+        return Err(out_of_memory(what, len, available));
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The range is of a live mapping of this module.
+pub(crate) unsafe fn advise_small(base: u64, len: usize) -> Result<()> {
+    // SAFETY: the caller's promise; the advice changes no content.
+    let advised = unsafe { rustix::mm::madvise(pointer(base), len, Advice::LinuxNoHugepage) };
+    match advised {
+        // A kernel without huge pages has small ones only.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(Error::system("asking for small pages (madvise)", errno)),
+    }
+}
+
 fn advise(base: u64, len: usize) {
     let pointer = pointer(base);
     // SAFETY: the caller has just mapped the range, and the advice changes no content.

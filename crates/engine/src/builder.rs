@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_evict::{Policy, Score};
 use tierflow_store::{Scratch, Storage};
-use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, HostArena, HostGrowth};
+use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
 const ALIGNMENT: u64 = 4096;
@@ -66,8 +66,8 @@ pub struct EngineBuilder {
     after_restore: AfterRestore,
     flush: Flush,
     policy: MakePolicy,
-    device_growth: DeviceGrowth,
-    host_growth: HostGrowth,
+    device_growth: DeviceOptions,
+    host_growth: HostOptions,
 }
 
 impl EngineBuilder {
@@ -82,8 +82,8 @@ impl EngineBuilder {
             after_restore: AfterRestore::default(),
             flush: Flush::default(),
             policy: Box::new(|| Box::new(Score)),
-            device_growth: DeviceGrowth::default(),
-            host_growth: HostGrowth::default(),
+            device_growth: DeviceOptions::default(),
+            host_growth: HostOptions::default(),
         }
     }
 
@@ -143,21 +143,26 @@ impl EngineBuilder {
         self
     }
 
-    /// How the device cache comes to be.
+    /// How the device cache comes to be: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), or more.
+    ///
+    /// Whichever it is, nothing is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint 1):
+    /// bytes that are still to be mapped count as free, a checkpoint goes to free bytes wherever enough of them lie
+    /// together, and waits for them to be mapped rather than push another one out.
     #[must_use]
-    pub fn device_growth(mut self, growth: DeviceGrowth) -> Self {
-        self.device_growth = growth;
+    pub fn device_growth(mut self, growth: impl Into<DeviceOptions>) -> Self {
+        self.device_growth = growth.into();
         self
     }
 
-    /// How the host cache comes to be.
+    /// How the host cache comes to be: a [`HostGrowth`](tierflow_tier_alloc::HostGrowth), or more.
     #[must_use]
-    pub fn host_growth(mut self, growth: HostGrowth) -> Self {
-        self.host_growth = growth;
+    pub fn host_growth(mut self, growth: impl Into<HostOptions>) -> Self {
+        self.host_growth = growth.into();
         self
     }
 
-    /// Builds the engine. Takes milliseconds whatever the sizes: memory is mapped, touched and pinned in the background.
+    /// Builds the engine. Takes milliseconds whatever the sizes, as memory is mapped, touched and pinned in the background,
+    /// unless growths were chosen that do it all at once.
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if the scratch
@@ -212,8 +217,11 @@ impl EngineBuilder {
     fn tier(&self, kind: Kind) -> Result<Tier> {
         let (name, media) = match kind {
             Kind::Device => {
-                let arena =
-                    DeviceArena::start(&self.device, self.device_cache, self.device_growth)?;
+                let arena = DeviceArena::start(
+                    &self.device,
+                    self.device_cache,
+                    self.device_growth.clone(),
+                )?;
                 // The first checkpoint goes here: let no other memory get in its way.
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
                 ("device", Media::Device(arena))
@@ -223,7 +231,7 @@ impl EngineBuilder {
                 Media::Host(HostArena::start(
                     &self.device,
                     self.host_cache,
-                    self.host_growth,
+                    self.host_growth.clone(),
                 )?),
             ),
             Kind::Storage => {

@@ -1,7 +1,7 @@
 //! A lane: what one thread needs to move bytes. A stream and, where a copy must pass through ordinary memory on its
 //! way between the device and storage, a small pinned buffer.
 
-use super::media::{Media, Reach, part};
+use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result};
@@ -10,7 +10,7 @@ use tierflow_device::{Device, HostReservation, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
 
 /// How much moves between two looks at the cancel flag.
-const PIECE: u64 = 32 << 20;
+const PIECE: u64 = 64 << 20;
 
 /// Size of the pinned buffer between the device and storage.
 const STAGING: u64 = 4 << 20;
@@ -114,6 +114,11 @@ impl Lane {
             (Reach::Memory(_), Reach::Memory(_)) => PIECE,
             _ => STAGING.max(PIECE / 2),
         };
+        let flushes = matches!(from.0, Media::Device(_));
+        let _under_way = (
+            flushes.then(|| to.0.flushed_into(part(to.1, 0, from.1.size))),
+            from.0.fetched_from(),
+        );
         for (start, length) in pieces(from.1.size, piece) {
             if cancelled.load(Ordering::Relaxed) {
                 return Err((TransferFailure::Cancelled, None));
@@ -121,11 +126,12 @@ impl Lane {
             match (from.0.reach(), to.0.reach()) {
                 (Reach::Memory(source), Reach::Memory(target)) => {
                     let (from, to) = (part(from.1, start, length), part(to.1, start, length));
-                    source.wait_fast(&from);
-                    target.wait_fast(&to);
-                    let source = source.lend(from).map_err(at_source)?;
-                    let target = target.lend_mut(to).map_err(at_destination)?;
-                    self.copy(source, target).map_err(at_destination)?;
+                    let stream = self.stream_or(None).map_err(at_source)?;
+                    let copied = Media::copy(stream, (source, from), (target, to));
+                    copied.map_err(|(end, error)| match end {
+                        End::Source => at_source(error),
+                        End::Target => at_destination(error),
+                    })?;
                 }
                 (Reach::Memory(source), Reach::Storage(storage)) => {
                     let length = padded(storage, length);

@@ -4,9 +4,9 @@ use crate::plan::Place;
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
-use tierflow_device::{ReadLoan, WriteLoan};
+use tierflow_device::{ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
-use tierflow_tier_alloc::{DeviceArena, Gate, HostArena};
+use tierflow_tier_alloc::{DeviceArena, Gate, HostArena, Pass, Transferring};
 
 /// A tier: its name in reports and its medium.
 #[derive(Debug)]
@@ -21,6 +21,12 @@ pub(crate) enum Media {
     Device(DeviceArena),
     Host(HostArena),
     Storage(Arc<dyn Storage>),
+}
+
+/// An end of a copy, for which it failed.
+pub(super) enum End {
+    Source,
+    Target,
 }
 
 /// How a copy reaches the bytes of one place.
@@ -56,10 +62,44 @@ impl Media {
         }
     }
 
-    /// Waits until a copy between the device and these bytes is as fast as it will be. For copies in the background.
-    pub(super) fn wait_fast(&self, range: &Range<u64>) {
-        if let Self::Host(arena) = self {
-            arena.wait_pinned(to_usize(range.clone()).end);
+    /// What tells a medium that a flush into these bytes is under way.
+    pub(super) fn flushed_into(&self, range: Range<u64>) -> Option<Transferring<'_>> {
+        match self {
+            Self::Host(arena) => Some(arena.transferring(to_usize(range))),
+            Self::Device(_) | Self::Storage(_) => None,
+        }
+    }
+
+    /// What tells a medium that a prefetch out of it is under way.
+    pub(super) fn fetched_from(&self) -> Option<Pass<'_>> {
+        self.gate().map(Gate::enter_transfer)
+    }
+
+    /// Copies bytes from one arena to another. A host arena knows the fastest way in and out of it.
+    pub(super) fn copy(
+        stream: &Stream,
+        (source, from): (&Self, Range<u64>),
+        (target, to): (&Self, Range<u64>),
+    ) -> std::result::Result<(), (End, Error)> {
+        let at_source = |error: Error| (End::Source, error);
+        let at_target = |error: Error| (End::Target, error);
+        match (source, target) {
+            (_, Self::Host(arena)) => {
+                let source = source.lend(from).map_err(at_source)?;
+                let copied = arena.copy_in(stream, source, to_usize(to).start);
+                copied.map_err(|error| at_target(error.into()))
+            }
+            (Self::Host(arena), _) => {
+                let target = target.lend_mut(to).map_err(at_target)?;
+                let copied = arena.copy_out(stream, to_usize(from).start, target);
+                copied.map_err(|error| at_source(error.into()))
+            }
+            _ => {
+                let source = source.lend(from).map_err(at_source)?;
+                let target = target.lend_mut(to).map_err(at_target)?;
+                let copied = stream.copy_all([(source, target)]);
+                copied.map_err(|error| at_target(error.into()))
+            }
         }
     }
 
