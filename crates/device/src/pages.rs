@@ -106,6 +106,29 @@ fn reserve(len: usize, access: ProtFlags) -> Result<u64> {
     Ok(aligned as u64)
 }
 
+/// Takes the write fault of the page at `address`, if it has one to take, and changes nothing.
+///
+/// # Safety
+/// The address is of a live mapping that may be written. Others may be reading and writing the byte,
+/// on any processor or device.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn fault_in(address: u64) {
+    // In assembly, as the compiler makes a mere load of an atomic operation that changes nothing.
+    // SAFETY: the caller's promise that there is such a byte. The instruction stores what it loads,
+    // in one step that no other store can come between, so no reader sees it and no writer loses by
+    // it: like a fault itself, it is invisible to every program.
+    unsafe {
+        std::arch::asm!("lock or byte ptr [{}], 0", in(reg) address, options(nostack));
+    }
+}
+
+/// Other processors are left to `populate`.
+///
+/// # Safety
+/// None is needed; the signature is that of the other processors.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn fault_in(_address: u64) {}
+
 /// Makes a part of `reserve_empty` usable. It costs nothing until it is touched.
 ///
 /// # Safety

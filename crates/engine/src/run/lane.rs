@@ -127,11 +127,10 @@ impl Lane {
                 (Reach::Memory(source), Reach::Memory(target)) => {
                     let (from, to) = (part(from.1, start, length), part(to.1, start, length));
                     let stream = self.stream_or(None).map_err(at_source)?;
-                    Media::copy(stream, (source, from), (target, to)).map_err(|(end, error)| {
-                        match end {
-                            End::Source => at_source(error),
-                            End::Target => at_destination(error),
-                        }
+                    let copied = Media::copy(stream, (source, from), (target, to));
+                    copied.map_err(|(end, error)| match end {
+                        End::Source => at_source(error),
+                        End::Target => at_destination(error),
                     })?;
                 }
                 (Reach::Memory(source), Reach::Storage(storage)) => {
