@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use crate::report::{Row, Spread};
 
 pub mod copy;
+pub mod placement;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[copy::EXPERIMENT];

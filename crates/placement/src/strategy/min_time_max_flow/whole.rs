@@ -1,0 +1,162 @@
+//! The optimum in whole grains, from the divided optimum upwards.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::flow::{Edge, EdgeKind, Network, Residual, UNLIMITED};
+use crate::time::Fraction;
+use crate::{ExactTime, PlacementError, Problem};
+
+/// Makes `residual` a flow that places everything in whole grains as early as that is possible.
+///
+/// `from` is a time before which nothing fits even if grains are divided, and at which it does. As
+/// capacities only grow, what was found for one time is gone on with for the next.
+pub(super) fn find(
+    problem: &Problem<'_>,
+    network: &Network,
+    from: ExactTime,
+    residual: &mut Residual<u64>,
+) -> Result<(), PlacementError> {
+    residual.reset(network);
+    let mut placed = 0;
+    // Hosts come last, and paths to the sink are never taken back: peers get what they can.
+    for with_hosts in [false, true] {
+        let mut floors = Floors::at(from);
+        for (at, edge) in network.edges.iter().enumerate() {
+            let is_in = with_hosts || !matches!(edge.kind, EdgeKind::Host(_));
+            residual.set_capacity(at, if is_in { floors.of(edge) } else { 0 });
+        }
+        placed += residual.augment();
+    }
+    let mut time = from;
+    while placed < network.total {
+        // The divided optimum rules out that there is none.
+        time = after(network, residual, time).ok_or_else(|| PlacementError::DoesNotFit {
+            gpus: problem.remainders().map(|(gpu, _)| gpu).collect(),
+            missing: (network.total - placed) * network.grain,
+        })?;
+        let mut floors = Floors::at(time);
+        for (at, edge) in network.edges.iter().enumerate() {
+            residual.set_capacity(at, floors.of(edge));
+        }
+        placed += residual.augment();
+    }
+    Ok(())
+}
+
+/// How many whole grains edges carry by a time.
+struct Floors {
+    time: ExactTime,
+    /// The last answer: neighbouring links are often equal, and 128-bit division is slow.
+    last: (u64, u64),
+}
+
+impl Floors {
+    fn at(time: ExactTime) -> Self {
+        Self { time, last: (0, 0) }
+    }
+
+    fn of(&mut self, edge: &Edge) -> u64 {
+        if edge.bandwidth == UNLIMITED {
+            return edge.volume;
+        }
+        if self.last.0 != edge.bandwidth {
+            self.last = (edge.bandwidth, self.carried(edge.bandwidth));
+        }
+        edge.volume.min(self.last.1)
+    }
+
+    fn carried(&self, bandwidth: u64) -> u64 {
+        let (grains, denominator) = (self.time.numerator(), self.time.denominator());
+        match bandwidth.checked_mul(grains) {
+            Some(product) => product / denominator,
+            None => {
+                let product = u128::from(bandwidth) * u128::from(grains);
+                let carried = product / u128::from(denominator);
+                u64::try_from(carried).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+/// Edges across the cut that have the same bandwidth and no volume, or one that has both.
+struct Group {
+    bandwidth: u64,
+    count: u64,
+    /// How many grains more each can carry.
+    room: u64,
+}
+
+/// The first time at which what crosses the minimum cut would carry enough whole grains; `None` if there
+/// is none.
+fn after(network: &Network, residual: &Residual<u64>, time: ExactTime) -> Option<ExactTime> {
+    let mut floors = Floors::at(time);
+    let mut fixed = 0;
+    let mut growing: Vec<&Edge> = Vec::new();
+    for edge in &network.edges {
+        if !residual.is_behind_cut(edge.from) || residual.is_behind_cut(edge.to) {
+            continue;
+        }
+        let carried = floors.of(edge);
+        if carried == edge.volume {
+            fixed += carried;
+        } else {
+            growing.push(edge);
+        }
+    }
+    // Divided at will, they need this long at least. It saves most of the single steps.
+    let bandwidth = growing.iter().map(|edge| edge.bandwidth).sum();
+    let time = ExactTime::new(network.total - fixed, bandwidth)?.max(time);
+
+    let mut floors = Floors::at(time);
+    let mut missing = network.total - fixed;
+    growing.sort_unstable_by_key(|edge| edge.bandwidth);
+    let mut groups: Vec<Group> = Vec::new();
+    let mut steps = BinaryHeap::new();
+    for edge in growing {
+        let carried = floors.of(edge);
+        missing = missing.saturating_sub(carried);
+        let room = if edge.volume == UNLIMITED {
+            UNLIMITED
+        } else {
+            edge.volume - carried
+        };
+        if room == 0 {
+            continue;
+        }
+        if let Some(last) = groups.last_mut()
+            && (last.bandwidth, last.room, room) == (edge.bandwidth, UNLIMITED, UNLIMITED)
+        {
+            last.count += 1;
+            continue;
+        }
+        let first = Fraction {
+            bytes: carried + 1,
+            bandwidth: edge.bandwidth,
+        };
+        steps.push(Reverse((first, groups.len())));
+        groups.push(Group {
+            bandwidth: edge.bandwidth,
+            count: 1,
+            room,
+        });
+    }
+    let mut time = time;
+    while missing > 0 {
+        let Reverse((step, at)) = steps.pop()?;
+        let group = &mut groups[at];
+        time = ExactTime::new(step.bytes, step.bandwidth)?;
+        missing = missing.saturating_sub(group.count);
+        if group.room != UNLIMITED {
+            group.room -= 1;
+        }
+        if group.room > 0 {
+            let next = Fraction {
+                bytes: step.bytes + 1,
+                bandwidth: step.bandwidth,
+            };
+            steps.push(Reverse((next, at)));
+        }
+    }
+    Some(time)
+}
