@@ -8,7 +8,7 @@ pub mod copy;
 pub mod placement;
 
 /// All experiments, in the order in which they run and are reported.
-pub const EXPERIMENTS: &[Experiment] = &[copy::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[copy::EXPERIMENT, placement::EXPERIMENT];
 
 /// One measurement that the report shows under its name.
 #[derive(Clone, Copy, Debug)]

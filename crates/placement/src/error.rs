@@ -94,7 +94,8 @@ pub enum PlacementError {
     /// All that these GPUs can reach is too small for what they have to place.
     #[error(
         "{} have {missing} bytes more to place than what they reach holds: give them a host with \
-         room, more spare capacity, or less to place", names(gpus)
+         room, more spare capacity, or less to place",
+        names(gpus)
     )]
     DoesNotFit {
         /// The GPUs, in rising order.

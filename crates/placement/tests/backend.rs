@@ -85,7 +85,10 @@ fn the_one_that_waits_longest_gets_the_room() {
     after(&mut backend, 5, ask(3));
     after(&mut backend, 6, ask(7));
     let flushes = after(&mut backend, 10, Event::ChunkWritten { chunk: ChunkId(0) });
-    assert!(matches!(flushes[..], [Command::Flush { .. }]), "{flushes:?}");
+    assert!(
+        matches!(flushes[..], [Command::Flush { .. }]),
+        "{flushes:?}"
+    );
     let commands = after(&mut backend, 25, Event::ChunkFlushed { chunk: ChunkId(0) });
     assert_eq!(writes(&commands), [(3, 0)]);
     assert_eq!((backend.waiting(), backend.statistics().waited_ns), (1, 20));
@@ -100,7 +103,10 @@ fn the_flush_bandwidth_is_that_of_all_flushes_together() {
         let chunk = ChunkId(producer);
         after(&mut backend, 0, Event::ChunkWritten { chunk });
     }
-    assert_eq!((backend.flushing(), backend.flush_bandwidth().get()), (4, None));
+    assert_eq!(
+        (backend.flushing(), backend.flush_bandwidth().get()),
+        (4, None)
+    );
     for chunk in (0..4).map(ChunkId) {
         after(&mut backend, 250_000_000, Event::ChunkFlushed { chunk });
     }
@@ -120,7 +126,13 @@ fn no_more_flushes_than_allowed() {
     // One that failed waits for the others.
     let commands = after(&mut backend, 9, Event::FlushFailed { chunk: ChunkId(0) });
     assert!(
-        matches!(commands[..], [Command::Flush { chunk: ChunkId(1), .. }]),
+        matches!(
+            commands[..],
+            [Command::Flush {
+                chunk: ChunkId(1),
+                ..
+            }]
+        ),
         "{commands:?}"
     );
 }
@@ -135,7 +147,11 @@ fn nobody_waits_for_a_flush_that_cannot_come() {
         assert_eq!(writes(&commands), [(round, 1)]);
         let chunk = ChunkId(round);
         after(&mut backend, round * 1000, Event::ChunkWritten { chunk });
-        after(&mut backend, round * 1000 + 9, Event::ChunkFlushed { chunk });
+        after(
+            &mut backend,
+            round * 1000 + 9,
+            Event::ChunkFlushed { chunk },
+        );
     }
     assert_eq!(backend.statistics().forced, 2);
 }
@@ -235,15 +251,20 @@ struct Run {
 impl Run {
     fn busy(&self) -> BTreeSet<u64> {
         let writing = self.writing.values().map(|chunk| chunk.0);
-        self.asked.iter().map(|asked| asked.0).chain(writing).collect()
+        self.asked
+            .iter()
+            .map(|asked| asked.0)
+            .chain(writing)
+            .collect()
     }
 
     /// What could happen now.
     fn possible(&self, with_failures: bool) -> Vec<Event> {
         let busy = self.busy();
-        let idle = self.chunks.iter().enumerate().filter(|(producer, chunks)| {
-            !chunks.is_empty() && !busy.contains(&(*producer as u64))
-        });
+        let idle =
+            self.chunks.iter().enumerate().filter(|(producer, chunks)| {
+                !chunks.is_empty() && !busy.contains(&(*producer as u64))
+            });
         let mut events: Vec<_> = idle
             .map(|(producer, chunks)| Event::ChunkAsked {
                 producer: ProducerId(producer as u64),

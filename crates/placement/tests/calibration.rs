@@ -73,8 +73,14 @@ fn a_swing_past_the_samples_is_no_prediction() {
 fn bad_samples_are_named() {
     let bad = |first, step, samples: &[f64]| Calibration::new(first, step, samples).unwrap_err();
     assert_eq!(bad(1, 1, &[]), CalibrationError::NoSamples);
-    assert_eq!(bad(0, 1, &[1.0]), CalibrationError::BadSteps { first: 0, step: 1 });
-    assert_eq!(bad(1, 0, &[1.0]), CalibrationError::BadSteps { first: 1, step: 0 });
+    assert_eq!(
+        bad(0, 1, &[1.0]),
+        CalibrationError::BadSteps { first: 0, step: 1 }
+    );
+    assert_eq!(
+        bad(1, 0, &[1.0]),
+        CalibrationError::BadSteps { first: 1, step: 0 }
+    );
     for throughput in [0.0, -1.0, f64::INFINITY, f64::NAN] {
         let error = bad(1, 10, &[1.0, 1.0, throughput]);
         assert!(error.to_string().contains("with 21 writers"), "{error}");

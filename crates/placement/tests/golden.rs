@@ -77,7 +77,13 @@ fn unit_increment_makes_the_schedule_on_the_slide() {
     let schedule = example(&mut UnitIncrement::new(NonZeroU64::new(MB).unwrap()));
     assert_eq!(
         megabytes(&schedule),
-        [(0, 1, 137), (0, 4, 275), (0, 8, 68), (6, 4, 160), (6, 8, 80)]
+        [
+            (0, 1, 137),
+            (0, 4, 275),
+            (0, 8, 68),
+            (6, 4, 160),
+            (6, 8, 80)
+        ]
     );
     assert_eq!(format!("{:.2}", milliseconds(&schedule)), "6.67");
 }

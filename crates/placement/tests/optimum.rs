@@ -8,6 +8,8 @@ use std::num::NonZeroU64;
 use machine::{Machine, Resource, machines};
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, SolveOutcome, Variable};
 use proptest::prelude::*;
+use proptest::strategy::{Strategy as _, ValueTree};
+use proptest::test_runner::TestRunner;
 use tierflow_placement::{
     Destination, Greedy, LocalOnly, MinTimeMaxFlow, PlacementError, Strategy, UnitIncrement,
 };
@@ -26,7 +28,11 @@ fn linear_program(machine: &Machine) -> Option<f64> {
     for gpu in 0..machine.shares.len() {
         let mut sent = LinearExpr::empty();
         let remainder = machine.remainder(gpu);
-        let ways = if remainder > 0 { machine.ways(gpu) } else { vec![] };
+        let ways = if remainder > 0 {
+            machine.ways(gpu)
+        } else {
+            vec![]
+        };
         if remainder > 0 && ways.is_empty() {
             return None;
         }
@@ -169,4 +175,28 @@ proptest! {
         let problem = second.problem(&b, BYTES);
         prop_assert_eq!(kept.schedule(&problem), MinTimeMaxFlow::default().schedule(&problem));
     }
+}
+
+/// The tests above would show little if most machines were trivial or had no schedule.
+#[test]
+fn random_machines_are_of_every_kind() {
+    let mut runner = TestRunner::deterministic();
+    let (mut placed, mut refused, mut several, mut rooms) = (0, 0, 0, 0);
+    for _ in 0..1000 {
+        let machine = machines().new_tree(&mut runner).unwrap().current();
+        let topology = machine.topology(SPEED);
+        match MinTimeMaxFlow::default().schedule(&machine.problem(&topology, BYTES)) {
+            Ok(schedule) => {
+                let cut = &schedule.bound().unwrap().cut;
+                placed += u32::from(!schedule.transfers().is_empty());
+                several += u32::from(cut.gpus.len() > 1);
+                rooms += u32::from(cut.room > 0);
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(
+        placed > 250 && refused > 100 && several > 50 && rooms > 20,
+        "{placed} {refused} {several} {rooms}"
+    );
 }

@@ -181,10 +181,7 @@ impl<C: Capacity> Residual<C> {
             }
         }
         *added += amount;
-        let node = self
-            .path
-            .get(full)
-            .map_or(SOURCE, |&arc| self.tail(arc));
+        let node = self.path.get(full).map_or(SOURCE, |&arc| self.tail(arc));
         self.path.truncate(full);
         node
     }
@@ -228,7 +225,9 @@ mod tests {
         ) {
             let edges: Vec<_> = edges.into_iter().filter(|edge| edge.0 != edge.1).collect();
             let mut graph = DiGraph::<(), u64>::new();
-            (0..9).for_each(|_| drop(graph.add_node(())));
+            for _ in 0..9 {
+                graph.add_node(());
+            }
             for &(from, to, capacity) in &edges {
                 graph.add_edge(NodeIndex::new(from as usize), NodeIndex::new(to as usize), capacity);
             }

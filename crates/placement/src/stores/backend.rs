@@ -197,9 +197,7 @@ impl ActiveBackend {
             Event::WriteFailed { chunk } => self.write_failed(now_ns, chunk)?,
             Event::StoreBack { store } => {
                 let known = self.stores.get_mut(store.0);
-                known
-                    .ok_or(BackendError::NoSuchStore(store))?
-                    .is_out_of_use = false;
+                known.ok_or(BackendError::NoSuchStore(store))?.is_out_of_use = false;
             }
             Event::ChunkFlushed { chunk } => self.flushed(now_ns, chunk)?,
             Event::FlushFailed { chunk } => self.flush_failed(now_ns, chunk)?,

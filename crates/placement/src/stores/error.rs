@@ -9,7 +9,9 @@ pub enum CalibrationError {
     #[error("no sample was given: measure the store with at least one number of writers")]
     NoSamples,
     /// The numbers of writers must start at 1 or later and rise.
-    #[error("{first} writers in steps of {step} is no series: start with 1 or more, step by 1 or more")]
+    #[error(
+        "{first} writers in steps of {step} is no series: start with 1 or more, step by 1 or more"
+    )]
     BadSteps {
         /// Writers in the first sample.
         first: u32,

@@ -96,8 +96,14 @@ impl StorePolicy for HybridOpt {
 
     fn choose(&self, stores: &[StoreState<'_>], flush_bandwidth: f64) -> Option<usize> {
         let mut fastest = (flush_bandwidth, None);
-        for (at, store) in stores.iter().enumerate().filter(|(_, store)| store.has_room) {
-            let throughput = store.calibration.throughput(store.writers.saturating_add(1));
+        for (at, store) in stores
+            .iter()
+            .enumerate()
+            .filter(|(_, store)| store.has_room)
+        {
+            let throughput = store
+                .calibration
+                .throughput(store.writers.saturating_add(1));
             if throughput > fastest.0 {
                 fastest = (throughput, Some(at));
             }

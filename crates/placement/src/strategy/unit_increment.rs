@@ -44,8 +44,7 @@ impl Strategy for UnitIncrement {
                 });
             }
         }
-        let transfers =
-            Pieces::default().transfers(problem, &network, |edge| search.flow[edge]);
+        let transfers = Pieces::default().transfers(problem, &network, |edge| search.flow[edge]);
         Ok(Schedule::new(problem, transfers, None))
     }
 

@@ -277,10 +277,7 @@ impl Topology {
         }
         let at = Limit::HostPort { link, gpu };
         let ports = &self.known(gpu)?.host_ports;
-        if ports
-            .iter()
-            .any(|&port| self.host_ports[port].link == link)
-        {
+        if ports.iter().any(|&port| self.host_ports[port].link == link) {
             return Err(TopologyError::Twice { at });
         }
         let bandwidth = self.bandwidth(at, bandwidth)?;

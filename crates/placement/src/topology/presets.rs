@@ -121,7 +121,10 @@ impl Topology {
     fn counted(mut self) -> Self {
         let gpus = self.gpus.iter().flat_map(|gpu| [gpu.egress, gpu.ingress]);
         let links = self.links.iter().map(|link| link.bandwidth);
-        let ports = self.switch_ports.iter().map(|port| port.send + port.receive);
+        let ports = self
+            .switch_ports
+            .iter()
+            .map(|port| port.send + port.receive);
         let host_links = self.host_links.iter().map(|link| link.bandwidth);
         let host_ports = self.host_ports.iter().map(|port| port.bandwidth);
         let all = gpus.flatten().chain(links).chain(ports);

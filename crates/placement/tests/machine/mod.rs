@@ -151,9 +151,7 @@ impl Machine {
                 topology.backplane(switch, bandwidth(limit)).unwrap();
             }
             for &(gpu, speed) in ports {
-                topology
-                    .port(switch, GpuId(gpu), bandwidth(speed))
-                    .unwrap();
+                topology.port(switch, GpuId(gpu), bandwidth(speed)).unwrap();
             }
         }
         for &(_, ingress) in &self.hosts {
@@ -264,6 +262,10 @@ fn limit() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![3 => Just(None), 1 => (1..150_u64).prop_map(Some)]
 }
 
+fn room() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![3 => Just(None), 1 => (0..2000_u64).prop_map(Some)]
+}
+
 fn ports(gpus: usize) -> impl Strategy<Value = Vec<(usize, u64)>> {
     prop::collection::vec(prop::option::of(speed()), gpus).prop_map(|ports| {
         let ports = ports.into_iter().enumerate();
@@ -275,16 +277,16 @@ fn ports(gpus: usize) -> impl Strategy<Value = Vec<(usize, u64)>> {
 
 prop_compose! {
     /// Machines of 1 to 6 GPUs, up to 2 switches, 2 hosts and 3 host links.
-    pub(crate) fn machines()(gpus in 1..7_usize, hosts in 0..3_usize)(
+    pub(crate) fn machines()(gpus in 1..7_usize, hosts in prop_oneof![1 => Just(0_usize), 5 => 1..3_usize])(
         shares in prop::collection::vec(share(), gpus),
         egress in prop::collection::vec(limit(), gpus),
         ingress in prop::collection::vec(limit(), gpus),
         links in prop::collection::vec((0..gpus, 0..gpus, speed()), 0..12),
         switches in prop::collection::vec((limit(), ports(gpus)), 0..3),
-        hosts in prop::collection::vec((prop::option::of(0..2000_u64), limit()), hosts),
+        hosts in prop::collection::vec((room(), limit()), hosts),
         host_links in prop::collection::vec(
             (0..hosts.max(1), speed(), ports(gpus)),
-            if hosts > 0 { 0..4 } else { 0..1 },
+            if hosts > 0 { 1..4 } else { 0..1 },
         ),
     ) -> Machine {
         let links = links.into_iter().filter(|(from, to, _)| from != to).collect();

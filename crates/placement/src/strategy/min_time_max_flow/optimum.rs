@@ -64,7 +64,10 @@ fn first(problem: &Problem<'_>, network: &Network) -> Result<Optimum, PlacementE
         {
             return Err(PlacementError::Disconnected {
                 gpu: GpuId(gpu),
-                bytes: problem.remainders().find(|(at, _)| at.0 == gpu).map_or(0, |(_, bytes)| bytes),
+                bytes: problem
+                    .remainders()
+                    .find(|(at, _)| at.0 == gpu)
+                    .map_or(0, |(_, bytes)| bytes),
             });
         }
         let time = Fraction {
@@ -119,7 +122,8 @@ struct Sums {
 impl Optimum {
     /// The edges across the cut, and whether they are limited by their volume.
     fn crossing<'a>(&'a self, network: &'a Network) -> impl Iterator<Item = (&'a Edge, bool)> {
-        let crosses = |edge: &&Edge| self.behind[edge.from as usize] && !self.behind[edge.to as usize];
+        let crosses =
+            |edge: &&Edge| self.behind[edge.from as usize] && !self.behind[edge.to as usize];
         let edges = network.edges.iter().filter(crosses);
         edges.map(|edge| (edge, is_room(edge, self.cut_at)))
     }
