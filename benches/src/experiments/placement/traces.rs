@@ -32,8 +32,7 @@ pub(super) fn blocking(run: &mut Run) -> Result<()> {
         ("hgx-h200", Topology::hgx_h200()),
     ] {
         let mut best = [0.0; FREE.len()];
-        // As it takes as many steps as there are units, the published one moves 4 MB at a time.
-        for mut strategy in strategies(4 * MB) {
+        for mut strategy in strategies(MB) {
             for (best, percent) in best.iter_mut().zip(FREE) {
                 let free = [mean * percent / 100; GPUS];
                 let mut total = 0.0;

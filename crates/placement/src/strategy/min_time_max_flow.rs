@@ -33,7 +33,7 @@ impl Strategy for MinTimeMaxFlow {
             return Ok(Schedule::new(problem, Vec::new(), nothing));
         }
         let optimum = optimum::find(problem, &network, &mut self.divided)?;
-        whole::find(problem, &network, optimum.time, &mut self.whole)?;
+        whole::find(problem, &network, &optimum, &mut self.whole)?;
         let flow = |edge| self.whole.flow(edge);
         let transfers = self.pieces.transfers(problem, &network, flow);
         let bound = optimum.bound(problem, &network);

@@ -120,6 +120,10 @@ struct Sums {
 }
 
 impl Optimum {
+    pub(super) fn is_behind_cut(&self, node: u32) -> bool {
+        self.behind[node as usize]
+    }
+
     /// The edges across the cut, and whether they are limited by their volume.
     fn crossing<'a>(&'a self, network: &'a Network) -> impl Iterator<Item = (&'a Edge, bool)> {
         let crosses =

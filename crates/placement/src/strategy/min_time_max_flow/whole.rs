@@ -3,43 +3,43 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::optimum::Optimum;
 use crate::flow::{Edge, EdgeKind, Network, Residual, UNLIMITED};
 use crate::time::Fraction;
 use crate::{ExactTime, PlacementError, Problem};
 
 /// Makes `residual` a flow that places everything in whole grains as early as that is possible.
 ///
-/// `from` is a time before which nothing fits even if grains are divided, and at which it does. As
-/// capacities only grow, what was found for one time is gone on with for the next.
+/// The optimum's cut proves a first time, and the minimum cuts of the flows that follow prove later ones,
+/// until everything is placed. As capacities only grow, each flow is gone on with for the next.
 pub(super) fn find(
     problem: &Problem<'_>,
     network: &Network,
-    from: ExactTime,
+    optimum: &Optimum,
     residual: &mut Residual<u64>,
 ) -> Result<(), PlacementError> {
     residual.reset(network);
     let mut placed = 0;
+    let mut time = after(network, |node| optimum.is_behind_cut(node), optimum.time);
     // Hosts come last, and paths to the sink are never taken back: peers get what they can.
-    for with_hosts in [false, true] {
-        let mut floors = Floors::at(from);
-        for (at, edge) in network.edges.iter().enumerate() {
-            let is_in = with_hosts || !matches!(edge.kind, EdgeKind::Host(_));
-            residual.set_capacity(at, if is_in { floors.of(edge) } else { 0 });
-        }
-        placed += residual.augment();
-    }
-    let mut time = from;
+    let mut with_hosts = false;
     while placed < network.total {
         // The divided optimum rules out that there is none.
-        time = after(network, residual, time).ok_or_else(|| PlacementError::DoesNotFit {
+        let by = time.ok_or_else(|| PlacementError::DoesNotFit {
             gpus: problem.remainders().map(|(gpu, _)| gpu).collect(),
             missing: (network.total - placed) * network.grain,
         })?;
-        let mut floors = Floors::at(time);
+        let mut floors = Floors::at(by);
         for (at, edge) in network.edges.iter().enumerate() {
-            residual.set_capacity(at, floors.of(edge));
+            if with_hosts || !matches!(edge.kind, EdgeKind::Host(_)) {
+                residual.set_capacity(at, floors.of(edge));
+            }
         }
         placed += residual.augment();
+        if with_hosts && placed < network.total {
+            time = after(network, |node| residual.is_behind_cut(node), by);
+        }
+        with_hosts = true;
     }
     Ok(())
 }
@@ -87,14 +87,14 @@ struct Group {
     room: u64,
 }
 
-/// The first time at which what crosses the minimum cut would carry enough whole grains; `None` if there
-/// is none.
-fn after(network: &Network, residual: &Residual<u64>, time: ExactTime) -> Option<ExactTime> {
+/// The first time from `time` on at which what crosses a cut carries enough whole grains; `None` if there is
+/// none.
+fn after(network: &Network, is_behind: impl Fn(u32) -> bool, time: ExactTime) -> Option<ExactTime> {
     let mut floors = Floors::at(time);
     let mut fixed = 0;
     let mut growing: Vec<&Edge> = Vec::new();
     for edge in &network.edges {
-        if !residual.is_behind_cut(edge.from) || residual.is_behind_cut(edge.to) {
+        if !is_behind(edge.from) || is_behind(edge.to) {
             continue;
         }
         let carried = floors.of(edge);
@@ -103,6 +103,9 @@ fn after(network: &Network, residual: &Residual<u64>, time: ExactTime) -> Option
         } else {
             growing.push(edge);
         }
+    }
+    if fixed == network.total {
+        return Some(time);
     }
     // Divided at will, they need this long at least. It saves most of the single steps.
     let bandwidth = growing.iter().map(|edge| edge.bandwidth).sum();
