@@ -19,7 +19,7 @@ pub(crate) struct Residual<C> {
     left: Vec<C>,
     /// Where the arc of an edge is.
     arc: Vec<u32>,
-    /// Distance from the source, or [`UNSEEN`].
+    /// Distance to the sink, or [`UNSEEN`]. Counted from that end, few paths are dead ends.
     level: Vec<u32>,
     /// The next arc to look at, for each node.
     next: Vec<u32>,
@@ -110,28 +110,28 @@ impl<C: Capacity> Residual<C> {
 
     /// Whether a node is on the source's side of the minimum cut, after [`augment`](Self::augment).
     pub(crate) fn is_behind_cut(&self, node: u32) -> bool {
-        self.level[node as usize] != UNSEEN
+        self.level[node as usize] == UNSEEN
     }
 
-    /// Breadth first from the source; whether the sink is reached.
+    /// Breadth first from the sink backwards; whether the source is reached.
     fn find_levels(&mut self) -> bool {
         self.level.clear();
         self.level.resize(self.first.len() - 1, UNSEEN);
-        self.level[SOURCE as usize] = 0;
+        self.level[SINK as usize] = 0;
         self.queue.clear();
-        self.queue.push(SOURCE);
+        self.queue.push(SINK);
         let mut at = 0;
         while let Some(&node) = self.queue.get(at) {
             at += 1;
             let level = self.level[node as usize] + 1;
             let arcs = self.first[node as usize] as usize..self.first[node as usize + 1] as usize;
-            for (&head, &left) in self.head[arcs.clone()].iter().zip(&self.left[arcs]) {
-                if left > C::default() && self.level[head as usize] == UNSEEN {
-                    self.level[head as usize] = level;
-                    if head == SINK {
+            for (&tail, &arc) in self.head[arcs.clone()].iter().zip(&self.reverse[arcs]) {
+                if self.level[tail as usize] == UNSEEN && self.left[arc as usize] > C::default() {
+                    self.level[tail as usize] = level;
+                    if tail == SOURCE {
                         return true;
                     }
-                    self.queue.push(head);
+                    self.queue.push(tail);
                 }
             }
         }
@@ -152,7 +152,7 @@ impl<C: Capacity> Residual<C> {
             let arc = self.next[node as usize];
             if arc < self.first[node as usize + 1] {
                 let head = self.head[arc as usize];
-                let is_next = self.level[head as usize] == self.level[node as usize] + 1;
+                let is_next = self.level[head as usize] == self.level[node as usize] - 1;
                 if is_next && self.left[arc as usize] > C::default() {
                     self.path.push(arc);
                     node = head;
