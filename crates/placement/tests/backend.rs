@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use proptest::prelude::*;
 use tierflow_placement::stores::{
     ActiveBackend, BackendError, CacheOnly, Calibration, ChunkId, Command, Event, HybridNaive,
-    HybridOpt, ProducerId, SsdOnly, Store, StoreId, StorePolicy,
+    HybridOpt, ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
 };
 
 const CHUNK: u64 = 64 << 20;
@@ -379,7 +379,7 @@ proptest! {
 
     #[test]
     fn no_chunk_is_lost_and_nobody_starves(
-        policy in 0..4_usize,
+        policy in 0..5_usize,
         capacities in prop::array::uniform2(1..4_usize),
         speeds in prop::array::uniform2(1e3..1e12_f64),
         chunks in prop::collection::vec(prop::collection::vec(1..=CHUNK, 0..5), 1..6),
@@ -387,8 +387,13 @@ proptest! {
         choices in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
         rest in any::<prop::sample::Selector>(),
     ) {
-        let policies: [Box<dyn StorePolicy>; 4] =
-            [Box::new(CacheOnly), Box::new(SsdOnly), Box::new(HybridNaive), Box::new(HybridOpt)];
+        let policies: [Box<dyn StorePolicy>; 5] = [
+            Box::new(CacheOnly),
+            Box::new(SsdOnly),
+            Box::new(HybridNaive),
+            Box::new(HybridOpt),
+            Box::new(ShortestWait),
+        ];
         let policy = policies.into_iter().nth(policy).unwrap();
         let stores = [0, 1].map(|at| Store::new(flat(speeds[at]), capacities[at]));
         let backend = ActiveBackend::new(CHUNK, stores.into(), policy).unwrap();

@@ -2,7 +2,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 
 use super::flush_bandwidth::Started;
-use super::{BackendError, Calibration, ChunkId, Command, Event, FlushBandwidth, ProducerId};
+use super::{
+    BackendError, Backlog, Calibration, ChunkId, Command, Event, FlushBandwidth, ProducerId,
+};
 use super::{StoreId, StorePolicy, StoreState};
 
 /// One local store.
@@ -32,6 +34,7 @@ impl Store {
     fn state(&self) -> StoreState<'_> {
         StoreState {
             has_room: self.chunks < self.capacity && !self.is_out_of_use,
+            is_out_of_use: self.is_out_of_use,
             writers: self.writers,
             calibration: &self.calibration,
         }
@@ -175,8 +178,21 @@ impl ActiveBackend {
     /// The average is over the last `flushes` flushes, instead of 32.
     #[must_use]
     pub fn with_window(mut self, flushes: NonZeroUsize) -> Self {
-        self.bandwidth = FlushBandwidth::new(flushes.get());
+        self.bandwidth.set_window(flushes.get());
         self
+    }
+
+    /// Flushes count as this fast, in bytes per second, until the first has finished. Without it nothing is
+    /// known then, and the first chunks may go to stores that are slower than waiting.
+    ///
+    /// # Errors
+    /// [`BadBandwidth`](BackendError::BadBandwidth) if it is not above zero and finite.
+    pub fn with_flush_bandwidth(mut self, bandwidth: f64) -> Result<Self, BackendError> {
+        if !(bandwidth > 0.0 && bandwidth.is_finite()) {
+            return Err(BackendError::BadBandwidth(bandwidth));
+        }
+        self.bandwidth.set_before(bandwidth);
+        Ok(self)
     }
 
     /// Takes an event that happened `now_ns` nanoseconds after some fixed time, and appends what is to
@@ -377,9 +393,11 @@ impl ActiveBackend {
 
     fn store_for_next(&mut self) -> Option<StoreId> {
         let states: Vec<_> = self.stores.iter().map(Store::state).collect();
-        let chosen = self
-            .policy
-            .choose(&states, self.bandwidth.get().unwrap_or_default());
+        let backlog = Backlog {
+            flush_bandwidth: self.bandwidth.get().unwrap_or_default(),
+            waiting: self.queue.len(),
+        };
+        let chosen = self.policy.choose(&states, backlog);
         if let Some(store) = chosen.filter(|&store| states[store].has_room) {
             return Some(StoreId(store));
         }

@@ -29,11 +29,14 @@ pub enum CalibrationError {
 }
 
 /// Why the [`ActiveBackend`](super::ActiveBackend) refused; it is unchanged.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 pub enum BackendError {
     /// Chunks of no bytes.
     #[error("chunks of 0 bytes hold nothing: give them a size")]
     NoChunkSize,
+    /// A flush bandwidth that is zero, negative, infinite or not a number.
+    #[error("flushes of {0} bytes/s are none: give what an earlier run found, or nothing")]
+    BadBandwidth(f64),
     /// The policy has no store that it may use and that holds a chunk.
     #[error("the policy {policy} has no store with room for one chunk: give it one")]
     NoStore {

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 pub struct FlushBandwidth {
     window: usize,
     samples: VecDeque<f64>,
+    /// What counts before there is a sample.
+    before: Option<f64>,
     running: u32,
     /// Flushes times nanoseconds so far.
     work: u128,
@@ -28,16 +30,28 @@ impl FlushBandwidth {
         Self {
             window: window.max(1),
             samples: VecDeque::new(),
+            before: None,
             running: 0,
             work: 0,
             now_ns: 0,
         }
     }
 
-    /// In bytes per second; `None` before the first flush has finished.
+    pub(super) fn set_window(&mut self, window: usize) {
+        self.window = window.max(1);
+    }
+
+    pub(super) fn set_before(&mut self, bandwidth: f64) {
+        self.before = Some(bandwidth);
+    }
+
+    /// In bytes per second; before the first flush has finished, what was known at the start.
     pub fn get(&self) -> Option<f64> {
         let count = self.samples.len();
-        (count > 0).then(|| self.samples.iter().sum::<f64>() / count as f64)
+        match count {
+            0 => self.before,
+            _ => Some(self.samples.iter().sum::<f64>() / count as f64),
+        }
     }
 
     /// Lets time pass. A time before the last one counts as that.
@@ -64,7 +78,7 @@ impl FlushBandwidth {
         };
         let took = took_ns as f64;
         let running = (self.work - started.work) as f64 / took;
-        if self.samples.len() == self.window {
+        if self.samples.len() >= self.window {
             self.samples.pop_front();
         }
         self.samples.push_back(running * bytes as f64 / took * 1e9);

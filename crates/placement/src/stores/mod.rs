@@ -46,4 +46,6 @@ pub use calibration::Calibration;
 pub use error::{BackendError, CalibrationError};
 pub use event::{ChunkId, Command, Event, ProducerId, StoreId};
 pub use flush_bandwidth::FlushBandwidth;
-pub use policy::{CacheOnly, HybridNaive, HybridOpt, SsdOnly, StorePolicy, StoreState};
+pub use policy::{
+    Backlog, CacheOnly, HybridNaive, HybridOpt, ShortestWait, SsdOnly, StorePolicy, StoreState,
+};
