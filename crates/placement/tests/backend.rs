@@ -1,4 +1,5 @@
 //! The active backend: what it decides, and what must hold in whatever order things happen.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;

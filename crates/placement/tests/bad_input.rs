@@ -1,4 +1,5 @@
 //! What cannot be scheduled is refused, and the message names the node.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::num::NonZeroU64;
 

@@ -1,5 +1,6 @@
 //! The worked example of the SC'22 showcase, slide 46, on a DGX-1: GPU 0 has 480 MB too much and GPU 6
 //! 240 MB, GPU 4 has room for 480 MB and GPU 1 for 240 MB.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::num::NonZeroU64;
 

@@ -1,4 +1,10 @@
 //! The makespan against a linear program, and every schedule against the machine, on random machines.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test may panic"
+)]
 
 mod machine;
 

@@ -1,5 +1,6 @@
 //! The policies side by side in virtual time, with stores whose bandwidth is shared evenly among those who
 //! use them. It shows that the decisions are right for such stores, not how fast real ones are.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 use std::num::NonZeroUsize;
 

@@ -16,13 +16,16 @@ pub(crate) struct Machine {
     pub(crate) ingress: Vec<Option<u64>>,
     /// From, to, bandwidth.
     pub(crate) links: Vec<(usize, usize, u64)>,
-    /// The limit of a switch, and the ports: GPU, bandwidth.
-    pub(crate) switches: Vec<(Option<u64>, Vec<(usize, u64)>)>,
+    /// The limit of a switch, and its ports.
+    pub(crate) switches: Vec<(Option<u64>, Vec<Port>)>,
     /// Room and ingress.
     pub(crate) hosts: Vec<(Option<u64>, Option<u64>)>,
-    /// Host, bandwidth, and the ports: GPU, bandwidth.
-    pub(crate) host_links: Vec<(usize, u64, Vec<(usize, u64)>)>,
+    /// Host, bandwidth, and the ports.
+    pub(crate) host_links: Vec<(usize, u64, Vec<Port>)>,
 }
+
+/// GPU and bandwidth.
+pub(crate) type Port = (usize, u64);
 
 /// One way from a GPU to a place, as indices of the machine's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -266,7 +269,7 @@ fn room() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![3 => Just(None), 1 => (0..2000_u64).prop_map(Some)]
 }
 
-fn ports(gpus: usize) -> impl Strategy<Value = Vec<(usize, u64)>> {
+fn ports(gpus: usize) -> impl Strategy<Value = Vec<Port>> {
     prop::collection::vec(prop::option::of(speed()), gpus).prop_map(|ports| {
         let ports = ports.into_iter().enumerate();
         ports
