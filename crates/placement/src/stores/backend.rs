@@ -2,80 +2,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 
 use super::flush_bandwidth::Started;
-use super::{
-    BackendError, Backlog, Calibration, ChunkId, Command, Event, FlushBandwidth, ProducerId,
-};
-use super::{StoreId, StorePolicy, StoreState};
-
-/// One local store.
-#[derive(Clone, Debug)]
-pub struct Store {
-    calibration: Calibration,
-    capacity: usize,
-    /// Chunks written, being written and being flushed (S_c).
-    chunks: usize,
-    /// Chunks being written (S_w).
-    writers: u32,
-    is_out_of_use: bool,
-}
-
-impl Store {
-    /// A store for `capacity` chunks (S_max).
-    pub fn new(calibration: Calibration, capacity: usize) -> Self {
-        Self {
-            calibration,
-            capacity,
-            chunks: 0,
-            writers: 0,
-            is_out_of_use: false,
-        }
-    }
-
-    fn state(&self) -> StoreState<'_> {
-        StoreState {
-            has_room: self.chunks < self.capacity && !self.is_out_of_use,
-            is_out_of_use: self.is_out_of_use,
-            writers: self.writers,
-            calibration: &self.calibration,
-        }
-    }
-
-    /// Chunks on it, those being written included.
-    pub fn chunks(&self) -> usize {
-        self.chunks
-    }
-
-    /// Chunks that are being written to it.
-    pub fn writers(&self) -> u32 {
-        self.writers
-    }
-
-    /// Chunks that it holds at most.
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-}
-
-/// What happened so far. Bytes that were asked for are withdrawn, bypassed, flushed, on a store, or
-/// still waiting.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Bytes asked for.
-    pub asked_bytes: u64,
-    /// Bytes asked for and withdrawn.
-    pub withdrawn_bytes: u64,
-    /// Bytes sent past the local stores.
-    pub bypassed_bytes: u64,
-    /// Bytes written to each local store.
-    pub written_bytes: Vec<u64>,
-    /// Bytes that reached the external storage by a flush.
-    pub flushed_bytes: u64,
-    /// Nanoseconds that producers waited for a store, added up.
-    pub waited_ns: u128,
-    /// Chunks that were given a store that the policy would have waited for, as nothing was there to
-    /// wait for.
-    pub forced: u64,
-}
+use super::{BackendError, Backlog, ChunkId, Command, Event, FlushBandwidth, ProducerId};
+use super::{Statistics, Store, StoreId, StorePolicy};
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {

@@ -40,8 +40,9 @@ mod error;
 mod event;
 mod flush_bandwidth;
 mod policy;
+mod store;
 
-pub use backend::{ActiveBackend, Statistics, Store};
+pub use backend::ActiveBackend;
 pub use calibration::Calibration;
 pub use error::{BackendError, CalibrationError};
 pub use event::{ChunkId, Command, Event, ProducerId, StoreId};
@@ -49,3 +50,4 @@ pub use flush_bandwidth::FlushBandwidth;
 pub use policy::{
     Backlog, CacheOnly, HybridNaive, HybridOpt, ShortestWait, SsdOnly, StorePolicy, StoreState,
 };
+pub use store::{Statistics, Store};
