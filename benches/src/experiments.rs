@@ -4,11 +4,18 @@ use anyhow::{Result, ensure};
 
 use crate::report::{Row, Spread};
 
+pub mod blocking;
 pub mod copy;
+pub mod growth;
 pub mod placement;
 
 /// All experiments, in the order in which they run and are reported.
-pub const EXPERIMENTS: &[Experiment] = &[copy::EXPERIMENT, placement::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    copy::EXPERIMENT,
+    blocking::EXPERIMENT,
+    growth::EXPERIMENT,
+    placement::EXPERIMENT,
+];
 
 /// One measurement that the report shows under its name.
 #[derive(Clone, Copy, Debug)]

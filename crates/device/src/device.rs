@@ -142,7 +142,8 @@ impl Device {
     ///
     /// [`Invalid::Empty`], [`Error::OutOfMemory`].
     pub fn alloc(&self, len: usize) -> Result<Memory> {
-        Memory::alloc(self, not_empty(len)?)
+        self.within_total(not_empty(len)?, "device memory")?;
+        Memory::alloc(self, len)
     }
 
     /// Reserves device addresses that become usable chunk by chunk, as they are mapped. `len` is
@@ -184,6 +185,18 @@ impl Device {
     pub fn is_same(&self, other: &Self) -> bool {
         let (mine, theirs) = (self.info(), other.info());
         mine.kind == theirs.kind && mine.ordinal == theirs.ordinal
+    }
+
+    /// Refuses what can never be had: drivers differ in what they call it.
+    pub(crate) fn within_total(&self, len: usize, what: &'static str) -> Result<()> {
+        if len as u64 <= self.info().total_bytes {
+            return Ok(());
+        }
+        Err(Error::OutOfMemory {
+            what,
+            asked: len as u64,
+            free: self.free_bytes()?,
+        })
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {

@@ -308,7 +308,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Errors with nothing free to name.
+/// Of these bytes, there are not so many.
 pub(crate) fn out_of_memory(what: &'static str, asked: usize, free: u64) -> Error {
     Error::OutOfMemory {
         what,
@@ -316,3 +316,7 @@ pub(crate) fn out_of_memory(what: &'static str, asked: usize, free: u64) -> Erro
         free,
     }
 }
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -36,9 +36,17 @@ pub(crate) fn main_memory() -> (u64, u64) {
 /// `len` bytes that are usable at once and cost nothing until they are touched, aligned to huge
 /// pages and asking for them.
 pub(crate) fn reserve_usable(len: usize) -> Result<u64> {
-    let base = reserve(len, ProtFlags::READ | ProtFlags::WRITE)?;
+    reserve(len, ProtFlags::READ | ProtFlags::WRITE)
+}
+
+/// `len` bytes of address range with nothing behind it.
+pub(crate) fn reserve_empty(len: usize) -> Result<u64> {
+    reserve(len, ProtFlags::empty())
+}
+
+fn advise(base: u64, len: usize) {
     let pointer = pointer(base);
-    // SAFETY: the range was mapped just above and is nobody else's; the advice changes no content.
+    // SAFETY: the caller has just mapped the range, and the advice changes no content.
     let huge = unsafe { rustix::mm::madvise(pointer, len, Advice::LinuxHugepage) };
     // A kernel without huge pages refuses; then the pages are small, and nothing else changes.
     let _ = huge;
@@ -46,12 +54,6 @@ pub(crate) fn reserve_usable(len: usize) -> Result<u64> {
     // SAFETY: as above; a child of a fork has no Rust code of ours that could reach the range.
     let unshared = unsafe { rustix::mm::madvise(pointer, len, Advice::LinuxDontFork) };
     let _ = unshared;
-    Ok(base)
-}
-
-/// `len` bytes of address range with nothing behind it.
-pub(crate) fn reserve_empty(len: usize) -> Result<u64> {
-    reserve(len, ProtFlags::empty())
 }
 
 fn reserve(len: usize, access: ProtFlags) -> Result<u64> {
@@ -68,6 +70,7 @@ fn reserve(len: usize, access: ProtFlags) -> Result<u64> {
         Err(errno) => return Err(Error::system("mapping memory (mmap)", errno)),
     };
     if slack == 0 {
+        advise(start as u64, len);
         return Ok(start as u64);
     }
     let aligned = start.next_multiple_of(HUGE_PAGE);
@@ -78,6 +81,7 @@ fn reserve(len: usize, access: ProtFlags) -> Result<u64> {
             unsafe { release(from as u64, to - from) };
         }
     }
+    advise(aligned as u64, len);
     Ok(aligned as u64)
 }
 

@@ -60,6 +60,9 @@ impl Reservation {
                 .into());
             }
         }
+        self.memory
+            .device()
+            .within_total(range.len(), "a chunk of device memory")?;
         let address = self.memory.base() + range.start as u64;
         // SAFETY: the range is in bounds of a live reservation, aligned, not mapped, and
         // `mapping` keeps everybody else from mapping meanwhile.
@@ -156,11 +159,15 @@ impl HostReservation {
         let start = range.start / page * page;
         // The memory's length is a multiple of the page, so this stays in bounds.
         let end = range.end.next_multiple_of(page);
-        // SAFETY: whole pages of this live, readable and writable mapping.
-        if unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
-            return Ok(());
+        // One huge page a call: the kernel holds the process's memory map meanwhile, which the driver
+        // needs to pin, and while it waits for that no copy starts.
+        for start in (start..end).step_by(pages::HUGE_PAGE) {
+            let end = end.min(start + pages::HUGE_PAGE);
+            // SAFETY: whole pages of this live, readable and writable mapping.
+            if !unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
+                self.touch_by_writing(start..end, page);
+            }
         }
-        self.touch_by_writing(start..end, page);
         Ok(())
     }
 
@@ -255,4 +262,23 @@ fn aligned(range: &Range<usize>, granularity: usize, len: usize) -> Result<()> {
         granularity,
     }
     .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_by_writing_keeps_the_content_and_leaves_out_what_is_lent() {
+        let device = crate::open(crate::Choice::Host).unwrap();
+        let host = device.reserve_host(1 << 20).unwrap();
+        let page = pages::page_size();
+        let mut first = host.memory().lend_mut(0..page).unwrap();
+        first.bytes_mut().unwrap().fill(7);
+        let reader = host.memory().lend(page..2 * page).unwrap();
+        host.touch_by_writing(0..host.memory().len(), page);
+        assert!(first.bytes().unwrap().iter().all(|&byte| byte == 7));
+        assert!(reader.bytes().unwrap().iter().all(|&byte| byte == 0));
+        assert_eq!(host.memory().live_loans(), 2);
+    }
 }

@@ -96,6 +96,16 @@ impl Stream {
         copied
     }
 
+    /// Copies and waits, with loans that the caller keeps.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_all`](Self::copy_all).
+    pub fn copy_now(&self, src: &ReadLoan, dst: &mut WriteLoan) -> Result<()> {
+        self.check(src, dst)?;
+        self.blocking(|| self.enqueue(src, dst))
+    }
+
     /// Copies the caller's bytes into the memory, and waits.
     ///
     /// # Errors
@@ -295,7 +305,7 @@ impl Drop for Landing<'_> {
 }
 
 /// Calls `copy(offset, bytes)` for `len` bytes, in pieces of at most `run(offset)` bytes.
-fn cut(
+pub(crate) fn cut(
     len: usize,
     run: impl Fn(usize) -> usize,
     mut copy: impl FnMut(usize, usize) -> Result<()>,

@@ -47,7 +47,7 @@ impl Transfer {
             .map_or(true, |mark| mark.is_done().unwrap_or(true))
     }
 
-    /// Waits for the copy and hands the loans back, on failure too.
+    /// Waits for the copy, asleep rather than spinning, and hands the loans back, on failure too.
     #[allow(
         clippy::missing_panics_doc,
         reason = "the loans are there until this consumes it"

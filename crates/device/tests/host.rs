@@ -1,6 +1,9 @@
 //! The host back end: the conformance suite, and what only it promises.
 
-use tierflow_device::{Choice, Error, Kind, Pinned, WhyUnpinned, conformance, host, open};
+use tierflow_device::{
+    Choice, Device, Error, Event, HostReservation, Kind, Memory, Pinned, ReadLoan, Reservation,
+    Stream, Transfer, WhyUnpinned, WriteLoan, conformance, cuda, host, open,
+};
 
 #[test]
 fn conforms() {
@@ -92,4 +95,21 @@ fn pinning_stops_at_the_lock_limit_and_says_so() {
     // What was refused is ordinary memory.
     let mut last = host.memory().lend_mut(63 << 20..64 << 20).unwrap();
     last.bytes_mut().unwrap().fill(1);
+}
+
+#[test]
+fn handles_may_cross_and_be_shared_between_threads() {
+    fn both<T: Send + Sync>() {}
+    both::<Device>();
+    both::<Memory>();
+    both::<Reservation>();
+    both::<HostReservation>();
+    both::<ReadLoan>();
+    both::<WriteLoan>();
+    both::<Stream>();
+    both::<Transfer>();
+    both::<Event>();
+    both::<Error>();
+    both::<cuda::Module>();
+    both::<cuda::Function>();
 }

@@ -1,7 +1,7 @@
 //! How an engine is put together.
 
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
-use crate::run::{Crew, Direction, Media, Queues, Shared, Tier, start_workers};
+use crate::run::{Crew, Direction, Lane, Media, Queues, Shared, Tier, start_workers};
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
 use std::path::PathBuf;
@@ -20,9 +20,8 @@ const UNLIMITED: u64 = 1 << 60;
 /// Workers per direction between memory and storage: with more the devices in use gain nothing.
 const STORAGE_WORKERS: usize = 4;
 
-/// First guesses of flush bandwidths in bytes/s, until the first flush is measured.
-const GUESS_TO_HOST: u64 = 20_000_000_000;
-const GUESS_TO_STORAGE: u64 = 1_000_000_000;
+/// Bytes of the device cache that are usable before anything else begins to grow.
+const FIRST_CHUNK: usize = 256 << 20;
 
 /// Makes the policy of one tier.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
@@ -126,80 +125,123 @@ impl EngineBuilder {
     /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if the scratch
     /// directory refuses files; [`Error::Device`] if streams cannot be made.
     pub fn build(self) -> Result<Engine> {
-        let mut tiers = Vec::new();
-        let mut configs = Vec::new();
-        let mut add = |name, media, capacity, flush_bandwidth| {
-            tiers.push(Tier { name, media });
-            configs.push(TierConfig {
-                capacity,
-                alignment: ALIGNMENT,
-                policy: (self.policy)(),
-                flush_bandwidth,
-                flush_depth: 1,
-                prefetch_depth: 1,
-            });
-        };
-        if self.device_cache > 0 {
-            let arena = DeviceArena::start(&self.device, self.device_cache, self.device_growth)?;
-            let capacity = arena.capacity() as u64;
-            add("device", Media::Device(arena), capacity, GUESS_TO_HOST);
-        }
-        if self.host_cache > 0 {
-            let arena = HostArena::start(&self.device, self.host_cache, self.host_growth)?;
-            let capacity = arena.capacity() as u64;
-            add("host", Media::Host(arena), capacity, GUESS_TO_STORAGE);
-        }
-        let storage = match (self.storage, self.scratch) {
-            (Some(storage), _) => Some(storage),
-            (None, Some(directory)) => {
-                Some(Arc::new(Scratch::open(&directory)?) as Arc<dyn Storage>)
-            }
-            (None, None) => None,
-        };
-        if let Some(storage) = storage {
-            add(
-                "file",
-                Media::Storage(storage),
-                self.storage_limit,
-                GUESS_TO_STORAGE,
-            );
-        }
-        if tiers.is_empty() {
+        let kinds = self.kinds();
+        if kinds.is_empty() {
             return Err(Error::NoTier);
         }
-        // What lies between memory and storage profits from several requests at a time; one DMA engine does not.
-        for index in 0..configs.len().saturating_sub(1) {
-            if matches!(tiers[index + 1].media, Media::Storage(_)) {
-                configs[index].flush_depth = STORAGE_WORKERS;
-                configs[index].prefetch_depth = STORAGE_WORKERS;
-            }
+        // Streams come before memory: once the arenas grow, the driver is slow to make anything.
+        let lane = Lane::with_stream(&self.device)?;
+        let (queues, crews) = crews(&self.device, &kinds)?;
+        let mut tiers = Vec::new();
+        let mut configs = Vec::new();
+        for (index, &kind) in kinds.iter().enumerate() {
+            let tier = self.tier(kind)?;
+            configs.push(TierConfig {
+                capacity: tier.media.capacity().unwrap_or(self.storage_limit),
+                alignment: ALIGNMENT,
+                policy: (self.policy)(),
+                flush_bandwidth: kind.flush_bandwidth(),
+                flush_depth: depth(&kinds, index),
+                prefetch_depth: depth(&kinds, index),
+            });
+            tiers.push(tier);
         }
-        let (queues, crews) = crews(&configs);
         let plan = Plan::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
         })?;
-        let shared = Arc::new(Shared::new(self.device, tiers, plan, queues)?);
+        let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
         let workers = start_workers(&shared, crews)?;
         Ok(Engine::assemble(shared, workers))
+    }
+
+    /// The tiers asked for, fastest first.
+    fn kinds(&self) -> Vec<Kind> {
+        let storage = self.storage.is_some() || self.scratch.is_some();
+        let asked = [
+            (self.device_cache > 0, Kind::Device),
+            (self.host_cache > 0, Kind::Host),
+            (storage, Kind::Storage),
+        ];
+        asked
+            .into_iter()
+            .filter(|(asked, _)| *asked)
+            .map(|(_, kind)| kind)
+            .collect()
+    }
+
+    fn tier(&self, kind: Kind) -> Result<Tier> {
+        let (name, media) = match kind {
+            Kind::Device => {
+                let arena =
+                    DeviceArena::start(&self.device, self.device_cache, self.device_growth)?;
+                // The first checkpoint goes here: let no other memory get in its way.
+                arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
+                ("device", Media::Device(arena))
+            }
+            Kind::Host => (
+                "host",
+                Media::Host(HostArena::start(
+                    &self.device,
+                    self.host_cache,
+                    self.host_growth,
+                )?),
+            ),
+            Kind::Storage => {
+                let storage = match (&self.storage, &self.scratch) {
+                    (Some(storage), _) => Arc::clone(storage),
+                    (None, Some(directory)) => Arc::new(Scratch::open(directory)?),
+                    (None, None) => return Err(Error::NoTier),
+                };
+                ("file", Media::Storage(storage))
+            }
+        };
+        Ok(Tier { name, media })
+    }
+}
+
+/// What a tier is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Device,
+    Host,
+    Storage,
+}
+
+impl Kind {
+    /// A first guess in bytes/s of how fast its copies are flushed, until the first flush is measured.
+    fn flush_bandwidth(self) -> u64 {
+        match self {
+            Self::Device => 20_000_000_000,
+            Self::Host | Self::Storage => 1_000_000_000,
+        }
+    }
+}
+
+/// Transfers at a time between this tier and those below. What lies between memory and storage profits from several
+/// requests at a time; one DMA engine does not.
+fn depth(kinds: &[Kind], tier: usize) -> usize {
+    match kinds.get(tier + 1) {
+        Some(Kind::Storage) => STORAGE_WORKERS,
+        _ => 1,
     }
 }
 
 /// As many workers for each direction and tier as the plan may have transfers under way there.
-fn crews(configs: &[TierConfig]) -> (Queues, Vec<Crew>) {
+fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
     let mut queues = Queues::new();
     let mut crews = Vec::new();
-    for (tier, config) in configs
-        .iter()
-        .enumerate()
-        .take(configs.len().saturating_sub(1))
-    {
-        for (direction, workers) in [
-            (Direction::Down, config.flush_depth),
-            (Direction::Up, config.prefetch_depth),
-        ] {
+    for tier in 0..kinds.len() - 1 {
+        for direction in [Direction::Down, Direction::Up] {
+            let make = match kinds[tier] {
+                Kind::Device => Lane::with_stream,
+                Kind::Host | Kind::Storage => |device: &Device| Ok(Lane::new(device)),
+            };
             let (sender, jobs) = unbounded();
             queues.insert((direction, tier), sender);
+            let workers = (0..depth(kinds, tier))
+                .map(|_| make(device))
+                .collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,
                 tier,
@@ -208,7 +250,7 @@ fn crews(configs: &[TierConfig]) -> (Queues, Vec<Crew>) {
             });
         }
     }
-    (queues, crews)
+    Ok((queues, crews))
 }
 
 impl std::fmt::Debug for EngineBuilder {

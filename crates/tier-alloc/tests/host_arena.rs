@@ -31,7 +31,7 @@ fn it_grows_to_the_end_and_reports_how() {
     );
     assert_eq!(report.capacity, arena.capacity());
     assert_eq!(report.failed, None);
-    assert!(report.finished);
+    assert!(report.finished && arena.is_grown());
     assert_eq!(
         (report.touched, arena.touched()),
         (report.capacity, report.capacity)

@@ -32,6 +32,13 @@ pub(super) fn fill_write_read(device: &Device) -> Outcome {
         holds(&stream, memory, 0, &[0xa5; 33])?;
         holds(&stream, memory, 33, &pattern(1, 1234))?;
         holds(&stream, memory, 33 + 1234, &[0xa5; 10_000 - 33 - 1234])?;
+        let from = memory.lend(33..33 + 1234).expect_ok("lending")?;
+        let mut to = memory.lend_mut(5000..5000 + 1234).expect_ok("lending")?;
+        stream
+            .copy_now(&from, &mut to)
+            .expect_ok("copying within one memory")?;
+        drop(to);
+        holds(&stream, memory, 5000, &pattern(1, 1234))?;
         let mut nothing = memory.lend_mut(5..5).expect_ok("lending nothing")?;
         stream.fill(&mut nothing, 1).expect_ok("filling nothing")?;
         stream

@@ -129,11 +129,16 @@ unsafe impl Queue for CudaQueue {
     fn record(&self, timed: bool) -> Result<Box<dyn Mark>> {
         let _entered = self.context.enter()?;
         let flags = if timed {
-            sys::CUevent_flags::CU_EVENT_DEFAULT
+            sys::CUevent_flags::CU_EVENT_DEFAULT as u32
         } else {
-            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING
+            // Who waits for a transfer has time, and sleeps; `synchronize` spins.
+            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32
+                | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32
         };
-        let handle = checked("cuEventCreate", result::event::create(flags))?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: `handle` is a valid place for the answer, and the context is current.
+        let created = unsafe { sys::cuEventCreate(&raw mut handle, flags) };
+        checked("cuEventCreate", created.result())?;
         let mark = CudaMark {
             context: Arc::clone(&self.context),
             handle,

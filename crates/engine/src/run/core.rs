@@ -76,9 +76,10 @@ impl Shared {
         tiers: Vec<Tier>,
         plan: Plan,
         queues: Queues,
-    ) -> Result<Self> {
-        let lanes = Mutex::new(vec![Lane::new(&device)?]);
-        Ok(Self {
+        lane: Lane,
+    ) -> Self {
+        let lanes = Mutex::new(vec![lane]);
+        Self {
             device,
             tiers,
             core: Mutex::new(Core::new(plan, queues)),
@@ -86,7 +87,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             checkpoints: CallCounter::default(),
             restores: CallCounter::default(),
-        })
+        }
     }
 
     /// Tells the plan something that nobody waits for.
@@ -218,7 +219,7 @@ impl Shared {
         let free = self.lanes.lock().pop();
         let mut lane = match free {
             Some(lane) => lane,
-            None => Lane::new(&self.device)?,
+            None => Lane::with_stream(&self.device)?,
         };
         let result = copy(&mut lane);
         self.lanes.lock().push(lane);

@@ -39,11 +39,27 @@ impl Media {
         }
     }
 
+    /// Bytes of an arena; storage has no size of its own.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        match self {
+            Self::Device(arena) => Some(arena.capacity() as u64),
+            Self::Host(arena) => Some(arena.capacity() as u64),
+            Self::Storage(_) => None,
+        }
+    }
+
     /// What holds the medium's own background work back while a caller copies.
     pub(super) fn gate(&self) -> Option<&Gate> {
         match self {
             Self::Host(arena) => Some(arena.gate()),
             Self::Device(_) | Self::Storage(_) => None,
+        }
+    }
+
+    /// Waits until a copy between the device and these bytes is as fast as it will be. For copies in the background.
+    pub(super) fn wait_fast(&self, range: &Range<u64>) {
+        if let Self::Host(arena) = self {
+            arena.wait_pinned(to_usize(range.clone()).end);
         }
     }
 

@@ -132,10 +132,24 @@ impl HostArena {
         self.growing.pinned.level()
     }
 
+    /// Whether touching and pinning are over, however they ended.
+    pub fn is_grown(&self) -> bool {
+        self.growing.touched.end().is_some() && self.growing.pinned.end().is_some()
+    }
+
     /// Waits until all pieces are touched and pinned, or why they are not is known.
     pub fn wait_grown(&self) {
         self.growing.touched.wait_end();
         self.growing.pinned.wait_end();
+    }
+
+    /// Waits until the first `end` bytes are pinned, or it is known that they will not be.
+    ///
+    /// A copy between a device and memory that is not pinned is not only slow: the driver makes every
+    /// other copy wait for it. Background copies do better to wait here; pinning is soon ahead of them.
+    pub fn wait_pinned(&self, end: usize) {
+        // An end without that level is an answer, too.
+        let _ = self.growing.pinned.wait(end.min(self.capacity()));
     }
 
     /// What copies that somebody waits for hold a pass of, so that pinning waits for them.

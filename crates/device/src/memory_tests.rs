@@ -1,0 +1,50 @@
+use proptest::prelude::*;
+
+use crate::reservation::HostReservation;
+use crate::stream::cut;
+
+const PIECE: usize = HostReservation::GRANULARITY;
+const PIECES: usize = 12;
+
+proptest! {
+    /// Copies between two partly pinned memories are cut into pieces that cover all of it, in
+    /// order, and of which none crosses a border on either side.
+    #[test]
+    fn copies_are_cut_where_pins_begin_and_end(
+        sides in prop::array::uniform2(prop::collection::vec(any::<bool>(), PIECES)),
+        offsets in prop::array::uniform2(0..2 * PIECE),
+        len in 0..(PIECES - 2) * PIECE,
+    ) {
+        let device = crate::open(crate::Choice::Host).unwrap();
+        let memories: [HostReservation; 2] = std::array::from_fn(|side| {
+            let host = device.reserve_host(PIECES * PIECE).unwrap();
+            // As if pinned, one by one; unpinning what is not pinned does nothing.
+            let pins = (0..PIECES).filter(|&i| sides[side][i]).map(|i| i * PIECE..(i + 1) * PIECE);
+            host.memory().pins().write().extend(pins);
+            host
+        });
+        let run = |at| {
+            let [one, two] = [0, 1].map(|side| memories[side].memory().run_from(offsets[side] + at));
+            one.min(two)
+        };
+        let mut covered = 0;
+        cut(len, run, |at, bytes| {
+            assert!(at == covered && bytes > 0);
+            covered += bytes;
+            for side in 0..2 {
+                let (first, last) = (offsets[side] + at, offsets[side] + at + bytes - 1);
+                let pinned = |byte: usize| sides[side][byte / PIECE];
+                if pinned(first) || pinned(last) {
+                    assert_eq!(first / PIECE, last / PIECE, "across the border of a pinned piece");
+                } else {
+                    assert!(!(first / PIECE..=last / PIECE).any(|i| sides[side][i]));
+                }
+            }
+            Ok(())
+        }).unwrap();
+        prop_assert_eq!(covered, len);
+        for memory in &memories {
+            memory.memory().pins().write().clear();
+        }
+    }
+}
