@@ -8,6 +8,7 @@ pub mod alloc;
 pub mod blocking;
 pub mod copy;
 pub mod growth;
+pub mod placement;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -16,6 +17,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     growth::EXPERIMENT,
     alloc::GOALS,
     alloc::FIGURES,
+    placement::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.
