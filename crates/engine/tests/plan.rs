@@ -244,3 +244,21 @@ fn a_second_forward_pass_is_not_mistaken_for_the_way_back() {
         }
     }
 }
+
+#[test]
+fn a_history_that_hints_foretell_to_fit_is_not_flushed() {
+    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
+    world.hint((0..10).rev().collect());
+    for _ in 0..9 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert_eq!(world.transfers_started(), 0);
+    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
+    world.hint((0..11).rev().collect());
+    for _ in 0..6 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert!(world.transfers_started() > 0, "one more than fits");
+}
