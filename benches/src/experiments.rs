@@ -16,6 +16,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     blocking::EXPERIMENT,
     growth::EXPERIMENT,
     alloc::GOALS,
+    alloc::SERIAL,
     alloc::FIGURES,
     placement::EXPERIMENT,
 ];
