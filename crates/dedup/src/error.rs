@@ -36,6 +36,10 @@ pub enum Error {
         /// What tells them apart.
         what: &'static str,
     },
+    /// A kernel could not be started halfway through a checkpoint, so the lineage's memory on the device
+    /// is not to be trusted: resume a lineage from what is stored.
+    #[error("the lineage broke when a kernel could not be started: resume it from what is stored")]
+    Broken,
     /// The device failed or refused.
     #[error(transparent)]
     Device(#[from] tierflow_device::Error),

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn it_is_plain_xxh3_for_seed_0_and_seeded_xxh3_for_long_chunks() {
-        let bytes: Vec<u8> = (0..3000_u32).map(|i| (i * i >> 5) as u8).collect();
+        let bytes: Vec<u8> = (0..3000_u32).map(|i| ((i * i) >> 5) as u8).collect();
         for len in [1, 3, 8, 16, 32, 64, 128, 200, 240, 256, 1024, 3000] {
             let bytes = &bytes[..len];
             let as_u128 = |d: Digest| u128::from(d.high) << 64 | u128::from(d.low);

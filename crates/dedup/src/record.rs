@@ -1,7 +1,8 @@
 //! The record of hashes: where each chunk that was ever stored can be found.
 //!
 //! It holds at most `capacity` chunks. When those of a new checkpoint do not fit, the chunks of the
-//! oldest checkpoint leave, then those of the next, until they do. The rule counts the chunks that were
+//! oldest checkpoint leave, then those of the next, until they do; and so do they when they are more than
+//! [`GENERATIONS`] checkpoints old, as checkpoints go that had something new. The rule counts the chunks that were
 //! looked up in vain, duplicates among them included, for that number is known before the first of
 //! them is entered; so it does not depend on the order in which they are, and the GPU's record, which
 //! is laid out differently, forgets the same ones.
@@ -18,6 +19,9 @@ use crate::regions::Place;
 
 /// Parts of the record that are filled independently of each other.
 pub(crate) const SHARDS: usize = 32;
+
+/// Checkpoints that the record can have chunks of.
+pub(crate) const GENERATIONS: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -55,7 +59,7 @@ impl Record {
     /// Forgets the oldest checkpoints until so many more chunks fit, or nothing is left.
     pub(crate) fn make_room(&mut self, chunks: u64) {
         let mut oldest_kept = 0;
-        while self.live + chunks > self.capacity
+        while (self.live + chunks > self.capacity || self.generations.len() >= GENERATIONS)
             && let Some((ordinal, count)) = self.generations.pop_front()
         {
             self.live -= count;
@@ -83,11 +87,17 @@ impl Record {
 
 impl Shard {
     fn find(&self, digest: Digest) -> Option<Place> {
+        // Nothing is entered under this one, which stands for a free slot in the GPU's record.
         self.places.get(&(digest.low, digest.high)).copied()
     }
 
     /// Enters the digest at `place`, or returns where it is already.
+    ///
+    /// The digest of all zeros is not entered, and its chunks are all stored.
     pub(crate) fn enter(&mut self, digest: Digest, place: Place) -> Option<Place> {
+        if digest == Digest::default() {
+            return None;
+        }
         match self.places.entry((digest.low, digest.high)) {
             Entry::Occupied(entry) => Some(*entry.get()),
             Entry::Vacant(entry) => {

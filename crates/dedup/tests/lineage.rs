@@ -1,4 +1,9 @@
 //! What a lineage and its chain can do beside encoding and restoring.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of tests fail like tests"
+)]
 
 mod common;
 

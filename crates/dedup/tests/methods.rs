@@ -1,4 +1,9 @@
 //! What the methods store, against the oracle and against each other; and that it comes back.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of tests fail like tests"
+)]
 
 mod common;
 

@@ -32,6 +32,17 @@ struct Link<B> {
     runs: OnceLock<Vec<Run>>,
 }
 
+/// Chunks side by side, and where their bytes are in the payload of a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    pub(crate) link: usize,
+    pub(crate) rank: u32,
+    /// Whether the source is one chunk, for all of them.
+    pub(crate) repeats: bool,
+}
+
 impl<B> Default for Chain<B> {
     fn default() -> Self {
         Self { links: Vec::new() }
@@ -146,6 +157,51 @@ impl<B: AsRef<[u8]>> Chain<B> {
             .filter(|(_, needed)| *needed)
             .map(|(link, _)| link.header.version)
             .collect())
+    }
+
+    /// The links that a restore of a version goes through, newest first.
+    pub(crate) fn path_of(&self, version: u64) -> Result<Vec<usize>> {
+        self.path(self.position(version)?).collect()
+    }
+
+    /// What the link says of where chunks are, each move within what its source stores.
+    pub(crate) fn moves(&self, at: usize) -> Result<Vec<Move>> {
+        let link = &self.links[at];
+        let mut moves: Vec<Move> = link
+            .runs()
+            .iter()
+            .map(|run| Move {
+                first: run.first,
+                count: run.count,
+                link: at,
+                rank: run.rank,
+                repeats: false,
+            })
+            .collect();
+        for shift in link.container().shifts() {
+            let source = self.find(shift.source.ordinal, at)?;
+            let run = self.links[source].run_of(shift.source.chunk);
+            let offset = run.map_or(0, |run| shift.source.chunk - run.first);
+            let count = shift.node.count();
+            let length = if shift.repeats { 1 } else { count };
+            let Some(run) = run.filter(|run| run.count - offset >= length) else {
+                let what = "an entry has a source that is not stored where it says";
+                return Err(Error::corrupt(link.header.version, what));
+            };
+            moves.push(Move {
+                first: shift.node.first(),
+                count,
+                link: source,
+                rank: run.rank + offset,
+                repeats: shift.repeats,
+            });
+        }
+        Ok(moves)
+    }
+
+    /// The payload of a link, oldest first.
+    pub(crate) fn payload(&self, at: usize) -> &[u8] {
+        self.links[at].container().payload()
     }
 
     /// The bytes of a stored chunk.

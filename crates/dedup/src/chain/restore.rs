@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
+use super::Chain;
 use super::owners::{Owner, Owners};
-use super::{Chain, Link};
 use crate::container::{Body, HEADER_BYTES, write};
 use crate::encode::{Difference, Summary, header};
 use crate::error::{Error, Invalid, Result};
@@ -81,7 +81,7 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
         let hasher = Hasher::new(header.seed);
         let chunk = header.layout.chunk_bytes();
         let per_task = (TASK_BYTES / chunk).max(1);
-        let payloads: Vec<&[u8]> = self.links.iter().map(Link::payload).collect();
+        let payloads: Vec<&[u8]> = (0..self.links.len()).map(|at| self.payload(at)).collect();
         let restore = |(at, (out, owners)): (usize, (&mut [u8], &[Owner]))| {
             let mut sum = Sum::default();
             let first = (at * per_task) as u64;
@@ -109,11 +109,5 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
         }
         let what = "what was restored is not what was checkpointed";
         Err(Error::corrupt(header.version, what))
-    }
-}
-
-impl<B: AsRef<[u8]>> Link<B> {
-    fn payload(&self) -> &[u8] {
-        self.container().payload()
     }
 }
