@@ -117,7 +117,8 @@ fn compare(gpu: &Gpu, config: Config, history: &[Vec<u8>], what: &str) {
     }
 
     let mut resident = gpu::Resident::new(&gpu.kernels, &chain).unwrap();
-    for (checkpoint, version) in history.iter().zip(1..).rev() {
+    for (at, checkpoint) in history.iter().enumerate().rev() {
+        let version = at as u64 + 1;
         let out = data.lend_mut(0..len).unwrap();
         let restored = resident.restore(&gpu.stream, version, out).wait();
         restored
