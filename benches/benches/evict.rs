@@ -2,6 +2,8 @@
 //!
 //! `same` is a history of equal checkpoints, `mixed` one of compressed checkpoints whose sizes
 //! differ 16-fold, where the processor cannot foresee how many fragments make a window.
+#![allow(clippy::expect_used, reason = "a bench may panic")]
+#![allow(missing_docs, reason = "criterion's macros write public functions")]
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -4,10 +4,19 @@ use anyhow::{Result, ensure};
 
 use crate::report::{Row, Spread};
 
+pub mod alloc;
+pub mod blocking;
 pub mod copy;
+pub mod growth;
 
 /// All experiments, in the order in which they run and are reported.
-pub const EXPERIMENTS: &[Experiment] = &[copy::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    copy::EXPERIMENT,
+    blocking::EXPERIMENT,
+    growth::EXPERIMENT,
+    alloc::GOALS,
+    alloc::FIGURES,
+];
 
 /// One measurement that the report shows under its name.
 #[derive(Clone, Copy, Debug)]

@@ -33,6 +33,9 @@ enum Action {
         #[arg(long)]
         out: PathBuf,
     },
+    /// One process of an experiment that needs several: does what it is told on standard input
+    #[command(hide = true)]
+    Child,
     /// Run experiments, each in a process of its own, and write the report
     All {
         /// Those to run; without a name, all that this machine can run
@@ -55,6 +58,7 @@ fn main() -> Result<()> {
     match Cli::parse().command {
         Action::List { names } => list(names),
         Action::Run { name, quick, out } => run(named(&name)?, quick, &out)?,
+        Action::Child => tierflow_benches::experiments::alloc::child()?,
         Action::All {
             names,
             quick,

@@ -35,15 +35,18 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     unsafe fn free(&self, address: u64, len: usize);
 
     /// The address of `len` bytes of address range, with no memory behind it. `len` is a multiple
-    /// of the granularity.
+    /// of the granularity of what is to be mapped there.
     fn reserve(&self, len: usize) -> Result<u64>;
+
+    /// What chunks of this kind must be multiples of, in bytes; an error if there are none.
+    fn granularity(&self, behind: &Behind) -> Result<usize>;
 
     /// Puts memory behind a part of a reservation.
     ///
     /// # Safety
     /// The range lies in a live reservation, is aligned to the granularity, and nothing of it is
     /// mapped.
-    unsafe fn map(&self, address: u64, len: usize) -> Result<()>;
+    unsafe fn map(&self, address: u64, len: usize, behind: &Behind) -> Result<()>;
 
     /// # Safety
     /// `address` and `len` are of one `map` that has not been undone, and no work uses it.
@@ -65,9 +68,40 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     /// it.
     unsafe fn unpin(&self, address: u64, len: usize);
 
+    /// The address of `len` new bytes of host memory that the device reaches directly, provided by
+    /// the driver in one call; an error if there is no driver.
+    fn alloc_pinned(&self, len: usize) -> Result<u64>;
+
+    /// # Safety
+    /// `address` is of one `alloc_pinned` that has not been freed, and no work uses it.
+    unsafe fn free_pinned(&self, address: u64);
+
+    /// The address of `len` new bytes that move between host and device as either touches them; an
+    /// error if there is no driver that moves them.
+    fn alloc_managed(&self, len: usize) -> Result<u64>;
+
+    /// # Safety
+    /// `address` and `len` are of one `alloc_managed` that has not been freed, and no work uses it.
+    unsafe fn free_managed(&self, address: u64, len: usize);
+
+    /// Whether another device of the same kind can reach this one's memory.
+    fn can_share_with(&self, peer: usize) -> Result<bool>;
+
+    /// The node of main memory next to the device; `None` where the machine does not say.
+    fn numa_node(&self) -> Option<u32>;
+
     fn queue(&self) -> Result<Box<dyn Queue>>;
 
     fn as_any(&self) -> &dyn Any;
+}
+
+/// What `Backend::map` puts behind addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// Memory of the device, which the devices of these numbers may reach too.
+    Device { peers: Vec<usize> },
+    /// Pinned memory of this node of the host.
+    Host { node: u32 },
 }
 
 /// Where the bytes of a copy come from and go to.

@@ -3,10 +3,11 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Behind};
 use crate::error::{Error, Invalid, Result};
 use crate::memory::Memory;
-use crate::reservation::{HostReservation, Reservation};
+use crate::pages;
+use crate::reservation::{HostReservation, Pinned, Reservation};
 use crate::stream::Stream;
 use crate::{cuda, host};
 
@@ -153,7 +154,41 @@ impl Device {
     ///
     /// [`Invalid::Empty`], [`Error::OutOfMemory`] if the addresses do not suffice.
     pub fn reserve(&self, len: usize) -> Result<Reservation> {
-        Reservation::new(self, not_empty(len)?)
+        let own = Behind::Device { peers: Vec::new() };
+        Reservation::new(self, not_empty(len)?, own)
+    }
+
+    /// Reserves device addresses as [`reserve`](Self::reserve) does; what is mapped there may be
+    /// read and written by `peers` too. Each of them makes mapping a little dearer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`reserve`](Self::reserve); [`Invalid::OtherDevice`] for a peer that cannot reach
+    /// this device's memory.
+    pub fn reserve_shared(&self, len: usize, peers: &[Device]) -> Result<Reservation> {
+        let mut ordinals = Vec::new();
+        for peer in peers.iter().filter(|peer| !peer.is_same(self)) {
+            let ordinal = peer.info().ordinal;
+            let alike = peer.info().kind == self.info().kind;
+            if !alike || !self.backend().can_share_with(ordinal)? {
+                return Err(Invalid::OtherDevice.into());
+            }
+            ordinals.push(ordinal);
+        }
+        let behind = Behind::Device { peers: ordinals };
+        Reservation::new(self, not_empty(len)?, behind)
+    }
+
+    /// Reserves host addresses that become usable chunk by chunk, as the driver puts pinned memory
+    /// of a NUMA node behind them. Copies cross the chunks' borders at full speed, and making one
+    /// stalls other copies for a third of a millisecond, but it is slow: 6 GB/s on an H100 machine.
+    /// `len` is rounded up to the granularity.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotCuda`] on the host back end; [`Invalid::Empty`], [`Error::OutOfMemory`].
+    pub fn reserve_pinned(&self, len: usize, node: u32) -> Result<Reservation> {
+        Reservation::new(self, not_empty(len)?, Behind::Host { node })
     }
 
     /// Reserves host addresses. They are usable at once, as plain memory that the system provides
@@ -165,6 +200,43 @@ impl Device {
     /// [`Invalid::Empty`], [`Error::OutOfMemory`] if the addresses do not suffice.
     pub fn reserve_host(&self, len: usize) -> Result<HostReservation> {
         HostReservation::new(self, not_empty(len)?)
+    }
+
+    /// Allocates `len` bytes of host memory, provided and pinned in one go, which may take seconds
+    /// (`cuMemHostAlloc`: 2 to 3 GB/s). On the host back end it is touched and locked, as far as
+    /// the memory lock limit allows.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`]; [`Error::OutOfMemory`] if the machine has not so much to give.
+    pub fn alloc_pinned(&self, len: usize) -> Result<(Memory, Pinned)> {
+        pages::within_available(not_empty(len)?, "pinned host memory")?;
+        if self.info().kind == Kind::Cuda {
+            return Ok((Memory::alloc_pinned(self, len)?, Pinned::Yes));
+        }
+        let reservation = self.reserve_host(len)?;
+        let all = 0..reservation.memory().len();
+        reservation.touch(all.clone())?;
+        let pinned = reservation.pin(all)?;
+        Ok((reservation.memory().clone(), pinned))
+    }
+
+    /// Allocates `len` bytes of unified (managed) memory, which the driver moves between host and
+    /// device as either touches them. All such memory of a process together may take half of what
+    /// is free on the device: with more, the driver would spend its time moving pages to and fro.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotCuda`] on the host back end; [`Invalid::Empty`]; [`Error::OutOfMemory`] beyond
+    /// half of the free memory.
+    pub fn alloc_managed(&self, len: usize) -> Result<Memory> {
+        Memory::alloc_managed(self, not_empty(len)?)
+    }
+
+    /// The NUMA node of main memory next to the device. `None` where the machine has one node, or
+    /// does not say.
+    pub fn numa_node(&self) -> Option<u32> {
+        self.backend().numa_node()
     }
 
     /// A new stream.

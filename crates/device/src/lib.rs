@@ -35,6 +35,7 @@ pub mod host;
 mod ledger;
 mod loan;
 mod memory;
+mod numa;
 mod pages;
 mod reservation;
 mod stream;

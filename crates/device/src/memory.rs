@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::backend::Behind;
 use crate::device::{Device, round_up};
 use crate::error::{Access, Error, Invalid, Result};
 use crate::ledger::Ledger;
@@ -64,6 +65,10 @@ enum Backing {
     Reserved,
     /// Held by us through `pages`.
     HostPages,
+    /// Pinned, from the driver, in one call.
+    Pinned,
+    /// Managed, from the driver, in one call.
+    Managed,
     /// Held by somebody else, alive as long as this is.
     Foreign(#[allow(dead_code, reason = "kept for its drop")] Arc<dyn Any + Send + Sync>),
 }
@@ -84,19 +89,48 @@ impl Memory {
         ))
     }
 
-    pub(crate) fn reserve(device: &Device, len: usize) -> Result<Self> {
-        let len = round_up(len, device.info().granularity, "device addresses")?;
+    /// Addresses for chunks of `behind`, and what the chunks must be multiples of.
+    pub(crate) fn reserve(device: &Device, len: usize, behind: &Behind) -> Result<(Self, usize)> {
+        let granularity = device.backend().granularity(behind)?;
+        let (place, accessible) = match behind {
+            Behind::Device { .. } => (Place::Device, device.info().host_accessible),
+            Behind::Host { .. } => (Place::Host, true),
+        };
+        let len = round_up(len, granularity, "addresses")?;
         let base = device.backend().reserve(len)?;
-        let accessible = device.info().host_accessible;
         let ledger = Ledger::reserved(len);
+        let backing = Backing::Reserved;
+        let memory = Self::new(device, base, len, place, accessible, ledger, backing);
+        Ok((memory, granularity))
+    }
+
+    pub(crate) fn alloc_pinned(device: &Device, len: usize) -> Result<Self> {
+        let base = device.backend().alloc_pinned(len)?;
+        let ledger = Ledger::usable(len);
+        let backing = Backing::Pinned;
         Ok(Self::new(
             device,
             base,
             len,
-            Place::Device,
-            accessible,
+            Place::Host,
+            true,
             ledger,
-            Backing::Reserved,
+            backing,
+        ))
+    }
+
+    pub(crate) fn alloc_managed(device: &Device, len: usize) -> Result<Self> {
+        let base = device.backend().alloc_managed(len)?;
+        let ledger = Ledger::usable(len);
+        let backing = Backing::Managed;
+        Ok(Self::new(
+            device,
+            base,
+            len,
+            Place::Host,
+            true,
+            ledger,
+            backing,
         ))
     }
 
@@ -292,6 +326,10 @@ impl Drop for Inner {
             Backing::Reserved => unsafe { backend.release(self.base, self.len) },
             // SAFETY: it came from `pages`, no loan is left, and nothing of it is pinned any more.
             Backing::HostPages => unsafe { pages::release(self.base, self.len) },
+            // SAFETY: it came from `alloc_pinned`, no loan is left, and nobody else frees it.
+            Backing::Pinned => unsafe { backend.free_pinned(self.base) },
+            // SAFETY: it came from `alloc_managed`, no loan is left, and nobody else frees it.
+            Backing::Managed => unsafe { backend.free_managed(self.base, self.len) },
             Backing::Foreign(_) => {}
         }
     }

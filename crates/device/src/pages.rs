@@ -44,6 +44,27 @@ pub(crate) fn reserve_empty(len: usize) -> Result<u64> {
     reserve(len, ProtFlags::empty())
 }
 
+/// Refuses what main memory cannot provide now: the system would grant it, and then kill somebody.
+pub(crate) fn within_available(len: usize, what: &'static str) -> Result<()> {
+    let (available, _) = main_memory();
+    if len as u64 > available {
+        return Err(out_of_memory(what, len, available));
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The range is of a live mapping of this module.
+pub(crate) unsafe fn advise_small(base: u64, len: usize) -> Result<()> {
+    // SAFETY: the caller's promise; the advice changes no content.
+    let advised = unsafe { rustix::mm::madvise(pointer(base), len, Advice::LinuxNoHugepage) };
+    match advised {
+        // A kernel without huge pages has small ones only.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(Error::system("asking for small pages (madvise)", errno)),
+    }
+}
+
 fn advise(base: u64, len: usize) {
     let pointer = pointer(base);
     // SAFETY: the caller has just mapped the range, and the advice changes no content.
@@ -84,6 +105,29 @@ fn reserve(len: usize, access: ProtFlags) -> Result<u64> {
     advise(aligned as u64, len);
     Ok(aligned as u64)
 }
+
+/// Takes the write fault of the page at `address`, if it has one to take, and changes nothing.
+///
+/// # Safety
+/// The address is of a live mapping that may be written. Others may be reading and writing the byte,
+/// on any processor or device.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn fault_in(address: u64) {
+    // In assembly, as the compiler makes a mere load of an atomic operation that changes nothing.
+    // SAFETY: the caller's promise that there is such a byte. The instruction stores what it loads,
+    // in one step that no other store can come between, so no reader sees it and no writer loses by
+    // it: like a fault itself, it is invisible to every program.
+    unsafe {
+        std::arch::asm!("lock or byte ptr [{}], 0", in(reg) address, options(nostack));
+    }
+}
+
+/// Other processors are left to `populate`.
+///
+/// # Safety
+/// None is needed; the signature is that of the other processors.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn fault_in(_address: u64) {}
 
 /// Makes a part of `reserve_empty` usable. It costs nothing until it is touched.
 ///

@@ -4,12 +4,15 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 
+use crate::backend::Behind;
 use crate::device::Device;
 use crate::error::{Error, Invalid, Result};
 use crate::memory::Memory;
+use crate::numa;
 use crate::pages;
 
-/// A range of device addresses that becomes usable chunk by chunk.
+/// A range of device addresses that becomes usable chunk by chunk; of host addresses, from
+/// [`Device::reserve_pinned`].
 ///
 /// On CUDA: `cuMemAddressReserve`, then `cuMemCreate`, `cuMemMap` and `cuMemSetAccess` for each
 /// chunk. The first chunk is usable long before the last one is there.
@@ -27,14 +30,19 @@ use crate::pages;
 #[derive(Debug)]
 pub struct Reservation {
     memory: Memory,
+    behind: Behind,
+    granularity: usize,
     /// One `map` at a time: checking, mapping and noting it are one step.
     mapping: Mutex<()>,
 }
 
 impl Reservation {
-    pub(crate) fn new(device: &Device, len: usize) -> Result<Self> {
+    pub(crate) fn new(device: &Device, len: usize, behind: Behind) -> Result<Self> {
+        let (memory, granularity) = Memory::reserve(device, len, &behind)?;
         Ok(Self {
-            memory: Memory::reserve(device, len)?,
+            memory,
+            behind,
+            granularity,
             mapping: Mutex::new(()),
         })
     }
@@ -60,13 +68,22 @@ impl Reservation {
                 .into());
             }
         }
-        self.memory
-            .device()
-            .within_total(range.len(), "a chunk of device memory")?;
+        match self.behind {
+            Behind::Device { .. } => self
+                .memory
+                .device()
+                .within_total(range.len(), "a chunk of device memory")?,
+            Behind::Host { .. } => pages::within_available(range.len(), "a chunk of host memory")?,
+        }
         let address = self.memory.base() + range.start as u64;
         // SAFETY: the range is in bounds of a live reservation, aligned, not mapped, and
         // `mapping` keeps everybody else from mapping meanwhile.
-        unsafe { self.memory.device().backend().map(address, range.len()) }?;
+        unsafe {
+            self.memory
+                .device()
+                .backend()
+                .map(address, range.len(), &self.behind)
+        }?;
         self.memory.chunks().lock().push(range.clone());
         self.memory.ledger().lock().add_mapped(range);
         Ok(())
@@ -84,7 +101,7 @@ impl Reservation {
 
     /// What ranges to map must begin and end at multiples of, in bytes.
     pub fn granularity(&self) -> usize {
-        self.memory.device().info().granularity
+        self.granularity
     }
 }
 
@@ -142,6 +159,39 @@ impl HostReservation {
         })
     }
 
+    /// Asks the system to provide pages of this NUMA node where it can, from now on. Best done
+    /// before anything is touched; what is touched already stays where it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the system has no such node, or may not be asked.
+    pub fn prefer_node(&self, node: u32) -> Result<()> {
+        // SAFETY: the whole of this live mapping.
+        unsafe { numa::prefer_node(self.memory.base(), self.memory.len(), node) }
+    }
+
+    /// The NUMA node on which the page of this byte lies. A page that was never touched has none of
+    /// its own, and the answer means nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the system does not say; [`Invalid::OutOfBounds`].
+    pub fn node_of(&self, byte: usize) -> Result<u32> {
+        let range = byte..byte.saturating_add(1);
+        self.memory.ledger().lock().in_bounds(&range)?;
+        numa::node_of(self.memory.base() + byte as u64)
+    }
+
+    /// Has the system provide small pages (4 KiB), where huge ones are asked for otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if the system refuses.
+    pub fn small_pages(&self) -> Result<()> {
+        // SAFETY: the whole of this live mapping.
+        unsafe { pages::advise_small(self.memory.base(), self.memory.len()) }
+    }
+
     /// Has the system provide the pages of a range now rather than on first use. The content does
     /// not change, even while others read and write it. Several threads may touch different
     /// ranges at once, which is several times as fast.
@@ -159,16 +209,24 @@ impl HostReservation {
         let start = range.start / page * page;
         // The memory's length is a multiple of the page, so this stays in bounds.
         let end = range.end.next_multiple_of(page);
-        // SAFETY: whole pages of this live, readable and writable mapping.
-        if unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
-            return Ok(());
+        for start in (start..end).step_by(pages::HUGE_PAGE) {
+            let end = end.min(start + pages::HUGE_PAGE);
+            // A fault locks this mapping alone. Asking the kernel for the pages would lock the
+            // process's whole memory map while it clears them; the driver, which needs the map to
+            // pin, would wait for milliseconds, and all copies for the driver (measured: 8 ms).
+            // SAFETY: a page of this live, readable and writable mapping.
+            unsafe { pages::fault_in(self.memory.base() + start as u64) };
+            // For what one fault did not bring, where pages are small.
+            // SAFETY: whole pages of this live, readable and writable mapping.
+            if !unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
+                self.touch_by_writing(start..end, page);
+            }
         }
-        self.touch_by_writing(start..end, page);
         Ok(())
     }
 
-    /// For kernels that cannot be asked: one write a page, under a loan. Bytes that are lent are
-    /// left out: whoever writes them touches them, and whoever reads them may not see a write.
+    /// One write a page, under a loan. Bytes that are lent are left out: whoever writes them touches
+    /// them, and whoever reads them may not see a write.
     fn touch_by_writing(&self, range: Range<usize>, page: usize) {
         for start in range.step_by(page) {
             if let Ok(mut first) = self.memory.lend_mut(start..start + 1)

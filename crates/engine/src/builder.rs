@@ -1,7 +1,7 @@
 //! How an engine is put together.
 
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
-use crate::run::{Crew, Direction, Media, Queues, Shared, Tier, start_workers};
+use crate::run::{Crew, Direction, Lane, Media, Queues, Shared, Tier, start_workers};
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_evict::{Policy, Score};
 use tierflow_store::{Scratch, Storage};
-use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, HostArena, HostGrowth};
+use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
 const ALIGNMENT: u64 = 4096;
@@ -20,9 +20,37 @@ const UNLIMITED: u64 = 1 << 60;
 /// Workers per direction between memory and storage: with more the devices in use gain nothing.
 const STORAGE_WORKERS: usize = 4;
 
-/// First guesses of flush bandwidths in bytes/s, until the first flush is measured.
-const GUESS_TO_HOST: u64 = 20_000_000_000;
-const GUESS_TO_STORAGE: u64 = 1_000_000_000;
+/// Bytes of the device cache that are usable before anything else begins to grow.
+const FIRST_CHUNK: usize = 256 << 20;
+
+/// When copies are flushed to the tier below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Flush {
+    /// As soon as they are written, as in the papers: for histories that are to reach the lowest tier in any case.
+    Eager,
+    /// Once their tier is fuller than this share. A history that fits costs no transfer at all, and one that does not
+    /// has the rest of the tier to hide them behind.
+    Above {
+        /// Percent of the tier's capacity; 100 and more flushes only for those who wait.
+        percent: u8,
+    },
+}
+
+impl Default for Flush {
+    /// Above half.
+    fn default() -> Self {
+        Self::Above { percent: 50 }
+    }
+}
+
+impl Flush {
+    fn above(self, capacity: u64) -> u64 {
+        match self {
+            Self::Eager => 0,
+            Self::Above { percent } => capacity / 100 * u64::from(percent.min(100)),
+        }
+    }
+}
 
 /// Makes the policy of one tier.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
@@ -36,9 +64,10 @@ pub struct EngineBuilder {
     storage: Option<Arc<dyn Storage>>,
     storage_limit: u64,
     after_restore: AfterRestore,
+    flush: Flush,
     policy: MakePolicy,
-    device_growth: DeviceGrowth,
-    host_growth: HostGrowth,
+    device_growth: DeviceOptions,
+    host_growth: HostOptions,
 }
 
 impl EngineBuilder {
@@ -51,9 +80,10 @@ impl EngineBuilder {
             storage: None,
             storage_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
+            flush: Flush::default(),
             policy: Box::new(|| Box::new(Score)),
-            device_growth: DeviceGrowth::default(),
-            host_growth: HostGrowth::default(),
+            device_growth: DeviceOptions::default(),
+            host_growth: HostOptions::default(),
         }
     }
 
@@ -99,6 +129,13 @@ impl EngineBuilder {
         self
     }
 
+    /// When copies are flushed to the tier below; above half unless you say otherwise.
+    #[must_use]
+    pub fn flush(mut self, flush: Flush) -> Self {
+        self.flush = flush;
+        self
+    }
+
     /// The eviction policy of every tier; [`Score`] unless you choose another.
     #[must_use]
     pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
@@ -106,100 +143,152 @@ impl EngineBuilder {
         self
     }
 
-    /// How the device cache comes to be.
+    /// How the device cache comes to be: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), or more.
+    ///
+    /// Whichever it is, nothing is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint 1):
+    /// bytes that are still to be mapped count as free, a checkpoint goes to free bytes wherever enough of them lie
+    /// together, and waits for them to be mapped rather than push another one out.
     #[must_use]
-    pub fn device_growth(mut self, growth: DeviceGrowth) -> Self {
-        self.device_growth = growth;
+    pub fn device_growth(mut self, growth: impl Into<DeviceOptions>) -> Self {
+        self.device_growth = growth.into();
         self
     }
 
-    /// How the host cache comes to be.
+    /// How the host cache comes to be: a [`HostGrowth`](tierflow_tier_alloc::HostGrowth), or more.
     #[must_use]
-    pub fn host_growth(mut self, growth: HostGrowth) -> Self {
-        self.host_growth = growth;
+    pub fn host_growth(mut self, growth: impl Into<HostOptions>) -> Self {
+        self.host_growth = growth.into();
         self
     }
 
-    /// Builds the engine. Takes milliseconds whatever the sizes: memory is mapped, touched and pinned in the background.
+    /// Builds the engine. Takes milliseconds whatever the sizes, as memory is mapped, touched and pinned in the background,
+    /// unless growths were chosen that do it all at once.
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if the scratch
     /// directory refuses files; [`Error::Device`] if streams cannot be made.
     pub fn build(self) -> Result<Engine> {
-        let mut tiers = Vec::new();
-        let mut configs = Vec::new();
-        let mut add = |name, media, capacity, flush_bandwidth| {
-            tiers.push(Tier { name, media });
-            configs.push(TierConfig {
-                capacity,
-                alignment: ALIGNMENT,
-                policy: (self.policy)(),
-                flush_bandwidth,
-                flush_depth: 1,
-                prefetch_depth: 1,
-            });
-        };
-        if self.device_cache > 0 {
-            let arena = DeviceArena::start(&self.device, self.device_cache, self.device_growth)?;
-            let capacity = arena.capacity() as u64;
-            add("device", Media::Device(arena), capacity, GUESS_TO_HOST);
-        }
-        if self.host_cache > 0 {
-            let arena = HostArena::start(&self.device, self.host_cache, self.host_growth)?;
-            let capacity = arena.capacity() as u64;
-            add("host", Media::Host(arena), capacity, GUESS_TO_STORAGE);
-        }
-        let storage = match (self.storage, self.scratch) {
-            (Some(storage), _) => Some(storage),
-            (None, Some(directory)) => {
-                Some(Arc::new(Scratch::open(&directory)?) as Arc<dyn Storage>)
-            }
-            (None, None) => None,
-        };
-        if let Some(storage) = storage {
-            add(
-                "file",
-                Media::Storage(storage),
-                self.storage_limit,
-                GUESS_TO_STORAGE,
-            );
-        }
-        if tiers.is_empty() {
+        let kinds = self.kinds();
+        if kinds.is_empty() {
             return Err(Error::NoTier);
         }
-        // What lies between memory and storage profits from several requests at a time; one DMA engine does not.
-        for index in 0..configs.len().saturating_sub(1) {
-            if matches!(tiers[index + 1].media, Media::Storage(_)) {
-                configs[index].flush_depth = STORAGE_WORKERS;
-                configs[index].prefetch_depth = STORAGE_WORKERS;
-            }
+        // Streams come before memory: once the arenas grow, the driver is slow to make anything.
+        let lane = Lane::with_stream(&self.device)?;
+        let (queues, crews) = crews(&self.device, &kinds)?;
+        let mut tiers = Vec::new();
+        let mut configs = Vec::new();
+        for (index, &kind) in kinds.iter().enumerate() {
+            let tier = self.tier(kind)?;
+            configs.push(TierConfig {
+                capacity: tier.media.capacity().unwrap_or(self.storage_limit),
+                alignment: ALIGNMENT,
+                policy: (self.policy)(),
+                flush_bandwidth: kind.flush_bandwidth(),
+                flush_above: self.flush.above(tier.media.capacity().unwrap_or(0)),
+                flush_depth: depth(&kinds, index),
+                prefetch_depth: depth(&kinds, index),
+            });
+            tiers.push(tier);
         }
-        let (queues, crews) = crews(&configs);
         let plan = Plan::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
         })?;
-        let shared = Arc::new(Shared::new(self.device, tiers, plan, queues)?);
+        let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
         let workers = start_workers(&shared, crews)?;
         Ok(Engine::assemble(shared, workers))
+    }
+
+    /// The tiers asked for, fastest first.
+    fn kinds(&self) -> Vec<Kind> {
+        let storage = self.storage.is_some() || self.scratch.is_some();
+        let asked = [
+            (self.device_cache > 0, Kind::Device),
+            (self.host_cache > 0, Kind::Host),
+            (storage, Kind::Storage),
+        ];
+        asked
+            .into_iter()
+            .filter(|(asked, _)| *asked)
+            .map(|(_, kind)| kind)
+            .collect()
+    }
+
+    fn tier(&self, kind: Kind) -> Result<Tier> {
+        let (name, media) = match kind {
+            Kind::Device => {
+                let arena = DeviceArena::start(
+                    &self.device,
+                    self.device_cache,
+                    self.device_growth.clone(),
+                )?;
+                // The first checkpoint goes here: let no other memory get in its way.
+                arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
+                ("device", Media::Device(arena))
+            }
+            Kind::Host => (
+                "host",
+                Media::Host(HostArena::start(
+                    &self.device,
+                    self.host_cache,
+                    self.host_growth.clone(),
+                )?),
+            ),
+            Kind::Storage => {
+                let storage = match (&self.storage, &self.scratch) {
+                    (Some(storage), _) => Arc::clone(storage),
+                    (None, Some(directory)) => Arc::new(Scratch::open(directory)?),
+                    (None, None) => return Err(Error::NoTier),
+                };
+                ("file", Media::Storage(storage))
+            }
+        };
+        Ok(Tier { name, media })
+    }
+}
+
+/// What a tier is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Device,
+    Host,
+    Storage,
+}
+
+impl Kind {
+    /// A first guess in bytes/s of how fast its copies are flushed, until the first flush is measured.
+    fn flush_bandwidth(self) -> u64 {
+        match self {
+            Self::Device => 20_000_000_000,
+            Self::Host | Self::Storage => 1_000_000_000,
+        }
+    }
+}
+
+/// Transfers at a time between this tier and those below. What lies between memory and storage profits from several
+/// requests at a time; one DMA engine does not.
+fn depth(kinds: &[Kind], tier: usize) -> usize {
+    match kinds.get(tier + 1) {
+        Some(Kind::Storage) => STORAGE_WORKERS,
+        _ => 1,
     }
 }
 
 /// As many workers for each direction and tier as the plan may have transfers under way there.
-fn crews(configs: &[TierConfig]) -> (Queues, Vec<Crew>) {
+fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
     let mut queues = Queues::new();
     let mut crews = Vec::new();
-    for (tier, config) in configs
-        .iter()
-        .enumerate()
-        .take(configs.len().saturating_sub(1))
-    {
-        for (direction, workers) in [
-            (Direction::Down, config.flush_depth),
-            (Direction::Up, config.prefetch_depth),
-        ] {
+    for tier in 0..kinds.len() - 1 {
+        for direction in [Direction::Down, Direction::Up] {
+            let make = match kinds[tier] {
+                Kind::Device => Lane::with_stream,
+                Kind::Host | Kind::Storage => |device: &Device| Ok(Lane::new(device)),
+            };
             let (sender, jobs) = unbounded();
             queues.insert((direction, tier), sender);
+            let workers = (0..depth(kinds, tier))
+                .map(|_| make(device))
+                .collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,
                 tier,
@@ -208,7 +297,7 @@ fn crews(configs: &[TierConfig]) -> (Queues, Vec<Crew>) {
             });
         }
     }
-    (queues, crews)
+    Ok((queues, crews))
 }
 
 impl std::fmt::Debug for EngineBuilder {

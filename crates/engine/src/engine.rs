@@ -3,12 +3,13 @@
 use crate::metrics::{HopMetrics, Metrics, TierMetrics};
 use crate::plan::{Event, Place, Refusal, Statistics, Ticket};
 use crate::region::{Region, RegionMut};
-use crate::run::{Answer, Shared, Sink, Source};
+use crate::run::{Answer, Media, Shared, Sink, Source};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 use tierflow_device::{Device, Stream};
+use tierflow_tier_alloc::{DeviceReport, HostReport};
 
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
 ///
@@ -233,6 +234,25 @@ impl Engine {
                 cause: cause(),
             },
         }
+    }
+
+    /// How the device cache came to be, if there is one.
+    #[must_use]
+    pub fn device_arena_report(&self) -> Option<DeviceReport> {
+        self.shared.tiers.iter().find_map(|tier| match &tier.media {
+            Media::Device(arena) => Some(arena.report()),
+            _ => None,
+        })
+    }
+
+    /// How the host cache came to be, if there is one: what is touched and pinned, and why not more. Counting huge pages
+    /// costs milliseconds.
+    #[must_use]
+    pub fn host_arena_report(&self) -> Option<HostReport> {
+        self.shared.tiers.iter().find_map(|tier| match &tier.media {
+            Media::Host(arena) => Some(arena.report()),
+            _ => None,
+        })
     }
 
     /// What was measured so far.

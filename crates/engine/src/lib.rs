@@ -9,7 +9,7 @@ pub mod plan;
 mod region;
 mod run;
 
-pub use builder::EngineBuilder;
+pub use builder::{EngineBuilder, Flush};
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use metrics::{Calls, HopMetrics, Metrics, TierMetrics};

@@ -93,6 +93,7 @@ proptest! {
         big_last in any::<bool>(),
         depth in 1_usize..4,
         policies in 0_usize..3,
+        percent in prop_oneof![Just(0_u64), 0_u64..=100],
         after in after(),
         steps in prop::collection::vec(step(), 0..120),
     ) {
@@ -100,7 +101,7 @@ proptest! {
         if big_last {
             capacities.push(5_000);
         }
-        let mut world = World::new(&capacities, depth, policies, after);
+        let mut world = World::new(&capacities, depth, policies, percent, after);
         run(&mut world, &steps);
         world.read_back();
     }
@@ -108,7 +109,7 @@ proptest! {
 
 /// One uniform forward pass, then a restore pass in `order`; everything under way ends before each next call.
 fn shot(capacities: &[u64], order: impl Fn(u64) -> u64, hints: bool) -> World {
-    let mut world = World::new(capacities, 1, 0, AfterRestore::Discard);
+    let mut world = World::new(capacities, 1, 0, 0, AfterRestore::Discard);
     let versions = 40;
     if hints {
         world.hint((0..versions).map(&order).collect());
@@ -156,7 +157,7 @@ fn without_hints_the_newest_are_near_and_the_oldest_far() {
 
 #[test]
 fn a_checkpoint_larger_than_a_cache_passes_it_by() {
-    let mut world = World::new(&[10, 30, 1_000], 1, 0, AfterRestore::Keep);
+    let mut world = World::new(&[10, 30, 1_000], 1, 0, 0, AfterRestore::Keep);
     world.checkpoint(20);
     world.checkpoint(500);
     world.settle();
@@ -176,7 +177,7 @@ fn a_checkpoint_larger_than_a_cache_passes_it_by() {
 
 #[test]
 fn full_tiers_refuse_and_lose_nothing() {
-    let mut world = World::new(&[20, 30], 1, 0, AfterRestore::Discard);
+    let mut world = World::new(&[20, 30], 1, 0, 0, AfterRestore::Discard);
     for _ in 0..8 {
         world.checkpoint(10);
         world.settle();
@@ -188,4 +189,33 @@ fn full_tiers_refuse_and_lose_nothing() {
     );
     assert_eq!(world.refused, 3);
     world.read_back();
+}
+
+#[test]
+fn a_history_that_fits_costs_no_transfer() {
+    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
+    for _ in 0..5 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert_eq!(world.transfers_started(), 0);
+    for _ in 0..5 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert!(
+        world.transfers_started() >= 10,
+        "all that is queued goes once the tier is half full"
+    );
+    world.read_back();
+}
+
+#[test]
+fn waiting_flushes_whatever_the_level() {
+    let mut world = World::new(&[100, 100, 1_000], 1, 0, 100, AfterRestore::Keep);
+    world.checkpoint(10);
+    world.settle();
+    world.wait();
+    world.settle();
+    assert_eq!(world.transfers_started(), 2);
 }

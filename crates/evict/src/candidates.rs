@@ -78,6 +78,8 @@ pub(crate) struct Border {
     pub(crate) wait: u64,
     /// Sum of the distances.
     pub(crate) distance: u64,
+    /// How many copies are never evictable. An infinite wait is counted, never summed.
+    pub(crate) nevers: u64,
 }
 
 /// The fragments of one cache in offset order, laid out for policies to run over.
@@ -87,9 +89,6 @@ pub(crate) struct Border {
 pub struct Candidates {
     /// One more than there are fragments.
     pub(crate) borders: Vec<Border>,
-    /// Per border: how many copies to the left of it are never evictable. An infinite wait is
-    /// counted, never summed. Apart from the borders as it is looked at far more rarely.
-    pub(crate) nevers: Vec<u32>,
     /// Per fragment; 0 in gaps.
     pub(crate) written: Vec<u64>,
     /// Per fragment; 0 in gaps.
@@ -109,7 +108,6 @@ impl Candidates {
     pub fn new() -> Self {
         Self {
             borders: alloc::vec![Border::default()],
-            nevers: alloc::vec![0],
             written: Vec::new(),
             used: Vec::new(),
             largest_gap: 0,
@@ -119,7 +117,6 @@ impl Candidates {
     /// Forgets every fragment and keeps the memory.
     pub fn clear(&mut self) {
         self.borders.truncate(1);
-        self.nevers.truncate(1);
         self.written.clear();
         self.used.clear();
         self.largest_gap = 0;
@@ -140,13 +137,12 @@ impl Candidates {
             }) => (
                 evictable_in.unwrap_or(MAX_WAIT).min(MAX_WAIT),
                 distance.value(),
-                u32::from(evictable_in.is_none()),
+                u64::from(evictable_in.is_none()),
                 written,
                 used,
             ),
         };
         let last = self.borders.last().copied().unwrap_or_default();
-        let nevers = self.nevers.last().copied().unwrap_or_default();
         let offset = last.offset.saturating_add(size).min(MAX_CAPACITY);
         if occupant.is_none() {
             self.largest_gap = self.largest_gap.max(offset - last.offset);
@@ -155,8 +151,8 @@ impl Candidates {
             offset,
             wait: last.wait.wrapping_add(wait),
             distance: last.distance.wrapping_add(distance),
+            nevers: last.nevers + never,
         });
-        self.nevers.push(nevers.wrapping_add(never));
         self.written.push(written);
         self.used.push(used);
     }
@@ -193,7 +189,7 @@ impl Candidates {
         let occupant = match right.distance.wrapping_sub(left.distance) {
             GAP_DISTANCE => None,
             distance => Some(Outlook {
-                evictable_in: (self.nevers[index] == self.nevers[index + 1])
+                evictable_in: (left.nevers == right.nevers)
                     .then(|| right.wait.wrapping_sub(left.wait)),
                 distance: match distance {
                     UNHINTED_DISTANCE => Distance::Unhinted,
@@ -219,10 +215,10 @@ impl Candidates {
     /// beyond the last fragment, or holds a copy that is never evictable.
     #[must_use]
     pub fn window(&self, first: usize, last: usize) -> Option<Window> {
-        if first >= last || self.nevers.get(first)? != self.nevers.get(last)? {
+        let (left, right) = (self.borders.get(first)?, self.borders.get(last)?);
+        if first >= last || left.nevers != right.nevers {
             return None;
         }
-        let (left, right) = (self.borders.get(first)?, self.borders.get(last)?);
         Some(Window {
             first,
             last,

@@ -1,4 +1,5 @@
 //! Algorithm 1 on cases worked out by hand: `testdata/score.txt`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::fmt::Write as _;
 

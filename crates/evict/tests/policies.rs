@@ -1,4 +1,5 @@
 //! Every policy against an oracle that tries all windows and adds everything up anew.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::cmp::Reverse;
 

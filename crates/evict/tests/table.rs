@@ -1,4 +1,5 @@
 //! The allocation table against a list of intervals.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 
@@ -180,9 +181,10 @@ proptest! {
                 used: 0,
             });
             let window = Score.choose(&candidates, table.reserved(size)).expect("all may go");
-            let victims = table.fragments()[window.first..window.last].iter().filter_map(|f| f.occupant);
-            for victim in victims.collect::<Vec<_>>() {
-                table.remove(&victim).unwrap();
+            let victims = &table.fragments()[window.first..window.last];
+            let victims: Vec<_> = victims.iter().filter_map(|victim| victim.occupant).collect();
+            for key in victims {
+                table.remove(&key).unwrap();
             }
             let slot = table.insert(window.offset, key, size).unwrap();
             prop_assert_eq!(slot.offset, window.offset);

@@ -1,5 +1,7 @@
 use tierflow_device as device;
 
+use crate::watermark::{End, Watermark};
+
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -33,6 +35,12 @@ pub enum Error {
         /// The arena's length in bytes.
         capacity: usize,
     },
+    /// This strategy needs a CUDA device: choose another one, or another device.
+    #[error("{strategy} needs a CUDA device, and this one is not")]
+    NotCuda {
+        /// The strategy's name.
+        strategy: &'static str,
+    },
     /// A setting makes no sense: mend the caller.
     #[error("{setting} must be at least 1")]
     Zero {
@@ -48,4 +56,22 @@ pub enum Error {
     /// The device refused, for a reason that has a variant of its own.
     #[error(transparent)]
     Device(#[from] device::Error),
+}
+
+/// Waits until the first `end` of `capacity` bytes are usable, as `level` tells.
+pub(crate) fn wait_usable(level: &Watermark, end: usize, capacity: usize) -> Result<()> {
+    if end > capacity {
+        return Err(Error::BeyondCapacity { end, capacity });
+    }
+    level.wait(end).map_err(|why| {
+        let reached = level.level();
+        match why {
+            End::Failed(source) => Error::Growth {
+                reached,
+                capacity,
+                source,
+            },
+            End::Complete | End::Stopped => Error::Abandoned { reached, capacity },
+        }
+    })
 }

@@ -1,9 +1,9 @@
 //! Who goes first: the application's copies before the arena's own work.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::rhythm::Rhythm;
+use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence};
 
 /// Lets an arena's background work wait while somebody copies.
 ///
@@ -12,66 +12,167 @@ use parking_lot::{Condvar, Mutex};
 /// the arena pins its next piece when nobody holds one. Entering never waits, so the gate can be
 /// part of no deadlock; and the arena waits only for so long, so it cannot starve.
 ///
+/// Flushes and prefetches, which nobody waits for, are told apart: pinning does not wait for them,
+/// but a strategy that touches in idle time alone does.
+///
 /// ```
 /// # use tierflow_tier_alloc::Gate;
 /// let gate = Gate::default();
 /// let pass = gate.enter();
 /// // ... a blocking copy ...
 /// drop(pass);
+/// let pass = gate.enter_transfer();
+/// // ... a flush or a prefetch ...
+/// drop(pass);
 /// ```
 #[derive(Debug, Default)]
 pub struct Gate {
-    inside: AtomicUsize,
-    /// Whether somebody waits for the gate to be empty. Spares leavers the lock.
-    watched: AtomicBool,
-    lock: Mutex<()>,
-    empty: Condvar,
+    callers: Room,
+    transfers: Room,
+    /// Of the callers.
+    rhythm: Rhythm,
 }
 
 /// The right to go first, until it is dropped.
 #[derive(Debug)]
 #[must_use = "the pass ends when it is dropped"]
 pub struct Pass<'gate> {
-    gate: &'gate Gate,
+    room: &'gate Room,
 }
 
 impl Gate {
-    /// Never waits; costs a few nanoseconds.
+    /// For a copy that the application waits for. Never waits; costs some tens of nanoseconds.
     pub fn enter(&self) -> Pass<'_> {
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        Pass { gate: self }
+        self.rhythm.beat(Instant::now());
+        self.callers.enter()
     }
 
-    /// Waits until nobody is inside, for `patience` at most. Whether nobody is.
+    /// For a copy between tiers. Never waits; costs a few nanoseconds.
+    pub fn enter_transfer(&self) -> Pass<'_> {
+        self.transfers.enter()
+    }
+
+    /// Waits until the application copies nothing, for `patience` at most. Whether it does not.
     pub(crate) fn wait_empty(&self, patience: Duration) -> bool {
-        if self.inside.load(Ordering::SeqCst) == 0 {
+        self.callers.wait_empty(patience)
+    }
+
+    /// Waits for a moment at which a piece of work that takes `length`, and makes every copy wait meanwhile, disturbs
+    /// nobody: when the application copies nothing, and will probably not begin to before the work is done. Gives up
+    /// after `patience`, so that nobody starves.
+    pub(crate) fn wait_quiet(&self, length: Duration, patience: Duration) {
+        /// Before a copy is expected, and after, as long as it has not come.
+        const BEFORE: Duration = Duration::from_micros(100);
+        const AFTER: Duration = Duration::from_micros(300);
+        /// Between two looks whether it has.
+        const LOOK: Duration = Duration::from_micros(30);
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !self.wait_empty(left) || left.is_zero() {
+                return;
+            }
+            let Some(next) = self.rhythm.expected() else {
+                return;
+            };
+            let margin = next.tolerance + BEFORE;
+            if length + margin > next.interval / 2 {
+                // So frequent that there is no better moment.
+                return;
+            }
+            let now = Instant::now();
+            let late = next.at + next.tolerance + AFTER;
+            if now + length + margin < next.at || now > late {
+                return;
+            }
+            let until = late.min(deadline);
+            while Instant::now() < until && self.rhythm.count() == next.count {
+                std::thread::sleep(LOOK);
+            }
+            if Instant::now() >= until {
+                return;
+            }
+        }
+    }
+
+    /// Whether the application copies, and when it will next cannot be told.
+    pub(crate) fn is_unforeseen(&self) -> bool {
+        /// One that copies less often has no stalls to speak of.
+        const SELDOM: Duration = Duration::from_secs(1);
+        let lately = self
+            .rhythm
+            .last()
+            .is_some_and(|last| last.elapsed() < SELDOM);
+        lately && self.rhythm.expected().is_none()
+    }
+
+    /// Waits until nothing moves between tiers, for `patience` at most. Whether nothing does.
+    pub(crate) fn wait_no_transfer(&self, patience: Duration) -> bool {
+        self.transfers.wait_empty(patience)
+    }
+
+    /// Whether something moves between tiers now.
+    pub(crate) fn is_transferring(&self) -> bool {
+        self.transfers.is_occupied()
+    }
+}
+
+/// Counts who is inside, and wakes who waits for it to be empty.
+#[derive(Debug, Default)]
+struct Room {
+    inside: AtomicUsize,
+    /// How many wait for the room to be empty. Spares leavers the lock.
+    watchers: AtomicUsize,
+    lock: Mutex<()>,
+    empty: Condvar,
+}
+
+impl Room {
+    fn enter(&self) -> Pass<'_> {
+        self.inside.fetch_add(1, Ordering::Relaxed);
+        Pass { room: self }
+    }
+
+    /// Acquires what those who left did before.
+    fn is_occupied(&self) -> bool {
+        self.inside.load(Ordering::Acquire) != 0
+    }
+
+    fn wait_empty(&self, patience: Duration) -> bool {
+        if !self.is_occupied() {
             return true;
         }
         let deadline = Instant::now() + patience;
         let mut guard = self.lock.lock();
-        // Sequentially consistent with the leaver's two accesses: either it sees `watched` and
-        // takes the lock, or we see that it has left.
-        self.watched.store(true, Ordering::SeqCst);
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        // With the leaver's fence: either it sees a watcher and takes the lock, or we see that it
+        // has left.
+        fence(Ordering::SeqCst);
         let mut late = false;
-        while self.inside.load(Ordering::SeqCst) != 0 && !late {
+        while self.is_occupied() && !late {
             late = self.empty.wait_until(&mut guard, deadline).timed_out();
         }
-        self.watched.store(false, Ordering::SeqCst);
-        self.inside.load(Ordering::SeqCst) == 0
+        self.watchers.fetch_sub(1, Ordering::Relaxed);
+        !self.is_occupied()
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        let last = self.gate.inside.fetch_sub(1, Ordering::SeqCst) == 1;
-        if last && self.gate.watched.load(Ordering::SeqCst) {
-            let _guard = self.gate.lock.lock();
-            self.gate.empty.notify_all();
+        let last = self.room.inside.fetch_sub(1, Ordering::Release) == 1;
+        if !last {
+            return;
+        }
+        // With the watcher's fence.
+        fence(Ordering::SeqCst);
+        if self.room.watchers.load(Ordering::Relaxed) != 0 {
+            let _guard = self.room.lock.lock();
+            self.room.empty.notify_all();
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -88,6 +189,49 @@ mod tests {
         assert!(!gate.wait_empty(Duration::from_millis(1)));
         drop(two);
         assert!(gate.wait_empty(Duration::ZERO));
+    }
+
+    #[test]
+    fn transfers_and_callers_do_not_stand_in_for_each_other() {
+        let gate = Gate::default();
+        let transfer = gate.enter_transfer();
+        assert!(gate.wait_empty(Duration::ZERO), "pinning waits for a flush");
+        assert!(!gate.wait_no_transfer(Duration::from_millis(1)));
+        assert!(gate.is_transferring());
+        drop(transfer);
+        let _caller = gate.enter();
+        assert!(gate.wait_no_transfer(Duration::ZERO) && !gate.is_transferring());
+    }
+
+    #[test]
+    fn copies_without_a_rhythm_are_unforeseen() {
+        let gate = Gate::default();
+        assert!(!gate.is_unforeseen(), "nobody copies");
+        // Beats to come, as far as this test is concerned: it measures no time.
+        let first = Instant::now() + LONG;
+        gate.rhythm.beat(first);
+        assert!(gate.is_unforeseen());
+        for beat in 1..4 {
+            gate.rhythm.beat(first + beat * Duration::from_millis(20));
+        }
+        assert!(!gate.is_unforeseen(), "once every 20 ms");
+    }
+
+    #[test]
+    fn work_waits_for_a_copy_that_is_expected_and_not_for_ever() {
+        let gate = Gate::default();
+        let now = Instant::now();
+        for ago in [75, 55, 35, 15] {
+            gate.rhythm.beat(now - Duration::from_millis(ago));
+        }
+        let last = gate.rhythm.expected().expect("a rhythm").at;
+        // Due before the work would be done; it does not come, and the work begins all the same,
+        // but not before.
+        gate.wait_quiet(Duration::from_millis(6), LONG);
+        assert!(Instant::now() >= last);
+        let before = Instant::now();
+        gate.wait_quiet(Duration::from_millis(1), LONG);
+        assert!(before.elapsed() < LONG);
     }
 
     #[test]

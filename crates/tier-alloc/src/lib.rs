@@ -8,6 +8,10 @@
 //!                                                                          usable: all, from the start
 //! ```
 //!
+//! That is the default. Every other strategy that was proposed is there by its name, to be compared
+//! with: see [`DeviceGrowth`] and [`HostGrowth`]. Arenas of several processes pin one at a time
+//! ([`PinOrder`]).
+//!
 //! Each arena has a few threads of its own, which end with it. Levels ([`DeviceArena::usable`],
 //! [`HostArena::touched`], [`HostArena::pinned`]) only rise, and reading one costs one load.
 //!
@@ -20,10 +24,19 @@ mod device_arena;
 mod error;
 mod gate;
 mod host_arena;
+mod order;
+mod rhythm;
+mod ring;
+mod sync;
 mod watermark;
 mod workers;
 
-pub use device_arena::{DeviceArena, DeviceGrowth};
+pub use device_arena::{DeviceArena, DeviceGrowth, DeviceOptions, DeviceReport, Mapped};
 pub use error::{Error, Result};
 pub use gate::{Gate, Pass};
-pub use host_arena::{HostArena, HostGrowth, HostReport, Sample};
+pub use host_arena::{
+    Figures, HostArena, HostGrowth, HostOptions, HostReport, NodeObtained, Numa, Sample, Touching,
+    Transferring,
+};
+pub use order::{OrderObtained, PinOrder, PinTurn, PinTurns};
+pub use ring::Ring;

@@ -1,9 +1,8 @@
 //! A level that only rises, and those who wait for it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parking_lot::{Condvar, Mutex};
 use tierflow_device as device;
+
+use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering};
 
 /// Why a level rises no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +76,14 @@ impl Watermark {
         }
     }
 
+    /// A level that is at its top from the start.
+    pub(crate) fn at(level: usize) -> Self {
+        let full = Self::default();
+        full.raise(level);
+        full.finish(End::Complete);
+        full
+    }
+
     /// Ends the level when it is dropped, however its thread ends, so that nobody waits for ever.
     pub(crate) fn raising(&self) -> Raising<'_> {
         Raising(self)
@@ -93,7 +100,7 @@ impl Drop for Raising<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -16,6 +16,9 @@ impl Stop {
     }
 }
 
+/// How long a thread that waits for something else sleeps before it looks again whether to stop.
+pub(crate) const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// Running threads. Dropping tells them to stop and waits until they have.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {

@@ -1,10 +1,17 @@
 //! Both arenas on a machine that has a GPU:
 //! `cargo test -p tierflow-tier-alloc --test cuda -- --ignored --nocapture`.
 
+mod suite;
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tierflow_device::{Choice, Device, open};
-use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth};
+use tierflow_tier_alloc::{
+    DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, HostOptions, OrderObtained, Ring,
+};
 
 const GIB: usize = 1 << 30;
 
@@ -108,4 +115,137 @@ fn a_host_arena_gets_pinned_while_copies_run() {
                 .all(|&b| b == slot as u8 + 1)
         );
     }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_host_strategy_carries_bytes_and_reports() {
+    suite::host_strategies(&gpu().unwrap(), 512 << 20);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_device_strategy_carries_bytes_and_reports() {
+    suite::device_strategies(&gpu().unwrap(), 300 << 20);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn the_ring_copies_both_ways() {
+    let device = gpu().unwrap();
+    suite::ring(&device);
+    for copiers in [1, 2, 4, 8] {
+        let ring = Ring::start(&device, copiers).unwrap();
+        let len = 1 << 30;
+        let (inner, outer) = (
+            device.alloc(len).unwrap(),
+            device.reserve_host(len).unwrap(),
+        );
+        for what in ["untouched", "touched"] {
+            let start = Instant::now();
+            let pair = (
+                inner.lend(0..len).unwrap(),
+                outer.memory().lend_mut(0..len).unwrap(),
+            );
+            ring.copy(pair.0, pair.1).unwrap();
+            let rate = len as f64 / start.elapsed().as_secs_f64() / 1e9;
+            println!("{copiers} copiers into {what} memory: {rate:.1} GB/s");
+        }
+        let start = Instant::now();
+        let pair = (
+            outer.memory().lend(0..len).unwrap(),
+            inner.lend_mut(0..len).unwrap(),
+        );
+        ring.copy(pair.0, pair.1).unwrap();
+        let rate = len as f64 / start.elapsed().as_secs_f64() / 1e9;
+        println!("{copiers} copiers back: {rate:.1} GB/s");
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn arenas_take_turns() {
+    suite::turns(&gpu().unwrap(), 256 << 20);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn the_first_chunks_say_how_large_the_others_are() {
+    let device = gpu().unwrap();
+    let arena = DeviceArena::start(&device, 16 * GIB, DeviceGrowth::default()).unwrap();
+    arena.wait_usable(16 * GIB).unwrap();
+    for chunk in arena.report().timeline {
+        let rate = chunk.bytes as f64 / chunk.took.as_secs_f64() / 1e9;
+        println!(
+            "{:8.1?}: {} MiB in {:.1?}, {rate:.0} GB/s",
+            chunk.at,
+            chunk.bytes >> 20,
+            chunk.took
+        );
+    }
+}
+
+/// Where a child that is to be killed takes its turns.
+const LINE: &str = "TIERFLOW_TEST_LINE";
+
+/// Pins an arena and sees to it that all is pinned. A child that is to be killed is told where to
+/// take its turns, and says when the first pieces are pinned.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn an_arena_is_pinned_in_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let given = std::env::var_os(LINE).map(PathBuf::from);
+    let line = given.clone().unwrap_or_else(|| folder.path().join("line"));
+    let options = HostOptions::from(HostGrowth::default()).order_directory(line);
+    let bytes = if given.is_some() { 24 * GIB } else { GIB };
+    let arena = HostArena::start(&gpu().unwrap(), bytes, options).unwrap();
+    while given.is_some() && arena.pinned() == 0 {
+        std::thread::yield_now();
+    }
+    println!("pinning");
+    arena.wait_grown();
+    assert_eq!(arena.pinned(), arena.capacity());
+    assert_eq!(arena.report().order, OrderObtained::Node);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn nobody_waits_for_a_process_killed_while_it_pins() {
+    let device = gpu().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let line = folder.path().join("line");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "an_arena_is_pinned_in_turn"])
+        .arg("--nocapture")
+        .env(LINE, &line)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("pinning")));
+    let options = HostOptions::from(HostGrowth::default()).order_directory(line);
+    let arena = HostArena::start(&device, GIB, options).unwrap();
+    // In the middle of its 24 GiB.
+    child.kill().unwrap();
+    let start = Instant::now();
+    arena.wait_grown();
+    let waited = start.elapsed();
+    println!("1 GiB pinned {waited:?} after the other was killed");
+    let report = arena.report();
+    assert_eq!((report.pinned, report.out_of_order), (arena.capacity(), 0));
+    child.wait().unwrap();
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn managed_memory_stays_below_half_of_what_is_free() {
+    let device = gpu().unwrap();
+    let free = device.free_bytes().unwrap() as usize;
+    let too_much = HostArena::start(&device, free / 2 + GIB, HostGrowth::Managed);
+    assert!(matches!(too_much, Err(Error::Device(_))), "{too_much:?}");
+    let one = HostArena::start(&device, free / 3, HostGrowth::Managed).unwrap();
+    let two = HostArena::start(&device, free / 3, HostGrowth::Managed);
+    assert!(two.is_err(), "two thirds are managed");
+    drop(one);
+    HostArena::start(&device, free / 3, HostGrowth::Managed).unwrap();
 }

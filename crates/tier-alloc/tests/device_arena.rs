@@ -9,7 +9,7 @@ use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, Error};
 const MIB: usize = 1 << 20;
 
 fn chunks(chunk: usize) -> DeviceGrowth {
-    DeviceGrowth::Incremental { chunk: Some(chunk) }
+    DeviceGrowth::IncrementalVmm { chunk: Some(chunk) }
 }
 
 fn small(bytes: usize) -> device::Result<Device> {

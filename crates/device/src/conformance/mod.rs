@@ -8,6 +8,7 @@
 //! ```
 
 mod copies;
+mod host_memory;
 mod memory;
 mod reservations;
 
@@ -100,6 +101,26 @@ pub const CASES: &[Case] = &[
     Case {
         name: "host: pinning while copies run",
         check: reservations::pin_meanwhile,
+    },
+    Case {
+        name: "host: memory pinned in one go",
+        check: host_memory::pinned,
+    },
+    Case {
+        name: "host: pinned chunks of the driver's",
+        check: host_memory::pinned_chunks,
+    },
+    Case {
+        name: "host: managed memory",
+        check: host_memory::managed,
+    },
+    Case {
+        name: "host: nodes and small pages",
+        check: host_memory::nodes,
+    },
+    Case {
+        name: "reservation: shared with peers",
+        check: host_memory::shared,
     },
     Case {
         name: "stream: fill, write and read",

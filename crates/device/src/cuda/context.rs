@@ -67,6 +67,32 @@ impl Context {
         checked("cuDeviceGetAttribute", value)
     }
 
+    /// Whether the GPU of this number can reach this one's memory.
+    pub(crate) fn reachable_from(&self, peer: usize) -> Result<bool> {
+        let peer = checked(
+            "cuDeviceGet",
+            result::device::get(i32::try_from(peer).unwrap_or(-1)),
+        )?;
+        let mut can = 0;
+        // SAFETY: `can` is a valid place for the answer, and the driver named both devices.
+        let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, peer, self.device) };
+        checked("cuDeviceCanAccessPeer", asked.result())?;
+        Ok(can != 0)
+    }
+
+    /// The GPU's place on the PCI bus, `0000:0F:00.0`.
+    pub(crate) fn bus_id(&self) -> Result<String> {
+        let mut text: [std::ffi::c_char; 32] = [0; 32];
+        // SAFETY: `text` is a live array of the length that is told.
+        let asked = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), 32, self.device) };
+        checked("cuDeviceGetPCIBusId", asked.result())?;
+        let bytes = text.iter().map(|&c| c as u8);
+        Ok(bytes
+            .take_while(|&byte| byte != 0)
+            .map(char::from)
+            .collect())
+    }
+
     /// Makes the context current on this thread until the guard is dropped, which gives an
     /// application's own context back. Costs a thread-local look-up where it is current already.
     pub(crate) fn enter(&self) -> Result<Entered> {

@@ -1,14 +1,13 @@
 //! Device memory: whole (`cuMemAlloc`), or as addresses that get chunks of memory behind them
-//! (virtual memory management); and host memory that the device may reach directly.
+//! (virtual memory management).
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult};
 
 use super::context::{Context, checked, failure};
+use crate::backend::Behind;
 use crate::error::{Error, Result};
 use crate::memory::out_of_memory;
-use crate::pages;
-use crate::reservation::{Pinned, WhyUnpinned};
 
 pub(super) fn free_and_total(context: &Context) -> Result<(u64, u64)> {
     let _entered = context.enter()?;
@@ -17,7 +16,12 @@ pub(super) fn free_and_total(context: &Context) -> Result<(u64, u64)> {
 }
 
 /// The driver's refusal, which is out of memory more often than anything else.
-fn refused(context: &Context, what: &'static str, len: usize, error: DriverError) -> Error {
+pub(super) fn refused(
+    context: &Context,
+    what: &'static str,
+    len: usize,
+    error: DriverError,
+) -> Error {
     if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
         let free = free_and_total(context).map_or(0, |(free, _)| free);
         return out_of_memory(what, len, free);
@@ -43,12 +47,12 @@ pub(super) unsafe fn free(context: &Context, address: u64) {
     }
 }
 
-/// Memory of this device, as virtual memory management wants it described.
-fn on_device(context: &Context) -> sys::CUmemAllocationProp {
+/// Memory as virtual memory management wants it described.
+fn described(context: &Context, behind: &Behind) -> sys::CUmemAllocationProp {
     sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
         requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
-        location: location(context),
+        location: location(context, behind),
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
             compressionType: 0,
@@ -59,18 +63,43 @@ fn on_device(context: &Context) -> sys::CUmemAllocationProp {
     }
 }
 
-fn location(context: &Context) -> sys::CUmemLocation {
-    sys::CUmemLocation {
-        type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-        id: context.device(),
+fn location(context: &Context, behind: &Behind) -> sys::CUmemLocation {
+    match behind {
+        Behind::Device { .. } => device(context.device()),
+        Behind::Host { node } => sys::CUmemLocation {
+            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA,
+            id: i32::try_from(*node).unwrap_or(0),
+        },
     }
 }
 
+fn device(id: i32) -> sys::CUmemLocation {
+    sys::CUmemLocation {
+        type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+        id,
+    }
+}
+
+/// Who is to reach a mapping: this device, and the peers or the processor.
+fn reached_by(context: &Context, behind: &Behind) -> Result<Vec<sys::CUmemLocation>> {
+    let mut who = vec![device(context.device())];
+    match behind {
+        Behind::Host { .. } => who.push(location(context, behind)),
+        Behind::Device { peers } => {
+            for &peer in peers {
+                let number = i32::try_from(peer).unwrap_or(-1);
+                who.push(device(checked("cuDeviceGet", result::device::get(number))?));
+            }
+        }
+    }
+    Ok(who)
+}
+
 /// What chunks must be multiples of. The recommended one: larger pages, fewer of them.
-pub(super) fn granularity(context: &Context) -> Result<usize> {
+pub(super) fn granularity(context: &Context, behind: &Behind) -> Result<usize> {
     let _entered = context.enter()?;
     let mut granularity = 0;
-    let prop = on_device(context);
+    let prop = described(context, behind);
     let flag = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
     // SAFETY: both pointers are to live values of this frame.
     let asked =
@@ -97,10 +126,25 @@ pub(super) fn reserve(context: &Context, len: usize) -> Result<u64> {
 
 /// # Safety
 /// As for `Backend::map`.
-pub(super) unsafe fn map(context: &Context, address: u64, len: usize) -> Result<()> {
-    let what = "a chunk of device memory (cuMemCreate)";
+pub(super) unsafe fn map(
+    context: &Context,
+    address: u64,
+    len: usize,
+    behind: &Behind,
+) -> Result<()> {
+    let what = match behind {
+        Behind::Device { .. } => "a chunk of device memory (cuMemCreate)",
+        Behind::Host { .. } => "a chunk of host memory (cuMemCreate)",
+    };
     let _entered = context.enter()?;
-    let prop = on_device(context);
+    let access: Vec<_> = reached_by(context, behind)?
+        .into_iter()
+        .map(|location| sys::CUmemAccessDesc {
+            location,
+            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        })
+        .collect();
+    let prop = described(context, behind);
     let mut handle = 0;
     // SAFETY: both pointers are to live values of this frame; `len` is a multiple of the
     // granularity by the caller's promise.
@@ -115,12 +159,8 @@ pub(super) unsafe fn map(context: &Context, address: u64, len: usize) -> Result<
     // SAFETY: created above and released once.
     let released = unsafe { sys::cuMemRelease(handle) };
     checked("cuMemMap", mapped.result())?;
-    let access = sys::CUmemAccessDesc {
-        location: location(context),
-        flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    };
-    // SAFETY: the range was mapped just above; `access` is one live descriptor.
-    let granted = unsafe { sys::cuMemSetAccess(address, len, &raw const access, 1) };
+    // SAFETY: the range was mapped just above; `access` is an array of as many live descriptors.
+    let granted = unsafe { sys::cuMemSetAccess(address, len, access.as_ptr(), access.len()) };
     let ready = checked("cuMemRelease", released.result())
         .and_then(|()| checked("cuMemSetAccess", granted.result()));
     if ready.is_err() {
@@ -149,33 +189,5 @@ pub(super) unsafe fn release(context: &Context, address: u64, len: usize) {
         let freed = unsafe { sys::cuMemAddressFree(address, len) };
         // As in `unmap`.
         let _ = freed;
-    }
-}
-
-/// # Safety
-/// As for `Backend::pin`.
-pub(super) unsafe fn pin(context: &Context, address: u64, len: usize) -> Result<Pinned> {
-    let _entered = context.enter()?;
-    let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
-    // SAFETY: the caller's promise: mapped host memory, not pinned, that stays until `unpin`.
-    let pinned = unsafe { sys::cuMemHostRegister_v2(pages::pointer(address), len, flags) };
-    match pinned
-        .result()
-        .map_err(|error| failure("cuMemHostRegister", error))
-    {
-        Ok(()) => Ok(Pinned::Yes),
-        Err(lost @ Error::Lost { .. }) => Err(lost),
-        Err(refused) => Ok(Pinned::No(WhyUnpinned::Refused(Box::new(refused)))),
-    }
-}
-
-/// # Safety
-/// `address` is of one successful `pin`, and no work uses the piece.
-pub(super) unsafe fn unpin(context: &Context, address: u64) {
-    if let Ok(_entered) = context.enter() {
-        // SAFETY: the caller's promise.
-        let unpinned = unsafe { sys::cuMemHostUnregister(pages::pointer(address)) };
-        // It fails only after the device has, and then the driver holds nothing any more.
-        let _ = unpinned;
     }
 }

@@ -4,6 +4,7 @@
 //! libraries on top of it: an address here is an address there.
 
 mod context;
+mod host_memory;
 mod memory;
 mod module;
 mod stream;
@@ -14,9 +15,10 @@ use std::sync::Arc;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
-use crate::backend::{Backend, Queue};
+use crate::backend::{Backend, Behind, Queue};
 use crate::device::{Info, Kind};
 use crate::error::{Result, Unavailable};
+use crate::numa;
 use crate::reservation::Pinned;
 
 use context::{Context, checked};
@@ -42,7 +44,8 @@ pub(crate) fn open(ordinal: usize) -> Result<Cuda> {
         "cuDeviceGetName",
         result::device::get_name(context.device()),
     )?;
-    let granularity = memory::granularity(&context)?;
+    let own = Behind::Device { peers: Vec::new() };
+    let granularity = memory::granularity(&context, &own)?;
     let (free_bytes, total_bytes) = memory::free_and_total(&context)?;
     let info = Info {
         kind: Kind::Cuda,
@@ -85,9 +88,13 @@ unsafe impl Backend for Cuda {
         memory::reserve(&self.context, len)
     }
 
-    unsafe fn map(&self, address: u64, len: usize) -> Result<()> {
+    fn granularity(&self, behind: &Behind) -> Result<usize> {
+        memory::granularity(&self.context, behind)
+    }
+
+    unsafe fn map(&self, address: u64, len: usize, behind: &Behind) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { memory::map(&self.context, address, len) }
+        unsafe { memory::map(&self.context, address, len, behind) }
     }
 
     unsafe fn unmap(&self, address: u64, len: usize) {
@@ -102,12 +109,38 @@ unsafe impl Backend for Cuda {
 
     unsafe fn pin(&self, address: u64, len: usize) -> Result<Pinned> {
         // SAFETY: the caller's promise.
-        unsafe { memory::pin(&self.context, address, len) }
+        unsafe { host_memory::pin(&self.context, address, len) }
     }
 
     unsafe fn unpin(&self, address: u64, _len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { memory::unpin(&self.context, address) }
+        unsafe { host_memory::unpin(&self.context, address) }
+    }
+
+    fn alloc_pinned(&self, len: usize) -> Result<u64> {
+        host_memory::alloc_pinned(&self.context, len)
+    }
+
+    unsafe fn free_pinned(&self, address: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { host_memory::free_pinned(&self.context, address) }
+    }
+
+    fn alloc_managed(&self, len: usize) -> Result<u64> {
+        host_memory::alloc_managed(&self.context, len)
+    }
+
+    unsafe fn free_managed(&self, address: u64, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { host_memory::free_managed(&self.context, address, len) }
+    }
+
+    fn can_share_with(&self, peer: usize) -> Result<bool> {
+        self.context.reachable_from(peer)
+    }
+
+    fn numa_node(&self) -> Option<u32> {
+        numa::node_of_pci(&self.context.bus_id().ok()?)
     }
 
     fn queue(&self) -> Result<Box<dyn Queue>> {

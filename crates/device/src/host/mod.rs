@@ -7,9 +7,9 @@ mod stream;
 use std::any::Any;
 use std::sync::atomic::AtomicU64;
 
-use crate::backend::{Backend, Queue};
+use crate::backend::{Backend, Behind, Queue};
 use crate::device::{Device, Info, Kind};
-use crate::error::Result;
+use crate::error::{Invalid, Result};
 use crate::pages;
 use crate::reservation::Pinned;
 
@@ -107,7 +107,15 @@ unsafe impl Backend for Host {
         pages::reserve_empty(len)
     }
 
-    unsafe fn map(&self, address: u64, len: usize) -> Result<()> {
+    fn granularity(&self, behind: &Behind) -> Result<usize> {
+        match behind {
+            Behind::Device { .. } => Ok(self.info.granularity),
+            Behind::Host { .. } => Err(not_cuda("host memory in chunks of the driver's")),
+        }
+    }
+
+    unsafe fn map(&self, address: u64, len: usize, _behind: &Behind) -> Result<()> {
+        // `granularity` lets nothing but device memory through, and every device is this process.
         // SAFETY: the caller's promise.
         unsafe { self.map_pages(address, len) }
     }
@@ -132,6 +140,26 @@ unsafe impl Backend for Host {
         unsafe { self.unlock_pages(address, len) }
     }
 
+    fn alloc_pinned(&self, _len: usize) -> Result<u64> {
+        Err(not_cuda("pinned memory of the driver's"))
+    }
+
+    unsafe fn free_pinned(&self, _address: u64) {}
+
+    fn alloc_managed(&self, _len: usize) -> Result<u64> {
+        Err(not_cuda("managed memory"))
+    }
+
+    unsafe fn free_managed(&self, _address: u64, _len: usize) {}
+
+    fn can_share_with(&self, _peer: usize) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn numa_node(&self) -> Option<u32> {
+        None
+    }
+
     fn queue(&self) -> Result<Box<dyn Queue>> {
         Ok(Box::new(stream::Inline))
     }
@@ -139,4 +167,8 @@ unsafe impl Backend for Host {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+fn not_cuda(what: &'static str) -> crate::error::Error {
+    Invalid::NotCuda { what }.into()
 }

@@ -102,13 +102,17 @@ impl Plan {
             .find(|&tier| self.fits(tier, size))
     }
 
-    /// Lets blocked checkpoints in, first come first served. True if flushes that were set aside are wanted now.
+    /// Lets blocked checkpoints in, first come first served. True if flushes are wanted now that were not before.
     pub(super) fn admit_blocked(&mut self) -> bool {
         while let Some(&blocked) = self.callers.blocked.front() {
             match self.room_for(blocked) {
                 Found::At(place) => {
                     self.callers.blocked.pop_front();
                     self.grant(blocked, place);
+                }
+                Found::Wait | Found::Never if !self.starved => {
+                    self.starved = true;
+                    return true;
                 }
                 Found::Wait => return false,
                 Found::Never
@@ -125,6 +129,7 @@ impl Plan {
                 Found::Never => return false,
             }
         }
+        self.starved = false;
         self.hurry = self.callers.anyone_waiting();
         false
     }
@@ -138,6 +143,7 @@ impl Plan {
         };
         match self.claim(own, version, size, Urgency::Patient) {
             Found::At(place) => return Found::At(place),
+            Found::Wait | Found::Never if !self.starved => return Found::Wait,
             Found::Wait if !self.is_idle() => return Found::Wait,
             Found::Wait | Found::Never => {}
         }

@@ -55,8 +55,16 @@ impl Plan {
                 let this = &mut self.tiers[tier.0];
                 this.flushes.extend(this.deferred.drain(..));
             }
-            self.flush_from(tier);
+            if self.is_pressed(tier) {
+                self.flush_from(tier);
+            }
         }
+    }
+
+    /// Whether flushes from `tier` are wanted: it fills, or somebody waits.
+    fn is_pressed(&self, tier: TierId) -> bool {
+        let this = &self.tiers[tier.0];
+        this.table.used() > this.flush_above || self.hurry || self.starved
     }
 
     fn flush_from(&mut self, tier: TierId) {

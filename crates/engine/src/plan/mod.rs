@@ -68,6 +68,10 @@ pub struct TierConfig {
     pub policy: Box<dyn Policy + Send>,
     /// A first guess, in bytes/s, of how fast its copies are flushed; replaced by what is measured.
     pub flush_bandwidth: u64,
+    /// Bytes in use above which its copies are flushed without being asked for: what never fills its tier never
+    /// leaves it. 0 flushes everything at once, as the paper does. Whoever is blocked, or waits for durability, is
+    /// served whatever this says.
+    pub flush_above: u64,
     /// How many flushes may leave it at a time.
     pub flush_depth: usize,
     /// How many prefetches into it may be under way at a time.
@@ -94,6 +98,7 @@ struct Tier {
     /// Flushes set aside because their copy is about to be consumed and discarded.
     deferred: Vec<Version>,
     backlog: Backlog,
+    flush_above: u64,
     flush_depth: usize,
     prefetch_depth: usize,
     flushing: usize,
@@ -113,6 +118,8 @@ pub struct Plan {
     discarded: Discarded,
     order: RestoreOrder,
     prefetch_started: bool,
+    /// A caller found no room: tiers flush whatever their level.
+    starved: bool,
     /// Flushes set aside are wanted after all: somebody waits for room or for durability.
     hurry: bool,
     callers: Callers,
@@ -138,6 +145,7 @@ impl Plan {
                 flushes: VecDeque::new(),
                 deferred: Vec::new(),
                 backlog: Backlog::new(tier.flush_bandwidth),
+                flush_above: tier.flush_above,
                 flush_depth: tier.flush_depth.max(1),
                 prefetch_depth: tier.prefetch_depth.max(1),
                 flushing: 0,
@@ -154,6 +162,7 @@ impl Plan {
             discarded: Discarded::default(),
             order: RestoreOrder::default(),
             prefetch_started: false,
+            starved: false,
             hurry: false,
             callers: Callers::default(),
             transfers: HashMap::new(),

@@ -76,9 +76,10 @@ impl Shared {
         tiers: Vec<Tier>,
         plan: Plan,
         queues: Queues,
-    ) -> Result<Self> {
-        let lanes = Mutex::new(vec![Lane::new(&device)?]);
-        Ok(Self {
+        lane: Lane,
+    ) -> Self {
+        let lanes = Mutex::new(vec![lane]);
+        Self {
             device,
             tiers,
             core: Mutex::new(Core::new(plan, queues)),
@@ -86,7 +87,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             checkpoints: CallCounter::default(),
             restores: CallCounter::default(),
-        })
+        }
     }
 
     /// Tells the plan something that nobody waits for.
@@ -121,6 +122,7 @@ impl Shared {
     fn handle(&self, core: &mut Core, event: Event, own: Option<Ticket>) -> Option<Answer> {
         let mut commands = std::mem::take(&mut core.commands);
         core.plan.handle(event, &mut commands);
+        debug_assert_eq!(core.plan.check(), Ok(()), "after {commands:?}");
         let mut mine = None;
         for command in commands.drain(..) {
             let (ticket, answer) = match command {
@@ -218,7 +220,7 @@ impl Shared {
         let free = self.lanes.lock().pop();
         let mut lane = match free {
             Some(lane) => lane,
-            None => Lane::new(&self.device)?,
+            None => Lane::with_stream(&self.device)?,
         };
         let result = copy(&mut lane);
         self.lanes.lock().push(lane);

@@ -1,7 +1,7 @@
 //! A lane: what one thread needs to move bytes. A stream and, where a copy must pass through ordinary memory on its
 //! way between the device and storage, a small pinned buffer.
 
-use super::media::{Media, Reach, part};
+use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result};
@@ -10,7 +10,7 @@ use tierflow_device::{Device, HostReservation, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
 
 /// How much moves between two looks at the cancel flag.
-const PIECE: u64 = 32 << 20;
+const PIECE: u64 = 64 << 20;
 
 /// Size of the pinned buffer between the device and storage.
 const STAGING: u64 = 4 << 20;
@@ -18,17 +18,36 @@ const STAGING: u64 = 4 << 20;
 /// A failed transfer: which end failed, and how.
 pub(super) type Failed = (TransferFailure, Option<Error>);
 
+/// What is not there is made when it is first needed: most lanes between memory and storage need neither.
 pub(crate) struct Lane {
-    stream: Stream,
+    device: Device,
+    stream: Option<Stream>,
     staging: Option<HostReservation>,
 }
 
 impl Lane {
-    pub(crate) fn new(device: &Device) -> Result<Self> {
-        Ok(Self {
-            stream: device.stream()?,
+    pub(crate) fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            stream: None,
             staging: None,
+        }
+    }
+
+    pub(crate) fn with_stream(device: &Device) -> Result<Self> {
+        Ok(Self {
+            stream: Some(device.stream()?),
+            ..Self::new(device)
         })
+    }
+
+    /// The caller's stream, or this lane's own.
+    fn stream_or<'s>(&'s mut self, theirs: Option<&'s Stream>) -> Result<&'s Stream> {
+        match (theirs, &mut self.stream) {
+            (Some(theirs), _) => Ok(theirs),
+            (None, Some(own)) => Ok(own),
+            (None, empty) => Ok(empty.insert(self.device.stream()?)),
+        }
     }
 
     /// Writes the application's regions to `place`, on `stream` if the caller brings its own.
@@ -42,16 +61,13 @@ impl Lane {
         match media.reach() {
             Reach::Memory(media) => {
                 let target = media.lend_mut(part(place, 0, place.size))?;
-                source.copy_to(0..place.size, target, stream.unwrap_or(&self.stream))
+                source.copy_to(0..place.size, target, self.stream_or(stream)?)
             }
             Reach::Storage(storage) => {
+                let staging = self.staging()?;
+                let stream = self.stream_or(stream)?;
                 for (start, length) in pieces(place.size, STAGING) {
-                    let staging = self.staging()?;
-                    source.copy_to(
-                        start..start + length,
-                        staging.lend_mut(length)?,
-                        stream.unwrap_or(&self.stream),
-                    )?;
+                    source.copy_to(start..start + length, staging.lend_mut(length)?, stream)?;
                     let bytes = staging.lend(padded(storage, length))?;
                     storage.write_at(place.offset + start, bytes.bytes()?)?;
                 }
@@ -71,19 +87,16 @@ impl Lane {
         match media.reach() {
             Reach::Memory(media) => {
                 let source = media.lend(part(place, 0, place.size))?;
-                sink.copy_from(0..place.size, source, stream.unwrap_or(&self.stream))
+                sink.copy_from(0..place.size, source, self.stream_or(stream)?)
             }
             Reach::Storage(storage) => {
+                let staging = self.staging()?;
+                let stream = self.stream_or(stream)?;
                 for (start, length) in pieces(place.size, STAGING) {
-                    let staging = self.staging()?;
                     let mut bytes = staging.lend_mut(padded(storage, length))?;
                     storage.read_at(place.offset + start, bytes.bytes_mut()?)?;
                     drop(bytes);
-                    sink.copy_from(
-                        start..start + length,
-                        staging.lend(length)?,
-                        stream.unwrap_or(&self.stream),
-                    )?;
+                    sink.copy_from(start..start + length, staging.lend(length)?, stream)?;
                 }
                 Ok(())
             }
@@ -101,21 +114,24 @@ impl Lane {
             (Reach::Memory(_), Reach::Memory(_)) => PIECE,
             _ => STAGING.max(PIECE / 2),
         };
+        let flushes = matches!(from.0, Media::Device(_));
+        let _under_way = (
+            flushes.then(|| to.0.flushed_into(part(to.1, 0, from.1.size))),
+            from.0.fetched_from(),
+        );
         for (start, length) in pieces(from.1.size, piece) {
             if cancelled.load(Ordering::Relaxed) {
                 return Err((TransferFailure::Cancelled, None));
             }
             match (from.0.reach(), to.0.reach()) {
                 (Reach::Memory(source), Reach::Memory(target)) => {
-                    let source = source
-                        .lend(part(from.1, start, length))
-                        .map_err(at_source)?;
-                    let target = target
-                        .lend_mut(part(to.1, start, length))
-                        .map_err(at_destination)?;
-                    self.stream
-                        .copy_all([(source, target)])
-                        .map_err(|e| at_destination(e.into()))?;
+                    let (from, to) = (part(from.1, start, length), part(to.1, start, length));
+                    let stream = self.stream_or(None).map_err(at_source)?;
+                    let copied = Media::copy(stream, (source, from), (target, to));
+                    copied.map_err(|(end, error)| match end {
+                        End::Source => at_source(error),
+                        End::Target => at_destination(error),
+                    })?;
                 }
                 (Reach::Memory(source), Reach::Storage(storage)) => {
                     let length = padded(storage, length);
@@ -162,9 +178,7 @@ impl Lane {
             rest = behind;
             let staging = self.staging().map_err(at_source)?;
             let target = staging.lend_mut(length).map_err(at_source)?;
-            self.stream
-                .copy_all([(source, target)])
-                .map_err(|e| at_source(e.into()))?;
+            self.copy(source, target).map_err(at_source)?;
             let staged = staging.lend(length).map_err(at_source)?;
             let bytes = staged.bytes().map_err(|e| at_source(e.into()))?;
             storage
@@ -197,9 +211,7 @@ impl Lane {
                 .map_err(|e| at_source(e.into()))?;
             drop(staged);
             let source = staging.lend(length).map_err(at_destination)?;
-            self.stream
-                .copy_all([(source, target)])
-                .map_err(|e| at_destination(e.into()))?;
+            self.copy(source, target).map_err(at_destination)?;
         }
         Ok(())
     }
@@ -227,10 +239,14 @@ impl Lane {
         Ok(())
     }
 
+    fn copy(&mut self, source: ReadLoan, target: WriteLoan) -> Result<()> {
+        Ok(self.stream_or(None)?.copy_all([(source, target)])?)
+    }
+
     /// The pinned buffer, made on first use: most runs never need one.
     fn staging(&mut self) -> Result<Staging> {
         if self.staging.is_none() {
-            let buffer = self.stream.device().reserve_host(STAGING as usize)?;
+            let buffer = self.device.reserve_host(STAGING as usize)?;
             buffer.touch(0..STAGING as usize)?;
             // Unpinned, it is slower and as right.
             let _ = buffer.pin(0..STAGING as usize)?;
@@ -267,4 +283,49 @@ fn at_source(error: Error) -> Failed {
 
 fn at_destination(error: Error) -> Failed {
     (TransferFailure::Destination, Some(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::TierId;
+    use tierflow_device::{Choice, open};
+    use tierflow_store::Scratch;
+
+    #[test]
+    fn a_copy_between_two_storages_goes_through_the_lane() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = || {
+            Media::Storage(std::sync::Arc::new(
+                Scratch::open(directory.path()).unwrap(),
+            ))
+        };
+        let (from, to) = (storage(), storage());
+        let device = open(Choice::Host).unwrap();
+        let mut lane = Lane::new(&device);
+        let size = 2 * STAGING + 12_345;
+        let place = |offset| Place {
+            tier: TierId(0),
+            offset,
+            size,
+            reserved: size.next_multiple_of(4096),
+        };
+        let content: Vec<u8> = (0..size).map(|i| ((i * 31) >> 7) as u8).collect();
+        let regions = [crate::Region::from(content.as_slice())];
+        lane.write(&Source(&regions), &from, &place(4096), None)
+            .unwrap();
+        lane.carry(
+            (&from, &place(4096)),
+            (&to, &place(8192)),
+            &AtomicBool::new(false),
+        )
+        .unwrap();
+        let mut back = vec![0; content.len()];
+        let mut sinks = [crate::RegionMut::from(back.as_mut_slice())];
+        lane.read(&mut Sink(&mut sinks), &to, &place(8192), None)
+            .unwrap();
+        assert!(back == content);
+        let stopped = lane.carry((&from, &place(0)), (&to, &place(0)), &AtomicBool::new(true));
+        assert!(matches!(stopped, Err((TransferFailure::Cancelled, None))));
+    }
 }

@@ -4,9 +4,9 @@ use crate::plan::Place;
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
-use tierflow_device::{ReadLoan, WriteLoan};
+use tierflow_device::{ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
-use tierflow_tier_alloc::{DeviceArena, Gate, HostArena};
+use tierflow_tier_alloc::{DeviceArena, Gate, HostArena, Pass, Transferring};
 
 /// A tier: its name in reports and its medium.
 #[derive(Debug)]
@@ -21,6 +21,12 @@ pub(crate) enum Media {
     Device(DeviceArena),
     Host(HostArena),
     Storage(Arc<dyn Storage>),
+}
+
+/// An end of a copy, for which it failed.
+pub(super) enum End {
+    Source,
+    Target,
 }
 
 /// How a copy reaches the bytes of one place.
@@ -39,11 +45,61 @@ impl Media {
         }
     }
 
+    /// Bytes of an arena; storage has no size of its own.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        match self {
+            Self::Device(arena) => Some(arena.capacity() as u64),
+            Self::Host(arena) => Some(arena.capacity() as u64),
+            Self::Storage(_) => None,
+        }
+    }
+
     /// What holds the medium's own background work back while a caller copies.
     pub(super) fn gate(&self) -> Option<&Gate> {
         match self {
             Self::Host(arena) => Some(arena.gate()),
             Self::Device(_) | Self::Storage(_) => None,
+        }
+    }
+
+    /// What tells a medium that a flush into these bytes is under way.
+    pub(super) fn flushed_into(&self, range: Range<u64>) -> Option<Transferring<'_>> {
+        match self {
+            Self::Host(arena) => Some(arena.transferring(to_usize(range))),
+            Self::Device(_) | Self::Storage(_) => None,
+        }
+    }
+
+    /// What tells a medium that a prefetch out of it is under way.
+    pub(super) fn fetched_from(&self) -> Option<Pass<'_>> {
+        self.gate().map(Gate::enter_transfer)
+    }
+
+    /// Copies bytes from one arena to another. A host arena knows the fastest way in and out of it.
+    pub(super) fn copy(
+        stream: &Stream,
+        (source, from): (&Self, Range<u64>),
+        (target, to): (&Self, Range<u64>),
+    ) -> std::result::Result<(), (End, Error)> {
+        let at_source = |error: Error| (End::Source, error);
+        let at_target = |error: Error| (End::Target, error);
+        match (source, target) {
+            (_, Self::Host(arena)) => {
+                let source = source.lend(from).map_err(at_source)?;
+                let copied = arena.copy_in(stream, source, to_usize(to).start);
+                copied.map_err(|error| at_target(error.into()))
+            }
+            (Self::Host(arena), _) => {
+                let target = target.lend_mut(to).map_err(at_target)?;
+                let copied = arena.copy_out(stream, to_usize(from).start, target);
+                copied.map_err(|error| at_source(error.into()))
+            }
+            _ => {
+                let source = source.lend(from).map_err(at_source)?;
+                let target = target.lend_mut(to).map_err(at_target)?;
+                let copied = stream.copy_all([(source, target)]);
+                copied.map_err(|error| at_target(error.into()))
+            }
         }
     }
 

@@ -18,6 +18,7 @@ mod regions;
 mod worker;
 
 pub(crate) use self::core::{Answer, Queues, Shared};
+pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use regions::{Sink, Source};
 pub(crate) use worker::{Crew, Direction, start as start_workers};

@@ -28,11 +28,11 @@ pub(crate) struct Job {
     pub(super) cancelled: Arc<AtomicBool>,
 }
 
-/// The jobs of one direction and tier, and how many workers share them.
+/// The jobs of one direction and tier, and the lanes of the workers that share them.
 pub(crate) struct Crew {
     pub(crate) direction: Direction,
     pub(crate) tier: usize,
-    pub(crate) workers: usize,
+    pub(crate) workers: Vec<Lane>,
     pub(crate) jobs: Receiver<Job>,
 }
 
@@ -40,16 +40,14 @@ pub(crate) struct Crew {
 pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHandle<()>>> {
     let mut threads = Vec::new();
     for crew in crews {
-        for _ in 0..crew.workers {
+        for mut lane in crew.workers {
             let name = match crew.direction {
                 Direction::Down => format!("tierflow-down{}", crew.tier),
                 Direction::Up => format!("tierflow-up{}", crew.tier),
             };
-            let lane = Lane::new(&shared.device)?;
             let jobs = crew.jobs.clone();
             let shared = Arc::downgrade(shared);
             let run = move || {
-                let mut lane = lane;
                 for job in jobs {
                     let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                         return;

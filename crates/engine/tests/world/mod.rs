@@ -33,6 +33,7 @@ pub(crate) struct World {
     pub(crate) held: BTreeMap<u64, u64>,
     pub(crate) gone: BTreeSet<u64>,
     pub(crate) refused: u64,
+    transfers_started: u64,
     next_ticket: u64,
     pub(crate) next_version: u64,
 }
@@ -50,6 +51,7 @@ impl World {
         capacities: &[u64],
         depth: usize,
         policies: usize,
+        percent: u64,
         after: AfterRestore,
     ) -> Self {
         let tiers = capacities
@@ -59,6 +61,7 @@ impl World {
                 alignment: 1,
                 policy: policy(policies),
                 flush_bandwidth: 1_000,
+                flush_above: capacity * percent / 100,
                 flush_depth: depth,
                 prefetch_depth: depth,
             })
@@ -82,6 +85,7 @@ impl World {
             held: BTreeMap::new(),
             gone: BTreeSet::new(),
             refused: 0,
+            transfers_started: 0,
             next_ticket: 0,
             next_version: 0,
         }
@@ -130,6 +134,7 @@ impl World {
                         "I/O for a version that is gone"
                     );
                     self.assert_unused(&to);
+                    self.transfers_started += 1;
                     self.transfers.push_back((id, version, from, to));
                 }
                 Command::Cancel { id } => assert!(self.cancelled.insert(id)),
@@ -332,6 +337,10 @@ impl World {
             self.after == AfterRestore::Keep || leftover == 0,
             "{leftover} bytes leaked"
         );
+    }
+
+    pub(crate) fn transfers_started(&self) -> u64 {
+        self.transfers_started
     }
 
     pub(crate) fn restores_from(&self, tier: TierId) -> u64 {

@@ -18,7 +18,6 @@ pub(super) fn oldest_window(
     queue: &mut VecDeque<usize>,
 ) -> Option<Window> {
     let borders = &candidates.borders;
-    let nevers = &candidates.nevers;
     let mut best = None;
     let mut best_key = (u64::MAX, u64::MAX);
 
@@ -41,7 +40,7 @@ pub(super) fn oldest_window(
 
         let newest = queue.front().map_or(0, |&index| ticks[index]);
         let key = (newest, borders[last].offset - borders[first].offset);
-        if (best.is_none() || key < best_key) && nevers[first] == nevers[last] {
+        if (best.is_none() || key < best_key) && borders[first].nevers == borders[last].nevers {
             best_key = key;
             best = Some((first, last));
         }

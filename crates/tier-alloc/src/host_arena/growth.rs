@@ -1,190 +1,173 @@
-//! The threads behind a host arena: touchers, and one that pins.
+//! The strategies, by name, and what may be set about each.
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use tierflow_device::{HostReservation, Pinned, WhyUnpinned};
+use crate::order::PinOrder;
 
-use super::report::{HostReport, Sample};
-use crate::gate::Gate;
-use crate::watermark::{End, Watermark};
-use crate::workers::Stop;
+use super::model::Touching;
 
-/// How long pinning waits for the gate to be empty. Where the application copies without pause, one
-/// 16 MiB piece in this time is 3 GB/s, and copies lose a tenth at most.
-const PATIENCE: Duration = Duration::from_millis(5);
-
-#[derive(Debug)]
-pub(super) struct Growing {
-    pub(super) reservation: HostReservation,
-    pub(super) gate: Gate,
-    pub(super) touched: Watermark,
-    pub(super) pinned: Watermark,
-    piece: usize,
-    pause: Duration,
-    start: Instant,
-    /// The next piece that no toucher has taken.
-    next: AtomicUsize,
-    log: Mutex<Log>,
-}
-
-#[derive(Debug, Default)]
-struct Log {
-    /// Which pieces have been touched: touchers finish in any order.
-    touched: Vec<bool>,
-    /// How many of the first ones all have.
-    prefix: usize,
-    timeline: Vec<Sample>,
-    why_unpinned: Option<WhyUnpinned>,
-}
-
-impl Growing {
-    pub(super) fn new(
-        reservation: HostReservation,
+/// How host memory is made fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HostGrowth {
+    /// All of it in one call before [`HostArena::start`](super::HostArena::start) returns
+    /// (`cuMemHostAlloc`): the baseline of HiPC'22 ("direct pin"). It takes seconds: 2 to 3 GB/s.
+    DirectPin,
+    /// Small pages (4 KiB), set to 0 one after the other by one thread, and pinned as a whole at
+    /// the end (HiPC'22 §V-B, "incremental memset"). Bytes are usable once they are set.
+    IncrementalMemset,
+    /// The paper's own (HiPC'22 §IV): huge pages, touched by one thread with one write each, and
+    /// pinned as a whole at the end. Pinning makes every copy of the process wait.
+    TouchThenPin {
+        /// What touching does while copies run.
+        touching: Touching,
+    },
+    /// Piece by piece in the background: some threads touch pieces, and one pins those that were
+    /// touched, with pauses that let the application's copies through. Until a piece is pinned,
+    /// copies of it go through a [`Ring`](crate::Ring).
+    ///
+    /// The HiPC'22 paper holds it impossible to pin a buffer in increments, as a copy must not
+    /// cross from one pinned piece to the next. It must not, but it can be cut there, at no cost
+    /// that could be measured; the streams of `tierflow-device` do.
+    Pieces {
+        /// Bytes touched, and pinned, at once; rounded up to
+        /// [`HostReservation::GRANULARITY`](tierflow_device::HostReservation::GRANULARITY). The
+        /// time to pin one is the longest that a copy has to wait: about 1 ms for 16 MiB.
         piece: usize,
+        /// How long nothing is pinned between two pieces.
         pause: Duration,
-        start: Instant,
-    ) -> Self {
-        let pieces = reservation.memory().len().div_ceil(piece);
-        Self {
-            reservation,
-            gate: Gate::default(),
-            touched: Watermark::default(),
-            pinned: Watermark::default(),
-            piece,
-            pause,
-            start,
-            next: AtomicUsize::new(0),
-            log: Mutex::new(Log {
-                touched: vec![false; pieces],
-                ..Log::default()
-            }),
+        /// Threads that touch. One touches some 8 GB/s where there are huge pages, 2 GB/s where
+        /// there are none; four about three times as much, eight five times.
+        touchers: usize,
+    },
+    /// Pinned memory that the driver makes chunk by chunk on the node next to the device, in the
+    /// background (`cuMemCreate` for `HOST_NUMA`). Bytes are usable once their chunk is there.
+    /// CUDA only.
+    VmmHost {
+        /// Bytes made at once, rounded up to the driver's granularity.
+        chunk: usize,
+    },
+    /// Unified memory (`cuMemAllocManaged`), which the driver moves as either side touches it
+    /// (HiPC'22 §V-B, "UVM"). CUDA only, and no more than half of the device's free memory.
+    Managed,
+}
+
+impl HostGrowth {
+    /// Every strategy with its usual settings.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![Self::DirectPin, Self::IncrementalMemset];
+        all.extend(
+            [Touching::Sequential, Touching::Concurrent, Touching::Auto]
+                .map(|touching| Self::TouchThenPin { touching }),
+        );
+        all.extend([Self::default(), Self::vmm_host(), Self::Managed]);
+        all
+    }
+
+    /// [`VmmHost`](Self::VmmHost) in chunks of 64 MiB, 11 ms each.
+    pub fn vmm_host() -> Self {
+        Self::VmmHost { chunk: 64 << 20 }
+    }
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DirectPin => "DirectPin",
+            Self::IncrementalMemset => "IncrementalMemset",
+            Self::TouchThenPin { touching } => match touching {
+                Touching::Sequential => "TouchThenPin-Sequential",
+                Touching::Concurrent => "TouchThenPin-Concurrent",
+                Touching::Auto => "TouchThenPin-Auto",
+            },
+            Self::Pieces { .. } => "Pieces",
+            Self::VmmHost { .. } => "VmmHost",
+            Self::Managed => "Managed",
         }
     }
 
-    pub(super) fn pieces(&self) -> usize {
-        self.capacity().div_ceil(self.piece)
+    /// Whether it runs on CUDA devices alone.
+    pub fn needs_cuda(self) -> bool {
+        matches!(self, Self::VmmHost { .. } | Self::Managed)
     }
+}
 
-    fn capacity(&self) -> usize {
-        self.reservation.memory().len()
-    }
-
-    fn range(&self, piece: usize) -> Range<usize> {
-        let start = piece * self.piece;
-        start..start.saturating_add(self.piece).min(self.capacity())
-    }
-
-    /// One toucher: takes the next piece that nobody has taken, until there is none.
-    pub(super) fn touch(&self, stop: &Stop) {
-        let _guard = EndOnPanic(&self.touched);
-        loop {
-            if stop.is_set() {
-                return self.touched.finish(End::Stopped);
-            }
-            // Relaxed: the count guards no data, it only has to differ for each.
-            let piece = self.next.fetch_add(1, Ordering::Relaxed);
-            if piece >= self.pieces() {
-                return;
-            }
-            if let Err(error) = self.reservation.touch(self.range(piece)) {
-                // The others find nothing left to take.
-                self.next.store(self.pieces(), Ordering::Relaxed);
-                return self.touched.finish(End::Failed(error));
-            }
-            self.note_touched(piece);
-        }
-    }
-
-    fn note_touched(&self, piece: usize) {
-        let mut log = self.log.lock();
-        log.touched[piece] = true;
-        let before = log.prefix;
-        while log.touched.get(log.prefix) == Some(&true) {
-            log.prefix += 1;
-        }
-        if log.prefix == before {
-            return;
-        }
-        let level = self.range(log.prefix - 1).end;
-        self.touched.raise(level);
-        self.sample(&mut log);
-        if log.prefix == self.pieces() {
-            self.touched.finish(End::Complete);
-        }
-    }
-
-    /// The one that pins: touched pieces, in order, with a pause after each.
-    pub(super) fn pin_all(&self, stop: &Stop) {
-        let _raising = self.pinned.raising();
-        for piece in 0..self.pieces() {
-            let range = self.range(piece);
-            if self.touched.wait(range.end).is_err() {
-                return;
-            }
-            // After this it is our turn, whether or not somebody copies.
-            self.gate.wait_empty(PATIENCE);
-            if stop.is_set() {
-                return;
-            }
-            let end = range.end;
-            match self.reservation.pin(range) {
-                Ok(Pinned::Yes) => {
-                    self.pinned.raise(end);
-                    self.sample(&mut self.log.lock());
-                }
-                Ok(Pinned::No(why)) => {
-                    // What stands in the way of one stands in the way of the next.
-                    self.log.lock().why_unpinned = Some(why);
-                    return;
-                }
-                Err(error) => return self.pinned.finish(End::Failed(error)),
-            }
-            thread::sleep(self.pause);
-        }
-        self.pinned.finish(End::Complete);
-    }
-
-    fn sample(&self, log: &mut Log) {
-        log.timeline.push(Sample {
-            at: self.start.elapsed(),
-            touched: self.touched.level(),
-            pinned: self.pinned.level(),
-        });
-    }
-
-    pub(super) fn report(&self, asked: usize) -> HostReport {
-        let (touching, pinning) = (self.touched.end(), self.pinned.end());
-        let failure = |end: &Option<End>| match end {
-            Some(End::Failed(error)) => Some(error.clone()),
-            _ => None,
-        };
-        let huge_pages = self.reservation.huge_page_bytes().ok();
-        let log = self.log.lock();
-        HostReport {
-            asked,
-            capacity: self.capacity(),
-            touched: self.touched.level(),
-            pinned: self.pinned.level(),
-            huge_pages,
-            why_unpinned: log.why_unpinned.clone(),
-            failed: failure(&touching).or_else(|| failure(&pinning)),
-            finished: touching.is_some() && pinning.is_some(),
-            timeline: log.timeline.clone(),
+impl Default for HostGrowth {
+    /// 16 MiB pieces and pauses of 20 µs, which pin 39 GB/s on an H100 machine while no copy waits
+    /// more than 1.2 ms; half of the machine's threads touch, at most 8.
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::Pieces {
+            piece: 16 << 20,
+            pause: Duration::from_micros(20),
+            touchers: (threads / 2).clamp(1, 8),
         }
     }
 }
 
-/// A toucher that dies leaves a piece that nobody touches, and nobody is to wait for it.
-struct EndOnPanic<'level>(&'level Watermark);
+/// On which node of main memory an arena is to lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Numa {
+    /// The one next to the device, where the machine has several and says which.
+    #[default]
+    NextToDevice,
+    /// Wherever the system puts it.
+    Any,
+    /// This one, while it has pages.
+    Node(u32),
+}
 
-impl Drop for EndOnPanic<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.finish(End::Stopped);
+/// How a host arena is to be made.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct HostOptions {
+    /// How its memory is made fast.
+    pub growth: HostGrowth,
+    /// Whether it takes turns with others that pin.
+    pub order: PinOrder,
+    /// Where they take turns; `None` for the user's runtime directory. It must be on this machine's
+    /// own file system, and is made if it is not there.
+    pub order_directory: Option<PathBuf>,
+    /// Where its pages are to lie.
+    pub numa: Numa,
+}
+
+impl HostOptions {
+    /// These options with another order.
+    #[must_use]
+    pub fn order(mut self, order: PinOrder) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// These options with another directory to take turns in.
+    #[must_use]
+    pub fn order_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.order_directory = Some(directory.into());
+        self
+    }
+
+    /// These options with another place for the pages.
+    #[must_use]
+    pub fn numa(mut self, numa: Numa) -> Self {
+        self.numa = numa;
+        self
+    }
+}
+
+impl From<HostGrowth> for HostOptions {
+    fn from(growth: HostGrowth) -> Self {
+        Self {
+            growth,
+            ..Self::default()
         }
+    }
+}
+
+impl fmt::Display for HostGrowth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }

@@ -1,58 +1,37 @@
 //! Host memory that becomes fast while it is being used.
 
+mod copies;
+mod direct;
+mod growing;
 mod growth;
+mod measured;
+mod model;
+mod pieces;
 mod report;
+mod strategy;
+mod touch_then_pin;
+mod vmm_host;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tierflow_device::{Device, HostReservation, Memory, ReadLoan, WriteLoan};
+use tierflow_device::{Device, Kind, Memory, ReadLoan, WriteLoan};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, wait_usable};
 use crate::gate::Gate;
+use crate::order::Order;
+use crate::ring::Ring;
 use crate::workers::Workers;
 
-use growth::Growing;
-pub use report::{HostReport, Sample};
+pub use copies::Transferring;
+use growing::Growing;
+pub use growth::{HostGrowth, HostOptions, Numa};
+pub use model::{Figures, Touching};
+pub use report::{HostReport, NodeObtained, Sample};
+use strategy::Wanted;
 
-/// How host memory is made fast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HostGrowth {
-    /// Piece by piece in the background: some threads touch pieces, and one pins those that were
-    /// touched, with pauses that let the application's copies through.
-    ///
-    /// The HiPC'22 paper holds it impossible to pin a buffer in increments, as a copy must not
-    /// cross from one pinned piece to the next. It must not, but it can be cut there, at no cost
-    /// that could be measured; the streams of `tierflow-device` do.
-    Pieces {
-        /// Bytes touched, and pinned, at once; rounded up to
-        /// [`HostReservation::GRANULARITY`]. The time to pin one is the longest that a copy has to
-        /// wait: about 1 ms for 16 MiB.
-        piece: usize,
-        /// How long nothing is pinned between two pieces.
-        pause: Duration,
-        /// Threads that touch. One touches some 8 GB/s where there are huge pages, 2 GB/s where
-        /// there are none; four about three times as much.
-        touchers: usize,
-    },
-}
-
-impl Default for HostGrowth {
-    /// 16 MiB pieces and pauses of 20 µs, which pin 39 GB/s on an H100 machine while no copy waits
-    /// more than 1.2 ms; a quarter of the machine's threads touch, at most 8.
-    fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::Pieces {
-            piece: 16 << 20,
-            pause: Duration::from_micros(20),
-            touchers: (threads / 4).clamp(1, 8),
-        }
-    }
-}
-
-/// Host memory that is usable at once, and becomes fast piece by piece: touched, then pinned.
+/// Host memory that is usable at once or soon, and becomes fast: touched, and pinned.
 ///
 /// Dropping it stops the growth between two pieces; what is lent stays until it is given back.
 ///
@@ -76,50 +55,70 @@ pub struct HostArena {
     // First, so that the threads end before anything else goes.
     _workers: Workers,
     growing: Arc<Growing>,
+    ring: Option<Ring>,
+    growth: HostGrowth,
     asked: usize,
 }
 
 impl HostArena {
-    /// Reserves the addresses, and starts to touch and pin in the background.
+    /// Obtains addresses, and starts to make them fast in the background. With
+    /// [`HostGrowth::DirectPin`] it returns when all is pinned, which takes seconds.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if the addresses cannot be had; [`Error::Zero`] for a piece of 0 bytes or
-    /// no toucher; [`Error::Thread`].
-    pub fn start(device: &Device, capacity: usize, growth: HostGrowth) -> Result<Self> {
-        let HostGrowth::Pieces {
-            piece,
-            pause,
-            touchers,
-        } = growth;
-        for (value, setting) in [(piece, "the piece"), (touchers, "the number of touchers")] {
-            if value == 0 {
-                return Err(Error::Zero { setting });
-            }
+    /// [`Error::NotCuda`] for a strategy that this device has not; [`Error::Device`] if the
+    /// addresses, or the memory, cannot be had; [`Error::Zero`] for a piece of 0 bytes or no
+    /// toucher; [`Error::Thread`].
+    pub fn start(
+        device: &Device,
+        capacity: usize,
+        options: impl Into<HostOptions>,
+    ) -> Result<Self> {
+        let options = options.into();
+        let growth = options.growth;
+        if growth.needs_cuda() && device.info().kind != Kind::Cuda {
+            let strategy = growth.name();
+            return Err(Error::NotCuda { strategy });
         }
-        let granularity = HostReservation::GRANULARITY;
-        let piece = piece
-            .checked_next_multiple_of(granularity)
-            .unwrap_or(piece / granularity * granularity);
-        let reservation = device.reserve_host(capacity)?;
-        let growing = Arc::new(Growing::new(reservation, piece, pause, Instant::now()));
+        let strategy = strategy::of(growth)?;
+        let start = Instant::now();
+        let order = Order::new(options.order, options.order_directory.as_deref());
+        let node = match options.numa {
+            Numa::NextToDevice => device.numa_node(),
+            Numa::Any => None,
+            Numa::Node(node) => Some(node),
+        };
+        let obtained = strategy.obtain(&Wanted {
+            device,
+            capacity,
+            node,
+            order: &order,
+        })?;
+        let growing = Arc::new(Growing::new(obtained, order, node, start));
         let mut workers = Workers::default();
-        for _ in 0..touchers.min(growing.pieces()) {
-            let (theirs, stop) = (Arc::clone(&growing), workers.stop());
-            workers.spawn("tierflow-touch", move || theirs.touch(&stop))?;
-        }
-        let (theirs, stop) = (Arc::clone(&growing), workers.stop());
-        workers.spawn("tierflow-pin", move || theirs.pin_all(&stop))?;
+        strategy.grow(&growing, &mut workers)?;
+        let in_parts = matches!(growth, HostGrowth::Pieces { .. });
+        let ring = (in_parts && device.info().kind == Kind::Cuda)
+            .then(|| Ring::start(device, Ring::copiers()))
+            .transpose()?;
         Ok(Self {
             _workers: workers,
             growing,
+            ring,
+            growth,
             asked: capacity,
         })
     }
 
-    /// Its length in bytes: what was asked for, rounded up to pages. All of it is usable.
+    /// Its length in bytes: what was asked for, rounded up to pages.
     pub fn capacity(&self) -> usize {
         self.memory().len()
+    }
+
+    /// Bytes that can be lent now, from the first one on: all of them from the start, for all
+    /// strategies but those that provide bytes one after the other.
+    pub fn usable(&self) -> usize {
+        self.growing.usable.level()
     }
 
     /// Bytes touched so far, from the first one on.
@@ -132,15 +131,37 @@ impl HostArena {
         self.growing.pinned.level()
     }
 
-    /// Whether touching and pinning are over, however they ended.
-    pub fn is_grown(&self) -> bool {
-        self.growing.touched.end().is_some() && self.growing.pinned.end().is_some()
+    /// Waits until the first `end` bytes can be lent, and no longer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Growth`] if the machine ran out of memory before; [`Error::BeyondCapacity`].
+    pub fn wait_usable(&self, end: usize) -> Result<()> {
+        wait_usable(&self.growing.usable, end, self.capacity())
     }
 
-    /// Waits until all pieces are touched and pinned, or why they are not is known.
+    /// Whether it grows no more, however that ended.
+    pub fn is_grown(&self) -> bool {
+        self.growing
+            .levels()
+            .iter()
+            .all(|level| level.end().is_some())
+    }
+
+    /// Waits until all is touched and pinned, or why it is not is known.
     pub fn wait_grown(&self) {
-        self.growing.touched.wait_end();
-        self.growing.pinned.wait_end();
+        for level in self.growing.levels() {
+            level.wait_end();
+        }
+    }
+
+    /// Waits until the first `end` bytes are pinned, or it is known that they will not be.
+    ///
+    /// A copy between a device and memory that is not pinned is not only slow: the driver makes every
+    /// other copy wait for it. Background copies do better to wait here; pinning is soon ahead of them.
+    pub fn wait_pinned(&self, end: usize) {
+        // An end without that level is an answer, too.
+        let _ = self.growing.pinned.wait(end.min(self.capacity()));
     }
 
     /// What copies that somebody waits for hold a pass of, so that pinning waits for them.
@@ -148,31 +169,33 @@ impl HostArena {
         &self.growing.gate
     }
 
-    /// The memory, all of it usable.
+    /// The memory, of which the first [`usable`](Self::usable) bytes can be lent.
     pub fn memory(&self) -> &Memory {
-        self.growing.reservation.memory()
+        self.growing.backing.memory()
     }
 
-    /// Lends bytes for reading.
+    /// Lends bytes for reading, as soon as they are usable.
     ///
     /// # Errors
     ///
-    /// Those of [`Memory::lend`].
+    /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend`].
     pub fn lend(&self, range: Range<usize>) -> Result<ReadLoan> {
+        self.wait_usable(range.end)?;
         Ok(self.memory().lend(range)?)
     }
 
-    /// Lends bytes for writing.
+    /// Lends bytes for writing, as soon as they are usable.
     ///
     /// # Errors
     ///
-    /// Those of [`Memory::lend_mut`].
+    /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend_mut`].
     pub fn lend_mut(&self, range: Range<usize>) -> Result<WriteLoan> {
+        self.wait_usable(range.end)?;
         Ok(self.memory().lend_mut(range)?)
     }
 
     /// What was asked for and what was obtained so far. Counting huge pages costs milliseconds.
     pub fn report(&self) -> HostReport {
-        self.growing.report(self.asked)
+        self.growing.report(self.growth, self.asked)
     }
 }

@@ -2,29 +2,57 @@ use std::time::Duration;
 
 use tierflow_device::{Error, WhyUnpinned};
 
+use super::model::Touching;
+use crate::order::OrderObtained;
+
 /// What was asked of a host arena, and what it obtained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReport {
+    /// The strategy, by its name.
+    pub strategy: &'static str,
     /// Bytes asked for.
     pub asked: usize,
     /// Bytes there are: those asked for, rounded up to pages.
     pub capacity: usize,
-    /// Bytes touched ahead of use.
+    /// Bytes that can be lent.
+    pub usable: usize,
+    /// Bytes touched ahead of use; 0 where the driver sees to that itself
+    /// ([`HostGrowth::Managed`](super::HostGrowth::Managed)).
     pub touched: usize,
     /// Bytes pinned.
     pub pinned: usize,
-    /// Bytes that lie in huge pages; `None` if the kernel does not say.
+    /// Bytes that lie in huge pages; `None` if the kernel does not say, or the driver provides them.
     pub huge_pages: Option<usize>,
+    /// The node of main memory.
+    pub node: NodeObtained,
+    /// The order in which arenas pin.
+    pub order: OrderObtained,
+    /// How often it pinned although it was not its turn, because that took too long.
+    pub out_of_order: usize,
+    /// What touching did about flushes last, where the strategy weighs that.
+    pub touching: Option<Touching>,
     /// Why the rest is not pinned, if something stands in the way. Copies of it are right, but
     /// slower.
     pub why_unpinned: Option<WhyUnpinned>,
-    /// Why touching or pinning ended early, if it failed.
+    /// Why it ended early, if it failed.
     pub failed: Option<Error>,
-    /// Whether touching and pinning are over.
+    /// Whether it grows no more.
     pub finished: bool,
     /// How it grew, one sample for each piece touched or pinned.
     pub timeline: Vec<Sample>,
+}
+
+/// The node of main memory that an arena was to lie on, and the one that it lies on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeObtained {
+    /// The node asked for; `None` if it does not matter.
+    pub asked: Option<u32>,
+    /// Where the first page lies, once there is one and the kernel says.
+    pub obtained: Option<u32>,
+    /// Why the node could not be asked for, if so.
+    pub why_not: Option<Error>,
 }
 
 /// How far an arena had grown at one moment.

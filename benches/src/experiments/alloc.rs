@@ -1,0 +1,28 @@
+//! What it costs that caches are allocated while they are used: the figures of Maurya et al., *Towards Efficient Cache
+//! Allocation for High-Frequency Checkpointing* (HiPC'22), and what we hold ourselves to.
+
+mod child;
+mod figures;
+mod goals;
+mod passes;
+mod scale;
+
+use super::Experiment;
+
+pub use child::child;
+
+/// Cold against warm, against the paper's strategies, the worst stall, and the turns of several processes.
+pub const GOALS: Experiment = Experiment {
+    name: "alloc-goals",
+    about: "cold start against warm, worst stall, serial pinning: each against its goal",
+    needs_gpu: false,
+    run: goals::run,
+};
+
+/// Figures 3b to 6c of the paper.
+pub const FIGURES: Experiment = Experiment {
+    name: "alloc",
+    about: "HiPC'22 figures 3b-6c: allocation rates and blocking by strategy, interval and processes",
+    needs_gpu: false,
+    run: figures::run,
+};

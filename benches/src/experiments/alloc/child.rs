@@ -1,0 +1,246 @@
+//! Processes that do something at the same time: this binary, started again, told what to do on standard input and
+//! answering on standard output, one line of JSON each.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use tierflow_device::{Choice, Device, HostReservation, Memory, Pinned, open};
+use tierflow_tier_alloc::{
+    DeviceArena, DeviceGrowth, HostArena, HostGrowth, HostOptions, PinOrder, PinTurns,
+};
+
+use super::passes::{Load, Passes, device_growth, passes};
+
+/// What a child is told to do, with what it keeps from the steps before.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Step {
+    /// Device memory, all of it usable, by the strategy of this name.
+    Device { bytes: usize, growth: String },
+    /// Host memory touched by one thread, and kept.
+    Touch { bytes: usize },
+    /// What was touched last is pinned, as a whole, in turn or not, and given back when all are done.
+    Pin { serial: bool, line: PathBuf },
+    /// Host memory pinned by one call of the driver's.
+    DirectPin { bytes: usize },
+    /// A host arena in pieces, until all is pinned.
+    Pieces {
+        bytes: usize,
+        serial: bool,
+        line: PathBuf,
+    },
+    /// Both passes of an application.
+    Passes(Box<Load>),
+    /// Gives back what the steps before left.
+    Free,
+}
+
+/// What it did. Times are since the Unix epoch, so that those of several processes can be compared.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Done {
+    pub(super) begun: Duration,
+    pub(super) ended: Duration,
+    pub(super) bytes: usize,
+    pub(super) passes: Option<Passes>,
+    /// What was not obtained, if anything.
+    pub(super) note: Option<String>,
+}
+
+/// Children that are ready.
+pub(super) struct Family(Vec<Process>);
+
+struct Process {
+    child: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Family {
+    /// Starts so many processes and waits until each has opened the device.
+    pub(super) fn start(count: usize) -> Result<Self> {
+        let mut family = Self(Vec::new());
+        for _ in 0..count {
+            let mut child = Command::new(std::env::current_exe()?)
+                .arg("child")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .context("cannot start a child process")?;
+            let (orders, answers) = (child.stdin.take(), child.stdout.take());
+            family.0.push(Process {
+                child,
+                orders: orders.context("a child without input")?,
+                answers: BufReader::new(answers.context("a child without output")?).lines(),
+            });
+        }
+        family.all(&Step::Free)?;
+        Ok(family)
+    }
+
+    /// Has all of them do this at the same time, and waits for all.
+    pub(super) fn all(&mut self, step: &Step) -> Result<Vec<Done>> {
+        let order = serde_json::to_string(step)?;
+        for process in &mut self.0 {
+            writeln!(process.orders, "{order}").context("a child process is gone")?;
+        }
+        let answers = self.0.iter_mut().map(|process| {
+            let line = process.answers.next().context("a child process died")??;
+            let answer: Result<Done, String> = serde_json::from_str(&line)?;
+            answer.map_err(|error| anyhow::anyhow!("a child process failed: {error}"))
+        });
+        answers.collect()
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        for mut process in self.0.drain(..) {
+            // The end of its input ends it; one that does not listen any more is ended by force.
+            drop(process.orders);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while let Ok(None) = process.child.try_wait() {
+                if Instant::now() > deadline {
+                    let _ = process.child.kill();
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// Bytes per second of all together, from the first one's begin to the last one's end.
+pub(super) fn aggregate(done: &[Done]) -> Result<f64> {
+    let begun = done.iter().map(|done| done.begun).min();
+    let ended = done.iter().map(|done| done.ended).max();
+    let (begun, ended) = begun.zip(ended).context("nobody did anything")?;
+    let bytes: usize = done.iter().map(|done| done.bytes).sum();
+    Ok(bytes as f64 / ended.saturating_sub(begun).as_secs_f64().max(1e-9))
+}
+
+/// Bytes per second of each, on average.
+pub(super) fn each(done: &[Done]) -> f64 {
+    let rate = |done: &Done| {
+        let took = done.ended.saturating_sub(done.begun).as_secs_f64();
+        done.bytes as f64 / took.max(1e-9)
+    };
+    done.iter().map(rate).sum::<f64>() / done.len().max(1) as f64
+}
+
+/// What a child does: as it is told, until there is nothing more.
+///
+/// # Errors
+/// When the device cannot be opened, or the parent is gone.
+pub fn child() -> Result<()> {
+    let device = open(Choice::Auto)?;
+    // What a first stream costs is not what is measured.
+    drop(device.stream()?);
+    let mut held = Held::default();
+    for line in std::io::stdin().lines() {
+        let step: Step = serde_json::from_str(&line?)?;
+        let answer = held
+            .act(&device, step)
+            .map_err(|error| format!("{error:#}"));
+        println!("{}", serde_json::to_string(&answer)?);
+    }
+    Ok(())
+}
+
+/// What a child keeps between steps.
+#[derive(Default)]
+struct Held {
+    touched: Option<HostReservation>,
+    memory: Option<Memory>,
+    device_arena: Option<DeviceArena>,
+    host_arena: Option<HostArena>,
+}
+
+impl Held {
+    fn act(&mut self, device: &Device, step: Step) -> Result<Done> {
+        let begun = SystemTime::now();
+        let mut note = None;
+        let mut found = None;
+        let bytes = match step {
+            Step::Free => {
+                *self = Self::default();
+                0
+            }
+            Step::Device { bytes, growth } => {
+                let growth: DeviceGrowth = device_growth(&growth)?;
+                let arena = DeviceArena::start(device, bytes, growth)?;
+                arena.wait_usable(arena.capacity())?;
+                let capacity = arena.capacity();
+                self.device_arena = Some(arena);
+                capacity
+            }
+            Step::Touch { bytes } => {
+                let reservation = device.reserve_host(bytes)?;
+                reservation.touch(0..bytes)?;
+                self.touched = Some(reservation);
+                bytes
+            }
+            Step::Pin { serial, line } => {
+                let turns = PinTurns::new(order(serial), Some(&line));
+                let Some(reservation) = &self.touched else {
+                    bail!("nothing was touched");
+                };
+                let turn = turns.take();
+                let len = reservation.memory().len();
+                let pinned = reservation.pin(0..len)?;
+                drop(turn);
+                match pinned {
+                    Pinned::Yes => len,
+                    Pinned::No(why) => {
+                        note = Some(why.to_string());
+                        0
+                    }
+                }
+            }
+            Step::DirectPin { bytes } => {
+                let (memory, pinned) = device.alloc_pinned(bytes)?;
+                self.memory = Some(memory);
+                if let Pinned::No(why) = pinned {
+                    note = Some(why.to_string());
+                }
+                bytes
+            }
+            Step::Pieces {
+                bytes,
+                serial,
+                line,
+            } => {
+                let options = HostOptions::from(HostGrowth::default())
+                    .order(order(serial))
+                    .order_directory(line);
+                let arena = HostArena::start(device, bytes, options)?;
+                arena.wait_grown();
+                let report = arena.report();
+                note = report.why_unpinned.map(|why| why.to_string());
+                self.host_arena = Some(arena);
+                report.pinned
+            }
+            Step::Passes(load) => {
+                found = Some(passes(device, &load)?);
+                load.sizes.iter().sum()
+            }
+        };
+        let since_epoch = |time: SystemTime| time.duration_since(UNIX_EPOCH);
+        Ok(Done {
+            begun: since_epoch(begun)?,
+            ended: since_epoch(SystemTime::now())?,
+            bytes,
+            passes: found,
+            note,
+        })
+    }
+}
+
+fn order(serial: bool) -> PinOrder {
+    if serial {
+        PinOrder::Serial
+    } else {
+        PinOrder::Parallel
+    }
+}

@@ -1,0 +1,277 @@
+//! The figures of the paper's evaluation (HiPC'22 §V-E), each a metric of its own. Blocking counts the time it takes to
+//! make the caches, as the paper does.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::child::{Done, Family, Step, aggregate, each};
+use super::passes::{Load, Passes, UVM, is_here, passes, variable};
+use super::scale::{HOST_TO_DEVICE, MIB, Scale, tolerate};
+use crate::experiments::Run;
+
+/// What is not begun by then is left out, and said to be.
+const BUDGET: Duration = Duration::from_secs(330);
+
+/// The strategies for the host cache that figures 3, 5a and 5b compare, with that for the device cache.
+const STRATEGIES: [(&str, &str); 6] = [
+    ("DirectAlloc", "DirectPin"),
+    ("IncrementalVmm", UVM),
+    ("IncrementalVmm", "IncrementalMemset"),
+    ("IncrementalVmm", "TouchThenPin-Auto"),
+    ("IncrementalVmm", "VmmHost"),
+    ("IncrementalVmm", "Pieces"),
+];
+
+type Figure = fn(&mut Run, &Scale, &Path) -> Result<()>;
+
+pub(super) fn run(run: &mut Run) -> Result<()> {
+    let scale = Scale::of_this_machine(run.is_quick())?;
+    scale.report(run)?;
+    let folder = tempfile::tempdir()?;
+    let line = folder.path().join("line");
+    let figures: [(&str, Figure); 7] = [
+        ("4a", rates),
+        ("5a and 5b", large_host),
+        ("6a and 6b", weak_scaling),
+        ("5c", concurrency),
+        ("6c", host_sizes),
+        ("4b and 4c", large_device),
+        ("3b and 3c", variable_sizes),
+    ];
+    let begun = Instant::now();
+    for (name, figure) in figures {
+        if begun.elapsed() > BUDGET {
+            eprintln!(
+                "  figure {name} is left out: the others took {:?}",
+                begun.elapsed()
+            );
+            continue;
+        }
+        let its = Instant::now();
+        let found = figure(run, &scale, &line);
+        tolerate(run, name, found)?;
+        eprintln!("  figure {name} took {:.1?}", its.elapsed());
+    }
+    Ok(())
+}
+
+/// Figure 4a, and what §V-E says of touching and pinning beside it.
+fn rates(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+    for &processes in &scale.processes {
+        let mut family = Family::start(processes)?;
+        let bytes = scale.share;
+        for growth in ["DirectAlloc", "IncrementalVmm"] {
+            let step = Step::Device {
+                bytes,
+                growth: growth.to_owned(),
+            };
+            let done = family.all(&step)?;
+            family.all(&Step::Free)?;
+            let case = format!("strategy={growth}, processes={processes}");
+            run.value(
+                &case,
+                "4a: device allocation, each process",
+                "bytes/s",
+                each(&done),
+            )?;
+        }
+        let host = scale.pinnable;
+        let done = family.all(&Step::Touch { bytes: host })?;
+        let case = format!("strategy=touch-1-thread, processes={processes}");
+        run.value(
+            &case,
+            "4a: host allocation, each process",
+            "bytes/s",
+            each(&done),
+        )?;
+        let pin = Step::Pin {
+            serial: false,
+            line: line.to_path_buf(),
+        };
+        host_row(run, "pin-touched", processes, &family.all(&pin)?)?;
+        family.all(&Step::Free)?;
+        let done = family.all(&Step::DirectPin { bytes: host })?;
+        family.all(&Step::Free)?;
+        host_row(run, "DirectPin", processes, &done)?;
+        let pieces = Step::Pieces {
+            bytes: host,
+            serial: true,
+            line: line.to_path_buf(),
+        };
+        host_row(run, "Pieces", processes, &family.all(&pieces)?)?;
+    }
+    Ok(())
+}
+
+fn host_row(run: &mut Run, strategy: &str, processes: usize, done: &[Done]) -> Result<()> {
+    let case = format!("strategy={strategy}, processes={processes}");
+    if let Some(note) = done.iter().find_map(|done| done.note.as_ref()) {
+        eprintln!("    {case}: {note}");
+    }
+    run.value(
+        &case,
+        "4a: host allocation, each process",
+        "bytes/s",
+        each(done),
+    )?;
+    run.value(
+        &case,
+        "4a: host allocation, all together",
+        "bytes/s",
+        aggregate(done)?,
+    )?;
+    Ok(())
+}
+
+fn load(scale: &Scale, strategy: (&str, &str), interval: u64, line: &Path) -> Load {
+    let bytes = scale.sweep_count * scale.checkpoint;
+    Load {
+        sizes: vec![scale.checkpoint; scale.sweep_count],
+        interval: Duration::from_millis(interval),
+        device_bytes: bytes / HOST_TO_DEVICE,
+        host_bytes: bytes,
+        device: strategy.0.to_owned(),
+        host: strategy.1.to_owned(),
+        serial: true,
+        line: Some(line.to_path_buf()),
+        warm: false,
+    }
+}
+
+/// Two rows of one run, or of several processes: the mean of what each was blocked.
+fn blocking(run: &mut Run, case: &str, figures: (&str, &str), found: &[Passes]) -> Result<()> {
+    let mean = |time: fn(&Passes) -> Duration| {
+        let sum: f64 = found
+            .iter()
+            .map(|passes| time(passes).as_nanos() as f64)
+            .sum();
+        sum / found.len().max(1) as f64
+    };
+    let metric = format!("{}: checkpoint blocking", figures.0);
+    run.value(case, &metric, "ns", mean(Passes::forward))?;
+    let metric = format!("{}: checkpoint and restore blocking", figures.1);
+    run.value(case, &metric, "ns", mean(Passes::total))?;
+    Ok(())
+}
+
+/// Figures 5a and 5b.
+fn large_host(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+    for strategy in STRATEGIES {
+        if !is_here(strategy.1, scale.is_gpu()) {
+            continue;
+        }
+        for &interval in &scale.intervals {
+            let found = passes(&scale.device, &load(scale, strategy, interval, line));
+            let Some(found) = tolerate(run, strategy.1, found)? else {
+                break;
+            };
+            let case = format!("strategy={}, interval={interval}", strategy.1);
+            blocking(run, &case, ("5a", "5b"), &[found])?;
+        }
+    }
+    Ok(())
+}
+
+/// Figures 3b and 3c.
+fn variable_sizes(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+    for strategy in STRATEGIES {
+        if !is_here(strategy.1, scale.is_gpu()) {
+            continue;
+        }
+        for &interval in scale.intervals.iter().take(3) {
+            let mut load = load(scale, strategy, interval, line);
+            load.sizes = variable(scale.sweep_count, scale.checkpoint);
+            // Room for what lies between checkpoints of different sizes.
+            load.host_bytes = load.sizes.iter().sum::<usize>() / 8 * 9;
+            let largest = load.sizes.iter().copied().max().unwrap_or(0);
+            load.device_bytes = load.device_bytes.max(2 * largest);
+            let found = passes(&scale.device, &load);
+            let Some(found) = tolerate(run, strategy.1, found)? else {
+                break;
+            };
+            let case = format!("strategy={}, interval={interval}", strategy.1);
+            blocking(run, &case, ("3b", "3c"), &[found])?;
+        }
+    }
+    Ok(())
+}
+
+/// Figures 4b and 4c: the device holds everything.
+fn large_device(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+    for device in ["DirectAlloc", "IncrementalVmm"] {
+        for &interval in &scale.intervals {
+            let mut load = load(scale, (device, "Pieces"), interval, line);
+            load.device_bytes = load.host_bytes;
+            load.host_bytes = 0;
+            let found = passes(&scale.device, &load)?;
+            let case = format!("strategy={device}, interval={interval}");
+            blocking(run, &case, ("4b", "4c"), &[found])?;
+        }
+    }
+    Ok(())
+}
+
+/// Figure 5c: two processes, which touch while they flush or not, and pin in turn or not.
+fn concurrency(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+    let mut family = Family::start(2)?;
+    for host in ["TouchThenPin-Sequential", "TouchThenPin-Concurrent"] {
+        for serial in [true, false] {
+            for &interval in &scale.intervals {
+                let mut load = load(scale, ("IncrementalVmm", host), interval, line);
+                load.serial = serial;
+                let found = in_family(&mut family, load)?;
+                let order = if serial { "serial" } else { "parallel" };
+                let case = format!("touching={host}, pinning={order}, interval={interval}");
+                blocking(run, &case, ("5c", "5c"), &found)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Figures 6a and 6b: every 20 ms, by the number of processes.
+fn weak_scaling(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+    for &processes in &scale.processes {
+        let mut family = Family::start(processes)?;
+        for strategy in STRATEGIES {
+            if !matches!(strategy.1, "DirectPin" | "TouchThenPin-Auto" | "Pieces") {
+                continue;
+            }
+            let mut load = load(scale, strategy, 20, line);
+            // The baseline takes no turns.
+            load.serial = strategy.1 != "DirectPin";
+            let found = in_family(&mut family, load)?;
+            let case = format!("strategy={}, processes={processes}", strategy.1);
+            blocking(run, &case, ("6a", "6b"), &found)?;
+        }
+    }
+    Ok(())
+}
+
+fn in_family(family: &mut Family, load: Load) -> Result<Vec<Passes>> {
+    let done = family.all(&Step::Passes(Box::new(load)))?;
+    Ok(done.into_iter().filter_map(|done| done.passes).collect())
+}
+
+/// Figure 6c: an eighth, a quarter, a half and all of the goals' host cache, a checkpoint every 5 ms.
+fn host_sizes(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+    for strategy in STRATEGIES {
+        if !matches!(strategy.1, "DirectPin" | "TouchThenPin-Auto" | "Pieces") {
+            continue;
+        }
+        for part in [8, 4, 2, 1] {
+            let mut load = load(scale, strategy, 5, line);
+            let count = scale.count / part;
+            load.sizes = vec![scale.checkpoint; count];
+            load.host_bytes = count * scale.checkpoint;
+            load.device_bytes = (load.host_bytes / HOST_TO_DEVICE).max(2 * scale.checkpoint);
+            let mib = load.host_bytes / MIB;
+            let found = passes(&scale.device, &load)?;
+            let case = format!("strategy={}, host MiB={mib}", strategy.1);
+            blocking(run, &case, ("6c", "6c"), &[found])?;
+        }
+    }
+    Ok(())
+}

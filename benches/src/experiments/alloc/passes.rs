@@ -1,0 +1,326 @@
+//! The application of the paper's evaluation: a forward pass that checkpoints and a backward pass that restores in
+//! reverse order, with a sleep for each computation (HiPC'22 §V-C).
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use tierflow_device::{Device, Memory, Stream};
+use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
+use tierflow_tier_alloc::{DeviceGrowth, HostGrowth, HostOptions, PinOrder};
+
+/// The name under which unified memory takes the place of both caches.
+pub(super) const UVM: &str = "UVM";
+
+/// What one process does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Load {
+    /// Bytes of each checkpoint.
+    pub(super) sizes: Vec<usize>,
+    pub(super) interval: Duration,
+    pub(super) device_bytes: usize,
+    /// 0 for no host cache.
+    pub(super) host_bytes: usize,
+    /// The names of the strategies.
+    pub(super) device: String,
+    pub(super) host: String,
+    pub(super) serial: bool,
+    /// Where pinning takes turns.
+    pub(super) line: Option<PathBuf>,
+    /// Whether everything is mapped, touched and pinned before the first checkpoint; that time is not counted.
+    pub(super) warm: bool,
+}
+
+/// How long the application was blocked.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Passes {
+    /// Making the caches.
+    pub(super) start: Duration,
+    pub(super) checkpoint: Duration,
+    pub(super) restore: Duration,
+    pub(super) worst_checkpoint: Duration,
+    pub(super) worst_restore: Duration,
+    /// From the start until the host cache was all pinned, if it was by the end of the passes.
+    pub(super) pinned_after: Option<Duration>,
+    /// Bytes pinned when the forward pass was over.
+    pub(super) pinned: usize,
+    /// Calls that blocked longer than two milliseconds, by number, for finding out why.
+    pub(super) slow: Vec<(usize, Duration)>,
+    /// How the host cache grew: some moments with MiB touched and pinned.
+    pub(super) growth: Vec<(Duration, usize, usize)>,
+    /// What the engine measured, in words.
+    pub(super) metrics: String,
+}
+
+impl Passes {
+    /// Blocking in checkpoints, making the caches counted, as the paper does.
+    pub(super) fn forward(&self) -> Duration {
+        self.start + self.checkpoint
+    }
+
+    pub(super) fn total(&self) -> Duration {
+        self.forward() + self.restore
+    }
+}
+
+pub(super) fn host_growth(name: &str) -> Result<HostGrowth> {
+    HostGrowth::all()
+        .into_iter()
+        .find(|growth| growth.name() == name)
+        .with_context(|| format!("no host strategy is called {name}"))
+}
+
+pub(super) fn device_growth(name: &str) -> Result<DeviceGrowth> {
+    [DeviceGrowth::DirectAlloc, DeviceGrowth::default()]
+        .into_iter()
+        .find(|growth| growth.name() == name)
+        .with_context(|| format!("no device strategy is called {name}"))
+}
+
+/// Whether this machine has what the strategy needs.
+pub(super) fn is_here(name: &str, gpu: bool) -> bool {
+    let cuda_only = name == UVM || host_growth(name).is_ok_and(HostGrowth::needs_cuda);
+    gpu || !cuda_only
+}
+
+/// Makes both passes.
+pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
+    if load.host == UVM {
+        return uvm(device, load);
+    }
+    let largest = load.sizes.iter().copied().max().context("no checkpoints")?;
+    let field = Field::new(device, largest)?;
+    let order = if load.serial {
+        PinOrder::Serial
+    } else {
+        PinOrder::Parallel
+    };
+    let mut host = HostOptions::from(host_growth(&load.host)?).order(order);
+    host.order_directory.clone_from(&load.line);
+    let device_growth = device_growth(&load.device)?;
+
+    let begun = Instant::now();
+    let engine = Engine::builder(device)
+        .device_cache(load.device_bytes)
+        .host_cache(load.host_bytes)
+        .device_growth(device_growth)
+        .host_growth(host)
+        .after_restore(AfterRestore::Discard)
+        .build()?;
+    let mut found = Passes {
+        start: begun.elapsed(),
+        ..Passes::default()
+    };
+    if load.warm {
+        wait_warm(&engine);
+        found.start = Duration::ZERO;
+    }
+    engine.hint((0..load.sizes.len() as u64).rev());
+    for (version, &size) in load.sizes.iter().enumerate() {
+        compute(load.interval, || field.set(version, size))?;
+        let begun = Instant::now();
+        engine.checkpoint(version as u64, &[Region::Memory(&field.memory, 0..size)])?;
+        found.checkpointed(version, begun.elapsed());
+    }
+    let report = engine.host_arena_report();
+    found.pinned = report.map_or(0, |report| report.pinned);
+    engine.prefetch_start();
+    for (version, &size) in load.sizes.iter().enumerate().rev() {
+        compute(load.interval, || Ok(()))?;
+        let begun = Instant::now();
+        engine.restore(
+            version as u64,
+            &mut [RegionMut::Memory(&field.memory, 0..size)],
+        )?;
+        found.restored(version, begun.elapsed());
+        field.check(version, size)?;
+    }
+    found.metrics = engine.metrics().to_string();
+    if let Some(report) = engine.host_arena_report() {
+        let end = report
+            .timeline
+            .last()
+            .filter(|end| end.pinned == report.capacity);
+        found.pinned_after = end.map(|end| end.at);
+        let step = (report.timeline.len() / 12).max(1);
+        let some = report.timeline.iter().step_by(step).chain(end);
+        found.growth = some
+            .map(|sample| (sample.at, sample.touched >> 20, sample.pinned >> 20))
+            .collect();
+    }
+    Ok(found)
+}
+
+/// One managed allocation for both caches, moved by the driver alone (HiPC'22 §V-B).
+fn uvm(device: &Device, load: &Load) -> Result<Passes> {
+    let largest = load.sizes.iter().copied().max().context("no checkpoints")?;
+    let field = Field::new(device, largest)?;
+    let begun = Instant::now();
+    let memory = device.alloc_managed(load.sizes.iter().sum())?;
+    let stream = device.stream()?;
+    let mut found = Passes {
+        start: begun.elapsed(),
+        ..Passes::default()
+    };
+    let mut at = 0;
+    for (version, &size) in load.sizes.iter().enumerate() {
+        compute(load.interval, || field.set(version, size))?;
+        let begun = Instant::now();
+        let pair = (field.memory.lend(0..size)?, memory.lend_mut(at..at + size)?);
+        stream.copy_all([pair])?;
+        found.checkpointed(version, begun.elapsed());
+        at += size;
+    }
+    for (version, &size) in load.sizes.iter().enumerate().rev() {
+        at -= size;
+        compute(load.interval, || Ok(()))?;
+        let begun = Instant::now();
+        let pair = (memory.lend(at..at + size)?, field.memory.lend_mut(0..size)?);
+        stream.copy_all([pair])?;
+        found.restored(version, begun.elapsed());
+        field.check(version, size)?;
+    }
+    Ok(found)
+}
+
+impl Passes {
+    fn checkpointed(&mut self, version: usize, took: Duration) {
+        self.checkpoint += took;
+        self.worst_checkpoint = self.worst_checkpoint.max(took);
+        if took > Duration::from_millis(2) {
+            self.slow.push((version, took));
+        }
+    }
+
+    fn restored(&mut self, version: usize, took: Duration) {
+        self.restore += took;
+        self.worst_restore = self.worst_restore.max(took);
+        if took > Duration::from_millis(2) {
+            self.slow.push((version, took));
+        }
+    }
+}
+
+fn wait_warm(engine: &Engine) {
+    let is_warm = || {
+        engine.host_arena_report().is_none_or(|host| host.finished)
+            && engine
+                .device_arena_report()
+                .is_none_or(|device| device.finished)
+    };
+    while !is_warm() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The work between two calls, which takes `interval` with what is done in it.
+fn compute(interval: Duration, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let end = Instant::now() + interval;
+    work()?;
+    std::thread::sleep(end.saturating_duration_since(Instant::now()));
+    Ok(())
+}
+
+/// What the application computes: device memory whose bytes tell the version.
+struct Field {
+    memory: Memory,
+    stream: Stream,
+}
+
+impl Field {
+    fn new(device: &Device, bytes: usize) -> Result<Self> {
+        let field = Self {
+            memory: device.alloc(bytes)?,
+            stream: device.stream()?,
+        };
+        field.set(0, bytes)?;
+        Ok(field)
+    }
+
+    fn set(&self, version: usize, size: usize) -> Result<()> {
+        let mut bytes = self.memory.lend_mut(0..size)?;
+        Ok(self.stream.fill(&mut bytes, tag(version))?)
+    }
+
+    /// Looks at both ends and the middle: all bytes are compared by the engine's own tests.
+    fn check(&self, version: usize, size: usize) -> Result<()> {
+        let mut seen = [0; 64];
+        for at in [0, size / 2, size - seen.len()] {
+            let bytes = self.memory.lend(at..at + seen.len())?;
+            self.stream.read(&bytes, &mut seen)?;
+            ensure!(
+                seen.iter().all(|&byte| byte == tag(version)),
+                "version {version} came back wrong at byte {at}"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn tag(version: usize) -> u8 {
+    (version % 251 + 1) as u8
+}
+
+/// Sizes as RTM's compression leaves them (HiPC'22 Figure 3a): from a quarter of `middle` to twice as much, and as much
+/// in all as `count` of three quarters of it.
+pub(super) fn variable(count: usize, middle: usize) -> Vec<usize> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let shares: Vec<f64> = (0..count)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let uniform = (state >> 11) as f64 / (1_u64 << 53) as f64;
+            // Many small ones and few large ones.
+            0.25 * 8_f64.powf(uniform)
+        })
+        .collect();
+    let scale = 0.75 * count as f64 / shares.iter().sum::<f64>();
+    let size = |share: f64| (share * scale * middle as f64) as usize;
+    shares
+        .into_iter()
+        .map(|share| size(share).max(4096).next_multiple_of(4096))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierflow_device::{Choice, open};
+
+    #[test]
+    fn variable_sizes_add_up() {
+        let sizes = variable(100, 1 << 20);
+        let total: usize = sizes.iter().sum();
+        assert!(
+            (total as f64 / (75 << 20) as f64 - 1.0).abs() < 0.01,
+            "{total}"
+        );
+        assert!(sizes.iter().max() > sizes.iter().min().map(|least| least * 4).as_ref());
+        assert_eq!(sizes, variable(100, 1 << 20), "the same in every run");
+    }
+
+    #[test]
+    fn every_strategy_that_is_here_passes() {
+        let device = open(Choice::Host).unwrap();
+        for growth in HostGrowth::all() {
+            if !is_here(growth.name(), false) {
+                continue;
+            }
+            let load = Load {
+                sizes: variable(24, 1 << 20),
+                interval: Duration::ZERO,
+                device_bytes: 4 << 20,
+                host_bytes: 24 << 20,
+                device: String::from("IncrementalVmm"),
+                host: growth.name().to_owned(),
+                serial: false,
+                line: None,
+                warm: false,
+            };
+            let found = passes(&device, &load).unwrap();
+            assert!(found.checkpoint > Duration::ZERO && found.restore > Duration::ZERO);
+        }
+    }
+}

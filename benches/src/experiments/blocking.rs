@@ -1,0 +1,236 @@
+//! How long a checkpoint and a restore block the application, against one plain copy within device memory: the
+//! physical limit of both.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tierflow_device::{Choice, Device, Kind, Memory, Stream, open};
+use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
+
+use super::{Experiment, Run};
+
+/// See the module.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "blocking",
+    about: "time that a checkpoint and a restore block the application, against a plain copy",
+    needs_gpu: false,
+    run,
+};
+
+/// One shape of the history and the caches that hold it.
+struct Shape {
+    checkpoint: usize,
+    count: u64,
+    /// Pause before each call: the application computes.
+    interval: Duration,
+}
+
+fn run(run: &mut Run) -> Result<()> {
+    let device = open(Choice::Auto)?;
+    let shape = match (device.info().kind, run.is_quick()) {
+        (Kind::Cuda, false) => Shape {
+            checkpoint: 128 << 20,
+            count: 300,
+            interval: Duration::from_millis(10),
+        },
+        (Kind::Cuda, true) => Shape {
+            checkpoint: 128 << 20,
+            count: 60,
+            interval: Duration::from_millis(5),
+        },
+        (_, quick) => Shape {
+            checkpoint: 4 << 20,
+            count: if quick { 60 } else { 300 },
+            interval: Duration::from_millis(5),
+        },
+    };
+    let field = filled(&device, shape.checkpoint)?;
+    let plain = plain_copies(&device, &field, Duration::ZERO)?;
+    run.samples("plain copies, one after the other", "time", "ns", &plain)?;
+    // A device that pauses between copies, as it does here while the application computes, copies more slowly.
+    let plain = plain_copies(&device, &field, shape.interval)?;
+    run.samples("plain copy after a pause", "time", "ns", &plain)?;
+    let limit = median(&plain);
+    let history = shape.checkpoint * shape.count as usize;
+    first_checkpoint(run, &device, &field, history)?;
+    shot(
+        run,
+        "all on the device",
+        &device,
+        &field,
+        &shape,
+        history,
+        history,
+        limit,
+    )?;
+    shot(
+        run,
+        "tenth on the device",
+        &device,
+        &field,
+        &shape,
+        history / 10,
+        history,
+        limit,
+    )?;
+    shot(
+        run,
+        "tenth on the device and two thirds on the host",
+        &device,
+        &field,
+        &shape,
+        history / 10,
+        history / 3 * 2,
+        limit,
+    )
+}
+
+fn filled(device: &Device, length: usize) -> Result<Memory> {
+    let memory = device.alloc(length)?;
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let bytes: Vec<u8> = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    })
+    .take(length / 8)
+    .flatten()
+    .collect();
+    device
+        .stream()?
+        .write(&bytes, &mut memory.lend_mut(0..bytes.len())?)?;
+    Ok(memory)
+}
+
+/// Times of one copy within the device, as an application would make it, in ns.
+fn plain_copies(device: &Device, field: &Memory, pause: Duration) -> Result<Vec<f64>> {
+    let (target, stream) = (device.alloc(field.len())?, device.stream()?);
+    let mut times = Vec::new();
+    for trial in 0..60 {
+        let pair = (
+            field.lend(0..field.len())?,
+            target.lend_mut(0..field.len())?,
+        );
+        std::thread::sleep(pause);
+        let begun = Instant::now();
+        stream.copy_all([pair])?;
+        if trial >= 10 {
+            times.push(begun.elapsed().as_nanos() as f64);
+        }
+    }
+    Ok(times)
+}
+
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// From an engine's build to its first checkpoint taken in, cold, whatever the sizes.
+fn first_checkpoint(run: &mut Run, device: &Device, field: &Memory, history: usize) -> Result<()> {
+    for part in [16, 4, 1] {
+        let cache = (history / part).max(field.len());
+        let begun = Instant::now();
+        let engine = Engine::builder(device)
+            .device_cache(cache)
+            .host_cache(cache)
+            .build()?;
+        let built = begun.elapsed();
+        engine.checkpoint(0, &[Region::from(field)])?;
+        let accepted = begun.elapsed();
+        let case = format!("caches={}", cache);
+        run.value(&case, "build", "ns", built.as_nanos() as f64)?;
+        run.value(
+            &case,
+            "first checkpoint after start of build",
+            "ns",
+            accepted.as_nanos() as f64,
+        )?
+        .against(20e6);
+    }
+    Ok(())
+}
+
+/// Forward and back again, each version checked.
+#[allow(clippy::too_many_arguments)]
+fn shot(
+    run: &mut Run,
+    case: &str,
+    device: &Device,
+    field: &Memory,
+    shape: &Shape,
+    device_cache: usize,
+    host_cache: usize,
+    limit: f64,
+) -> Result<()> {
+    let engine = Engine::builder(device)
+        .device_cache(device_cache.max(2 * shape.checkpoint))
+        .host_cache(host_cache)
+        .scratch(std::env::temp_dir())
+        .after_restore(AfterRestore::Discard)
+        .build()?;
+    let stream = device.stream()?;
+    let back = device.alloc(shape.checkpoint)?;
+    engine.hint((0..shape.count).rev());
+    let mut checkpoints = Vec::new();
+    for version in 0..shape.count {
+        stamp(&stream, field, version)?;
+        std::thread::sleep(shape.interval);
+        let begun = Instant::now();
+        engine.checkpoint(version, &[Region::from(field)])?;
+        checkpoints.push(begun.elapsed().as_nanos() as f64);
+    }
+    engine.prefetch_start();
+    let mut restores = Vec::new();
+    for version in (0..shape.count).rev() {
+        std::thread::sleep(shape.interval);
+        let begun = Instant::now();
+        engine.restore(version, &mut [RegionMut::from(&back)])?;
+        restores.push(begun.elapsed().as_nanos() as f64);
+        ensure!(
+            stamped(&stream, &back)? == version,
+            "version {version} came back as another"
+        );
+    }
+    let near = engine
+        .metrics()
+        .tiers
+        .first()
+        .map_or(0, |tier| tier.restores);
+    for (what, times) in [("checkpoint", &checkpoints), ("restore", &restores)] {
+        for (part, times) in times.chunks(times.len().div_ceil(4)).enumerate() {
+            run.value(
+                case,
+                &format!("{what}, quarter {}", part + 1),
+                "ns",
+                median(times),
+            )?
+            .against(limit);
+        }
+        run.samples(case, what, "ns", times)?.against(limit);
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        run.value(case, &format!("{what} mean"), "ns", mean)?
+            .against(limit);
+    }
+    run.value(
+        case,
+        "restores served on the device",
+        "restores",
+        near as f64,
+    )?
+    .against(shape.count as f64);
+    Ok(())
+}
+
+fn stamp(stream: &Stream, field: &Memory, version: u64) -> Result<()> {
+    Ok(stream.write(&version.to_le_bytes(), &mut field.lend_mut(0..8)?)?)
+}
+
+fn stamped(stream: &Stream, field: &Memory) -> Result<u64> {
+    let mut bytes = [0; 8];
+    stream.read(&field.lend(0..8)?, &mut bytes)?;
+    stream.synchronize().context("the stamp was read")?;
+    Ok(u64::from_le_bytes(bytes))
+}

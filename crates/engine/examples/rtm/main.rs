@@ -1,0 +1,174 @@
+//! Reverse time migration out of a checkpoint history far larger than the memory it runs in.
+//!
+//! - `survey`, `model`, `model_file`, `wavelet`: what is shot where, from the command line
+//! - `grid`, `propagator` with `host` (`stencil`) and `cuda`: the wave equation
+//! - `migration`: the passes; `history`: their use of Tierflow; `kept`: what `--verify` trusts
+//! - `image`, `picture`, `tally`, `report`: what comes out
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations,
+    reason = "a program"
+)]
+
+mod cli;
+mod cuda;
+mod grid;
+mod history;
+mod host;
+mod image;
+mod kept;
+mod migration;
+mod model;
+mod model_file;
+mod picture;
+mod propagator;
+mod report;
+mod stencil;
+mod survey;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod wavelet;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use tierflow_device::{Choice, Device, Kind};
+use xxhash_rust::xxh3::xxh3_64;
+
+use cli::{Args, DeviceChoice, Order};
+use history::{History, Tiers};
+use migration::{Migration, Usage};
+use propagator::Propagator;
+use report::Summary;
+use survey::Survey;
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let survey = Survey::new(&args)?;
+    let device = tierflow_device::open(match args.device {
+        DeviceChoice::Auto => Choice::Auto,
+        DeviceChoice::Cuda => Choice::Cuda { ordinal: 0 },
+        DeviceChoice::Host => Choice::Host,
+    })?;
+    let scratch = directories(&args)?;
+    let write = |name: &str| args.out.join(name);
+    picture::write_colour(
+        &write("velocity.png"),
+        survey.truth.shape,
+        &survey.truth.velocity,
+    )?;
+
+    let propagator: Box<dyn Propagator> = match device.info().kind {
+        Kind::Cuda => Box::new(cuda::Cuda::new(&device, survey.grid.clone())?),
+        _ => Box::new(host::Host::new(&device, survey.grid.clone())?),
+    };
+    let usage = Usage {
+        order: args.order,
+        hints: args.hints,
+        interval: Duration::from_millis(args.interval_ms),
+        verify: args.verify,
+    };
+    let mut migration = Migration::new(&device, propagator.as_ref(), &survey, usage)?;
+    let arrays = migration.array_bytes();
+    report::introduce(&survey, &device, arrays, migration.checkpoint_bytes());
+    let plain_copy = migration.plain_copy(&device)?;
+
+    let history = run(&mut migration, &args, &device, &scratch)?;
+    let metrics = history.metrics();
+    let (built_in, first_accepted) = (history.built_in, history.first_accepted);
+    drop(history);
+
+    let (correlation, map) = migration.results()?;
+    let plain = device.info().host_accessible;
+    let summary = Summary {
+        times: &migration.times,
+        metrics: &metrics,
+        plain_copy,
+        built_in,
+        first_accepted,
+        arrays: arrays.host + if plain { arrays.device } else { 0 },
+        tiers: args.host_cache + if plain { args.device_cache } else { 0 },
+    };
+    summary.print();
+    if args.verify {
+        let snapshots = migration.proven.snapshots;
+        println!(
+            "verify      all {snapshots} snapshots and what was computed are equal, bit for bit"
+        );
+    }
+    let illumination = image::illumination(&map);
+    let shape = survey.grid.inner;
+    println!(
+        "fingerprint illumination {:016x}, the same in every order",
+        xxh3_64(bytemuck::cast_slice(&map))
+    );
+    let picture = if args.order == Order::Reverse {
+        let image = image::filter(shape, &correlation, &illumination, survey.mute());
+        let picture = write("image.png");
+        picture::write_grey(&picture, shape, &image)?;
+        picture
+    } else {
+        let picture = write("illumination.png");
+        picture::write_colour(&picture, shape, &image::decibels(&illumination))?;
+        picture
+    };
+    println!(
+        "pictures    {}, {}",
+        write("velocity.png").display(),
+        picture.display()
+    );
+    Ok(())
+}
+
+/// Makes the output directory. Returns the scratch directory: one that was named must be there.
+fn directories(args: &Args) -> Result<PathBuf> {
+    let make = |path: &PathBuf| {
+        std::fs::create_dir_all(path)
+            .with_context(|| format!("cannot make the directory {}", path.display()))
+    };
+    make(&args.out)?;
+    match &args.scratch {
+        Some(scratch) => Ok(scratch.clone()),
+        None => {
+            let scratch = args.out.join("scratch");
+            make(&scratch)?;
+            Ok(scratch)
+        }
+    }
+}
+
+/// Migrates all shots, with a progress bar where there is a terminal.
+fn run(
+    migration: &mut Migration<'_>,
+    args: &Args,
+    device: &Device,
+    scratch: &std::path::Path,
+) -> Result<History> {
+    let bar = ProgressBar::new(migration.progress_per_shot() * args.shots as u64);
+    bar.set_style(ProgressStyle::with_template(
+        "{msg:24} {wide_bar} {percent:>3}% {eta:>4}",
+    )?);
+    let mut history = None;
+    for shot in 0..args.shots {
+        let (ticks, shots) = (bar.clone(), args.shots);
+        migration.progress = Box::new(move |pass| {
+            if ticks.position() % 64 == 0 {
+                ticks.set_message(format!("shot {}/{shots} {pass}", shot + 1));
+            }
+            ticks.inc(1);
+        });
+        let tiers = Tiers {
+            device_cache: args.device_cache,
+            host_cache: args.host_cache,
+            scratch,
+        };
+        migration.shot(shot, &mut history, || History::open(device, tiers))?;
+    }
+    bar.finish_and_clear();
+    history.context("no shot was migrated")
+}

@@ -1,0 +1,145 @@
+//! The engine over GPU memory. Run by name on a machine that has one.
+
+#![allow(clippy::unwrap_used)]
+
+use tierflow_device::{Choice, Device, Memory, Stream, open};
+use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Version};
+
+const MIB: usize = 1 << 20;
+
+fn content(version: Version, length: usize) -> Vec<u8> {
+    let mut state = version.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(length).collect()
+}
+
+struct Application {
+    stream: Stream,
+    field: Memory,
+    back: Memory,
+}
+
+impl Application {
+    fn new(device: &Device, largest: usize) -> Self {
+        let (field, back) = (
+            device.alloc(largest).unwrap(),
+            device.alloc(largest).unwrap(),
+        );
+        Self {
+            stream: device.stream().unwrap(),
+            field,
+            back,
+        }
+    }
+
+    fn checkpoint(&self, engine: &Engine, version: Version, length: usize) {
+        self.stream
+            .write(
+                &content(version, length),
+                &mut self.field.lend_mut(0..length).unwrap(),
+            )
+            .unwrap();
+        let half = length / 2;
+        let regions = [
+            Region::Memory(&self.field, 0..half),
+            Region::Memory(&self.field, half..length),
+        ];
+        engine.checkpoint(version, &regions).unwrap();
+        // What comes after does not show in the checkpoint.
+        self.stream
+            .fill(&mut self.field.lend_mut(0..length).unwrap(), 0xAA)
+            .unwrap();
+    }
+
+    fn assert_restores(&self, engine: &Engine, version: Version, length: usize) {
+        self.stream
+            .fill(&mut self.back.lend_mut(0..length).unwrap(), 0x55)
+            .unwrap();
+        engine
+            .restore(version, &mut [RegionMut::Memory(&self.back, 0..length)])
+            .unwrap();
+        let mut bytes = vec![0; length];
+        self.stream
+            .read(&self.back.lend(0..length).unwrap(), &mut bytes)
+            .unwrap();
+        assert!(
+            bytes == content(version, length),
+            "version {version} came back wrong"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_order_gives_the_bytes_back_through_all_tiers() {
+    let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+    let count = 120_u64;
+    let size = |version: Version| 1 + (version as usize * 7_919_000) % (6 * MIB);
+    let application = Application::new(&device, 6 * MIB);
+    let orders: [fn(u64, u64) -> u64; 3] = [|i, n| n - 1 - i, |i, _| i, |i, n| i * 37 % n];
+    for order in orders {
+        for hinted in [true, false] {
+            let scratch = tempfile::tempdir().unwrap();
+            let engine = Engine::builder(&device)
+                .device_cache(32 * MIB)
+                .host_cache(96 * MIB)
+                .scratch(scratch.path())
+                .after_restore(AfterRestore::Discard)
+                .build()
+                .unwrap();
+            if hinted {
+                engine.hint((0..count).map(|i| order(i, count)));
+            }
+            for version in 0..count {
+                application.checkpoint(&engine, version, size(version));
+            }
+            for step in 0..count {
+                let version = order(step, count);
+                application.assert_restores(&engine, version, size(version));
+            }
+            print!("{}", engine.metrics());
+            assert!(engine.metrics().tiers.iter().all(|tier| tier.used == 0));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn what_fits_no_cache_goes_through_staging() {
+    let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+    let application = Application::new(&device, 21 * MIB);
+    let scratch = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&device)
+        .device_cache(8 * MIB)
+        .host_cache(6 * MIB)
+        .scratch(scratch.path())
+        .build()
+        .unwrap();
+    // Straight to the file; device to file past the host; and the usual way.
+    for (version, length) in [
+        (0, 21 * MIB - 3),
+        (1, 7 * MIB + 1),
+        (2, MIB),
+        (3, 7 * MIB),
+        (4, 7 * MIB + 77),
+    ] {
+        application.checkpoint(&engine, version, length);
+    }
+    engine.wait().unwrap();
+    engine.hint([1, 0, 3, 4, 2]);
+    engine.prefetch_start();
+    for (version, length) in [
+        (1, 7 * MIB + 1),
+        (0, 21 * MIB - 3),
+        (3, 7 * MIB),
+        (4, 7 * MIB + 77),
+        (2, MIB),
+    ] {
+        application.assert_restores(&engine, version, length);
+    }
+}

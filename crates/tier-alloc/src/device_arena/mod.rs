@@ -1,0 +1,303 @@
+//! Device memory that becomes usable while it is being used.
+
+mod chunks;
+mod report;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tierflow_device::{Device, Memory, ReadLoan, Reservation, WriteLoan};
+
+use crate::error::{Error, Result, wait_usable};
+use crate::watermark::{End, Watermark};
+use crate::workers::{Stop, Workers};
+
+use chunks::Chunks;
+pub use report::{DeviceReport, Mapped};
+
+/// How device memory is obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceGrowth {
+    /// All of it in one call before [`DeviceArena::start`] returns (`cudaMalloc`): the baseline of
+    /// HiPC'22 ("direct allocation").
+    DirectAlloc,
+    /// All addresses at once, and memory behind them chunk by chunk in the background (HiPC'22
+    /// §IV-A). The first chunk is usable within a fraction of a millisecond.
+    IncrementalVmm {
+        /// Bytes mapped at once, rounded up to the device's granularity. `None`: from
+        /// [`DeviceGrowth::FIRST_CHUNK`] on, twice as many each time while that makes mapping
+        /// faster, up to [`DeviceGrowth::MOST_CHUNK`].
+        chunk: Option<usize>,
+    },
+}
+
+impl DeviceGrowth {
+    /// The first chunk of an arena that measures what pays, in bytes.
+    pub const FIRST_CHUNK: usize = 64 << 20;
+    /// The largest, in bytes, which is what the paper maps. Mapping costs much the same for a small
+    /// chunk as for a large one: on an H100, 64 MiB chunks map at 1.5 TB/s, 256 MiB at 4.9 TB/s and
+    /// 1 GiB at 9.1 TB/s, each within 0.12 ms.
+    pub const MOST_CHUNK: usize = 1 << 30;
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DirectAlloc => "DirectAlloc",
+            Self::IncrementalVmm { .. } => "IncrementalVmm",
+        }
+    }
+}
+
+impl Default for DeviceGrowth {
+    fn default() -> Self {
+        Self::IncrementalVmm { chunk: None }
+    }
+}
+
+/// How a device arena is to be made.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceOptions {
+    /// How its memory is obtained.
+    pub growth: DeviceGrowth,
+    /// Devices that may read and write it too. Each makes mapping a little dearer.
+    pub peers: Vec<Device>,
+}
+
+impl From<DeviceGrowth> for DeviceOptions {
+    fn from(growth: DeviceGrowth) -> Self {
+        Self {
+            growth,
+            ..Self::default()
+        }
+    }
+}
+
+/// Device memory that becomes usable from its first byte on, while it is being used.
+///
+/// Dropping it stops the growth; what is lent stays until it is given back.
+///
+/// ```
+/// # fn main() -> tierflow_tier_alloc::Result<()> {
+/// # use tierflow_device::{Choice, open};
+/// use tierflow_tier_alloc::{DeviceArena, DeviceGrowth};
+/// # let device = open(Choice::Host)?;
+/// let arena = DeviceArena::start(&device, 64 << 20, DeviceGrowth::default())?;
+/// // Waits for these bytes alone, not for the whole arena.
+/// let slot = arena.lend_mut(0..1 << 20)?;
+/// assert!(arena.usable() >= 1 << 20);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct DeviceArena {
+    // First, so that the threads end before anything else goes.
+    _workers: Workers,
+    shared: Arc<Shared>,
+    asked: usize,
+    growth: DeviceGrowth,
+}
+
+#[derive(Debug)]
+struct Shared {
+    backing: Backing,
+    usable: Watermark,
+    start: Instant,
+    timeline: Mutex<Vec<Mapped>>,
+}
+
+#[derive(Debug)]
+enum Backing {
+    Whole(Memory),
+    Chunks(Reservation),
+}
+
+impl DeviceArena {
+    /// Reserves the addresses, and starts to put memory behind them in the background, unless the
+    /// growth is [`DirectAlloc`](DeviceGrowth::DirectAlloc).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] if the addresses cannot be had, or a peer cannot reach the memory;
+    /// [`Error::Zero`] for a chunk of 0 bytes; [`Error::Thread`]. Too little memory shows later, in
+    /// [`wait_usable`](Self::wait_usable), but for `DirectAlloc`.
+    pub fn start(
+        device: &Device,
+        capacity: usize,
+        options: impl Into<DeviceOptions>,
+    ) -> Result<Self> {
+        let DeviceOptions { growth, peers } = options.into();
+        let start = Instant::now();
+        let mut workers = Workers::default();
+        let shared = match growth {
+            DeviceGrowth::DirectAlloc => {
+                let backing = direct(device, capacity, &peers)?;
+                let shared = Shared::new(backing, Watermark::default(), start);
+                shared.note(shared.memory().len(), start.elapsed());
+                shared.usable.raise(shared.memory().len());
+                shared.usable.finish(End::Complete);
+                Arc::new(shared)
+            }
+            DeviceGrowth::IncrementalVmm { chunk } => {
+                if chunk == Some(0) {
+                    return Err(Error::Zero {
+                        setting: "the chunk",
+                    });
+                }
+                let reservation = device.reserve_shared(capacity, &peers)?;
+                let chunks = in_chunks(chunk, reservation.granularity());
+                let backing = Backing::Chunks(reservation);
+                let shared = Arc::new(Shared::new(backing, Watermark::default(), start));
+                let (theirs, stop) = (Arc::clone(&shared), workers.stop());
+                workers.spawn("tierflow-map", move || theirs.map_all(chunks, &stop))?;
+                shared
+            }
+        };
+        Ok(Self {
+            _workers: workers,
+            shared,
+            asked: capacity,
+            growth,
+        })
+    }
+
+    /// Bytes that there are to be: what was asked for, rounded up to the device's granularity.
+    pub fn capacity(&self) -> usize {
+        self.memory().len()
+    }
+
+    /// Bytes that are usable now, from the first one on. It only rises.
+    pub fn usable(&self) -> usize {
+        self.shared.usable.level()
+    }
+
+    /// Waits until the first `end` bytes are usable, and no longer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Growth`] if the device ran out of memory before; [`Error::BeyondCapacity`].
+    pub fn wait_usable(&self, end: usize) -> Result<()> {
+        wait_usable(&self.shared.usable, end, self.capacity())
+    }
+
+    /// The memory, of which the first [`usable`](Self::usable) bytes can be lent.
+    pub fn memory(&self) -> &Memory {
+        self.shared.memory()
+    }
+
+    /// Lends bytes for reading, as soon as they are usable.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend`].
+    pub fn lend(&self, range: Range<usize>) -> Result<ReadLoan> {
+        self.wait_usable(range.end)?;
+        Ok(self.memory().lend(range)?)
+    }
+
+    /// Lends bytes for writing, as soon as they are usable.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend_mut`].
+    pub fn lend_mut(&self, range: Range<usize>) -> Result<WriteLoan> {
+        self.wait_usable(range.end)?;
+        Ok(self.memory().lend_mut(range)?)
+    }
+
+    /// What was asked for and what was obtained so far.
+    pub fn report(&self) -> DeviceReport {
+        let end = self.shared.usable.end();
+        DeviceReport {
+            strategy: self.growth.name(),
+            asked: self.asked,
+            capacity: self.capacity(),
+            usable: self.usable(),
+            failed: match &end {
+                Some(End::Failed(error)) => Some(error.clone()),
+                _ => None,
+            },
+            finished: end.is_some(),
+            timeline: self.shared.timeline.lock().clone(),
+        }
+    }
+}
+
+/// One call for all of it. Plain allocations cannot be shared with some peers and not with others,
+/// so with peers it is one chunk.
+fn direct(device: &Device, capacity: usize, peers: &[Device]) -> Result<Backing> {
+    if peers.is_empty() {
+        return Ok(Backing::Whole(device.alloc(capacity)?));
+    }
+    let reservation = device.reserve_shared(capacity, peers)?;
+    reservation.map(0..reservation.memory().len())?;
+    Ok(Backing::Chunks(reservation))
+}
+
+fn in_chunks(chunk: Option<usize>, granularity: usize) -> Chunks {
+    // Rounded down at the very top, where there is nothing to round up to.
+    let round = |bytes: usize| {
+        bytes
+            .checked_next_multiple_of(granularity)
+            .unwrap_or(bytes / granularity * granularity)
+    };
+    match chunk {
+        Some(chunk) => Chunks::fixed(round(chunk)),
+        None => Chunks::measured(
+            round(DeviceGrowth::FIRST_CHUNK),
+            round(DeviceGrowth::MOST_CHUNK),
+        ),
+    }
+}
+
+impl Shared {
+    fn new(backing: Backing, usable: Watermark, start: Instant) -> Self {
+        Self {
+            backing,
+            usable,
+            start,
+            timeline: Mutex::default(),
+        }
+    }
+
+    fn memory(&self) -> &Memory {
+        match &self.backing {
+            Backing::Whole(memory) => memory,
+            Backing::Chunks(reservation) => reservation.memory(),
+        }
+    }
+
+    fn note(&self, bytes: usize, took: Duration) {
+        self.timeline.lock().push(Mapped {
+            at: self.start.elapsed(),
+            bytes,
+            took,
+        });
+    }
+
+    fn map_all(&self, mut chunks: Chunks, stop: &Stop) {
+        let _raising = self.usable.raising();
+        let Backing::Chunks(reservation) = &self.backing else {
+            return;
+        };
+        let capacity = reservation.memory().len();
+        let mut start = 0;
+        while start < capacity && !stop.is_set() {
+            let end = start.saturating_add(chunks.size()).min(capacity);
+            let begun = Instant::now();
+            if let Err(error) = reservation.map(start..end) {
+                return self.usable.finish(End::Failed(error));
+            }
+            let took = begun.elapsed();
+            self.note(end - start, took);
+            self.usable.raise(end);
+            chunks.note(end - start, took);
+            start = end;
+        }
+        if start == capacity {
+            self.usable.finish(End::Complete);
+        }
+    }
+}

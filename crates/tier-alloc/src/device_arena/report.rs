@@ -1,0 +1,34 @@
+use std::time::Duration;
+
+use tierflow_device::Error;
+
+/// What was asked of a device arena, and what it obtained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// The strategy, by its name.
+    pub strategy: &'static str,
+    /// Bytes asked for.
+    pub asked: usize,
+    /// Bytes there are to be: those asked for, rounded up to the device's granularity.
+    pub capacity: usize,
+    /// Bytes usable, from the first one on.
+    pub usable: usize,
+    /// Why it will not grow any more, if it failed.
+    pub failed: Option<Error>,
+    /// Whether it grows no more.
+    pub finished: bool,
+    /// How it grew, chunk by chunk.
+    pub timeline: Vec<Mapped>,
+}
+
+/// One chunk that was put behind an arena's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// When it was there, from the start of the arena.
+    pub at: Duration,
+    /// Its bytes.
+    pub bytes: usize,
+    /// How long the call took.
+    pub took: Duration,
+}

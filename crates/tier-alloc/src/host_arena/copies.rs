@@ -1,0 +1,105 @@
+//! Copies between a host arena and the tier above it, each part by the fastest way there is.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use tierflow_device::{ReadLoan, Stream, WriteLoan};
+
+use super::HostArena;
+use super::measured::Target;
+use super::model::Touching;
+use crate::error::Result;
+use crate::gate::Pass;
+
+/// A copy between the tiers that is under way: touching may pause for it, and how fast it goes is
+/// measured when this is dropped.
+#[derive(Debug)]
+#[must_use = "it counts as under way until it is dropped"]
+pub struct Transferring<'arena> {
+    arena: &'arena HostArena,
+    bytes: usize,
+    target: Target,
+    begun: Instant,
+    _pass: Pass<'arena>,
+}
+
+impl Drop for Transferring<'_> {
+    fn drop(&mut self) {
+        let measured = &self.arena.growing.measured;
+        measured.flushed(self.bytes, self.begun, self.target);
+    }
+}
+
+impl HostArena {
+    /// Tells the arena that bytes are about to be flushed into `range`. Hold it for as long as that
+    /// takes; a whole checkpoint at a time, so that the time between checkpoints can be seen.
+    pub fn transferring(&self, range: Range<usize>) -> Transferring<'_> {
+        let growing = &self.growing;
+        let beside =
+            growing.touched.end().is_none() && growing.touching() == Some(Touching::Concurrent);
+        let target = match () {
+            () if beside => Target::BesideTouch,
+            () if range.end <= growing.touched.level() => Target::Touched,
+            () => Target::Untouched,
+        };
+        Transferring {
+            arena: self,
+            bytes: range.len(),
+            target,
+            begun: Instant::now(),
+            _pass: growing.gate.enter_transfer(),
+        }
+    }
+
+    /// Copies bytes into the arena, from byte `at` on, and waits: by the device where the arena is
+    /// pinned, through its [`Ring`](crate::Ring) where it is not, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lend_mut`](Self::lend_mut) and of the copy.
+    pub fn copy_in(&self, stream: &Stream, src: ReadLoan, at: usize) -> Result<()> {
+        let range = at..at.saturating_add(src.len());
+        let direct = self.direct(&range, src.memory().host_accessible());
+        let dst = self.lend_mut(range)?;
+        let (src, ring_src) = src.split_at(direct);
+        let (dst, ring_dst) = dst.split_at(direct);
+        if !src.is_empty() {
+            stream.copy_all([(src, dst)])?;
+        }
+        self.through_ring(ring_src, ring_dst)
+    }
+
+    /// Copies bytes out of the arena, from byte `at` on, and waits; as
+    /// [`copy_in`](Self::copy_in).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lend`](Self::lend) and of the copy.
+    pub fn copy_out(&self, stream: &Stream, at: usize, dst: WriteLoan) -> Result<()> {
+        let range = at..at.saturating_add(dst.len());
+        let direct = self.direct(&range, dst.memory().host_accessible());
+        let src = self.lend(range)?;
+        let (src, ring_src) = src.split_at(direct);
+        let (dst, ring_dst) = dst.split_at(direct);
+        if !src.is_empty() {
+            stream.copy_all([(src, dst)])?;
+        }
+        self.through_ring(ring_src, ring_dst)
+    }
+
+    /// How many of these bytes need no ring, from the first one on.
+    fn direct(&self, range: &Range<usize>, other_is_plain: bool) -> usize {
+        if self.ring.is_none() || other_is_plain {
+            return range.len();
+        }
+        let pinned = self.pinned().clamp(range.start, range.end);
+        pinned - range.start
+    }
+
+    fn through_ring(&self, src: ReadLoan, dst: WriteLoan) -> Result<()> {
+        match &self.ring {
+            Some(ring) if !src.is_empty() => ring.copy(src, dst),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Strategies that leave it all to one call of the driver's.
+
+use std::sync::Arc;
+
+use tierflow_device::Pinned;
+
+use super::growing::Growing;
+use super::strategy::{Backing, Obtained, Strategy, Wanted};
+use crate::error::Result;
+use crate::watermark::Watermark;
+use crate::workers::{Stop, Workers};
+
+/// Everything pinned before anything else.
+#[derive(Debug)]
+pub(super) struct DirectPin;
+
+impl Strategy for DirectPin {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+        let turn = wanted.order.turn(&Stop::default());
+        let (memory, pinned) = wanted.device.alloc_pinned(wanted.capacity)?;
+        drop(turn);
+        let len = memory.len();
+        let why_unpinned = match pinned {
+            Pinned::Yes => None,
+            Pinned::No(why) => Some(why),
+        };
+        let pinned = if why_unpinned.is_none() { len } else { 0 };
+        Ok(Obtained {
+            touched: Watermark::at(len),
+            pinned: Watermark::at(pinned),
+            why_unpinned,
+            ..Obtained::usable(Backing::Whole(memory))
+        })
+    }
+
+    fn grow(self: Box<Self>, growing: &Arc<Growing>, _workers: &mut Workers) -> Result<()> {
+        growing.sample();
+        Ok(())
+    }
+}
+
+/// Memory that the driver moves to whoever touches it.
+#[derive(Debug)]
+pub(super) struct Managed;
+
+impl Strategy for Managed {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+        let memory = wanted.device.alloc_managed(wanted.capacity)?;
+        Ok(Obtained {
+            touched: Watermark::at(0),
+            pinned: Watermark::at(0),
+            ..Obtained::usable(Backing::Whole(memory))
+        })
+    }
+
+    fn grow(self: Box<Self>, growing: &Arc<Growing>, _workers: &mut Workers) -> Result<()> {
+        growing.sample();
+        Ok(())
+    }
+}

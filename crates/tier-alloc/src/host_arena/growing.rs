@@ -1,0 +1,162 @@
+//! What an arena and its threads share.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tierflow_device::{Error, WhyUnpinned};
+
+use super::growth::HostGrowth;
+use super::measured::Measured;
+use super::model::Touching;
+use super::report::{HostReport, NodeObtained, Sample};
+use super::strategy::{Backing, Obtained};
+use crate::gate::Gate;
+use crate::order::{Order, Turn};
+use crate::watermark::{End, Watermark};
+use crate::workers::Stop;
+
+#[derive(Debug)]
+pub(super) struct Growing {
+    pub(super) backing: Backing,
+    pub(super) usable: Watermark,
+    pub(super) touched: Watermark,
+    pub(super) pinned: Watermark,
+    pub(super) gate: Gate,
+    pub(super) measured: Measured,
+    order: Order,
+    node: Option<u32>,
+    start: Instant,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    timeline: Vec<Sample>,
+    why_unpinned: Option<WhyUnpinned>,
+    why_not_node: Option<Error>,
+    touching: Option<Touching>,
+    out_of_order: usize,
+}
+
+impl Growing {
+    pub(super) fn new(obtained: Obtained, order: Order, node: Option<u32>, start: Instant) -> Self {
+        Self {
+            backing: obtained.backing,
+            usable: obtained.usable,
+            touched: obtained.touched,
+            pinned: obtained.pinned,
+            gate: Gate::default(),
+            measured: Measured::default(),
+            order,
+            node,
+            start,
+            log: Mutex::new(Log {
+                why_unpinned: obtained.why_unpinned,
+                why_not_node: obtained.why_not_node,
+                ..Log::default()
+            }),
+        }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.backing.memory().len()
+    }
+
+    pub(super) fn levels(&self) -> [&Watermark; 3] {
+        [&self.usable, &self.touched, &self.pinned]
+    }
+
+    /// Notes in the time line how far it is now.
+    pub(super) fn sample(&self) {
+        let mut log = self.log.lock();
+        log.timeline.push(Sample {
+            at: self.start.elapsed(),
+            touched: self.touched.level(),
+            pinned: self.pinned.level(),
+        });
+    }
+
+    pub(super) fn set_unpinned(&self, why: WhyUnpinned) {
+        self.log.lock().why_unpinned = Some(why);
+    }
+
+    /// What touching does about flushes from now on.
+    pub(super) fn set_touching(&self, touching: Touching) {
+        self.log.lock().touching = Some(touching);
+    }
+
+    pub(super) fn touching(&self) -> Option<Touching> {
+        self.log.lock().touching
+    }
+
+    pub(super) fn report(&self, growth: HostGrowth, asked: usize) -> HostReport {
+        let ends = self.levels().map(Watermark::end);
+        let failed = ends.iter().find_map(|end| match end {
+            Some(End::Failed(error)) => Some(error.clone()),
+            _ => None,
+        });
+        let reserved = self.backing.reserved();
+        let touched = self.touched.level();
+        let node = reserved
+            .filter(|_| touched > 0)
+            .and_then(|reservation| reservation.node_of(0).ok());
+        let huge_pages = reserved.and_then(|reservation| reservation.huge_page_bytes().ok());
+        let log = self.log.lock();
+        HostReport {
+            strategy: growth.name(),
+            asked,
+            capacity: self.capacity(),
+            usable: self.usable.level(),
+            touched,
+            pinned: self.pinned.level(),
+            huge_pages,
+            node: NodeObtained {
+                asked: self.node,
+                obtained: node,
+                why_not: log.why_not_node.clone(),
+            },
+            order: self.order.obtained(),
+            out_of_order: log.out_of_order,
+            touching: log.touching,
+            why_unpinned: log.why_unpinned.clone(),
+            failed,
+            finished: ends.iter().all(Option::is_some),
+            timeline: log.timeline.clone(),
+        }
+    }
+}
+
+/// Turns of pinning, each good for some pieces: handing one on takes a tenth of a millisecond.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    held: Option<(Turn, Instant)>,
+}
+
+impl Turns {
+    /// How long one is kept while others may be waiting.
+    const LENGTH: Duration = Duration::from_millis(50);
+
+    /// Has a turn, or waits for one. Not if the arena is to stop.
+    pub(super) fn take(&mut self, growing: &Growing, stop: &Stop) -> bool {
+        if let Some((_, since)) = &self.held
+            && since.elapsed() < Self::LENGTH
+            && !stop.is_set()
+        {
+            return true;
+        }
+        self.end();
+        let Some(turn) = growing.order.turn(stop) else {
+            return false;
+        };
+        if !turn.in_order {
+            growing.log.lock().out_of_order += 1;
+        }
+        self.held = Some((turn, Instant::now()));
+        true
+    }
+
+    /// Lets the next one have it.
+    pub(super) fn end(&mut self) {
+        self.held = None;
+    }
+}

@@ -1,0 +1,130 @@
+//! What the performance model is fed with, measured while the arena is used.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::model::Figures;
+
+/// How much of what was measured before counts when there is something new.
+const KEPT: f64 = 0.8;
+
+/// Where a flush went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Untouched,
+    Touched,
+    /// Anywhere, while others were being touched.
+    BesideTouch,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Measured(Mutex<Sums>);
+
+#[derive(Debug, Default)]
+struct Sums {
+    touch: Rate,
+    touch_beside_flush: Rate,
+    flush_untouched: Rate,
+    flush_touched: Rate,
+    flush_beside_touch: Rate,
+    /// Checkpoints and the time between their flushes: count and sum.
+    checkpoints: Rate,
+    intervals: Rate,
+    last: Option<Instant>,
+}
+
+/// Bytes and seconds, the latest counting most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    amount: f64,
+    over: f64,
+}
+
+impl Rate {
+    fn add(&mut self, amount: f64, over: f64) {
+        self.amount = self.amount * KEPT + amount;
+        self.over = self.over * KEPT + over;
+    }
+
+    fn get(self) -> Option<f64> {
+        (self.amount > 0.0 && self.over > 0.0).then(|| self.amount / self.over)
+    }
+}
+
+impl Measured {
+    pub(super) fn touched(&self, bytes: usize, took: Duration, beside_flush: bool) {
+        let mut sums = self.0.lock();
+        let rate = if beside_flush {
+            &mut sums.touch_beside_flush
+        } else {
+            &mut sums.touch
+        };
+        rate.add(bytes as f64, took.as_secs_f64());
+    }
+
+    pub(super) fn flushed(&self, bytes: usize, begun: Instant, target: Target) {
+        let took = begun.elapsed().as_secs_f64();
+        let mut sums = self.0.lock();
+        let rate = match target {
+            Target::Untouched => &mut sums.flush_untouched,
+            Target::Touched => &mut sums.flush_touched,
+            Target::BesideTouch => &mut sums.flush_beside_touch,
+        };
+        rate.add(bytes as f64, took);
+        sums.checkpoints.add(bytes as f64, 1.0);
+        if let Some(last) = sums.last.replace(begun) {
+            let interval = begun.saturating_duration_since(last).as_secs_f64();
+            sums.intervals.add(interval, 1.0);
+        }
+    }
+
+    /// `None` until there is something to go by. What was not seen yet is taken from what was, in
+    /// the paper's proportions: touched pages are twice as fast to flush to, and each of two that
+    /// run at once has half.
+    pub(super) fn figures(&self) -> Option<Figures> {
+        let sums = self.0.lock();
+        let touch = sums
+            .touch
+            .get()
+            .or_else(|| sums.touch_beside_flush.get().map(|rate| rate * 2.0))?;
+        let flush_touched = sums
+            .flush_touched
+            .get()
+            .or_else(|| sums.flush_beside_touch.get().map(|rate| rate * 2.0))
+            .or_else(|| sums.flush_untouched.get().map(|rate| rate * 2.0))?;
+        Some(Figures {
+            checkpoint: sums.checkpoints.get()?,
+            interval: sums.intervals.get()?,
+            touch,
+            touch_beside_flush: sums.touch_beside_flush.get().unwrap_or(touch / 2.0),
+            flush_untouched: sums.flush_untouched.get().unwrap_or(flush_touched / 2.0),
+            flush_touched,
+            flush_beside_touch: sums.flush_beside_touch.get().unwrap_or(flush_touched / 2.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_seen_is_taken_from_what_was() {
+        let measured = Measured::default();
+        assert_eq!(measured.figures(), None);
+        measured.touched(8_000_000, Duration::from_millis(1), false);
+        assert_eq!(measured.figures(), None, "no flush yet");
+        let begun = Instant::now();
+        for late in [30, 20, 10] {
+            let begun = begun - Duration::from_millis(late);
+            measured.flushed(1_000_000, begun, Target::Untouched);
+        }
+        let figures = measured.figures().unwrap();
+        assert!((figures.touch - 8e9).abs() < 1e3);
+        assert_eq!(figures.touch_beside_flush, figures.touch / 2.0);
+        assert_eq!(figures.flush_touched, figures.flush_untouched * 2.0);
+        assert!((figures.interval - 0.010).abs() < 1e-4, "{figures:?}");
+        assert!((figures.checkpoint - 1e6).abs() < 1.0);
+    }
+}

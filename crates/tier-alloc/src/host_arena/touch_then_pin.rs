@@ -1,0 +1,155 @@
+//! Touch all, then pin all at once: the strategies of the HiPC'22 paper.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tierflow_device::{HostReservation, Pinned};
+
+use super::growing::{Growing, Turns};
+use super::model::Touching;
+use super::strategy::{Backing, Obtained, Strategy, Wanted};
+use crate::error::Result;
+use crate::watermark::End;
+use crate::workers::{LOOK, Stop, Workers};
+
+/// Bytes touched between two looks at what else goes on: about a millisecond.
+const STEP: usize = 8 << 20;
+
+/// See [`HostGrowth::IncrementalMemset`](super::HostGrowth::IncrementalMemset).
+#[derive(Debug)]
+pub(super) struct Memset;
+
+impl Strategy for Memset {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+        let (reservation, why_not_node) = wanted.reserve()?;
+        reservation.small_pages()?;
+        Ok(Obtained {
+            why_not_node,
+            ..Obtained::nothing_yet(Backing::Reserved(reservation))
+        })
+    }
+
+    fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()> {
+        let (theirs, stop) = (Arc::clone(growing), workers.stop());
+        workers.spawn("tierflow-memset", move || {
+            touch_then_pin(&theirs, &stop, true, Touching::Concurrent, set_to_zero);
+        })
+    }
+}
+
+/// Nobody has these bytes: they become usable only afterwards.
+fn set_to_zero(reservation: &HostReservation, range: Range<usize>) -> tierflow_device::Result<()> {
+    let mut bytes = reservation.memory().lend_mut(range)?;
+    bytes.bytes_mut()?.fill(0);
+    Ok(())
+}
+
+/// See [`HostGrowth::TouchThenPin`](super::HostGrowth::TouchThenPin).
+#[derive(Debug)]
+pub(super) struct TouchThenPin {
+    pub(super) touching: Touching,
+}
+
+impl Strategy for TouchThenPin {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+        let (reservation, why_not_node) = wanted.reserve()?;
+        let backing = Backing::Reserved(reservation);
+        let obtained = match self.touching {
+            Touching::Concurrent => Obtained::nothing_yet(backing),
+            Touching::Sequential | Touching::Auto => Obtained::usable(backing),
+        };
+        Ok(Obtained {
+            why_not_node,
+            ..obtained
+        })
+    }
+
+    fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()> {
+        let (theirs, stop) = (Arc::clone(growing), workers.stop());
+        let touching = self.touching;
+        let waited_for = touching == Touching::Concurrent;
+        workers.spawn("tierflow-touch", move || {
+            touch_then_pin(&theirs, &stop, waited_for, touching, HostReservation::touch);
+        })
+    }
+}
+
+/// `waited_for`: bytes become usable as they are touched.
+fn touch_then_pin(
+    growing: &Growing,
+    stop: &Stop,
+    waited_for: bool,
+    touching: Touching,
+    touch: impl Fn(&HostReservation, Range<usize>) -> tierflow_device::Result<()>,
+) {
+    let _ends = growing.levels().map(|level| level.raising());
+    let Some(reservation) = growing.backing.reserved() else {
+        return;
+    };
+    let capacity = growing.capacity();
+    let mut start = 0;
+    while start < capacity {
+        let end = start.saturating_add(STEP).min(capacity);
+        if !may_touch(growing, stop, touching) {
+            return;
+        }
+        let (begun, beside) = (Instant::now(), growing.gate.is_transferring());
+        if let Err(error) = touch(reservation, start..end) {
+            if waited_for {
+                growing.usable.finish(End::Failed(error.clone()));
+            }
+            return growing.touched.finish(End::Failed(error));
+        }
+        let beside = beside || growing.gate.is_transferring();
+        growing
+            .measured
+            .touched(end - start, begun.elapsed(), beside);
+        growing.touched.raise(end);
+        if waited_for {
+            growing.usable.raise(end);
+        }
+        growing.sample();
+        start = end;
+    }
+    growing.touched.finish(End::Complete);
+    growing.usable.finish(End::Complete);
+    pin_whole(growing, stop, reservation);
+}
+
+/// Waits for the moment in which the next step may be touched. Not if the arena is to stop.
+fn may_touch(growing: &Growing, stop: &Stop, touching: Touching) -> bool {
+    loop {
+        if stop.is_set() {
+            return false;
+        }
+        let now = match touching {
+            Touching::Auto => growing
+                .measured
+                .figures()
+                .map_or(Touching::Concurrent, |figures| figures.best()),
+            set => set,
+        };
+        growing.set_touching(now);
+        if now != Touching::Sequential || growing.gate.wait_no_transfer(LOOK) {
+            return true;
+        }
+    }
+}
+
+fn pin_whole(growing: &Growing, stop: &Stop, reservation: &HostReservation) {
+    let mut turns = Turns::default();
+    if !turns.take(growing, stop) {
+        return;
+    }
+    let capacity = growing.capacity();
+    match reservation.pin(0..capacity) {
+        Ok(Pinned::Yes) => {
+            growing.pinned.raise(capacity);
+            growing.pinned.finish(End::Complete);
+            growing.sample();
+        }
+        Ok(Pinned::No(why)) => growing.set_unpinned(why),
+        Err(error) => growing.pinned.finish(End::Failed(error)),
+    }
+}

@@ -1,0 +1,66 @@
+//! Chunks of pinned memory that the driver makes.
+
+use std::sync::Arc;
+
+use super::growing::{Growing, Turns};
+use super::strategy::{Backing, Obtained, Strategy, Wanted};
+use crate::error::Result;
+use crate::watermark::End;
+use crate::workers::{Stop, Workers};
+
+/// See [`HostGrowth::VmmHost`](super::HostGrowth::VmmHost).
+#[derive(Debug)]
+pub(super) struct VmmHost {
+    pub(super) chunk: usize,
+}
+
+impl Strategy for VmmHost {
+    fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
+        // The driver must be told a node, and every machine has the first.
+        let node = wanted.node.unwrap_or(0);
+        let reservation = wanted.device.reserve_pinned(wanted.capacity, node)?;
+        Ok(Obtained::nothing_yet(Backing::Chunks(reservation)))
+    }
+
+    fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()> {
+        let (theirs, stop) = (Arc::clone(growing), workers.stop());
+        workers.spawn("tierflow-map-host", move || self.map_all(&theirs, &stop))
+    }
+}
+
+impl VmmHost {
+    fn map_all(&self, growing: &Growing, stop: &Stop) {
+        let _ends = growing.levels().map(|level| level.raising());
+        let Backing::Chunks(reservation) = &growing.backing else {
+            return;
+        };
+        let (granularity, capacity) = (reservation.granularity(), growing.capacity());
+        let chunk = self
+            .chunk
+            .checked_next_multiple_of(granularity)
+            .unwrap_or(capacity);
+        let mut turns = Turns::default();
+        let mut start = 0;
+        while start < capacity {
+            let end = start.saturating_add(chunk).min(capacity);
+            if !turns.take(growing, stop) {
+                return;
+            }
+            let mapped = reservation.map(start..end);
+            for level in growing.levels() {
+                match &mapped {
+                    Ok(()) => level.raise(end),
+                    Err(error) => level.finish(End::Failed(error.clone())),
+                }
+            }
+            if mapped.is_err() {
+                return;
+            }
+            growing.sample();
+            start = end;
+        }
+        for level in growing.levels() {
+            level.finish(End::Complete);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What threads meet through. `tests/loom.rs` puts loom's in its place and runs the watermark and
+//! the gate through every order of their steps.
+
+pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+pub(crate) use parking_lot::{Condvar, Mutex};
