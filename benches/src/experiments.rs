@@ -7,6 +7,7 @@ use crate::report::{Row, Spread};
 pub mod alloc;
 pub mod blocking;
 pub mod copy;
+pub mod dedup;
 pub mod growth;
 
 /// All experiments, in the order in which they run and are reported.
@@ -16,6 +17,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     growth::EXPERIMENT,
     alloc::GOALS,
     alloc::FIGURES,
+    dedup::CPU,
+    dedup::GPU_GOALS,
+    dedup::GPU_FIGURES,
 ];
 
 /// One measurement that the report shows under its name.

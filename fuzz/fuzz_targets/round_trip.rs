@@ -4,7 +4,13 @@
 use libfuzzer_sys::fuzz_target;
 use tierflow_dedup::{Chain, Config, Lineage, Method};
 
-const METHODS: [Method; 5] = [Method::Full, Method::Basic, Method::List, Method::Tree, Method::Auto];
+const METHODS: [Method; 5] = [
+    Method::Full,
+    Method::Basic,
+    Method::List,
+    Method::Tree,
+    Method::Auto,
+];
 
 /// Method, chunk size, length, record, and for each checkpoint what is written where: a byte, or a piece of
 /// the checkpoint before.
@@ -32,8 +38,13 @@ fuzz_target!(|input: Input| {
         }
         let mut resumed = Lineage::resume(config, &chain).expect("a sound chain");
         let difference = lineage.encode(version, &state).expect("a sound checkpoint");
-        assert_eq!(resumed.encode(version, &state).expect("a sound checkpoint"), difference);
-        chain.push(difference.into_bytes()).expect("a sound difference");
+        assert_eq!(
+            resumed.encode(version, &state).expect("a sound checkpoint"),
+            difference
+        );
+        chain
+            .push(difference.into_bytes())
+            .expect("a sound difference");
         history.push(state);
     }
     chain.verify().expect("a sound chain");

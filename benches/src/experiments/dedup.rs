@@ -1,0 +1,180 @@
+//! De-duplicated checkpoints: how small and how fast, by workload, method and chunk size (ICPP'23, Figures 4
+//! and 5), on the CPU and on a GPU.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use tierflow_dedup::{Chain, Config, Lineage, Method};
+
+use super::{Experiment, Run, copy};
+
+mod gdv;
+mod gpu;
+mod workloads;
+
+use workloads::{Size, WORKLOADS, Workload};
+
+/// The CPU path.
+pub const CPU: Experiment = Experiment {
+    name: "dedup",
+    about: "de-duplication on the CPU: ratio, encode and restore rates by workload, method and chunk size",
+    needs_gpu: false,
+    run: cpu,
+};
+
+/// The kernels against the goals of the design, and each kernel against the roofline.
+pub const GPU_GOALS: Experiment = Experiment {
+    name: "dedup-gpu",
+    about: "de-duplication kernels: rates at 1, 10 and 100% changed, time of each kernel, restore",
+    needs_gpu: true,
+    run: gpu::goals,
+};
+
+/// The paper's figures on one GPU.
+pub const GPU_FIGURES: Experiment = Experiment {
+    name: "dedup-figures",
+    about: "ICPP'23, Figures 4 and 5: ratio and end-to-end rate by workload, chunk size and checkpoints",
+    needs_gpu: true,
+    run: gpu::figures,
+};
+
+const METHODS: [(&str, Method); 4] = [
+    ("full", Method::Full),
+    ("basic", Method::Basic),
+    ("list", Method::List),
+    ("tree", Method::Tree),
+];
+
+/// The history of a workload: the first checkpoint, and a state that goes on from there.
+struct History {
+    state: Vec<u8>,
+    step: workloads::Step,
+}
+
+impl History {
+    fn new(workload: &Workload, size: Size) -> Self {
+        let (state, step) = (workload.start)(size);
+        Self { state, step }
+    }
+
+    fn next(&mut self) -> &[u8] {
+        (self.step)(&mut self.state);
+        &self.state
+    }
+}
+
+fn cpu(run: &mut Run) -> Result<()> {
+    let size = if run.is_quick() {
+        Size {
+            bytes: 64 << 20,
+            checkpoints: 3,
+        }
+    } else {
+        Size {
+            bytes: 512 << 20,
+            checkpoints: 6,
+        }
+    };
+    let cores = std::thread::available_parallelism()?.get();
+    let rates = copy::bandwidth(cores, size.bytes, 3)?;
+    let memcpy = run.samples("memcpy", "bandwidth", "bytes/s", &rates)?.value;
+    changed(run, size, memcpy)?;
+    for workload in WORKLOADS {
+        let chunks: &[u32] = if run.is_quick() {
+            &[128]
+        } else {
+            &[64, 128, 256, 512]
+        };
+        for &chunk in chunks {
+            for (name, method) in METHODS {
+                let case = format!("workload={}, method={name}, chunk={chunk}", workload.name);
+                measure(
+                    run,
+                    &case,
+                    Config::new(method).chunk(chunk),
+                    History::new(workload, size),
+                    size,
+                )?;
+            }
+        }
+        lz4(run, workload, size)?;
+    }
+    Ok(())
+}
+
+/// The goal of the CPU path: 60% of memcpy with all cores at 1% changed.
+fn changed(run: &mut Run, size: Size, memcpy: f64) -> Result<()> {
+    for chunk in [64, 128, 256, 1024] {
+        let mut lineage = Lineage::new(Config::new(Method::Tree).chunk(chunk))?;
+        let mut state = workloads::random(size.bytes, 1);
+        lineage.encode(0, &state)?;
+        let mut rates = Vec::new();
+        for version in 1..=5 {
+            workloads::change(&mut state, chunk as usize, 100, version);
+            let began = Instant::now();
+            lineage.encode(version, &state)?;
+            rates.push(size.bytes as f64 / began.elapsed().as_secs_f64());
+        }
+        let case = format!("changed=1%, method=tree, chunk={chunk}");
+        run.samples(&case, "encode", "bytes/s", &rates)?
+            .against(0.6 * memcpy);
+    }
+    Ok(())
+}
+
+/// Encodes a history, and restores its last version. The first checkpoint does not count, as in the paper.
+fn measure(
+    run: &mut Run,
+    case: &str,
+    config: Config,
+    mut history: History,
+    size: Size,
+) -> Result<()> {
+    let mut lineage = Lineage::new(config)?;
+    let mut chain = Chain::new();
+    chain.push(lineage.encode(0, &history.state)?.into_bytes())?;
+    let (mut stored, mut seconds) = (0, 0.0);
+    for version in 1..size.checkpoints as u64 {
+        let state = history.next();
+        let began = Instant::now();
+        let difference = lineage.encode(version, state)?;
+        seconds += began.elapsed().as_secs_f64();
+        stored += difference.summary().stored_bytes;
+        chain.push(difference.into_bytes())?;
+    }
+    let bytes = history.state.len() as f64 * (size.checkpoints - 1) as f64;
+    run.value(case, "ratio", "1", bytes / stored as f64)?;
+    run.value(case, "encode", "bytes/s", bytes / seconds)?;
+    let last = chain.versions().last().context("nothing was encoded")?;
+    let mut out = vec![1; history.state.len()];
+    let began = Instant::now();
+    chain.restore(last, &mut out)?;
+    let rate = out.len() as f64 / began.elapsed().as_secs_f64();
+    ensure!(
+        out == history.state,
+        "{case}: what came back is not what went in"
+    );
+    run.value(case, "restore", "bytes/s", rate)?;
+    Ok(())
+}
+
+/// A compressor that sees one checkpoint at a time, with all cores, for comparison.
+fn lz4(run: &mut Run, workload: &Workload, size: Size) -> Result<()> {
+    use rayon::prelude::*;
+    let mut history = History::new(workload, size);
+    let (mut stored, mut seconds) = (0, 0.0);
+    for _ in 1..size.checkpoints.min(3) {
+        let state = history.next();
+        let began = Instant::now();
+        let pieces = state
+            .par_chunks(1 << 20)
+            .map(|piece| lz4_flex::compress(piece).len());
+        stored += pieces.sum::<usize>();
+        seconds += began.elapsed().as_secs_f64();
+    }
+    let bytes = history.state.len() as f64 * (size.checkpoints.min(3) - 1) as f64;
+    let case = format!("workload={}, method=lz4, chunk={}", workload.name, 1 << 20);
+    run.value(&case, "ratio", "1", bytes / stored as f64)?;
+    run.value(&case, "encode", "bytes/s", bytes / seconds)?;
+    Ok(())
+}
