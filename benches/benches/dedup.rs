@@ -1,8 +1,6 @@
 //! The CPU path's parts: encoding with 1% changed by chunk size and method, restoring, and resuming.
-#![allow(
-    clippy::expect_used,
-    reason = "a bench that cannot go on has nothing to report"
-)]
+#![allow(clippy::expect_used, reason = "a bench may panic")]
+#![allow(missing_docs, reason = "criterion's macros write public functions")]
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tierflow_dedup::{Chain, Config, Lineage, Method};
 
 use super::{Experiment, Run, copy};
@@ -12,7 +12,7 @@ mod gdv;
 mod gpu;
 mod workloads;
 
-use workloads::{Size, WORKLOADS, Workload};
+use workloads::{Size, WORKLOADS};
 
 /// The CPU path.
 pub const CPU: Experiment = Experiment {
@@ -45,28 +45,10 @@ const METHODS: [(&str, Method); 4] = [
     ("tree", Method::Tree),
 ];
 
-/// The history of a workload: the first checkpoint, and a state that goes on from there.
-struct History {
-    state: Vec<u8>,
-    step: workloads::Step,
-}
-
-impl History {
-    fn new(workload: &Workload, size: Size) -> Self {
-        let (state, step) = (workload.start)(size);
-        Self { state, step }
-    }
-
-    fn next(&mut self) -> &[u8] {
-        (self.step)(&mut self.state);
-        &self.state
-    }
-}
-
 fn cpu(run: &mut Run) -> Result<()> {
     let size = if run.is_quick() {
         Size {
-            bytes: 64 << 20,
+            bytes: 24 << 20,
             checkpoints: 3,
         }
     } else {
@@ -80,6 +62,7 @@ fn cpu(run: &mut Run) -> Result<()> {
     let memcpy = run.samples("memcpy", "bandwidth", "bytes/s", &rates)?.value;
     changed(run, size, memcpy)?;
     for workload in WORKLOADS {
+        let history = workload.history(size);
         let chunks: &[u32] = if run.is_quick() {
             &[128]
         } else {
@@ -88,16 +71,10 @@ fn cpu(run: &mut Run) -> Result<()> {
         for &chunk in chunks {
             for (name, method) in METHODS {
                 let case = format!("workload={}, method={name}, chunk={chunk}", workload.name);
-                measure(
-                    run,
-                    &case,
-                    Config::new(method).chunk(chunk),
-                    History::new(workload, size),
-                    size,
-                )?;
+                measure(run, &case, Config::new(method).chunk(chunk), &history)?;
             }
         }
-        lz4(run, workload, size)?;
+        lz4(run, workload.name, &history)?;
     }
     Ok(())
 }
@@ -123,48 +100,37 @@ fn changed(run: &mut Run, size: Size, memcpy: f64) -> Result<()> {
 }
 
 /// Encodes a history, and restores its last version. The first checkpoint does not count, as in the paper.
-fn measure(
-    run: &mut Run,
-    case: &str,
-    config: Config,
-    mut history: History,
-    size: Size,
-) -> Result<()> {
+fn measure(run: &mut Run, case: &str, config: Config, history: &[Vec<u8>]) -> Result<()> {
     let mut lineage = Lineage::new(config)?;
     let mut chain = Chain::new();
-    chain.push(lineage.encode(0, &history.state)?.into_bytes())?;
     let (mut stored, mut seconds) = (0, 0.0);
-    for version in 1..size.checkpoints as u64 {
-        let state = history.next();
+    for (state, version) in history.iter().zip(0..) {
         let began = Instant::now();
         let difference = lineage.encode(version, state)?;
-        seconds += began.elapsed().as_secs_f64();
-        stored += difference.summary().stored_bytes;
+        if version > 0 {
+            seconds += began.elapsed().as_secs_f64();
+            stored += difference.summary().stored_bytes;
+        }
         chain.push(difference.into_bytes())?;
     }
-    let bytes = history.state.len() as f64 * (size.checkpoints - 1) as f64;
+    let last = &history[history.len() - 1];
+    let bytes = last.len() as f64 * (history.len() - 1) as f64;
     run.value(case, "ratio", "1", bytes / stored as f64)?;
     run.value(case, "encode", "bytes/s", bytes / seconds)?;
-    let last = chain.versions().last().context("nothing was encoded")?;
-    let mut out = vec![1; history.state.len()];
+    let mut out = vec![1; last.len()];
     let began = Instant::now();
-    chain.restore(last, &mut out)?;
+    chain.restore(history.len() as u64 - 1, &mut out)?;
     let rate = out.len() as f64 / began.elapsed().as_secs_f64();
-    ensure!(
-        out == history.state,
-        "{case}: what came back is not what went in"
-    );
+    ensure!(out == *last, "{case}: what came back is not what went in");
     run.value(case, "restore", "bytes/s", rate)?;
     Ok(())
 }
 
 /// A compressor that sees one checkpoint at a time, with all cores, for comparison.
-fn lz4(run: &mut Run, workload: &Workload, size: Size) -> Result<()> {
+fn lz4(run: &mut Run, workload: &str, history: &[Vec<u8>]) -> Result<()> {
     use rayon::prelude::*;
-    let mut history = History::new(workload, size);
     let (mut stored, mut seconds) = (0, 0.0);
-    for _ in 1..size.checkpoints.min(3) {
-        let state = history.next();
+    for state in &history[1..] {
         let began = Instant::now();
         let pieces = state
             .par_chunks(1 << 20)
@@ -172,8 +138,8 @@ fn lz4(run: &mut Run, workload: &Workload, size: Size) -> Result<()> {
         stored += pieces.sum::<usize>();
         seconds += began.elapsed().as_secs_f64();
     }
-    let bytes = history.state.len() as f64 * (size.checkpoints.min(3) - 1) as f64;
-    let case = format!("workload={}, method=lz4, chunk={}", workload.name, 1 << 20);
+    let bytes = history[0].len() as f64 * (history.len() - 1) as f64;
+    let case = format!("workload={workload}, method=lz4, chunk={}", 1 << 20);
     run.value(&case, "ratio", "1", bytes / stored as f64)?;
     run.value(&case, "encode", "bytes/s", bytes / seconds)?;
     Ok(())

@@ -7,7 +7,7 @@ use tierflow_dedup::{Chain, Config, Method, gpu};
 use tierflow_device::{Choice, Device, HostReservation, Memory, Stream, open};
 
 use super::workloads::{self, Size, WORKLOADS};
-use super::{History, METHODS, Run};
+use super::{METHODS, Run};
 
 /// Bytes a second that an H100's memory delivers, and what the design asks for at 1, 10 and 100% changed; see the
 /// roofline in the design notes.
@@ -326,7 +326,7 @@ pub(super) fn figures(run: &mut Run) -> Result<()> {
             bytes,
             checkpoints: 10,
         };
-        let history = checkpoints(workload, size);
+        let history = workload.history(size);
         let buffers = gpu.buffers(history[0].len())?;
         ensure!(
             history[0].len() <= buffers_len,
@@ -352,7 +352,7 @@ pub(super) fn figures(run: &mut Run) -> Result<()> {
                 bytes: bytes / 4,
                 checkpoints: checkpoints_wanted,
             };
-            let history = checkpoints(workload, quarter);
+            let history = workload.history(quarter);
             let buffers = gpu.buffers(history[0].len())?;
             for (name, method) in METHODS {
                 let case = format!(
@@ -371,22 +371,6 @@ pub(super) fn figures(run: &mut Run) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn checkpoints(workload: &workloads::Workload, size: Size) -> Vec<Vec<u8>> {
-    let began = Instant::now();
-    let mut start = History::new(workload, size);
-    let mut history = vec![start.state.clone()];
-    while history.len() < size.checkpoints {
-        history.push(start.next().to_vec());
-    }
-    eprintln!(
-        "  {}: {} checkpoints in {:?}",
-        workload.name,
-        size.checkpoints,
-        began.elapsed()
-    );
-    history
 }
 
 /// Encodes a history to host memory. The first checkpoint does not count, as in the paper.

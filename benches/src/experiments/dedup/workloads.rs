@@ -1,6 +1,8 @@
 //! What is checkpointed. Each starts with a state and goes from one checkpoint to the next in place; the same in
 //! every run.
 
+use std::time::Instant;
+
 use rayon::prelude::*;
 
 use super::gdv::{self, Graph};
@@ -20,6 +22,22 @@ pub(super) type Step = Box<dyn FnMut(&mut [u8])>;
 pub(super) struct Workload {
     pub(super) name: &'static str,
     pub(super) start: fn(Size) -> (Vec<u8>, Step),
+}
+
+impl Workload {
+    /// All checkpoints, the first one included.
+    pub(super) fn history(&self, size: Size) -> Vec<Vec<u8>> {
+        let began = Instant::now();
+        let (mut state, mut step) = (self.start)(size);
+        let mut history = vec![state.clone()];
+        while history.len() < size.checkpoints {
+            step(&mut state);
+            history.push(state.clone());
+        }
+        let (name, took) = (self.name, began.elapsed());
+        eprintln!("  {name}: {} checkpoints made in {took:?}", history.len());
+        history
+    }
 }
 
 /// All of them; the graphs first.
@@ -244,17 +262,8 @@ mod tests {
             checkpoints: 4,
         };
         for workload in WORKLOADS {
-            let history = || {
-                let (mut state, mut step) = (workload.start)(size);
-                let mut history = vec![state.clone()];
-                for _ in 1..size.checkpoints {
-                    step(&mut state);
-                    history.push(state.clone());
-                }
-                history
-            };
-            let first = history();
-            assert!(first == history(), "{}", workload.name);
+            let first = workload.history(size);
+            assert!(first == workload.history(size), "{}", workload.name);
             let changes = first.windows(2).any(|pair| pair[0] != pair[1]);
             assert_eq!(changes, workload.name != "zeros", "{}", workload.name);
             let bytes = first[0].len();
