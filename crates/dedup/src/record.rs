@@ -77,6 +77,17 @@ impl Record {
         &mut self.shards
     }
 
+    /// What is in it, in no order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Digest, Place)> {
+        let entries = self.shards.iter().flat_map(|shard| &shard.places);
+        entries.map(|(&(low, high), &place)| (Digest { low, high }, place))
+    }
+
+    /// Checkpoints with entries and how many, oldest first.
+    pub(crate) fn generations(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
+        self.generations.iter().copied()
+    }
+
     pub(crate) fn entered(&mut self, ordinal: u32, chunks: u64) {
         if chunks > 0 {
             self.generations.push_back((ordinal, chunks));

@@ -266,6 +266,43 @@ fn encodings_in_flight_follow_each_other_on_any_stream() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
+fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
+    let gpu = gpu();
+    for (name, history) in histories(200_007, 64) {
+        for method in METHODS {
+            let len = history[0].len();
+            let config = Config::new(method).chunk(64).seed(5);
+            let data = gpu.device.alloc(len).unwrap();
+            let mut on_cpu = Lineage::new(config).unwrap();
+            let mut chain: Chain<Vec<u8>> = Chain::new();
+            for (checkpoint, version) in history.iter().zip(1..) {
+                let mut resumed =
+                    gpu::Lineage::resume(&gpu.kernels, config, len as u64, &chain).unwrap();
+                let room = resumed.most_stored_bytes();
+                let host = gpu::pinned(&gpu.device, room).unwrap();
+                let landing = gpu::Landing::pinned(&host, 0..room).unwrap();
+                gpu.upload(&data, checkpoint);
+                let loan = data.lend(0..len).unwrap();
+                let done = resumed.encode(&gpu.stream, version, loan, landing).wait();
+                let expected = on_cpu.encode(version, checkpoint).unwrap();
+                assert_eq!(done.result.unwrap(), expected.summary(), "{name} {version}");
+                drop(done.out);
+                let loan = host.memory().lend(0..expected.as_bytes().len()).unwrap();
+                let bytes = loan.bytes().unwrap();
+                let what = format!("{name}, {method:?}, version {version}");
+                assert!(
+                    bytes == expected.as_bytes(),
+                    "{}",
+                    describe(&what, bytes, expected.as_bytes())
+                );
+                chain.push(expected.into_bytes()).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn what_cannot_be_encoded_gives_the_loans_back() {
     let gpu = gpu();
     let data = gpu.device.alloc(4096).unwrap();

@@ -6,6 +6,8 @@ mod resolve;
 mod resume;
 mod verify;
 
+pub(crate) use resume::Rebuilt;
+
 use rayon::prelude::*;
 
 use crate::config::{Config, Method};

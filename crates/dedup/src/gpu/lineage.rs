@@ -8,8 +8,9 @@ use super::encode::{Encoding, InFlight};
 use super::kernels::{Kernels, Pass};
 use super::landing::Landing;
 use super::state::{Arena, Plan, Reports};
+use crate::chain::Chain;
 use crate::config::{Config, Method};
-use crate::encode::{Last, admit};
+use crate::encode::{Last, Rebuilt, admit};
 use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
@@ -48,6 +49,30 @@ impl Lineage {
     /// As for [`crate::Lineage::new`] and [`crate::Lineage::encode`]; [`Invalid::NotOnGpu`] for
     /// [`Config::verify`]; [`tierflow_device::Error::OutOfMemory`].
     pub fn new(kernels: &Kernels, config: Config, len: u64) -> Result<Self> {
+        Self::with(kernels, config, len, None)
+    }
+
+    /// Goes on behind the newest difference of a chain of checkpoints of `len` bytes, as
+    /// [`crate::Lineage::resume`] does: every stored byte is hashed once, on the CPU, and the record of
+    /// hashes is copied to the device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new) and [`crate::Lineage::resume`].
+    pub fn resume<B: AsRef<[u8]>>(
+        kernels: &Kernels,
+        config: Config,
+        len: u64,
+        chain: &Chain<B>,
+    ) -> Result<Self> {
+        let past = Rebuilt::new(&config, chain)?;
+        if let Some(expected) = chain.checkpoint_bytes().filter(|&bytes| bytes != len) {
+            return Err(Invalid::Length { len, expected }.into());
+        }
+        Self::with(kernels, config, len, past.as_ref())
+    }
+
+    fn with(kernels: &Kernels, config: Config, len: u64, past: Option<&Rebuilt>) -> Result<Self> {
         config.check()?;
         if config.verify {
             let what = "comparing bytes on every match needs all differences at hand";
@@ -56,7 +81,7 @@ impl Lineage {
         let plan = Plan::new(&config, Layout::new(len, config.chunk)?);
         let device = kernels.device();
         let side = device.stream()?;
-        let arena = Arena::new(device, &side, &plan, &Hasher::new(config.seed))?;
+        let arena = Arena::new(device, &side, &plan, &Hasher::new(config.seed), past)?;
         Ok(Self {
             kernels: kernels.clone(),
             config,
@@ -64,8 +89,8 @@ impl Lineage {
             arena: Arc::new(arena),
             reports: Reports::new(device)?,
             side: Arc::new(side),
-            last: None,
-            next_ordinal: 0,
+            last: past.map(|past| past.last),
+            next_ordinal: past.map_or(0, |past| past.last.ordinal + 1),
             done: None,
             is_broken: false,
             profile: false,

@@ -117,7 +117,7 @@ impl Resident {
         let owners_bytes = 8 * layout.count as usize;
         let owners = device.alloc(owners_bytes)?;
         let plan = Plan::of_sums(layout);
-        let sums = Arena::new(device, &side, &plan, &Hasher::new(header.seed))?;
+        let sums = Arena::new(device, &side, &plan, &Hasher::new(header.seed), None)?;
         Ok(Self {
             kernels: kernels.clone(),
             layout,

@@ -5,11 +5,11 @@ use tierflow_device::{Device, HostReservation, Stream, WriteLoan};
 
 use crate::config::{Config, Method};
 use crate::container::{Header, Stored};
-use crate::encode::Last;
+use crate::encode::{Last, Rebuilt};
 use crate::error::Result;
-use crate::hash::{Hasher, Sum};
+use crate::hash::{Digest, Hasher, Sum};
 use crate::layout::Layout;
-use crate::record::GENERATIONS;
+use crate::record::{GENERATIONS, Record};
 
 /// Words of 32 chunks in a tile.
 const TILE_WORDS: u32 = 256;
@@ -164,12 +164,13 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Allocates and initialises; waits until that is done.
+    /// Allocates and initialises, with what is known from before if anything; waits until that is done.
     pub(super) fn new(
         device: &Device,
         stream: &Stream,
         plan: &Plan,
         hasher: &Hasher,
+        past: Option<&Rebuilt>,
     ) -> Result<Self> {
         let (offsets, total) = plan.offsets();
         let total = usize::try_from(total).unwrap_or(usize::MAX);
@@ -185,7 +186,26 @@ impl Arena {
         if plan.slots() > 0 && plan.encodes {
             stream.fill(&mut memory.lend_mut(at(Array::Owners))?, 0xFF)?;
         }
-        let state = state_bytes(plan, hasher, base, &offsets);
+        let write = |array: Array, bytes: &[u8]| {
+            let range = at(array);
+            match bytes.len().min(range.len()) {
+                0 => Ok(()),
+                len => {
+                    let part = range.start..range.start + len;
+                    stream.write(&bytes[..len], &mut memory.lend_mut(part)?)
+                }
+            }
+        };
+        let mut state = state_bytes(plan, hasher, base, &offsets);
+        if let Some(past) = past {
+            write(Array::Digests, &digests(past.digests.iter().copied()))?;
+            let (keys, owners, generations) = table(plan, &past.record);
+            write(Array::Keys, &keys)?;
+            write(Array::Owners, &owners)?;
+            write(Array::Generations, &generations)?;
+            let history = state.len() - SCRATCH - HISTORY;
+            state[history..history + HISTORY].copy_from_slice(&history_bytes(past));
+        }
         stream.write(&state, &mut memory.lend_mut(0..state.len())?)?;
         Ok(Self {
             loan: memory.lend_mut(0..total)?,
@@ -225,6 +245,50 @@ impl Reports {
             .find_map(|start| lend(start).ok());
         Ok(free.map_or_else(|| lend(0), Ok)?)
     }
+}
+
+fn digests(digests: impl Iterator<Item = Digest>) -> Vec<u8> {
+    let words = digests.flat_map(|digest| [digest.low, digest.high]);
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// The record as the kernels keep it: keys, owners and generations.
+fn table(plan: &Plan, record: &Record) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    let slots = plan.slots() as usize;
+    let mut keys = vec![Digest::default(); slots];
+    let mut owners = vec![u64::MAX; slots];
+    // A record holds no more than its capacity, which leaves a fifth of the slots free.
+    for (digest, place) in record.entries() {
+        let mut at = ((u128::from(digest.low) * slots as u128) >> 64) as usize;
+        while owners[at] != u64::MAX {
+            at = if at + 1 == slots { 0 } else { at + 1 };
+        }
+        keys[at] = digest;
+        owners[at] = place.pack();
+    }
+    let generations = record.generations().flat_map(|(ordinal, chunks)| {
+        let packed = chunks << 32 | u64::from(ordinal);
+        packed.to_le_bytes()
+    });
+    let owners = owners.into_iter().flat_map(u64::to_le_bytes).collect();
+    (digests(keys.into_iter()), owners, generations.collect())
+}
+
+/// `content` to `generation_count` of a `State`.
+fn history_bytes(past: &Rebuilt) -> Vec<u8> {
+    let content = past.last.content;
+    let generations = past.record.generations();
+    let count = generations.len() as u64;
+    let live = generations.map(|(_, chunks)| chunks).sum();
+    let words = [
+        content.low,
+        content.high,
+        content.low,
+        content.high,
+        live,
+        count << 32,
+    ];
+    words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
 fn state_bytes(plan: &Plan, hasher: &Hasher, base: u64, offsets: &[u64]) -> Vec<u8> {
