@@ -17,7 +17,7 @@ __device__ __forceinline__ u64 source_of(const State *st, u32 chunk) {
 __device__ __forceinline__ bool bit_at(const u32 *words, u32 chunk) { return words[chunk / 32] >> (chunk % 32) & 1; }
 
 // Resolves the sources, and marks what is stored here and what continues the chunk before.
-extern "C" __global__ void __launch_bounds__(THREADS) dedup_resolve(State *st, u32 ordinal) {
+extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_resolve(State *st, u32 ordinal) {
     __shared__ u32 first[TILE_WORDS], behind[TILE_WORDS], again[TILE_WORDS];
     if (st->full) return;
     const u32 words = st->words, tiles = st->tiles, lane = lane_id(), t = threadIdx.x;
@@ -120,7 +120,7 @@ __device__ __forceinline__ Region region_at(const State *st, u32 chunk) {
 }
 
 // Marks the chunks that regions start with, and decides on the form of the difference.
-extern "C" __global__ void __launch_bounds__(THREADS) dedup_heads(State *st) {
+extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_heads(State *st) {
     __shared__ u32 heads[TILE_WORDS];
     if (st->full) return;
     const u32 words = st->words, tiles = st->tiles, lane = lane_id(), t = threadIdx.x;

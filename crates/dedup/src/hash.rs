@@ -26,16 +26,63 @@ pub(crate) struct Digest {
 #[derive(Clone, Debug)]
 pub(crate) struct Hasher {
     secret: [u8; 192],
+    /// The same, as words.
+    words: [u64; 24],
 }
 
 impl Hasher {
     pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            secret: const_custom_default_secret(seed),
+        let secret = const_custom_default_secret(seed);
+        let mut words = [0; 24];
+        for (word, bytes) in words.iter_mut().zip(secret.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Self { secret, words }
+    }
+
+    #[inline]
+    pub(crate) fn digest(&self, chunk: &[u8]) -> Digest {
+        // The short chunks that are most common, without the way there that fits all lengths: a third
+        // of the time.
+        match chunk.len() {
+            32 => self.digest_pieces::<2>(chunk),
+            64 => self.digest_pieces::<4>(chunk),
+            128 => self.digest_pieces::<8>(chunk),
+            _ => self.digest_any(chunk),
         }
     }
 
-    pub(crate) fn digest(&self, chunk: &[u8]) -> Digest {
+    /// XXH3-128 of 32, 64 or 128 bytes: from the middle outwards, two pieces at a time.
+    #[inline]
+    fn digest_pieces<const N: usize>(&self, chunk: &[u8]) -> Digest {
+        let Ok(pieces) = <&[[u8; 16]; N]>::try_from(chunk.as_chunks().0) else {
+            return self.digest_any(chunk);
+        };
+        let word = |piece: &[u8; 16], n: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&piece[8 * n..8 * n + 8]);
+            u64::from_le_bytes(word)
+        };
+        let len = 16 * N as u64;
+        let (mut low, mut high) = (len.wrapping_mul(PRIME_1), 0_u64);
+        for near in (0..N / 2).rev() {
+            let (a, b) = (&pieces[near], &pieces[N - 1 - near]);
+            let (a0, a1, b0, b1) = (word(a, 0), word(a, 1), word(b, 0), word(b, 1));
+            let secret = &self.words[4 * near..4 * near + 4];
+            low = low.wrapping_add(fold(a0 ^ secret[0], a1 ^ secret[1])) ^ b0.wrapping_add(b1);
+            high = high.wrapping_add(fold(b0 ^ secret[2], b1 ^ secret[3])) ^ a0.wrapping_add(a1);
+        }
+        let mixed = low
+            .wrapping_mul(PRIME_1)
+            .wrapping_add(high.wrapping_mul(PRIME_4))
+            .wrapping_add(len.wrapping_mul(PRIME_2));
+        Digest {
+            low: avalanche(low.wrapping_add(high)),
+            high: avalanche(mixed).wrapping_neg(),
+        }
+    }
+
+    fn digest_any(&self, chunk: &[u8]) -> Digest {
         let hash = xxh3_128_with_secret(chunk, &self.secret);
         Digest {
             low: hash as u64,
@@ -51,6 +98,20 @@ impl Hasher {
 pub(crate) const PRIME_1: u64 = 0x9E37_79B1_85EB_CA87;
 pub(crate) const PRIME_2: u64 = 0xC2B2_AE3D_27D4_EB4F;
 const PRIME_3: u64 = 0x1656_67B1_9E37_79F9;
+const PRIME_4: u64 = 0x85EB_CA77_C2B2_AE63;
+
+/// The halves of a 128-bit product, folded into one.
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// XXH3's last step.
+fn avalanche(mut x: u64) -> u64 {
+    x ^= x >> 37;
+    x = x.wrapping_mul(0x1656_6791_9E37_79F9);
+    x ^ (x >> 32)
+}
 
 /// XXH64's last step: every bit of the argument reaches every bit of the result, one to one.
 fn stir(mut x: u64) -> u64 {
@@ -121,10 +182,14 @@ mod tests {
     #[test]
     fn it_is_plain_xxh3_for_seed_0_and_seeded_xxh3_for_long_chunks() {
         let bytes: Vec<u8> = (0..3000_u32).map(|i| ((i * i) >> 5) as u8).collect();
-        for len in [1, 3, 8, 16, 32, 64, 128, 200, 240, 256, 1024, 3000] {
+        for len in [
+            1, 3, 8, 16, 31, 32, 33, 64, 65, 127, 128, 129, 200, 240, 256, 1024, 3000,
+        ] {
             let bytes = &bytes[..len];
             let as_u128 = |d: Digest| u128::from(d.high) << 64 | u128::from(d.low);
             assert_eq!(as_u128(Hasher::new(0).digest(bytes)), xxh3_128(bytes));
+            let with_seed = Hasher::new(7);
+            assert_eq!(with_seed.digest(bytes), with_seed.digest_any(bytes));
             let seeded = as_u128(Hasher::new(7).digest(bytes));
             assert_ne!(seeded, xxh3_128(bytes));
             if len > 240 {

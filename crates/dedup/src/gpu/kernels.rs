@@ -182,14 +182,14 @@ impl Kernels {
     }
 
     pub(super) fn resolve(&self, stream: &Stream, pass: &Pass) -> Result<()> {
-        let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 8);
+        let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 6);
         let args = [Arg::address(pass.state), Arg::u32(pass.ordinal)];
         // SAFETY: two parameters of these types; the kernel keeps to the arena.
         Ok(unsafe { stream.launch(&self.loaded.resolve, shape, &args) }?)
     }
 
     pub(super) fn heads(&self, stream: &Stream, pass: &Pass) -> Result<()> {
-        let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 8);
+        let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 6);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena.
         Ok(unsafe { stream.launch(&self.loaded.heads, shape, &args) }?)
