@@ -9,6 +9,7 @@ pub mod blocking;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
+pub mod placement;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -20,6 +21,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::CPU,
     dedup::GPU_GOALS,
     dedup::GPU_FIGURES,
+    placement::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

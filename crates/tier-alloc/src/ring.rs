@@ -49,11 +49,13 @@ impl Ring {
     /// Bytes of one slot: what a thread moves at once.
     pub const SLOT: usize = HostReservation::GRANULARITY;
 
-    /// Starts so many threads. Each pins its slot itself, so this returns at once.
+    /// Starts so many threads. Each pins its slot itself, so this returns at once. Best before much
+    /// memory is pinned by others: the driver is slow to make streams then.
     ///
     /// # Errors
     ///
-    /// [`Error::Zero`] for no thread; [`Error::Thread`].
+    /// [`Error::Zero`] for no thread; [`Error::Thread`]; [`Error::Device`] if the device makes no
+    /// stream.
     pub fn start(device: &Device, copiers: usize) -> Result<Self> {
         if copiers == 0 {
             return Err(Error::Zero {
@@ -63,8 +65,8 @@ impl Ring {
         let (sender, receiver) = unbounded();
         let mut workers = Workers::default();
         for _ in 0..copiers {
-            let (device, jobs) = (device.clone(), receiver.clone());
-            workers.spawn("tierflow-ring", move || copier(&device, &jobs))?;
+            let (stream, jobs) = (device.stream()?, receiver.clone());
+            workers.spawn("tierflow-ring", move || copier(stream, &jobs))?;
         }
         Ok(Self {
             jobs: Some(sender),
@@ -188,22 +190,19 @@ impl Drop for Part {
     }
 }
 
-/// One thread's stream and slot, made when it starts.
+/// One thread's stream and slot.
 struct Slot {
     stream: Stream,
     pinned: HostReservation,
 }
 
 impl Slot {
-    fn new(device: &Device) -> Result<Self, DeviceError> {
-        let pinned = device.reserve_host(Ring::SLOT)?;
+    fn new(stream: Stream) -> Result<Self, DeviceError> {
+        let pinned = stream.device().reserve_host(Ring::SLOT)?;
         pinned.touch(0..Ring::SLOT)?;
         // Unpinned, it is slower and as right.
         let _either = pinned.pin(0..Ring::SLOT)?;
-        Ok(Self {
-            stream: device.stream()?,
-            pinned,
-        })
+        Ok(Self { stream, pinned })
     }
 
     fn carry(&self, src: ReadLoan, mut dst: WriteLoan) -> Result<(), DeviceError> {
@@ -224,8 +223,8 @@ impl Slot {
     }
 }
 
-fn copier(device: &Device, jobs: &Receiver<Job>) {
-    let slot = Slot::new(device);
+fn copier(stream: Stream, jobs: &Receiver<Job>) {
+    let slot = Slot::new(stream);
     for Job { src, dst, part } in jobs {
         let carried = match &slot {
             Ok(slot) => slot.carry(src, dst),

@@ -1,5 +1,7 @@
 //! A level that only rises, and those who wait for it.
 
+use std::time::Instant;
+
 use tierflow_device as device;
 
 use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering};
@@ -63,6 +65,19 @@ impl Watermark {
             }
             self.changed.wait(&mut end);
         }
+    }
+
+    /// Waits until the level is reached, or never will be, or it is late. Whether it is reached.
+    pub(crate) fn wait_until(&self, level: usize, deadline: Instant) -> bool {
+        if self.level() >= level {
+            return true;
+        }
+        let mut end = self.end.lock();
+        let mut late = false;
+        while self.level() < level && end.is_none() && !late {
+            late = self.changed.wait_until(&mut end, deadline).timed_out();
+        }
+        self.level() >= level
     }
 
     /// Waits until the level rises no more.
@@ -139,5 +154,16 @@ mod tests {
         assert_eq!(level.wait(10), Ok(()));
         assert_eq!(level.wait(11), Err(End::Stopped));
         assert_eq!(level.wait_end(), End::Stopped);
+    }
+
+    #[test]
+    fn a_wait_may_be_given_up() {
+        let level = Watermark::default();
+        assert!(!level.wait_until(1, Instant::now()));
+        level.raise(1);
+        assert!(level.wait_until(1, Instant::now()));
+        level.finish(End::Stopped);
+        let for_ever = Instant::now() + std::time::Duration::from_secs(3600);
+        assert!(!level.wait_until(2, for_ever));
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use tierflow_device::{Device, Memory, Stream};
-use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
+use tierflow_engine::{AfterRestore, Engine, Flush, Region, RegionMut};
 use tierflow_tier_alloc::{DeviceGrowth, HostGrowth, HostOptions, PinOrder};
 
 /// The name under which unified memory takes the place of both caches.
@@ -100,12 +100,16 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
     host.order_directory.clone_from(&load.line);
     let device_growth = device_growth(&load.device)?;
 
+    // The papers' strategies flush as the papers do; ours as we do.
+    let ours = matches!(host.growth, HostGrowth::Pieces { .. });
+    let flush = if ours { Flush::default() } else { Flush::Eager };
     let begun = Instant::now();
     let engine = Engine::builder(device)
         .device_cache(load.device_bytes)
         .host_cache(load.host_bytes)
         .device_growth(device_growth)
         .host_growth(host)
+        .flush(flush)
         .after_restore(AfterRestore::Discard)
         .build()?;
     let mut found = Passes {

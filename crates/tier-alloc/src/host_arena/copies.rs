@@ -1,7 +1,7 @@
 //! Copies between a host arena and the tier above it, each part by the fastest way there is.
 
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tierflow_device::{ReadLoan, Stream, WriteLoan};
 
@@ -10,6 +10,9 @@ use super::measured::Target;
 use super::model::Touching;
 use crate::error::Result;
 use crate::gate::Pass;
+
+/// What the ring moves, in bytes/s, by the measurements that it was chosen for.
+const RING_RATE: f64 = 19e9;
 
 /// A copy between the tiers that is under way: touching may pause for it, and how fast it goes is
 /// measured when this is dropped.
@@ -52,7 +55,11 @@ impl HostArena {
     }
 
     /// Copies bytes into the arena, from byte `at` on, and waits: by the device where the arena is
-    /// pinned, through its [`Ring`](crate::Ring) where it is not, if it has one.
+    /// pinned, through its [`Ring`](crate::Ring) where it is not, if it has one. Where pinning is
+    /// about to come by, it waits for that first.
+    ///
+    /// What it never does with a ring is to hand memory that is not pinned to the driver: that is
+    /// not only slow, the driver makes every other copy wait for it.
     ///
     /// # Errors
     ///
@@ -89,11 +96,17 @@ impl HostArena {
 
     /// How many of these bytes need no ring, from the first one on.
     fn direct(&self, range: &Range<usize>, other_is_plain: bool) -> usize {
+        if self.growing.needed.level() < range.end {
+            self.growing.needed.raise(range.end);
+        }
         if self.ring.is_none() || other_is_plain {
             return range.len();
         }
-        let pinned = self.pinned().clamp(range.start, range.end);
-        pinned - range.start
+        // As long as the ring would take: either way it is over by then.
+        let patience = Duration::from_secs_f64(range.len() as f64 / RING_RATE);
+        let pinned = &self.growing.pinned;
+        pinned.wait_until(range.end, Instant::now() + patience);
+        pinned.level().clamp(range.start, range.end) - range.start
     }
 
     fn through_ring(&self, src: ReadLoan, dst: WriteLoan) -> Result<()> {

@@ -1,0 +1,98 @@
+//! Machines larger than one node, and shares to place on them.
+
+use tierflow_placement::{GpuId, HostLinkId, Share, Topology, TopologyError};
+
+/// A machine with so many GPUs.
+pub type Machine = fn(usize) -> Result<Topology, TopologyError>;
+
+/// Machines that can have any number of GPUs, by name; and the most for which they are of use here.
+pub const LARGE: [(&str, Machine, usize); 3] = [
+    ("nodes", nodes, 4096),
+    ("nvswitch", nvswitch, 4096),
+    ("mesh", mesh, 1024),
+];
+
+/// Nodes of 8 GPUs: in each an NVSwitch, and a host with a link for each pair; between them a network
+/// with 50 GB/s for each GPU.
+///
+/// # Errors
+/// When there are too many GPUs to compute with.
+pub fn nodes(gpus: usize) -> Result<Topology, TopologyError> {
+    let mut topology = Topology::new();
+    let network = topology.switch();
+    for first in (0..gpus).step_by(8) {
+        let nvswitch = topology.switch();
+        let host = topology.host();
+        for at in first..gpus.min(first + 8) {
+            let gpu = topology.gpu();
+            topology.port(nvswitch, gpu, 392e9)?;
+            topology.port(network, gpu, 50e9)?;
+            if at.is_multiple_of(2) {
+                topology.host_link(host, 55e9)?;
+            }
+            topology.host_port(HostLinkId(at / 2), gpu, 55e9)?;
+        }
+    }
+    Ok(topology)
+}
+
+/// All GPUs on one switch and one host, four to a link.
+///
+/// # Errors
+/// When there are too many GPUs to compute with.
+pub fn nvswitch(gpus: usize) -> Result<Topology, TopologyError> {
+    let mut topology = with_host(gpus)?;
+    let switch = topology.switch();
+    for gpu in 0..gpus {
+        topology.port(switch, GpuId(gpu), 392e9)?;
+    }
+    Ok(topology)
+}
+
+/// A link of 24 or 48 GB/s from each GPU to each, and one host. It has no structure to make use of.
+///
+/// # Errors
+/// When there are too many GPUs to compute with.
+pub fn mesh(gpus: usize) -> Result<Topology, TopologyError> {
+    let mut topology = with_host(gpus)?;
+    for from in 0..gpus {
+        for to in (0..gpus).filter(|to| *to != from) {
+            let is_double = random((from * gpus + to) as u64).is_multiple_of(2);
+            let bandwidth = if is_double { 48e9 } else { 24e9 };
+            topology.link(GpuId(from), GpuId(to), bandwidth)?;
+        }
+    }
+    Ok(topology)
+}
+
+fn with_host(gpus: usize) -> Result<Topology, TopologyError> {
+    let mut topology = Topology::new();
+    let host = topology.host();
+    for at in 0..gpus {
+        let gpu = topology.gpu();
+        if at.is_multiple_of(4) {
+            topology.host_link(host, 55e9)?;
+        }
+        topology.host_port(HostLinkId(at / 4), gpu, 55e9)?;
+    }
+    Ok(topology)
+}
+
+/// Every second GPU has up to twice `mean` bytes too much, the others have as much to spare.
+pub fn shares(gpus: usize, mean: u64, seed: u64) -> Vec<Share> {
+    let bytes = |gpu: usize| random(seed * 1_000_003 + gpu as u64) % (2 * mean) + 1;
+    (0..gpus)
+        .map(|gpu| match gpu % 2 {
+            0 => Share::Remainder(bytes(gpu)),
+            _ => Share::Spare(bytes(gpu)),
+        })
+        .collect()
+}
+
+/// Pseudo-random numbers that are the same in every run (SplitMix64).
+pub(super) fn random(seed: u64) -> u64 {
+    let mut x = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}

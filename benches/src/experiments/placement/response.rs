@@ -1,0 +1,89 @@
+//! How long it takes to make a schedule.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tierflow_placement::{Greedy, LocalOnly, MinTimeMaxFlow, Problem, Strategy, Topology};
+
+use super::{MB, machines, strategies};
+use crate::experiments::Run;
+
+/// What the showcase reports for 8 GPUs (slide 20).
+const PAPER_NS: f64 = 90_000.0;
+/// Our goals.
+const GOAL_8_NS: f64 = 10_000.0;
+const GOAL_1024_NS: f64 = 20e6;
+
+/// Response time by number of GPUs, 100 MB for each on average.
+pub(super) fn by_gpus(run: &mut Run) -> Result<()> {
+    for (name, machine, most) in machines::LARGE {
+        let most = if run.is_quick() { most.min(1024) } else { most };
+        let counts = (3..).map(|power| 1 << power);
+        for gpus in counts.take_while(|gpus| *gpus <= most) {
+            let topology = machine(gpus)?;
+            let strategies: [&mut dyn Strategy; 3] =
+                [&mut MinTimeMaxFlow::default(), &mut Greedy, &mut LocalOnly];
+            for strategy in strategies {
+                let samples = times(run, &topology, 100 * MB, strategy)?;
+                let case = format!("machine={name}, strategy={}, gpus={gpus}", strategy.name());
+                let row = run.samples(&case, "response time", "ns", &samples)?;
+                match (strategy.name(), gpus) {
+                    ("min-time-max-flow", 8) => row.against(GOAL_8_NS),
+                    ("min-time-max-flow", 1024) => row.against(GOAL_1024_NS),
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Response time by mean number of bytes, at 8 GPUs.
+pub(super) fn by_bytes(run: &mut Run) -> Result<()> {
+    let topology = Topology::dgx_1();
+    for mean in [1, 10, 100, 1000, 10_000, 100_000, 1_000_000].map(|mb| mb * MB) {
+        for mut strategy in strategies(MB) {
+            // It has as many steps as there are units.
+            if strategy.name() == "unit-increment" && mean > 1000 * MB {
+                continue;
+            }
+            let samples = times(run, &topology, mean, strategy.as_mut())?;
+            let case = format!("strategy={}, bytes={mean}", strategy.name());
+            let row = run.samples(&case, "response time at 8 GPUs", "ns", &samples)?;
+            row.against(PAPER_NS);
+        }
+    }
+    Ok(())
+}
+
+/// The nanoseconds that schedules of different shares take.
+fn times(
+    run: &Run,
+    topology: &Topology,
+    mean: u64,
+    strategy: &mut dyn Strategy,
+) -> Result<Vec<f64>> {
+    let (most, budget) = if run.is_quick() {
+        (20, Duration::from_millis(50))
+    } else {
+        (200, Duration::from_secs(1))
+    };
+    // Each sample has shares of its own; the first is not counted, as it finds no memory to reuse.
+    let began = Instant::now();
+    let mut samples = Vec::new();
+    for seed in 0..=most {
+        let shares = machines::shares(topology.gpus(), mean, seed);
+        let problem = Problem::new(topology, &shares)?;
+        let start = Instant::now();
+        black_box(strategy.schedule(black_box(&problem))?);
+        let took = start.elapsed();
+        if seed > 0 {
+            samples.push(took.as_nanos() as f64);
+        }
+        if seed > 2 && began.elapsed() > budget {
+            break;
+        }
+    }
+    Ok(samples)
+}

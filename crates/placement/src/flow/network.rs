@@ -1,0 +1,194 @@
+use crate::{GpuId, HostId, HostLinkId, Limit, LinkId, Problem, SwitchId};
+
+/// The node that all remainders come from.
+pub(crate) const SOURCE: u32 = 0;
+/// The node that all room leads to.
+pub(crate) const SINK: u32 = 1;
+/// The volume or the bandwidth of an edge that has no such limit.
+pub(crate) const UNLIMITED: u64 = u64::MAX;
+
+/// What an edge stands for; the index is into the list of the topology.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EdgeKind {
+    /// The remainder of a GPU, and its egress.
+    Remainder(usize),
+    /// The spare capacity of a peer, and its ingress.
+    Spare(usize),
+    Link(usize),
+    /// A switch port, sending.
+    Send(usize),
+    /// A switch port, receiving.
+    Receive(usize),
+    Backplane(usize),
+    HostPort(usize),
+    HostLink(usize),
+    /// The room of a host, and its ingress.
+    Host(usize),
+}
+
+/// In time T it carries the lesser of `volume` and `bandwidth` · T.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge {
+    pub(crate) kind: EdgeKind,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    /// In grains.
+    pub(crate) volume: u64,
+    /// In bytes per second.
+    pub(crate) bandwidth: u64,
+}
+
+/// A problem whose bytes are counted in grains of so many bytes: remainders are rounded up, room down.
+///
+/// The network has a node for each GPU with a remainder, each switch (two if it has a limit of its
+/// own), each host link and host, and each peer with spare capacity (SC'22 showcase, slide 60).
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) nodes: usize,
+    /// The remainders together, in grains.
+    pub(crate) total: u64,
+    pub(crate) grain: u64,
+}
+
+impl Network {
+    pub(crate) fn new(problem: &Problem<'_>, grain: u64) -> Self {
+        let topology = problem.topology;
+        let (gpus, switches) = (topology.gpus.len(), topology.switches.len());
+        let (links, hosts) = (topology.host_links.len(), topology.hosts.len());
+        let gpu_node = |gpu: GpuId| 2 + gpu.0 as u32;
+        let switch_in = |switch: SwitchId| (2 + gpus + switch.0) as u32;
+        let link_node = |link: HostLinkId| (2 + gpus + switches + link.0) as u32;
+        let host_node = |host: HostId| (2 + gpus + switches + links + host.0) as u32;
+        let mut nodes = 2 + gpus + switches + links + hosts;
+        let mut edges = Vec::with_capacity(
+            gpus + topology.switch_ports.len() + topology.host_ports.len() + links + hosts + 32,
+        );
+        let mut total = 0;
+        let mut edge = |kind, from, to, volume, bandwidth: Option<u64>| {
+            edges.push(Edge {
+                kind,
+                from,
+                to,
+                volume,
+                bandwidth: bandwidth.unwrap_or(UNLIMITED),
+            });
+        };
+
+        let spare: Vec<u64> = (0..gpus)
+            .map(|gpu| problem.spare(GpuId(gpu)) / grain)
+            .collect();
+        for (gpu, bytes) in problem.remainders() {
+            let known = &topology.gpus[gpu.0];
+            let (volume, node) = (bytes.div_ceil(grain), gpu_node(gpu));
+            total += volume;
+            edge(
+                EdgeKind::Remainder(gpu.0),
+                SOURCE,
+                node,
+                volume,
+                known.egress,
+            );
+            for &at in &known.links {
+                let link = &topology.links[at];
+                if spare[link.to.0] > 0 {
+                    let (to, bandwidth) = (gpu_node(link.to), Some(link.bandwidth));
+                    edge(EdgeKind::Link(at), node, to, UNLIMITED, bandwidth);
+                }
+            }
+            for &at in &known.switch_ports {
+                let port = &topology.switch_ports[at];
+                let (to, bandwidth) = (switch_in(port.switch), Some(port.send));
+                edge(EdgeKind::Send(at), node, to, UNLIMITED, bandwidth);
+            }
+            for &at in &known.host_ports {
+                let port = &topology.host_ports[at];
+                let (to, bandwidth) = (link_node(port.link), Some(port.bandwidth));
+                edge(EdgeKind::HostPort(at), node, to, UNLIMITED, bandwidth);
+            }
+        }
+        let mut switch_out = Vec::with_capacity(switches);
+        for (at, switch) in topology.switches.iter().enumerate() {
+            let entry = switch_in(SwitchId(at));
+            if switch.bandwidth.is_none() {
+                switch_out.push(entry);
+                continue;
+            }
+            let exit = nodes as u32;
+            nodes += 1;
+            switch_out.push(exit);
+            edge(
+                EdgeKind::Backplane(at),
+                entry,
+                exit,
+                UNLIMITED,
+                switch.bandwidth,
+            );
+        }
+        for (gpu, &volume) in spare.iter().enumerate().filter(|(_, spare)| **spare > 0) {
+            let (known, node) = (&topology.gpus[gpu], gpu_node(GpuId(gpu)));
+            for &at in &known.switch_ports {
+                let port = &topology.switch_ports[at];
+                let (from, bandwidth) = (switch_out[port.switch.0], Some(port.receive));
+                edge(EdgeKind::Receive(at), from, node, UNLIMITED, bandwidth);
+            }
+            let volume = volume.min(total);
+            edge(EdgeKind::Spare(gpu), node, SINK, volume, known.ingress);
+        }
+        for (at, link) in topology.host_links.iter().enumerate() {
+            let (from, to) = (link_node(HostLinkId(at)), host_node(link.host));
+            edge(
+                EdgeKind::HostLink(at),
+                from,
+                to,
+                UNLIMITED,
+                Some(link.bandwidth),
+            );
+        }
+        for (at, host) in topology.hosts.iter().enumerate() {
+            let room = problem.host_spare[at] / grain;
+            let volume = if room < total { room } else { UNLIMITED };
+            let from = host_node(HostId(at));
+            edge(EdgeKind::Host(at), from, SINK, volume, host.ingress);
+        }
+        Self {
+            edges,
+            nodes,
+            total,
+            grain,
+        }
+    }
+}
+
+impl EdgeKind {
+    /// What limits the edge when it is full, by its room or by its bandwidth.
+    pub(crate) fn limit(self, problem: &Problem<'_>, is_room: bool) -> Limit {
+        let topology = problem.topology;
+        match self {
+            Self::Remainder(gpu) => Limit::Egress(GpuId(gpu)),
+            Self::Spare(gpu) if is_room => Limit::Spare(GpuId(gpu)),
+            Self::Spare(gpu) => Limit::Ingress(GpuId(gpu)),
+            Self::Link(at) => Limit::Link {
+                link: LinkId(at),
+                from: topology.links[at].from,
+                to: topology.links[at].to,
+            },
+            Self::Send(at) => Limit::SwitchSend {
+                switch: topology.switch_ports[at].switch,
+                gpu: topology.switch_ports[at].gpu,
+            },
+            Self::Receive(at) => Limit::SwitchReceive {
+                switch: topology.switch_ports[at].switch,
+                gpu: topology.switch_ports[at].gpu,
+            },
+            Self::Backplane(switch) => Limit::Switch(SwitchId(switch)),
+            Self::HostPort(at) => Limit::HostPort {
+                link: topology.host_ports[at].link,
+                gpu: topology.host_ports[at].gpu,
+            },
+            Self::HostLink(link) => Limit::HostLink(HostLinkId(link)),
+            Self::Host(host) if is_room => Limit::HostSpare(HostId(host)),
+            Self::Host(host) => Limit::HostIngress(HostId(host)),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+use super::{EdgeKind, Network};
+use crate::{Destination, GpuId, Problem, Route, SwitchId, Transfer};
+
+/// Turns the flow on edges into transfers from GPU to GPU or host.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    /// From, to, by which way, grains.
+    pieces: Vec<(GpuId, Destination, Route, u64)>,
+    senders: Vec<(SwitchId, GpuId, u64)>,
+    receivers: Vec<(SwitchId, GpuId, u64)>,
+}
+
+impl Pieces {
+    /// The transfers of a flow, in grains by edge, that places every remainder.
+    pub(crate) fn transfers(
+        &mut self,
+        problem: &Problem<'_>,
+        network: &Network,
+        flow: impl Fn(usize) -> u64,
+    ) -> Vec<Transfer> {
+        self.pieces.clear();
+        self.senders.clear();
+        self.receivers.clear();
+        for (at, edge) in network.edges.iter().enumerate() {
+            match flow(at) {
+                0 => {}
+                grains => self.add(problem, edge.kind, grains),
+            }
+        }
+        self.match_ports();
+        self.pieces
+            .sort_unstable_by_key(|&(from, to, via, _)| (from, to, via));
+
+        let mut transfers = Vec::with_capacity(self.pieces.len());
+        let mut pieces = self.pieces.iter().peekable();
+        for (from, remainder) in problem.remainders() {
+            let mut offset = 0;
+            while let Some(&&(_, to, via, grains)) = pieces.peek().filter(|piece| piece.0 == from) {
+                pieces.next();
+                // The last grain of a remainder may be a part of one.
+                let bytes = (grains * network.grain).min(remainder - offset);
+                transfers.push(Transfer {
+                    from,
+                    to,
+                    via,
+                    offset,
+                    bytes,
+                });
+                offset += bytes;
+            }
+        }
+        transfers
+    }
+
+    fn add(&mut self, problem: &Problem<'_>, kind: EdgeKind, grains: u64) {
+        let topology = problem.topology;
+        match kind {
+            EdgeKind::Link(at) => {
+                let link = &topology.links[at];
+                let (to, via) = (Destination::Peer(link.to), Route::Link(crate::LinkId(at)));
+                self.pieces.push((link.from, to, via, grains));
+            }
+            EdgeKind::HostPort(at) => {
+                let port = &topology.host_ports[at];
+                let to = Destination::Host(topology.host_links[port.link.0].host);
+                let via = Route::Host(port.link);
+                self.pieces.push((port.gpu, to, via, grains));
+            }
+            EdgeKind::Send(at) => {
+                let port = &topology.switch_ports[at];
+                self.senders.push((port.switch, port.gpu, grains));
+            }
+            EdgeKind::Receive(at) => {
+                let port = &topology.switch_ports[at];
+                self.receivers.push((port.switch, port.gpu, grains));
+            }
+            EdgeKind::Remainder(_)
+            | EdgeKind::Spare(_)
+            | EdgeKind::Backplane(_)
+            | EdgeKind::HostLink(_)
+            | EdgeKind::Host(_) => {}
+        }
+    }
+
+    /// A switch connects any port with any other, so what goes in may come out in any pairing. Both
+    /// sides are gone through in order, which makes fewer pairs than there are ports.
+    fn match_ports(&mut self) {
+        self.senders.sort_unstable();
+        self.receivers.sort_unstable();
+        let (mut sent, mut received) = (0, 0);
+        while let (Some(sender), Some(receiver)) =
+            (self.senders.get_mut(sent), self.receivers.get_mut(received))
+        {
+            let grains = sender.2.min(receiver.2);
+            sender.2 -= grains;
+            receiver.2 -= grains;
+            let (to, via) = (Destination::Peer(receiver.1), Route::Switch(sender.0));
+            self.pieces.push((sender.1, to, via, grains));
+            sent += usize::from(sender.2 == 0);
+            received += usize::from(receiver.2 == 0);
+        }
+    }
+}

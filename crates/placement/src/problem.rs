@@ -1,0 +1,152 @@
+use crate::{GpuId, HostId, MAX_BYTES, PlacementError, Topology};
+
+/// What a GPU's part in a group checkpoint comes to, in bytes (SC'22 showcase, slides 49 and 61).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// Its checkpoint is so many bytes larger than its free space: they go elsewhere.
+    Remainder(u64),
+    /// Its free space is so many bytes larger than its checkpoint: they can be lent.
+    Spare(u64),
+}
+
+/// One group checkpoint whose remainders are to be placed.
+///
+/// ```
+/// use tierflow_placement::{Problem, Share, Topology};
+///
+/// let topology = Topology::hgx_h200();
+/// let mut shares = [Share::Spare(64 << 20); 8];
+/// shares[2] = Share::Remainder(300 << 20);
+/// let problem = Problem::new(&topology, &shares)?.aligned_to(512)?;
+/// # Ok::<(), tierflow_placement::PlacementError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Problem<'a> {
+    pub(crate) topology: &'a Topology,
+    pub(crate) shares: Vec<Share>,
+    pub(crate) host_spare: Vec<u64>,
+    pub(crate) alignment: u64,
+}
+
+impl<'a> Problem<'a> {
+    /// The problem with one share for each GPU, hosts with room for everything, and transfers of any
+    /// number of bytes.
+    ///
+    /// # Errors
+    /// [`NoGpus`](PlacementError::NoGpus), [`WrongCount`](PlacementError::WrongCount), or
+    /// [`TotalOverflows`](PlacementError::TotalOverflows).
+    pub fn new(topology: &'a Topology, shares: &[Share]) -> Result<Self, PlacementError> {
+        if topology.gpus() == 0 {
+            return Err(PlacementError::NoGpus);
+        }
+        if shares.len() != topology.gpus() {
+            return Err(PlacementError::WrongCount {
+                shares: shares.len(),
+                gpus: topology.gpus(),
+            });
+        }
+        let problem = Self {
+            topology,
+            shares: shares.to_vec(),
+            host_spare: vec![u64::MAX; topology.hosts.len()],
+            alignment: 1,
+        };
+        problem.check_total(1)?;
+        Ok(problem)
+    }
+
+    /// The problem of GPUs with checkpoints of these sizes and so much free space each, in bytes.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_checkpoints(
+        topology: &'a Topology,
+        sizes: &[u64],
+        free: &[u64],
+    ) -> Result<Self, PlacementError> {
+        if sizes.len() != free.len() {
+            return Err(PlacementError::WrongCount {
+                shares: free.len(),
+                gpus: sizes.len(),
+            });
+        }
+        let shares = sizes.iter().zip(free).map(|(&size, &free)| {
+            if size > free {
+                Share::Remainder(size - free)
+            } else {
+                Share::Spare(free - size)
+            }
+        });
+        Self::new(topology, &shares.collect::<Vec<_>>())
+    }
+
+    /// Has every transfer start and end at a multiple of `alignment` bytes, except at a remainder's
+    /// end.
+    ///
+    /// # Errors
+    /// [`BadAlignment`](PlacementError::BadAlignment), or
+    /// [`TotalOverflows`](PlacementError::TotalOverflows) once the remainders are rounded up.
+    pub fn aligned_to(mut self, alignment: u64) -> Result<Self, PlacementError> {
+        if !(1..=MAX_BYTES).contains(&alignment) {
+            return Err(PlacementError::BadAlignment(alignment));
+        }
+        self.check_total(alignment)?;
+        self.alignment = alignment;
+        Ok(self)
+    }
+
+    /// Gives a host room for `bytes` and no more.
+    ///
+    /// # Errors
+    /// [`NoSuchHost`](PlacementError::NoSuchHost).
+    pub fn with_host_spare(mut self, host: HostId, bytes: u64) -> Result<Self, PlacementError> {
+        let spare = self.host_spare.get_mut(host.0);
+        *spare.ok_or(PlacementError::NoSuchHost(host))? = bytes;
+        Ok(self)
+    }
+
+    /// The machine.
+    pub fn topology(&self) -> &'a Topology {
+        self.topology
+    }
+
+    /// The share of each GPU.
+    pub fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// The bytes to be placed in all.
+    pub fn remainder(&self) -> u64 {
+        self.remainders().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// The GPUs that have a remainder, and its bytes.
+    pub(crate) fn remainders(&self) -> impl Iterator<Item = (GpuId, u64)> {
+        let shares = self.shares.iter().enumerate();
+        shares.filter_map(|(gpu, share)| match *share {
+            Share::Remainder(bytes) if bytes > 0 => Some((GpuId(gpu), bytes)),
+            _ => None,
+        })
+    }
+
+    /// The spare capacity of a GPU, in bytes.
+    pub(crate) fn spare(&self, gpu: GpuId) -> u64 {
+        match self.shares[gpu.0] {
+            Share::Spare(bytes) => bytes,
+            Share::Remainder(_) => 0,
+        }
+    }
+
+    /// That the remainders, rounded up to `grain`, can be computed with.
+    pub(crate) fn check_total(&self, grain: u64) -> Result<(), PlacementError> {
+        let mut total = 0_u64;
+        for (gpu, bytes) in self.remainders() {
+            let padded = bytes.checked_next_multiple_of(grain);
+            total = padded
+                .and_then(|padded| total.checked_add(padded))
+                .filter(|total| *total <= MAX_BYTES)
+                .ok_or(PlacementError::TotalOverflows { gpu })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+use std::fmt;
+
+macro_rules! ids {
+    ($($(#[$about:meta])* $name:ident($of:ty), $word:literal;)*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $of);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($word, " {}"), self.0)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// Whoever writes a checkpoint, by a number of the caller's.
+    ProducerId(u64), "producer";
+    /// A chunk on a local store, numbered by the backend.
+    ChunkId(u64), "chunk";
+    /// A local store, counted from 0, the fastest first.
+    StoreId(usize), "store";
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A producer wants to write its next chunk (Algorithm 1, line 6).
+    ChunkAsked {
+        /// Who.
+        producer: ProducerId,
+        /// How many bytes; the last chunk of a checkpoint may be smaller than the others.
+        bytes: u64,
+    },
+    /// A producer wants it no longer.
+    AskWithdrawn {
+        /// Who.
+        producer: ProducerId,
+    },
+    /// A chunk is on its local store (Algorithm 1, lines 9 and 10).
+    ChunkWritten {
+        /// Which.
+        chunk: ChunkId,
+    },
+    /// A chunk could not be written. Its store is taken out of use until it is
+    /// [`StoreBack`](Event::StoreBack), and its producer waits again, before all others.
+    WriteFailed {
+        /// Which.
+        chunk: ChunkId,
+    },
+    /// A store can be written to again.
+    StoreBack {
+        /// Which.
+        store: StoreId,
+    },
+    /// A chunk is on the external storage, and its local store was freed of it (Algorithm 3).
+    ChunkFlushed {
+        /// Which.
+        chunk: ChunkId,
+    },
+    /// A chunk could not be flushed. It stays where it is and is flushed again, after those that wait
+    /// for their first time. Report it after the pause that the external storage shall have.
+    FlushFailed {
+        /// Which.
+        chunk: ChunkId,
+    },
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// A producer is to write its chunk to a store, and report
+    /// [`ChunkWritten`](Event::ChunkWritten) or [`WriteFailed`](Event::WriteFailed).
+    Write {
+        /// Who.
+        producer: ProducerId,
+        /// The name that the chunk has from now on.
+        chunk: ChunkId,
+        /// Where to.
+        store: StoreId,
+    },
+    /// No store that the policy may use works: a producer is to write its chunk to the external
+    /// storage itself. The backend hears no more of it.
+    Bypass {
+        /// Who.
+        producer: ProducerId,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// A chunk is to be flushed, and [`ChunkFlushed`](Event::ChunkFlushed) or
+    /// [`FlushFailed`](Event::FlushFailed) reported.
+    Flush {
+        /// Which.
+        chunk: ChunkId,
+        /// Where from.
+        store: StoreId,
+        /// How many bytes.
+        bytes: u64,
+    },
+}

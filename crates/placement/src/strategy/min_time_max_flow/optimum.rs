@@ -1,0 +1,193 @@
+//! The optimum if bytes could be divided at will, by the discrete Newton method on cuts.
+
+use crate::flow::{Edge, EdgeKind, Network, Residual, SINK, SOURCE, UNLIMITED};
+use crate::time::Fraction;
+use crate::{Bound, Cut, ExactTime, GpuId, PlacementError, Problem};
+
+/// The shortest time by which everything fits, and the cut that proves it.
+pub(super) struct Optimum {
+    /// In grains for bytes.
+    pub(super) time: ExactTime,
+    /// Which nodes are on the source's side of the cut.
+    behind: Vec<bool>,
+    /// The time at which it was cut: it says which limit of each edge is the lesser one.
+    cut_at: ExactTime,
+}
+
+pub(super) fn find(
+    problem: &Problem<'_>,
+    network: &Network,
+    residual: &mut Residual<u128>,
+) -> Result<Optimum, PlacementError> {
+    let mut optimum = first(problem, network)?;
+    residual.reset(network);
+    loop {
+        let time = optimum.time;
+        let all = u128::from(network.total) * u128::from(time.denominator());
+        residual.clear();
+        for (at, edge) in network.edges.iter().enumerate() {
+            residual.set_capacity(at, scaled(edge, time).min(all));
+        }
+        if residual.augment() == all {
+            return Ok(optimum);
+        }
+        let is_behind = |node: usize| residual.is_behind_cut(node as u32);
+        optimum.behind.clear();
+        optimum.behind.extend((0..network.nodes).map(is_behind));
+        optimum.cut_at = time;
+        let sums = optimum.sums(network);
+        optimum.time = ExactTime::new(sums.remainder - sums.room, sums.bandwidth)
+            .ok_or_else(|| does_not_fit(&optimum, network, &sums))?;
+    }
+}
+
+/// What a single GPU needs at the least, alone with all its links.
+fn first(problem: &Problem<'_>, network: &Network) -> Result<Optimum, PlacementError> {
+    let mut out = vec![0_u64; network.nodes];
+    for edge in network.edges.iter().filter(|edge| edge.from != SOURCE) {
+        // What no bandwidth limits leads to the sink, not out of a GPU.
+        if edge.bandwidth != UNLIMITED {
+            out[edge.from as usize] += edge.bandwidth;
+        }
+    }
+    let mut longest = (
+        Fraction {
+            bytes: 0,
+            bandwidth: 1,
+        },
+        None,
+    );
+    for edge in network.edges.iter().filter(|edge| edge.from == SOURCE) {
+        let links = out[edge.to as usize];
+        if links == 0
+            && let EdgeKind::Remainder(gpu) = edge.kind
+        {
+            return Err(PlacementError::Disconnected {
+                gpu: GpuId(gpu),
+                bytes: problem
+                    .remainders()
+                    .find(|(at, _)| at.0 == gpu)
+                    .map_or(0, |(_, bytes)| bytes),
+            });
+        }
+        let time = Fraction {
+            bytes: edge.volume,
+            bandwidth: links.min(edge.bandwidth),
+        };
+        if time > longest.0 {
+            // By its egress, the GPU itself is beyond the cut.
+            longest = (time, (links < edge.bandwidth).then_some(edge.to));
+        }
+    }
+    let mut behind = vec![false; network.nodes];
+    behind[SOURCE as usize] = true;
+    if let Some(node) = longest.1 {
+        behind[node as usize] = true;
+    }
+    let time = ExactTime::new(longest.0.bytes, longest.0.bandwidth).unwrap_or(ExactTime::ZERO);
+    Ok(Optimum {
+        time,
+        behind,
+        cut_at: time,
+    })
+}
+
+/// What an edge carries by then, in grains times the denominator of the time.
+fn scaled(edge: &Edge, time: ExactTime) -> u128 {
+    let volume = match edge.volume {
+        UNLIMITED => u128::MAX,
+        volume => u128::from(volume) * u128::from(time.denominator()),
+    };
+    match edge.bandwidth {
+        UNLIMITED => volume,
+        bandwidth => volume.min(u128::from(bandwidth) * u128::from(time.numerator())),
+    }
+}
+
+/// Whether it is its volume that limits an edge by then.
+fn is_room(edge: &Edge, time: ExactTime) -> bool {
+    let volume = u128::from(edge.volume) * u128::from(time.denominator());
+    edge.bandwidth == UNLIMITED
+        || edge.volume != UNLIMITED
+            && volume < u128::from(edge.bandwidth) * u128::from(time.numerator())
+}
+
+/// The sums of a [`Cut`], in grains.
+struct Sums {
+    remainder: u64,
+    room: u64,
+    bandwidth: u64,
+}
+
+impl Optimum {
+    pub(super) fn is_behind_cut(&self, node: u32) -> bool {
+        self.behind[node as usize]
+    }
+
+    /// The edges across the cut, and whether they are limited by their volume.
+    fn crossing<'a>(&'a self, network: &'a Network) -> impl Iterator<Item = (&'a Edge, bool)> {
+        let crosses =
+            |edge: &&Edge| self.behind[edge.from as usize] && !self.behind[edge.to as usize];
+        let edges = network.edges.iter().filter(crosses);
+        edges.map(|edge| (edge, is_room(edge, self.cut_at)))
+    }
+
+    fn sums(&self, network: &Network) -> Sums {
+        let mut sums = Sums {
+            remainder: network.total,
+            room: 0,
+            bandwidth: 0,
+        };
+        for (edge, is_room) in self.crossing(network) {
+            match edge.kind {
+                EdgeKind::Remainder(_) if is_room => sums.remainder -= edge.volume,
+                _ if is_room => sums.room += edge.volume,
+                _ => sums.bandwidth += edge.bandwidth,
+            }
+        }
+        sums
+    }
+
+    /// The GPUs whose remainders are held back.
+    fn gpus(&self, network: &Network) -> Vec<GpuId> {
+        let edges = network.edges.iter();
+        let held = edges.filter_map(|edge| match edge.kind {
+            EdgeKind::Remainder(gpu)
+                if self.behind[edge.to as usize] || !is_room(edge, self.cut_at) =>
+            {
+                Some(GpuId(gpu))
+            }
+            _ => None,
+        });
+        held.collect()
+    }
+
+    pub(super) fn bound(&self, problem: &Problem<'_>, network: &Network) -> Bound {
+        let grain = network.grain;
+        let sums = self.sums(network);
+        let limits = self.crossing(network).filter_map(|(edge, is_room)| {
+            let is_others = is_room && matches!(edge.kind, EdgeKind::Remainder(_));
+            (!is_others).then(|| edge.kind.limit(problem, is_room))
+        });
+        let cut = Cut {
+            gpus: self.gpus(network),
+            remainder: sums.remainder * grain,
+            room: sums.room * grain,
+            bandwidth: sums.bandwidth,
+            limits: limits.collect(),
+        };
+        let time = ExactTime::new(cut.remainder - cut.room, cut.bandwidth);
+        Bound {
+            time: time.unwrap_or(ExactTime::ZERO),
+            cut,
+        }
+    }
+}
+
+fn does_not_fit(optimum: &Optimum, network: &Network, sums: &Sums) -> PlacementError {
+    debug_assert!(!optimum.behind[SINK as usize]);
+    PlacementError::DoesNotFit {
+        gpus: optimum.gpus(network),
+        missing: (sums.remainder - sums.room) * network.grain,
+    }
+}

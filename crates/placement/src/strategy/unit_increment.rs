@@ -1,0 +1,156 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::num::NonZeroU64;
+
+use super::Strategy;
+use crate::flow::{Edge, Network, Pieces, SINK, SOURCE, UNLIMITED};
+use crate::time::Fraction;
+use crate::{GpuId, PlacementError, Problem, Schedule};
+
+/// Min-time max-flow one unit at a time, as published (MASCOTS'21; SC'22 showcase, slides 17 and 60).
+///
+/// The cost of a link is the time at which one unit more would have passed it. Each step sends one unit
+/// along the path whose dearest link is cheapest, which makes its links dearer; links in reverse
+/// cost nothing and take an earlier decision back. The result is optimal in whole units. With F units
+/// it takes O(F · E log N), so time grows with the number of bytes:
+/// [`MinTimeMaxFlow`](crate::MinTimeMaxFlow) has no such factor.
+#[derive(Clone, Debug)]
+pub struct UnitIncrement {
+    unit: NonZeroU64,
+}
+
+impl UnitIncrement {
+    /// Moves `unit` bytes at a time, rounded up to the problem's alignment.
+    pub fn new(unit: NonZeroU64) -> Self {
+        Self { unit }
+    }
+}
+
+impl Strategy for UnitIncrement {
+    fn schedule(&mut self, problem: &Problem<'_>) -> Result<Schedule, PlacementError> {
+        let alignment = problem.alignment;
+        let grain = self.unit.get().checked_next_multiple_of(alignment);
+        let grain = grain
+            .filter(|grain| *grain <= crate::MAX_BYTES)
+            .ok_or(PlacementError::BadAlignment(self.unit.get()))?;
+        problem.check_total(grain)?;
+        let network = Network::new(problem, grain);
+        let mut search = Search::new(&network);
+        for sent in 0..network.total {
+            if !search.increment(&network) {
+                return Err(PlacementError::DoesNotFit {
+                    gpus: search.unplaced(problem, &network),
+                    missing: (network.total - sent) * grain,
+                });
+            }
+        }
+        let transfers = Pieces::default().transfers(problem, &network, |edge| search.flow[edge]);
+        Ok(Schedule::new(problem, transfers, None))
+    }
+
+    fn name(&self) -> &'static str {
+        "unit-increment"
+    }
+}
+
+struct Search {
+    flow: Vec<u64>,
+    /// The edges at each node.
+    edges: Vec<Vec<usize>>,
+    cost: Vec<Option<Fraction>>,
+    /// By which edge a node was reached.
+    by: Vec<usize>,
+}
+
+const NOTHING: Fraction = Fraction {
+    bytes: 0,
+    bandwidth: 1,
+};
+
+impl Search {
+    fn new(network: &Network) -> Self {
+        let mut edges = vec![Vec::new(); network.nodes];
+        for (at, edge) in network.edges.iter().enumerate() {
+            edges[edge.from as usize].push(at);
+            edges[edge.to as usize].push(at);
+        }
+        Self {
+            flow: vec![0; network.edges.len()],
+            edges,
+            cost: vec![None; network.nodes],
+            by: vec![0; network.nodes],
+        }
+    }
+
+    /// Sends one unit more; false if there is no path.
+    fn increment(&mut self, network: &Network) -> bool {
+        self.cost.fill(None);
+        self.cost[SOURCE as usize] = Some(NOTHING);
+        // The cheapest node first, and of equal ones the one of fewest hops.
+        let mut open = BinaryHeap::from([Reverse((NOTHING, 0_u32, SOURCE))]);
+        while let Some(Reverse((cost, hops, node))) = open.pop() {
+            if node == SINK {
+                self.send(network);
+                return true;
+            }
+            if self.cost[node as usize].is_some_and(|known| known < cost) {
+                continue;
+            }
+            for &at in &self.edges[node as usize] {
+                let edge = &network.edges[at];
+                let Some((to, own)) = step(edge, self.flow[at], node) else {
+                    continue;
+                };
+                let cost = cost.max(own);
+                if self.cost[to as usize].is_none_or(|known| cost < known) {
+                    self.cost[to as usize] = Some(cost);
+                    self.by[to as usize] = at;
+                    open.push(Reverse((cost, hops + 1, to)));
+                }
+            }
+        }
+        false
+    }
+
+    fn send(&mut self, network: &Network) {
+        let mut node = SINK;
+        while node != SOURCE {
+            let at = self.by[node as usize];
+            let edge = &network.edges[at];
+            if edge.to == node {
+                self.flow[at] += 1;
+                node = edge.from;
+            } else {
+                self.flow[at] -= 1;
+                node = edge.to;
+            }
+        }
+    }
+
+    /// The GPUs from which there was no path.
+    fn unplaced(&self, problem: &Problem<'_>, network: &Network) -> Vec<GpuId> {
+        let edges = network.edges.iter().zip(&self.flow);
+        let is_left = |gpu: GpuId| {
+            edges.clone().any(|(edge, flow)| {
+                edge.kind == crate::flow::EdgeKind::Remainder(gpu.0) && *flow < edge.volume
+            })
+        };
+        let gpus = problem.remainders().map(|(gpu, _)| gpu);
+        gpus.filter(|gpu| is_left(*gpu)).collect()
+    }
+}
+
+/// Where one unit can go from `node` by an edge, and what that costs.
+fn step(edge: &Edge, flow: u64, node: u32) -> Option<(u32, Fraction)> {
+    if edge.to == node {
+        return (flow > 0).then_some((edge.from, NOTHING));
+    }
+    let cost = match edge.bandwidth {
+        UNLIMITED => NOTHING,
+        bandwidth => Fraction {
+            bytes: flow + 1,
+            bandwidth,
+        },
+    };
+    (flow < edge.volume).then_some((edge.to, cost))
+}

@@ -1,0 +1,99 @@
+use std::fmt;
+
+macro_rules! ids {
+    ($($(#[$about:meta])* $name:ident, $word:literal;)*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub usize);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($word, " {}"), self.0)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A GPU, counted from 0 in the order of [`Topology::gpu`](crate::Topology::gpu).
+    GpuId, "GPU";
+    /// A link between two GPUs in one direction, counted from 0.
+    LinkId, "link";
+    /// A switch between GPUs, counted from 0.
+    SwitchId, "switch";
+    /// A host, counted from 0.
+    HostId, "host";
+    /// A link to a host, counted from 0.
+    HostLinkId, "host link";
+}
+
+/// What can limit a schedule: a bandwidth, or room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// All that a GPU sends at once.
+    Egress(GpuId),
+    /// All that peers send to a GPU at once.
+    Ingress(GpuId),
+    /// A link between two GPUs.
+    Link {
+        /// The link.
+        link: LinkId,
+        /// Where it starts.
+        from: GpuId,
+        /// Where it ends.
+        to: GpuId,
+    },
+    /// What a GPU's port sends to a switch.
+    SwitchSend {
+        /// The switch.
+        switch: SwitchId,
+        /// The GPU.
+        gpu: GpuId,
+    },
+    /// What a GPU's port receives from a switch.
+    SwitchReceive {
+        /// The switch.
+        switch: SwitchId,
+        /// The GPU.
+        gpu: GpuId,
+    },
+    /// All that a switch carries.
+    Switch(SwitchId),
+    /// A GPU's own part of the way to a host.
+    HostPort {
+        /// The host link it leads to.
+        link: HostLinkId,
+        /// The GPU.
+        gpu: GpuId,
+    },
+    /// A link to a host.
+    HostLink(HostLinkId),
+    /// All that a host takes at once.
+    HostIngress(HostId),
+    /// The spare capacity of a GPU, in bytes.
+    Spare(GpuId),
+    /// The room of a host, in bytes.
+    HostSpare(HostId),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Egress(gpu) => write!(f, "the egress of {gpu}"),
+            Self::Ingress(gpu) => write!(f, "the ingress of {gpu}"),
+            Self::Link { from, to, .. } => write!(f, "the link from {from} to {to}"),
+            Self::SwitchSend { switch, gpu } => {
+                write!(f, "the port by which {gpu} sends to {switch}")
+            }
+            Self::SwitchReceive { switch, gpu } => {
+                write!(f, "the port by which {gpu} receives from {switch}")
+            }
+            Self::Switch(switch) => write!(f, "the backplane of {switch}"),
+            Self::HostPort { link, gpu } => write!(f, "the way of {gpu} to {link}"),
+            Self::HostLink(link) => write!(f, "{link}"),
+            Self::HostIngress(host) => write!(f, "the ingress of {host}"),
+            Self::Spare(gpu) => write!(f, "the spare capacity of {gpu}"),
+            Self::HostSpare(host) => write!(f, "the room of {host}"),
+        }
+    }
+}

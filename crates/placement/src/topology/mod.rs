@@ -1,0 +1,319 @@
+mod ids;
+mod presets;
+
+pub use ids::{GpuId, HostId, HostLinkId, Limit, LinkId, SwitchId};
+
+use crate::{MAX_BANDWIDTH, MAX_TOTAL_BANDWIDTH, TopologyError};
+
+/// What connects the GPUs of a group to each other and to their hosts, with bandwidths in bytes per
+/// second.
+///
+/// A GPU reaches a peer by a *link* of their own (NVLink) or through a *switch* on which both have a
+/// port (NVSwitch, a PCIe switch, a network), and a host over a *host link*, which several GPUs may
+/// share. All of them carry data at the same time: each GPU has copy engines enough (SC'22 showcase,
+/// slide 61). What a GPU sends in all may be limited by its *egress*, what peers send it by its
+/// *ingress*.
+///
+/// A switch of n ports describes what n² links would, and is scheduled n times faster.
+///
+/// ```
+/// use tierflow_placement::Topology;
+///
+/// let mut topology = Topology::new();
+/// let (a, b) = (topology.gpu(), topology.gpu());
+/// topology.link_both(a, b, 48e9)?;
+/// topology.egress(a, 50e9)?;
+/// // The two share 12 GB/s to one host.
+/// let host = topology.host();
+/// let uplink = topology.host_link(host, 12e9)?;
+/// topology.host_port(uplink, a, 12e9)?;
+/// topology.host_port(uplink, b, 12e9)?;
+/// # Ok::<(), tierflow_placement::TopologyError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) switches: Vec<Switch>,
+    pub(crate) switch_ports: Vec<SwitchPort>,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) host_links: Vec<HostLink>,
+    pub(crate) host_ports: Vec<HostPort>,
+    total: u64,
+}
+
+/// The indices are into the lists of the topology.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gpu {
+    pub(crate) egress: Option<u64>,
+    pub(crate) ingress: Option<u64>,
+    /// Links that leave this GPU.
+    pub(crate) links: Vec<usize>,
+    pub(crate) switch_ports: Vec<usize>,
+    pub(crate) host_ports: Vec<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) from: GpuId,
+    pub(crate) to: GpuId,
+    pub(crate) bandwidth: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Switch {
+    pub(crate) bandwidth: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SwitchPort {
+    pub(crate) switch: SwitchId,
+    pub(crate) gpu: GpuId,
+    pub(crate) send: u64,
+    pub(crate) receive: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) ingress: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostLink {
+    pub(crate) host: HostId,
+    pub(crate) bandwidth: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostPort {
+    pub(crate) link: HostLinkId,
+    pub(crate) gpu: GpuId,
+    pub(crate) bandwidth: u64,
+}
+
+impl Topology {
+    /// A topology without a GPU.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many GPUs there are; they are counted from 0.
+    pub fn gpus(&self) -> usize {
+        self.gpus.len()
+    }
+
+    /// How many hosts there are; they are counted from 0.
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Adds a GPU that nothing is linked to yet.
+    pub fn gpu(&mut self) -> GpuId {
+        self.gpus.push(Gpu::default());
+        GpuId(self.gpus.len() - 1)
+    }
+
+    /// Limits what a GPU sends at once, to peers and hosts together, to `bandwidth` bytes/s.
+    ///
+    /// # Errors
+    /// When the GPU is unknown, has a limit already, or the bandwidth is none.
+    pub fn egress(&mut self, gpu: GpuId, bandwidth: f64) -> Result<(), TopologyError> {
+        let at = Limit::Egress(gpu);
+        if self.known(gpu)?.egress.is_some() {
+            return Err(TopologyError::Twice { at });
+        }
+        self.gpus[gpu.0].egress = Some(self.bandwidth(at, bandwidth)?);
+        Ok(())
+    }
+
+    /// Limits what all peers together send to a GPU at once to `bandwidth` bytes/s.
+    ///
+    /// # Errors
+    /// When the GPU is unknown, has a limit already, or the bandwidth is none.
+    pub fn ingress(&mut self, gpu: GpuId, bandwidth: f64) -> Result<(), TopologyError> {
+        let at = Limit::Ingress(gpu);
+        if self.known(gpu)?.ingress.is_some() {
+            return Err(TopologyError::Twice { at });
+        }
+        self.gpus[gpu.0].ingress = Some(self.bandwidth(at, bandwidth)?);
+        Ok(())
+    }
+
+    /// Adds a link that carries `bandwidth` bytes/s from one GPU to another, and nothing back.
+    ///
+    /// # Errors
+    /// When a GPU is unknown, both are the same, or the bandwidth is none.
+    pub fn link(
+        &mut self,
+        from: GpuId,
+        to: GpuId,
+        bandwidth: f64,
+    ) -> Result<LinkId, TopologyError> {
+        self.known(from)?;
+        self.known(to)?;
+        if from == to {
+            return Err(TopologyError::SelfLink(from));
+        }
+        let link = LinkId(self.links.len());
+        let bandwidth = self.bandwidth(Limit::Link { link, from, to }, bandwidth)?;
+        self.gpus[from.0].links.push(link.0);
+        self.links.push(Link {
+            from,
+            to,
+            bandwidth,
+        });
+        Ok(link)
+    }
+
+    /// Adds two links, one each way, of `bandwidth` bytes/s each.
+    ///
+    /// # Errors
+    /// As [`link`](Self::link).
+    pub fn link_both(&mut self, a: GpuId, b: GpuId, bandwidth: f64) -> Result<(), TopologyError> {
+        self.link(a, b, bandwidth)?;
+        self.link(b, a, bandwidth)?;
+        Ok(())
+    }
+
+    /// Adds a switch that is limited by its ports alone.
+    pub fn switch(&mut self) -> SwitchId {
+        self.switches.push(Switch::default());
+        SwitchId(self.switches.len() - 1)
+    }
+
+    /// Limits what a switch carries in all to `bandwidth` bytes/s.
+    ///
+    /// # Errors
+    /// When the switch is unknown, has a limit already, or the bandwidth is none.
+    pub fn backplane(&mut self, switch: SwitchId, bandwidth: f64) -> Result<(), TopologyError> {
+        let at = Limit::Switch(switch);
+        let known = self.switches.get(switch.0);
+        let known = known.ok_or(TopologyError::NoSuchSwitch(switch))?;
+        if known.bandwidth.is_some() {
+            return Err(TopologyError::Twice { at });
+        }
+        self.switches[switch.0].bandwidth = Some(self.bandwidth(at, bandwidth)?);
+        Ok(())
+    }
+
+    /// Puts a GPU on a switch, with `bandwidth` bytes/s each way.
+    ///
+    /// # Errors
+    /// When the switch or the GPU is unknown, the GPU is on it already, or the bandwidth is none.
+    pub fn port(
+        &mut self,
+        switch: SwitchId,
+        gpu: GpuId,
+        bandwidth: f64,
+    ) -> Result<(), TopologyError> {
+        if switch.0 >= self.switches.len() {
+            return Err(TopologyError::NoSuchSwitch(switch));
+        }
+        let at = Limit::SwitchSend { switch, gpu };
+        if self.port_on(self.known(gpu)?, switch).is_some() {
+            return Err(TopologyError::Twice { at });
+        }
+        let send = self.bandwidth(at, bandwidth)?;
+        let receive = self.bandwidth(Limit::SwitchReceive { switch, gpu }, bandwidth)?;
+        self.gpus[gpu.0].switch_ports.push(self.switch_ports.len());
+        self.switch_ports.push(SwitchPort {
+            switch,
+            gpu,
+            send,
+            receive,
+        });
+        Ok(())
+    }
+
+    /// Adds a host, whose memory is limited by its host links alone.
+    pub fn host(&mut self) -> HostId {
+        self.hosts.push(Host::default());
+        HostId(self.hosts.len() - 1)
+    }
+
+    /// Limits what all GPUs together write to a host to `bandwidth` bytes/s.
+    ///
+    /// # Errors
+    /// When the host is unknown, has a limit already, or the bandwidth is none.
+    pub fn host_ingress(&mut self, host: HostId, bandwidth: f64) -> Result<(), TopologyError> {
+        let at = Limit::HostIngress(host);
+        let known = self
+            .hosts
+            .get(host.0)
+            .ok_or(TopologyError::NoSuchHost(host))?;
+        if known.ingress.is_some() {
+            return Err(TopologyError::Twice { at });
+        }
+        self.hosts[host.0].ingress = Some(self.bandwidth(at, bandwidth)?);
+        Ok(())
+    }
+
+    /// Adds a link to a host that GPUs can share, of `bandwidth` bytes/s in all.
+    ///
+    /// # Errors
+    /// When the host is unknown or the bandwidth is none.
+    pub fn host_link(&mut self, host: HostId, bandwidth: f64) -> Result<HostLinkId, TopologyError> {
+        if host.0 >= self.hosts.len() {
+            return Err(TopologyError::NoSuchHost(host));
+        }
+        let link = HostLinkId(self.host_links.len());
+        let bandwidth = self.bandwidth(Limit::HostLink(link), bandwidth)?;
+        self.host_links.push(HostLink { host, bandwidth });
+        Ok(link)
+    }
+
+    /// Puts a GPU on a host link, of which it alone can fill `bandwidth` bytes/s.
+    ///
+    /// # Errors
+    /// When the link or the GPU is unknown, the GPU is on it already, or the bandwidth is none.
+    pub fn host_port(
+        &mut self,
+        link: HostLinkId,
+        gpu: GpuId,
+        bandwidth: f64,
+    ) -> Result<(), TopologyError> {
+        if link.0 >= self.host_links.len() {
+            return Err(TopologyError::NoSuchHostLink(link));
+        }
+        let at = Limit::HostPort { link, gpu };
+        let ports = &self.known(gpu)?.host_ports;
+        if ports.iter().any(|&port| self.host_ports[port].link == link) {
+            return Err(TopologyError::Twice { at });
+        }
+        let bandwidth = self.bandwidth(at, bandwidth)?;
+        self.gpus[gpu.0].host_ports.push(self.host_ports.len());
+        self.host_ports.push(HostPort {
+            link,
+            gpu,
+            bandwidth,
+        });
+        Ok(())
+    }
+
+    /// The index of the port that a GPU has on a switch.
+    pub(crate) fn port_on(&self, gpu: &Gpu, switch: SwitchId) -> Option<usize> {
+        let mut ports = gpu.switch_ports.iter().copied();
+        ports.find(|&port| self.switch_ports[port].switch == switch)
+    }
+
+    fn known(&self, gpu: GpuId) -> Result<&Gpu, TopologyError> {
+        let gpus = self.gpus.len();
+        self.gpus
+            .get(gpu.0)
+            .ok_or(TopologyError::NoSuchGpu { gpu, gpus })
+    }
+
+    /// Takes a bandwidth in whole bytes per second, and counts it.
+    fn bandwidth(&mut self, at: Limit, bandwidth: f64) -> Result<u64, TopologyError> {
+        if !(1.0..=MAX_BANDWIDTH as f64).contains(&bandwidth) {
+            return Err(TopologyError::BadBandwidth { at, bandwidth });
+        }
+        let whole = bandwidth.round() as u64;
+        let total = self.total.saturating_add(whole);
+        if total > MAX_TOTAL_BANDWIDTH {
+            return Err(TopologyError::TotalBandwidth { at });
+        }
+        self.total = total;
+        Ok(whole)
+    }
+}

@@ -1,0 +1,430 @@
+//! The active backend: what it decides, and what must hold in whatever order things happen.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroUsize;
+
+use proptest::prelude::*;
+use tierflow_placement::stores::{
+    ActiveBackend, BackendError, CacheOnly, Calibration, ChunkId, Command, Event, HybridNaive,
+    HybridOpt, ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
+};
+
+const CHUNK: u64 = 64 << 20;
+
+fn flat(throughput: f64) -> Calibration {
+    Calibration::new(1, 1, &[throughput]).unwrap()
+}
+
+/// A cache of one chunk at 10 GB/s and an SSD of 100 at 0.5 GB/s.
+fn backend(policy: impl StorePolicy + 'static) -> ActiveBackend {
+    let stores = vec![Store::new(flat(10e9), 1), Store::new(flat(0.5e9), 100)];
+    ActiveBackend::new(CHUNK, stores, Box::new(policy)).unwrap()
+}
+
+fn ask(producer: u64) -> Event {
+    Event::ChunkAsked {
+        producer: ProducerId(producer),
+        bytes: CHUNK,
+    }
+}
+
+fn after(backend: &mut ActiveBackend, now_ns: u64, event: Event) -> Vec<Command> {
+    let mut commands = Vec::new();
+    backend.handle(now_ns, event, &mut commands).unwrap();
+    commands
+}
+
+/// Who is told to write where.
+fn writes(commands: &[Command]) -> Vec<(u64, usize)> {
+    let writes = commands.iter().filter_map(|command| match *command {
+        Command::Write {
+            producer, store, ..
+        } => Some((producer.0, store.0)),
+        _ => None,
+    });
+    writes.collect()
+}
+
+/// Has the cache's chunk flushed in `flush_ns`, with two more producers that wait or not.
+fn with_flushes_of(flush_ns: u64, policy: impl StorePolicy + 'static) -> Vec<(u64, usize)> {
+    let mut backend = backend(policy);
+    assert_eq!(writes(&after(&mut backend, 0, ask(1))), [(1, 0)]);
+    after(&mut backend, 0, Event::ChunkWritten { chunk: ChunkId(0) });
+    let freed = Event::ChunkFlushed { chunk: ChunkId(0) };
+    after(&mut backend, flush_ns, freed);
+    let mut commands = after(&mut backend, flush_ns, ask(2));
+    commands.extend(after(&mut backend, flush_ns, ask(3)));
+    commands.extend(after(&mut backend, flush_ns, ask(4)));
+    writes(&commands)
+}
+
+#[test]
+fn hybrid_opt_waits_where_flushes_are_faster_than_the_ssd() {
+    // 64 MiB in 64 ms are 1 GB/s.
+    assert_eq!(with_flushes_of(64_000_000, HybridOpt), [(2, 0)]);
+    // In 640 ms they are a fifth of the SSD's throughput.
+    let slow = with_flushes_of(640_000_000, HybridOpt);
+    assert_eq!(slow, [(2, 0), (3, 1), (4, 1)]);
+}
+
+#[test]
+fn the_others_do_not_care_how_fast_flushes_are() {
+    for flush_ns in [64_000_000, 640_000_000] {
+        let naive = with_flushes_of(flush_ns, HybridNaive);
+        assert_eq!(naive, [(2, 0), (3, 1), (4, 1)]);
+        assert_eq!(with_flushes_of(flush_ns, CacheOnly), [(2, 0)]);
+    }
+    let mut backend = backend(SsdOnly);
+    assert_eq!(writes(&after(&mut backend, 0, ask(1))), [(1, 1)]);
+}
+
+#[test]
+fn the_one_that_waits_longest_gets_the_room() {
+    let mut backend = backend(CacheOnly);
+    after(&mut backend, 0, ask(9));
+    after(&mut backend, 5, ask(3));
+    after(&mut backend, 6, ask(7));
+    let flushes = after(&mut backend, 10, Event::ChunkWritten { chunk: ChunkId(0) });
+    assert!(
+        matches!(flushes[..], [Command::Flush { .. }]),
+        "{flushes:?}"
+    );
+    let commands = after(&mut backend, 25, Event::ChunkFlushed { chunk: ChunkId(0) });
+    assert_eq!(writes(&commands), [(3, 0)]);
+    assert_eq!((backend.waiting(), backend.statistics().waited_ns), (1, 20));
+}
+
+/// Four flushes side by side, each 64 MiB in 0.25 s: the external storage takes 1 GiB/s.
+#[test]
+fn the_flush_bandwidth_is_that_of_all_flushes_together() {
+    let mut backend = backend(SsdOnly);
+    for producer in 0..4 {
+        after(&mut backend, 0, ask(producer));
+        let chunk = ChunkId(producer);
+        after(&mut backend, 0, Event::ChunkWritten { chunk });
+    }
+    assert_eq!(
+        (backend.flushing(), backend.flush_bandwidth().get()),
+        (4, None)
+    );
+    for chunk in (0..4).map(ChunkId) {
+        after(&mut backend, 250_000_000, Event::ChunkFlushed { chunk });
+    }
+    let bandwidth = backend.flush_bandwidth().get().unwrap();
+    assert!((bandwidth - (1 << 30) as f64).abs() < 1.0, "{bandwidth}");
+}
+
+#[test]
+fn no_more_flushes_than_allowed() {
+    let mut backend = backend(SsdOnly).with_most_flushes(NonZeroUsize::MIN);
+    for producer in 0..3 {
+        after(&mut backend, 0, ask(producer));
+        let chunk = ChunkId(producer);
+        after(&mut backend, 0, Event::ChunkWritten { chunk });
+        assert_eq!(backend.flushing(), 1);
+    }
+    // One that failed waits for the others.
+    let commands = after(&mut backend, 9, Event::FlushFailed { chunk: ChunkId(0) });
+    assert!(
+        matches!(
+            commands[..],
+            [Command::Flush {
+                chunk: ChunkId(1),
+                ..
+            }]
+        ),
+        "{commands:?}"
+    );
+}
+
+/// Where flushes seem faster than every store and nothing is stored, there is nothing to wait for.
+#[test]
+fn nobody_waits_for_a_flush_that_cannot_come() {
+    let stores = vec![Store::new(flat(1e3), 1), Store::new(flat(2e3), 1)];
+    let mut backend = ActiveBackend::new(CHUNK, stores, Box::new(HybridOpt)).unwrap();
+    for round in 0..3_u64 {
+        let commands = after(&mut backend, round * 1000, ask(round));
+        assert_eq!(writes(&commands), [(round, 1)]);
+        let chunk = ChunkId(round);
+        after(&mut backend, round * 1000, Event::ChunkWritten { chunk });
+        after(
+            &mut backend,
+            round * 1000 + 9,
+            Event::ChunkFlushed { chunk },
+        );
+    }
+    assert_eq!(backend.statistics().forced, 2);
+}
+
+#[test]
+fn a_store_that_fails_is_left_alone_until_it_is_back() {
+    let mut backend = backend(HybridNaive);
+    after(&mut backend, 0, ask(1));
+    let failed = Event::WriteFailed { chunk: ChunkId(0) };
+    assert_eq!(writes(&after(&mut backend, 1, failed)), [(1, 1)]);
+    let failed = Event::WriteFailed { chunk: ChunkId(1) };
+    let commands = after(&mut backend, 2, failed);
+    let past = Command::Bypass {
+        producer: ProducerId(1),
+        bytes: CHUNK,
+    };
+    assert_eq!(commands, [past]);
+    after(&mut backend, 3, Event::StoreBack { store: StoreId(0) });
+    assert_eq!(writes(&after(&mut backend, 4, ask(1))), [(1, 0)]);
+}
+
+#[test]
+fn events_that_cannot_have_happened_change_nothing() {
+    let mut backend = backend(HybridNaive);
+    after(&mut backend, 0, ask(1));
+    let before = format!("{backend:?}");
+    let (chunk, none) = (ChunkId(0), ChunkId(7));
+    let producer = ProducerId(1);
+    for (event, wanted) in [
+        (ask(1), BackendError::Busy(producer)),
+        (
+            Event::AskWithdrawn { producer },
+            BackendError::DoesNotWait(producer),
+        ),
+        (
+            Event::ChunkWritten { chunk: none },
+            BackendError::NotWriting(none),
+        ),
+        (
+            Event::WriteFailed { chunk: none },
+            BackendError::NotWriting(none),
+        ),
+        (
+            Event::ChunkFlushed { chunk },
+            BackendError::NotFlushing(chunk),
+        ),
+        (
+            Event::FlushFailed { chunk },
+            BackendError::NotFlushing(chunk),
+        ),
+        (
+            Event::StoreBack { store: StoreId(2) },
+            BackendError::NoSuchStore(StoreId(2)),
+        ),
+    ] {
+        let mut commands = Vec::new();
+        assert_eq!(backend.handle(9, event, &mut commands), Err(wanted));
+        assert_eq!((format!("{backend:?}"), commands), (before.clone(), vec![]));
+    }
+    for bytes in [0, CHUNK + 1] {
+        let producer = ProducerId(2);
+        let event = Event::ChunkAsked { producer, bytes };
+        assert!(backend.handle(9, event, &mut Vec::new()).is_err());
+    }
+}
+
+#[test]
+fn stores_that_hold_nothing_are_refused() {
+    let of = |capacities: [usize; 2], policy: Box<dyn StorePolicy>| {
+        let stores = capacities.map(|capacity| Store::new(flat(1e9), capacity));
+        ActiveBackend::new(CHUNK, stores.into(), policy).map(|_| ())
+    };
+    let none = |policy| Err(BackendError::NoStore { policy });
+    assert_eq!(of([0, 5], Box::new(CacheOnly)), none("cache-only"));
+    assert_eq!(of([5, 0], Box::new(SsdOnly)), none("ssd-only"));
+    assert_eq!(of([0, 0], Box::new(HybridOpt)), none("hybrid-opt"));
+    assert_eq!(of([0, 5], Box::new(HybridOpt)), Ok(()));
+    let empty = ActiveBackend::new(CHUNK, vec![], Box::new(SsdOnly));
+    assert!(empty.is_err());
+}
+
+/// A run in which whatever can happen next happens in a random order.
+struct Run {
+    backend: ActiveBackend,
+    capacities: [usize; 2],
+    /// What each producer has still to write.
+    chunks: Vec<VecDeque<u64>>,
+    /// Who asked, in the order in which they are to be served.
+    asked: VecDeque<(u64, u64)>,
+    writing: BTreeMap<ChunkId, (u64, StoreId, u64)>,
+    written: BTreeMap<ChunkId, (StoreId, u64)>,
+    flushing: BTreeSet<ChunkId>,
+    bytes_flushed: u64,
+    now: u64,
+}
+
+impl Run {
+    fn busy(&self) -> BTreeSet<u64> {
+        let writing = self.writing.values().map(|chunk| chunk.0);
+        self.asked
+            .iter()
+            .map(|asked| asked.0)
+            .chain(writing)
+            .collect()
+    }
+
+    /// What could happen now.
+    fn possible(&self, with_failures: bool) -> Vec<Event> {
+        let busy = self.busy();
+        let idle =
+            self.chunks.iter().enumerate().filter(|(producer, chunks)| {
+                !chunks.is_empty() && !busy.contains(&(*producer as u64))
+            });
+        let mut events: Vec<_> = idle
+            .map(|(producer, chunks)| Event::ChunkAsked {
+                producer: ProducerId(producer as u64),
+                bytes: chunks[0],
+            })
+            .collect();
+        let writing = self.writing.keys().copied();
+        events.extend(writing.clone().map(|chunk| Event::ChunkWritten { chunk }));
+        let flushing = self.flushing.iter().copied();
+        events.extend(flushing.clone().map(|chunk| Event::ChunkFlushed { chunk }));
+        if with_failures {
+            events.extend(writing.map(|chunk| Event::WriteFailed { chunk }));
+            events.extend(flushing.map(|chunk| Event::FlushFailed { chunk }));
+            events.extend([0, 1].map(|store| Event::StoreBack {
+                store: StoreId(store),
+            }));
+            events.extend(self.asked.iter().map(|&(producer, _)| Event::AskWithdrawn {
+                producer: ProducerId(producer),
+            }));
+        }
+        events
+    }
+
+    fn happens(&mut self, event: Event) {
+        self.now += 1000;
+        match event {
+            Event::ChunkAsked { producer, bytes } => {
+                self.chunks[producer.0 as usize].pop_front();
+                self.asked.push_back((producer.0, bytes));
+            }
+            Event::AskWithdrawn { producer } => self.asked.retain(|asked| asked.0 != producer.0),
+            Event::ChunkWritten { chunk } => {
+                let (_, store, bytes) = self.writing.remove(&chunk).unwrap();
+                self.written.insert(chunk, (store, bytes));
+            }
+            Event::WriteFailed { chunk } => {
+                let (producer, _, bytes) = self.writing.remove(&chunk).unwrap();
+                self.asked.push_front((producer, bytes));
+            }
+            Event::ChunkFlushed { chunk } => {
+                self.flushing.remove(&chunk);
+                self.bytes_flushed += self.written.remove(&chunk).unwrap().1;
+            }
+            Event::FlushFailed { chunk } => {
+                self.flushing.remove(&chunk);
+            }
+            Event::StoreBack { .. } => {}
+        }
+        for command in after(&mut self.backend, self.now, event) {
+            self.obey(command);
+        }
+        self.check();
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Write {
+                producer,
+                chunk,
+                store,
+            } => {
+                let (first, bytes) = self.asked.pop_front().expect("someone waits");
+                assert_eq!(first, producer.0, "first come, first served");
+                self.writing.insert(chunk, (first, store, bytes));
+            }
+            Command::Bypass { producer, bytes } => {
+                let first = self.asked.pop_front();
+                assert_eq!(first, Some((producer.0, bytes)));
+            }
+            Command::Flush {
+                chunk,
+                store,
+                bytes,
+            } => {
+                assert_eq!(self.written.get(&chunk), Some(&(store, bytes)));
+                assert!(self.flushing.insert(chunk), "{chunk} is flushed twice");
+            }
+        }
+    }
+
+    fn check(&self) {
+        let writing = |store| self.writing.values().filter(move |chunk| chunk.1 == store);
+        let written = |store| self.written.values().filter(move |chunk| chunk.0 == store);
+        for (at, capacity) in self.capacities.into_iter().enumerate() {
+            let (store, is) = (StoreId(at), &self.backend.stores()[at]);
+            assert!(is.chunks() <= capacity);
+            assert_eq!(is.chunks(), writing(store).count() + written(store).count());
+            assert_eq!(is.writers() as usize, writing(store).count());
+        }
+        let statistics = self.backend.statistics();
+        let waiting: u64 = self.asked.iter().map(|asked| asked.1).sum();
+        let writing: u64 = self.writing.values().map(|chunk| chunk.2).sum();
+        let written: u64 = self.written.values().map(|chunk| chunk.1).sum();
+        assert_eq!(
+            statistics.asked_bytes,
+            statistics.withdrawn_bytes
+                + statistics.bypassed_bytes
+                + statistics.flushed_bytes
+                + waiting
+                + writing
+                + written
+        );
+        assert_eq!(statistics.flushed_bytes, self.bytes_flushed);
+        let on_stores: u64 = statistics.written_bytes.iter().sum();
+        assert_eq!(on_stores, self.bytes_flushed + written);
+        assert_eq!(self.backend.waiting(), self.asked.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_chunk_is_lost_and_nobody_starves(
+        policy in 0..5_usize,
+        capacities in prop::array::uniform2(1..4_usize),
+        speeds in prop::array::uniform2(1e3..1e12_f64),
+        chunks in prop::collection::vec(prop::collection::vec(1..=CHUNK, 0..5), 1..6),
+        most_flushes in 1..4_usize,
+        choices in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
+        rest in any::<prop::sample::Selector>(),
+    ) {
+        let policies: [Box<dyn StorePolicy>; 5] = [
+            Box::new(CacheOnly),
+            Box::new(SsdOnly),
+            Box::new(HybridNaive),
+            Box::new(HybridOpt),
+            Box::new(ShortestWait),
+        ];
+        let policy = policies.into_iter().nth(policy).unwrap();
+        let stores = [0, 1].map(|at| Store::new(flat(speeds[at]), capacities[at]));
+        let backend = ActiveBackend::new(CHUNK, stores.into(), policy).unwrap();
+        let most = NonZeroUsize::new(most_flushes).unwrap();
+        let mut run = Run {
+            backend: backend.with_most_flushes(most),
+            capacities,
+            chunks: chunks.into_iter().map(VecDeque::from).collect(),
+            asked: VecDeque::new(),
+            writing: BTreeMap::new(),
+            written: BTreeMap::new(),
+            flushing: BTreeSet::new(),
+            bytes_flushed: 0,
+            now: 0,
+        };
+        for choice in choices {
+            let events = run.possible(true);
+            run.happens(*choice.get(&events));
+            prop_assert!(run.backend.flushing() <= most_flushes);
+        }
+        // From here on nothing fails, so everything gets where it is to be.
+        while let Some(event) = rest.try_select(run.possible(false)) {
+            run.happens(event);
+        }
+        prop_assert!(run.chunks.iter().all(VecDeque::is_empty));
+        prop_assert_eq!(run.backend.waiting(), 0);
+        let statistics = run.backend.statistics();
+        prop_assert_eq!(
+            statistics.asked_bytes,
+            statistics.withdrawn_bytes + statistics.bypassed_bytes + statistics.flushed_bytes
+        );
+    }
+}

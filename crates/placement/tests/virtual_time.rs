@@ -1,0 +1,247 @@
+//! The policies side by side in virtual time, with stores whose bandwidth is shared evenly among those who
+//! use them. It shows that the decisions are right for such stores, not how fast real ones are.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
+
+use std::num::NonZeroUsize;
+
+use tierflow_placement::stores::{
+    ActiveBackend, CacheOnly, Calibration, ChunkId, Command, Event, HybridNaive, HybridOpt,
+    ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
+};
+
+const CHUNK: u64 = 64_000_000;
+
+/// In bytes per second, and chunks.
+struct World {
+    writers: u64,
+    chunks_each: u64,
+    cache_chunks: usize,
+    external: f64,
+    ssd: fn(f64) -> f64,
+}
+
+/// An SSD that is best at 16 writers (IPDPS'19, Figures 3 and 5).
+fn ssd(writers: f64) -> f64 {
+    let rising = writers / (writers + 2.0);
+    700e6 * rising / (1.0 + (writers / 150.0).powi(2))
+}
+
+fn cache(writers: f64) -> f64 {
+    20e9 * writers / (writers + 1.0)
+}
+
+/// A chunk on its way, to a store or to the external storage.
+struct Job {
+    left: f64,
+    chunk: ChunkId,
+    /// Whose chunk it is while it is written.
+    producer: Option<ProducerId>,
+    store: StoreId,
+}
+
+struct Outcome {
+    /// When the last chunk was written, and when the last one was flushed, in seconds.
+    written: f64,
+    flushed: f64,
+    to_ssd: u64,
+}
+
+impl World {
+    fn calibrated(&self, of: fn(f64) -> f64) -> Calibration {
+        let samples: Vec<_> = (0..=18).map(|at| of(f64::from(1 + 10 * at))).collect();
+        Calibration::new(1, 10, &samples).unwrap()
+    }
+
+    fn run(&self, policy: impl StorePolicy + 'static) -> Outcome {
+        let all = (self.writers * self.chunks_each) as usize;
+        // The ideal has room for everything.
+        let room = if policy.name() == "cache-only" {
+            all
+        } else {
+            self.cache_chunks
+        };
+        let stores = vec![
+            Store::new(self.calibrated(cache), room),
+            Store::new(self.calibrated(self.ssd), all),
+        ];
+        let backend = ActiveBackend::new(CHUNK, stores, Box::new(policy)).unwrap();
+        let mut backend = backend.with_most_flushes(NonZeroUsize::new(4).unwrap());
+        let mut to_write = vec![self.chunks_each; self.writers as usize];
+        let mut events: Vec<_> = (0..self.writers).map(|p| ask(ProducerId(p))).collect();
+        let (mut jobs, mut now) = (Vec::<Job>::new(), 0.0);
+        let mut outcome = Outcome {
+            written: 0.0,
+            flushed: 0.0,
+            to_ssd: 0,
+        };
+        loop {
+            let mut commands = Vec::new();
+            for event in events.drain(..) {
+                let now_ns = (now * 1e9) as u64;
+                backend.handle(now_ns, event, &mut commands).unwrap();
+            }
+            for command in commands {
+                let (chunk, store, producer) = match command {
+                    Command::Write {
+                        producer,
+                        chunk,
+                        store,
+                    } => (chunk, store, Some(producer)),
+                    Command::Flush { chunk, store, .. } => (chunk, store, None),
+                    Command::Bypass { .. } => panic!("no store fails"),
+                };
+                let left = CHUNK as f64;
+                jobs.push(Job {
+                    left,
+                    chunk,
+                    producer,
+                    store,
+                });
+            }
+            let rates: Vec<_> = jobs.iter().map(|job| self.rate(job, &jobs)).collect();
+            let next = jobs.iter().zip(&rates).map(|(job, rate)| job.left / rate);
+            let Some(step) = next.min_by(f64::total_cmp) else {
+                break;
+            };
+            now += step;
+            for (job, rate) in jobs.iter_mut().zip(rates) {
+                job.left -= rate * step;
+            }
+            // Fractions of a byte are done, too.
+            for job in jobs.extract_if(.., |job| job.left < 1.0) {
+                let chunk = job.chunk;
+                let Some(producer) = job.producer else {
+                    outcome.flushed = now;
+                    events.push(Event::ChunkFlushed { chunk });
+                    continue;
+                };
+                outcome.written = now;
+                outcome.to_ssd += job.store.0 as u64;
+                events.push(Event::ChunkWritten { chunk });
+                let left = &mut to_write[producer.0 as usize];
+                *left -= 1;
+                if *left > 0 {
+                    events.push(ask(producer));
+                }
+            }
+        }
+        assert!(to_write.iter().all(|left| *left == 0));
+        assert_eq!(backend.statistics().flushed_bytes, all as u64 * CHUNK);
+        outcome
+    }
+
+    /// Bytes per second of one job beside the others.
+    fn rate(&self, job: &Job, jobs: &[Job]) -> f64 {
+        let is_like = |other: &&Job| match job.producer {
+            None => other.producer.is_none(),
+            Some(_) => other.producer.is_some() && other.store == job.store,
+        };
+        let sharing = jobs.iter().filter(is_like).count() as f64;
+        match (job.producer, job.store.0) {
+            (None, _) => self.external / sharing,
+            (_, 0) => cache(sharing) / sharing,
+            _ => (self.ssd)(sharing) / sharing,
+        }
+    }
+}
+
+fn ask(producer: ProducerId) -> Event {
+    let bytes = CHUNK;
+    Event::ChunkAsked { producer, bytes }
+}
+
+fn world(writers: u64, external: f64) -> World {
+    World {
+        writers,
+        chunks_each: 1024 / writers,
+        cache_chunks: 32,
+        external,
+        ssd,
+    }
+}
+
+/// As in IPDPS'19, Figure 4, where the external storage is faster than a crowded SSD.
+#[test]
+fn hybrid_opt_avoids_an_ssd_that_is_slower_than_the_flushes() {
+    for writers in [64, 128] {
+        let world = world(writers, 1.5e9);
+        let (best, opt) = (world.run(CacheOnly), world.run(HybridOpt));
+        let (naive, worst) = (world.run(HybridNaive), world.run(SsdOnly));
+        let order = [
+            best.written,
+            opt.written * 1.2,
+            naive.written,
+            worst.written,
+        ];
+        assert!(order.is_sorted(), "{writers}: {order:?}");
+        assert!(opt.flushed <= naive.flushed);
+        // Before the first flush has ended nothing is known of flushes: one chunk for each producer.
+        assert_eq!(opt.to_ssd, writers);
+        assert!(naive.to_ssd > 600, "{}", naive.to_ssd);
+    }
+}
+
+#[test]
+fn hybrid_opt_uses_the_ssd_where_flushes_are_slow() {
+    for writers in [16, 64, 128] {
+        let world = world(writers, 0.2e9);
+        let (opt, naive) = (world.run(HybridOpt), world.run(HybridNaive));
+        assert!(opt.to_ssd > 900, "{}", opt.to_ssd);
+        assert!(opt.written <= naive.written * 1.001);
+    }
+}
+
+/// The SSD is slower than flushes for one writer and faster for 16: the paper's rule never begins to use it.
+#[test]
+fn shortest_wait_uses_both_where_hybrid_opt_waits_for_one() {
+    let world = world(16, 0.5e9);
+    let (wait, opt) = (world.run(ShortestWait), world.run(HybridOpt));
+    assert!(
+        wait.written * 1.3 < opt.written,
+        "{} {}",
+        wait.written,
+        opt.written
+    );
+}
+
+#[test]
+fn shortest_wait_is_close_to_the_better_of_the_hybrids() {
+    for writers in [16, 64, 128] {
+        for external in [0.2e9, 0.5e9, 0.8e9, 1.5e9, 6e9] {
+            let world = world(writers, external);
+            let hybrids = world
+                .run(HybridOpt)
+                .written
+                .min(world.run(HybridNaive).written);
+            let wait = world.run(ShortestWait).written;
+            assert!(
+                wait <= hybrids * 1.1,
+                "{writers} {external}: {wait} {hybrids}"
+            );
+        }
+    }
+}
+
+/// What an earlier run found spares the first chunks the slow store.
+#[test]
+fn a_flush_bandwidth_that_is_known_counts_from_the_start() {
+    let stores = || vec![Store::new(flat(2e9), 1), Store::new(flat(0.5e9), 9)];
+    for (known, wanted) in [(None, 2), (Some(1e9), 1)] {
+        let backend = ActiveBackend::new(CHUNK, stores(), Box::new(HybridOpt)).unwrap();
+        let mut backend = match known {
+            Some(known) => backend.with_flush_bandwidth(known).unwrap(),
+            None => backend,
+        };
+        let mut commands = Vec::new();
+        for producer in (0..2).map(ProducerId) {
+            backend.handle(0, ask(producer), &mut commands).unwrap();
+        }
+        assert_eq!(commands.len(), wanted);
+    }
+    let backend = ActiveBackend::new(CHUNK, stores(), Box::new(HybridOpt)).unwrap();
+    assert!(backend.with_flush_bandwidth(f64::NAN).is_err());
+}
+
+fn flat(throughput: f64) -> Calibration {
+    Calibration::new(1, 1, &[throughput]).unwrap()
+}
