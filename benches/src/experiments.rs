@@ -7,6 +7,7 @@ use crate::report::{Row, Spread};
 pub mod alloc;
 pub mod blocking;
 pub mod copy;
+pub mod dedup;
 pub mod growth;
 pub mod placement;
 
@@ -18,6 +19,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     alloc::GOALS,
     alloc::SERIAL,
     alloc::FIGURES,
+    dedup::CPU,
+    dedup::GPU_GOALS,
+    dedup::GPU_FIGURES,
     placement::EXPERIMENT,
 ];
 
