@@ -163,11 +163,11 @@ fn as_needed_it_grows_ahead_of_what_is_copied_and_no_farther() {
                 "touched {} only",
                 arena.touched()
             );
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
     };
     reaches(8 * MIB);
-    std::thread::sleep(Duration::from_millis(50));
+    thread::sleep(Duration::from_millis(50));
     assert!(
         arena.touched() <= 8 * MIB,
         "touched {} unasked",
@@ -182,7 +182,7 @@ fn as_needed_it_grows_ahead_of_what_is_copied_and_no_farther() {
         )
         .unwrap();
     reaches(40 * MIB);
-    std::thread::sleep(Duration::from_millis(50));
+    thread::sleep(Duration::from_millis(50));
     assert!(
         arena.touched() <= 40 * MIB,
         "touched {} unasked",
