@@ -222,6 +222,13 @@ impl Plan {
             .map(|r| r.size)
     }
 
+    /// The fastest tier with a readable copy of a version that is held.
+    #[must_use]
+    pub fn fastest_copy(&self, version: Version) -> Option<TierId> {
+        let record = self.records.get(&version).filter(|r| !r.doomed)?;
+        record.fastest()
+    }
+
     /// Why a version is not held: never seen, or gone.
     #[must_use]
     pub fn absence(&self, version: Version) -> Refusal {
