@@ -19,11 +19,13 @@
 //! | `prefetch` | what comes up next? |
 //! | `transfers` | what becomes of a copy under way? |
 //! | `check` | does everything that must hold, hold? |
+//! | `fingerprint` | will two plans do the same? |
 
 mod bandwidth;
 mod callers;
 mod check;
 mod event;
+mod fingerprint;
 mod flush;
 mod history;
 mod prefetch;
