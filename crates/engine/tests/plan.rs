@@ -6,7 +6,7 @@ mod world;
 
 use proptest::prelude::*;
 use tierflow_engine::plan::{AfterRestore, TierId};
-use world::World;
+use world::{Ending, World};
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -173,6 +173,25 @@ fn a_checkpoint_larger_than_a_cache_passes_it_by() {
     );
     world.checkpoint(1_001);
     assert_eq!(world.refused, 1);
+}
+
+#[test]
+fn a_flush_is_no_use_of_what_is_flushed() {
+    for policy in 0..3 {
+        let mut world = World::new(&[20, 1_000], 1, policy, 0, AfterRestore::Keep);
+        let tier = TierId(0);
+        for version in 0..2 {
+            world.checkpoint(10);
+            world.end(Ending::Write(version, tier, true));
+        }
+        world.end(Ending::Transfer(0, tier, TierId(1), Ok(())));
+        world.checkpoint(10);
+        assert!(
+            world.endings().contains(&Ending::Write(2, tier, true)),
+            "version 0 is flushed and used least recently; nobody has to wait for the flush of version 1"
+        );
+        world.read_back();
+    }
 }
 
 #[test]

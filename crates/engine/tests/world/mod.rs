@@ -9,7 +9,6 @@
 )]
 mod endings;
 
-#[allow(unused_imports, reason = "the same")]
 pub(crate) use endings::Ending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierflow_engine::plan::{
