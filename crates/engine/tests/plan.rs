@@ -195,6 +195,32 @@ fn a_flush_is_no_use_of_what_is_flushed() {
 }
 
 #[test]
+fn prefetches_leave_room_for_versions_to_come() {
+    let mut world = World::new(&[20, 1_000], 1, 0, 0, AfterRestore::Keep);
+    for _ in 0..3 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    // Version 3 will be read first, and has yet to be written.
+    world.hint(vec![3, 0, 1]);
+    world.prefetch_start();
+    world.settle();
+    world.checkpoint(10);
+    world.settle();
+    assert_eq!(world.dropped_prefetches(), 0);
+    for version in [3, 0, 1] {
+        world.restore(version);
+        world.settle();
+    }
+    assert_eq!(world.restores_from(TierId(0)), 3);
+    // What is hinted and never comes holds nobody up.
+    world.hint(vec![70, 80, 90, 2]);
+    world.settle();
+    world.restore(2);
+    world.read_back();
+}
+
+#[test]
 fn full_tiers_refuse_and_lose_nothing() {
     let mut world = World::new(&[20, 30], 1, 0, 0, AfterRestore::Discard);
     for _ in 0..8 {

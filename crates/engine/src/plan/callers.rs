@@ -98,6 +98,7 @@ impl Plan {
             return self.finish(ticket, Err(refusal));
         }
         self.reopen();
+        self.last_size = size;
         self.records
             .insert(version, Record::new(size, self.tiers.len()));
         self.callers.blocked.push_back(Blocked {

@@ -120,6 +120,8 @@ pub struct Plan {
     discarded: Discarded,
     order: RestoreOrder,
     prefetch_started: bool,
+    /// Bytes of the last checkpoint asked for: a guess at those to come.
+    last_size: u64,
     /// A caller found no room: tiers flush whatever their level.
     starved: bool,
     /// Flushes set aside are wanted after all: somebody waits for room or for durability.
@@ -164,6 +166,7 @@ impl Plan {
             discarded: Discarded::default(),
             order: RestoreOrder::default(),
             prefetch_started: false,
+            last_size: 0,
             starved: false,
             hurry: false,
             callers: Callers::default(),

@@ -46,13 +46,15 @@ impl Plan {
         let (mut at, mut bytes) = (cursor.at, cursor.bytes);
         while at < self.order.end() {
             let contiguous = at == cursor.at;
-            // A hole, or not written yet: its write brings the walk back here.
-            let wanted = self
-                .order
-                .at(at)
-                .and_then(|version| Some((version, self.readable_size(version)?)));
+            let version = self.order.at(at);
+            let wanted = version.and_then(|version| Some((version, self.readable_size(version)?)));
             let settled = match wanted {
-                None => true,
+                // A hole, or not written yet. Its write, which brings the walk back here, is to find room.
+                None => {
+                    let to_come = version.map_or(0, |version| self.size_to_come(version));
+                    bytes = bytes.saturating_add(to_come);
+                    true
+                }
                 Some((version, size)) => {
                     bytes = bytes.saturating_add(size);
                     if bytes > reach {
@@ -71,6 +73,16 @@ impl Plan {
             }
         }
         self.tiers[tier.0].cursor = cursor;
+    }
+
+    /// What a version that is not written yet will take: if it was not even asked for, as much as the last one that was.
+    fn size_to_come(&self, version: Version) -> u64 {
+        match self.records.get(&version) {
+            Some(record) if record.doomed => 0,
+            Some(record) => record.size,
+            None if self.discarded.contains(version) => 0,
+            None => self.last_size,
+        }
     }
 
     fn readable_size(&self, version: Version) -> Option<u64> {

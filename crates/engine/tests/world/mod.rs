@@ -3,10 +3,11 @@
 //! After every event the world checks the plan's own invariants and its own: bytes are read only where they were
 //! written, and nobody waits for ever.
 
-#[allow(
+#![allow(
     dead_code,
-    reason = "the world serves several tests, and only one explores it"
+    reason = "the world serves several tests, and not all ask everything"
 )]
+
 mod endings;
 
 pub(crate) use endings::Ending;
@@ -361,10 +362,11 @@ impl World {
         self.transfers_started
     }
 
-    #[allow(
-        dead_code,
-        reason = "the world serves several tests, and not all ask everything"
-    )]
+    pub(crate) fn dropped_prefetches(&self) -> u64 {
+        let tiers = self.plan.statistics().tiers;
+        tiers.iter().map(|tier| tier.dropped_prefetches).sum()
+    }
+
     pub(crate) fn restores_from(&self, tier: TierId) -> u64 {
         self.plan.statistics().tiers[tier.0].restores
     }
