@@ -221,6 +221,22 @@ fn prefetches_leave_room_for_versions_to_come() {
 }
 
 #[test]
+fn a_checkpoint_waits_for_a_flush_rather_than_go_past_a_pinned_copy() {
+    let mut world = World::new(&[10, 1_000], 1, 0, 0, AfterRestore::Keep);
+    let (fast, slow) = (TierId(0), TierId(1));
+    world.checkpoint(10);
+    world.end(Ending::Write(0, fast, true));
+    world.hint(vec![0]);
+    world.prefetch_start();
+    // Version 0 is pinned, and on its way down: then it can be given up.
+    world.checkpoint(10);
+    assert!(!world.endings().contains(&Ending::Write(1, slow, true)));
+    world.end(Ending::Transfer(0, fast, slow, Ok(())));
+    assert!(world.endings().contains(&Ending::Write(1, fast, true)));
+    world.read_back();
+}
+
+#[test]
 fn full_tiers_refuse_and_lose_nothing() {
     let mut world = World::new(&[20, 30], 1, 0, 0, AfterRestore::Discard);
     for _ in 0..8 {

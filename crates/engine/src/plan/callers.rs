@@ -160,8 +160,10 @@ impl Plan {
             Found::Wait if !self.is_idle() => return Found::Wait,
             Found::Wait | Found::Never => {}
         }
-        if let found @ Found::At(_) = self.claim(own, version, size, Urgency::Urgent) {
-            return found;
+        match self.claim(own, version, size, Urgency::Urgent) {
+            found @ Found::At(_) => return found,
+            Found::Wait if !self.is_idle() => return Found::Wait,
+            Found::Wait | Found::Never => {}
         }
         for lower in (own.0 + 1..self.tiers.len()).map(TierId) {
             if self.tiers[lower.0].closed || !self.fits(lower, size) {
