@@ -6,6 +6,7 @@ use crate::report::{Row, Spread};
 
 pub mod alloc;
 pub mod blocking;
+pub mod cache;
 pub mod copy;
 pub mod growth;
 pub mod placement;
@@ -18,6 +19,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     alloc::GOALS,
     alloc::FIGURES,
     placement::EXPERIMENT,
+    cache::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

@@ -73,7 +73,8 @@ impl Schedule {
         let reads = self.ops.iter().filter(|entry| entry.0 == Action::Read);
         let order: Vec<_> = reads.map(|entry| entry.1).collect();
         let mut ops = match hints {
-            Hints::All => vec![Op::Hint(order.clone()), Op::PrefetchStart],
+            // Prefetching begins with the first read: until then there is enough to do with writes.
+            Hints::All => vec![Op::Hint(order.clone())],
             Hints::None | Hints::Single => Vec::new(),
         };
         let mut following = order.iter().skip(1);
