@@ -8,6 +8,7 @@ pub mod alloc;
 pub mod blocking;
 pub mod cache;
 pub mod copy;
+pub mod dedup;
 pub mod growth;
 pub mod placement;
 
@@ -17,7 +18,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
     blocking::EXPERIMENT,
     growth::EXPERIMENT,
     alloc::GOALS,
+    alloc::SERIAL,
     alloc::FIGURES,
+    dedup::CPU,
+    dedup::GPU_GOALS,
+    dedup::GPU_FIGURES,
     placement::EXPERIMENT,
     cache::EXPERIMENT,
 ];

@@ -280,3 +280,46 @@ fn waiting_flushes_whatever_the_level() {
     world.settle();
     assert_eq!(world.transfers_started(), 2);
 }
+
+#[test]
+fn a_second_forward_pass_is_not_mistaken_for_the_way_back() {
+    let mut world = World::new(&[50, 100, 5_000], 1, 0, 50, AfterRestore::Discard);
+    for shot in 0..3_u64 {
+        let versions = shot * 40..shot * 40 + 40;
+        world.hint(versions.clone().rev().collect());
+        for _ in versions.clone() {
+            world.checkpoint(10);
+            world.settle();
+        }
+        // The newest are near, though prefetching never stopped: what is hinted first is written last.
+        let served = world.restores_from(TierId(0));
+        for version in versions.rev().take(5) {
+            world.restore(version);
+            world.end_one(0, true);
+        }
+        assert_eq!(world.restores_from(TierId(0)) - served, 5, "shot {shot}");
+        world.settle();
+        for version in (shot * 40..shot * 40 + 35).rev() {
+            world.restore(version);
+            world.settle();
+        }
+    }
+}
+
+#[test]
+fn a_history_that_hints_foretell_to_fit_is_not_flushed() {
+    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
+    world.hint((0..10).rev().collect());
+    for _ in 0..9 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert_eq!(world.transfers_started(), 0);
+    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
+    world.hint((0..11).rev().collect());
+    for _ in 0..6 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert!(world.transfers_started() > 0, "one more than fits");
+}

@@ -99,6 +99,9 @@ impl Plan {
         }
         self.reopen();
         self.last_size = size;
+        if self.order.next(version).is_some() {
+            self.unwritten = self.unwritten.saturating_sub(1);
+        }
         self.records
             .insert(version, Record::new(size, self.tiers.len()));
         self.callers.blocked.push_back(Blocked {
@@ -235,6 +238,9 @@ impl Plan {
 
     /// A checkpoint never came to be: its version is free again.
     fn abandon(&mut self, version: Version, answer: Refusal) {
+        if self.order.next(version).is_some() {
+            self.unwritten += 1;
+        }
         for ticket in self
             .records
             .remove(&version)

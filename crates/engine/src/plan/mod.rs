@@ -120,7 +120,9 @@ pub struct Plan {
     discarded: Discarded,
     order: RestoreOrder,
     prefetch_started: bool,
-    /// Bytes of the last checkpoint asked for: a guess at those to come.
+    /// Hinted versions that were not begun yet.
+    unwritten: u64,
+    /// Bytes of the last checkpoint that was asked for.
     last_size: u64,
     /// A caller found no room: tiers flush whatever their level.
     starved: bool,
@@ -166,6 +168,7 @@ impl Plan {
             discarded: Discarded::default(),
             order: RestoreOrder::default(),
             prefetch_started: false,
+            unwritten: 0,
             last_size: 0,
             starved: false,
             hurry: false,
@@ -193,7 +196,7 @@ impl Plan {
             Event::Written { ticket, ok } => self.written(ticket, ok),
             Event::Restore { ticket, version } => self.restore(ticket, version),
             Event::Read { ticket, ok } => self.read(ticket, ok),
-            Event::Hint { versions } => versions.into_iter().for_each(|v| self.order.push(v)),
+            Event::Hint { versions } => versions.into_iter().for_each(|v| self.hint(v)),
             Event::PrefetchStart => self.prefetch_started = true,
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
             Event::Wait { ticket } => self.wait(ticket),
@@ -202,6 +205,14 @@ impl Plan {
         }
         self.pump();
         commands.append(&mut self.commands);
+    }
+
+    fn hint(&mut self, version: Version) {
+        let known = self.order.next(version).is_some()
+            || self.records.contains_key(&version)
+            || self.discarded.contains(version);
+        self.unwritten += u64::from(!known);
+        self.order.push(version);
     }
 
     /// Does all that can be done now: flushes first, since they make room; callers before prefetches.

@@ -46,21 +46,22 @@ impl Plan {
         let (mut at, mut bytes) = (cursor.at, cursor.bytes);
         while at < self.order.end() {
             let contiguous = at == cursor.at;
-            let version = self.order.at(at);
-            let wanted = version.and_then(|version| Some((version, self.readable_size(version)?)));
-            let settled = match wanted {
-                // A hole, or not written yet. Its write, which brings the walk back here, is to find room.
-                None => {
-                    let to_come = version.map_or(0, |version| self.size_to_come(version));
-                    bytes = bytes.saturating_add(to_come);
-                    true
-                }
-                Some((version, size)) => {
+            let settled = match self.order.at(at) {
+                // A hole.
+                None => true,
+                Some(version) => {
+                    let (size, written) = self.expected_size(version);
                     bytes = bytes.saturating_add(size);
                     if bytes > reach {
                         break;
                     }
-                    match self.want(version, size, tier) {
+                    // What is to be written yet will be read before all that stands behind it, so its room is spoken
+                    // for; its write brings the walk back here.
+                    match if written {
+                        self.want(version, size, tier)
+                    } else {
+                        Wanted::Settled
+                    } {
                         Wanted::Settled => true,
                         Wanted::Later => false,
                         Wanted::Full => break,
@@ -75,19 +76,11 @@ impl Plan {
         self.tiers[tier.0].cursor = cursor;
     }
 
-    /// What a version that is not written yet will take: if it was not even asked for, as much as the last one that was.
-    fn size_to_come(&self, version: Version) -> u64 {
-        match self.records.get(&version) {
-            Some(record) if record.doomed => 0,
-            Some(record) => record.size,
-            None if self.discarded.contains(version) => 0,
-            None => self.last_size,
-        }
-    }
-
-    fn readable_size(&self, version: Version) -> Option<u64> {
-        let record = self.records.get(&version).filter(|r| !r.doomed)?;
-        record.fastest().map(|_| record.size)
+    /// Bytes of a hinted version and whether it can be read yet. One that was not even begun is taken to be as large as
+    /// the last one that was.
+    fn expected_size(&self, version: Version) -> (u64, bool) {
+        let record = self.records.get(&version).filter(|r| !r.doomed);
+        record.map_or((self.last_size, false), |r| (r.size, r.fastest().is_some()))
     }
 
     fn want(&mut self, version: Version, size: u64, tier: TierId) -> Wanted {
