@@ -6,6 +6,7 @@ use crate::report::{Row, Spread};
 
 pub mod alloc;
 pub mod blocking;
+pub mod cache;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
@@ -23,6 +24,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::GPU_GOALS,
     dedup::GPU_FIGURES,
     placement::EXPERIMENT,
+    cache::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

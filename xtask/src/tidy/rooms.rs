@@ -61,7 +61,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-sim",
-        ours: &["tierflow-engine"],
+        ours: &["tierflow-evict", "tierflow-engine"],
         others: true,
     },
     Room {

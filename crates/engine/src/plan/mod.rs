@@ -19,11 +19,13 @@
 //! | `prefetch` | what comes up next? |
 //! | `transfers` | what becomes of a copy under way? |
 //! | `check` | does everything that must hold, hold? |
+//! | `fingerprint` | will two plans do the same? |
 
 mod bandwidth;
 mod callers;
 mod check;
 mod event;
+mod fingerprint;
 mod flush;
 mod history;
 mod prefetch;
@@ -234,6 +236,13 @@ impl Plan {
             .get(&version)
             .filter(|r| !r.doomed)
             .map(|r| r.size)
+    }
+
+    /// The fastest tier with a readable copy of a version that is held.
+    #[must_use]
+    pub fn fastest_copy(&self, version: Version) -> Option<TierId> {
+        let record = self.records.get(&version).filter(|r| !r.doomed)?;
+        record.fastest()
     }
 
     /// Why a version is not held: never seen, or gone.

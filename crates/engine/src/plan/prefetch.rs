@@ -11,9 +11,9 @@ use tierflow_lifecycle::Event as Move;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cursor {
     /// Every entry before this sequence number is settled.
-    at: u64,
+    pub(super) at: u64,
     /// Bytes of the settled entries still ahead of the reader.
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// Where one wanted version stands.
