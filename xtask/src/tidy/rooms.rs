@@ -162,7 +162,7 @@ mod tests {
             true
         ));
         assert!(!is_allowed("tierflow-engine", "tierflow-sim", true, false));
-        assert!(!is_allowed("tierflow-sim", "tierflow-evict", true, false));
+        assert!(!is_allowed("tierflow-sim", "tierflow-store", true, false));
     }
 
     #[test]
