@@ -98,6 +98,7 @@ impl Plan {
             return self.finish(ticket, Err(refusal));
         }
         self.reopen();
+        self.sizes_vary |= self.last_size != 0 && self.last_size != size;
         self.last_size = size;
         if self.order.next(version).is_some() {
             self.unwritten = self.unwritten.saturating_sub(1);

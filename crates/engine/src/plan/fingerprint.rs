@@ -13,7 +13,7 @@ impl Plan {
     /// counted does not enter.
     pub fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
         (self.prefetch_started, self.starved, self.hurry).hash(hasher);
-        (self.unwritten, self.last_size).hash(hasher);
+        (self.unwritten, self.sizes_vary, self.last_size).hash(hasher);
         self.discarded.ranges.hash(hasher);
         self.order.queue.hash(hasher);
         self.callers.fingerprint(hasher);

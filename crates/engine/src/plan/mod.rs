@@ -122,6 +122,8 @@ pub struct Plan {
     prefetch_started: bool,
     /// Hinted versions that were not begun yet.
     unwritten: u64,
+    /// Checkpoints of different sizes were asked for, so that of the next one is anybody's guess.
+    sizes_vary: bool,
     /// Bytes of the last checkpoint that was asked for.
     last_size: u64,
     /// A caller found no room: tiers flush whatever their level.
@@ -169,6 +171,7 @@ impl Plan {
             order: RestoreOrder::default(),
             prefetch_started: false,
             unwritten: 0,
+            sizes_vary: false,
             last_size: 0,
             starved: false,
             hurry: false,
