@@ -157,6 +157,17 @@ impl Ledger {
         });
     }
 
+    /// Takes a range out that ceases to exist. Nobody else may hold any of it.
+    pub(crate) fn remove_mapped(&mut self, range: &Range<usize>) {
+        let mut left = Vec::with_capacity(self.mapped.len() + 1);
+        for old in self.mapped.drain(..) {
+            let before = old.start..old.end.min(range.start);
+            let after = old.start.max(range.end)..old.end;
+            left.extend([before, after].into_iter().filter(|part| !part.is_empty()));
+        }
+        self.mapped = left;
+    }
+
     pub(crate) fn is_mapped(&self, range: &Range<usize>) -> bool {
         let after = self.mapped.partition_point(|old| old.start <= range.start);
         after > 0 && self.mapped[after - 1].end >= range.end

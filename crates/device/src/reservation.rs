@@ -1,15 +1,18 @@
 //! Reservations: addresses now, memory behind them piece by piece.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::backend::Behind;
 use crate::device::Device;
 use crate::error::{Error, Invalid, Result};
-use crate::memory::Memory;
+use crate::memory::{Chunk, Memory};
 use crate::numa;
 use crate::pages;
+use crate::peer::Exported;
 
 /// A range of device addresses that becomes usable chunk by chunk; of host addresses, from
 /// [`Device::reserve_pinned`].
@@ -30,7 +33,8 @@ use crate::pages;
 #[derive(Debug)]
 pub struct Reservation {
     memory: Memory,
-    behind: Behind,
+    /// What [`map`](Self::map) puts there; `None` for exported chunks only.
+    behind: Option<Arc<Behind>>,
     granularity: usize,
     /// One `map` at a time: checking, mapping and noting it are one step.
     mapping: Mutex<()>,
@@ -41,20 +45,136 @@ impl Reservation {
         let (memory, granularity) = Memory::reserve(device, len, &behind)?;
         Ok(Self {
             memory,
-            behind,
+            behind: Some(Arc::new(behind)),
             granularity,
             mapping: Mutex::new(()),
         })
     }
 
-    /// Puts memory behind a range. What the bytes hold is unspecified. They stay until the memory
-    /// is dropped.
+    pub(crate) fn for_exported(device: &Device, len: usize) -> Result<Self> {
+        let (memory, granularity) = Memory::reserve_for_exported(device, len)?;
+        Ok(Self {
+            memory,
+            behind: None,
+            granularity,
+            mapping: Mutex::new(()),
+        })
+    }
+
+    /// Puts memory behind a range. What the bytes hold is unspecified. They stay until they are
+    /// [unmapped](Self::unmap) or the memory is dropped.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] if the device has no more; nothing of the range is mapped then.
-    /// [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`].
+    /// [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`];
+    /// [`Invalid::NotSuchChunks`] if it is for exported chunks.
     pub fn map(&self, range: Range<usize>) -> Result<()> {
+        let behind = self.behind.as_ref().ok_or(Invalid::NotSuchChunks)?;
+        match behind.as_ref() {
+            Behind::Host { .. } => pages::within_available(range.len(), "a chunk of host memory")?,
+            _ => self.fits(self.memory.device(), range.len())?,
+        }
+        self.map_behind(range, Arc::clone(behind))
+    }
+
+    /// Puts memory of another device behind a range, which this device then reads and writes over
+    /// the link between the two.
+    ///
+    /// # Errors
+    ///
+    /// As for [`map`](Self::map), with the peer's memory; [`Invalid::OtherDevice`] if this device does
+    /// not reach the peer's memory, [`Invalid::NotSuchChunks`] if the reservation is not for device
+    /// memory.
+    pub fn map_on(&self, range: Range<usize>, peer: &Device) -> Result<()> {
+        if !matches!(self.behind.as_deref(), Some(Behind::Device { .. })) {
+            return Err(Invalid::NotSuchChunks.into());
+        }
+        if peer.is_same(self.memory.device()) {
+            return self.map(range);
+        }
+        if self.memory.device().link_to(peer)?.is_none() {
+            return Err(Invalid::OtherDevice.into());
+        }
+        self.fits(peer, range.len())?;
+        let device = peer.clone();
+        self.map_behind(range, Arc::new(Behind::Peer { device }))
+    }
+
+    /// Puts exported memory of this process behind the addresses from `start` on, so that this device
+    /// reaches it too. It stays allocated for as long.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotSuchChunks`] unless the addresses are from
+    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`] if the device
+    /// cannot reach the memory.
+    pub fn map_exported(&self, start: usize, chunk: &Exported) -> Result<()> {
+        self.only_for_exported()?;
+        let range = start..start.saturating_add(chunk.len());
+        self.map_behind(range, Arc::new(Behind::Exported(chunk.inner())))
+    }
+
+    /// Puts memory that another process exported behind a range, which must be of its length. It
+    /// stays allocated until it is unmapped, even when the other process has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotSuchChunks`] unless the addresses are from
+    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`] or
+    /// [`Error::System`] if it is no exported memory, is shorter, or lies where this device does not
+    /// reach.
+    pub fn map_imported(&self, range: Range<usize>, memory: OwnedFd) -> Result<()> {
+        self.only_for_exported()?;
+        self.map_behind(range, Arc::new(Behind::Imported(memory)))
+    }
+
+    /// Takes the memory behind a range away; the addresses stay reserved, and can be mapped again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if some of the bytes are lent; [`Invalid::NotWholeChunks`] if the range cuts what
+    /// was mapped in one piece; [`Invalid::Unmapped`], [`Invalid::OutOfBounds`], [`Invalid::Empty`].
+    pub fn unmap(&self, range: Range<usize>) -> Result<()> {
+        let _one_at_a_time = self.mapping.lock();
+        if range.is_empty() {
+            return Err(Invalid::Empty.into());
+        }
+        // Nobody else holds a byte of it while this lives.
+        let alone = self.memory.lend_mut(range.clone())?;
+        let mut chunks = self.memory.chunks().lock();
+        let overlaps =
+            |chunk: &Chunk| chunk.range.start < range.end && chunk.range.end > range.start;
+        let is_whole =
+            |chunk: &Chunk| chunk.range.start >= range.start && chunk.range.end <= range.end;
+        if !chunks.iter().filter(|chunk| overlaps(chunk)).all(is_whole) {
+            return Err(Invalid::NotWholeChunks { range }.into());
+        }
+        self.memory.ledger().lock().remove_mapped(&range);
+        let backend = self.memory.device().backend();
+        for chunk in chunks.extract_if(.., |chunk| overlaps(chunk)) {
+            let address = self.memory.base() + chunk.range.start as u64;
+            // SAFETY: mapped with this very range and undone once, as it leaves the list; nothing
+            // of it is lent to anybody else, and no longer can be.
+            unsafe { backend.unmap(address, chunk.range.len(), &chunk.behind) };
+        }
+        drop(alone);
+        Ok(())
+    }
+
+    fn only_for_exported(&self) -> Result<()> {
+        match self.behind {
+            None => Ok(()),
+            Some(_) => Err(Invalid::NotSuchChunks.into()),
+        }
+    }
+
+    /// Checked again by the driver, but drivers differ in what they call it.
+    fn fits(&self, device: &Device, len: usize) -> Result<()> {
+        device.within_total(len, "a chunk of device memory")
+    }
+
+    fn map_behind(&self, range: Range<usize>, behind: Arc<Behind>) -> Result<()> {
         let _one_at_a_time = self.mapping.lock();
         {
             let ledger = self.memory.ledger().lock();
@@ -68,13 +188,6 @@ impl Reservation {
                 .into());
             }
         }
-        match self.behind {
-            Behind::Device { .. } => self
-                .memory
-                .device()
-                .within_total(range.len(), "a chunk of device memory")?,
-            Behind::Host { .. } => pages::within_available(range.len(), "a chunk of host memory")?,
-        }
         let address = self.memory.base() + range.start as u64;
         // SAFETY: the range is in bounds of a live reservation, aligned, not mapped, and
         // `mapping` keeps everybody else from mapping meanwhile.
@@ -82,9 +195,13 @@ impl Reservation {
             self.memory
                 .device()
                 .backend()
-                .map(address, range.len(), &self.behind)
+                .map(address, range.len(), &behind)
         }?;
-        self.memory.chunks().lock().push(range.clone());
+        let chunk = Chunk {
+            range: range.clone(),
+            behind,
+        };
+        self.memory.chunks().lock().push(chunk);
         self.memory.ledger().lock().add_mapped(range);
         Ok(())
     }
