@@ -32,6 +32,11 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-peers",
+        ours: &["tierflow-device", "tierflow-placement"],
+        others: true,
+    },
+    Room {
         package: "tierflow-tier-alloc",
         ours: &["tierflow-device"],
         others: true,
