@@ -10,6 +10,7 @@ pub mod cache;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
+pub mod peers;
 pub mod placement;
 
 /// All experiments, in the order in which they run and are reported.
@@ -24,6 +25,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::GPU_GOALS,
     dedup::GPU_FIGURES,
     placement::EXPERIMENT,
+    peers::EXPERIMENT,
     cache::EXPERIMENT,
 ];
 

@@ -22,4 +22,4 @@ pub use calibration::{Effort, calibrate};
 pub use error::{Error, Result};
 pub use lease::{Lender, Lent, Loan};
 pub use machine::{Gpu, HostLink, Link, Machine};
-pub use overflow::{Overflow, Remainder, Room, Took};
+pub use overflow::{Beside, Overflow, Remainder, Room, Took};

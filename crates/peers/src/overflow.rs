@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tierflow_device::{Device, HostReservation, Memory, Reservation, Stream};
-use tierflow_placement::{Destination, Schedule, Transfer};
+use tierflow_device::{Device, HostReservation, Memory, ReadLoan, Reservation, Stream, WriteLoan};
+use tierflow_placement::{Destination, GpuId, Schedule, Transfer};
 
 use crate::error::{Error, Result, While};
 use crate::lanes::{self, Lane};
@@ -26,12 +26,52 @@ pub struct Room {
     pub start: usize,
 }
 
+impl Room {
+    /// Pinned memory of the host for a transfer of this device's.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if there is too little.
+    pub fn on_host(from: &Device, transfer: &Transfer) -> Result<Self> {
+        let reservation = host_memory(from, size(transfer)?);
+        let reservation = reservation.when(|| format!("room for {transfer}"))?;
+        Ok(Self {
+            memory: reservation.memory().clone(),
+            start: 0,
+        })
+    }
+
+    /// Memory of a peer of this process for a transfer of this device's.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if there is too little, or the device does not reach it.
+    pub fn on_peer(from: &Device, peer: &Device, transfer: &Transfer) -> Result<Self> {
+        let reservation = peer_memory(from, peer, size(transfer)?);
+        let reservation = reservation.when(|| format!("room for {transfer}"))?;
+        Ok(Self {
+            memory: reservation.memory().clone(),
+            start: 0,
+        })
+    }
+}
+
+/// A copy that starts together with a schedule's transfers: the part of a checkpoint that stays on its
+/// GPU, say. It is made by a stream of its own.
+#[derive(Debug)]
+pub struct Beside<'a> {
+    /// The stream.
+    pub stream: &'a Stream,
+    /// What is copied.
+    pub from: ReadLoan,
+    /// Where it goes.
+    pub to: WriteLoan,
+}
+
 /// How long a group's transfers took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Took {
     /// From the common start until the last transfer ended: what blocks the group.
     pub all: Duration,
-    /// Until each transfer ended, in the schedule's order.
+    /// Until each transfer ended, in the schedule's order, and then each copy beside them.
     pub each: Vec<Duration>,
 }
 
@@ -59,22 +99,12 @@ impl Overflow {
     /// schedule of more GPUs.
     pub fn new(gpus: &[Device], schedule: &Schedule) -> Result<Self> {
         Self::with_rooms(gpus, schedule, |transfer| {
+            let gpu = |at: GpuId| gpus.get(at.0).ok_or_else(|| unknown(transfer));
+            let from = gpu(transfer.from)?;
             match transfer.to {
-                Destination::Peer(peer) => {
-                    let peer = gpus.get(peer.0).ok_or_else(|| unknown(transfer))?;
-                    let from = gpus.get(transfer.from.0).ok_or_else(|| unknown(transfer))?;
-                    peer_memory(from, peer, size(transfer)?)
-                        .map(|reservation| reservation.memory().clone())
-                        .when(|| format!("room for {transfer}"))
-                }
-                Destination::Host(_) => {
-                    let from = gpus.get(transfer.from.0).ok_or_else(|| unknown(transfer))?;
-                    host_memory(from, size(transfer)?)
-                        .map(|reservation| reservation.memory().clone())
-                        .when(|| format!("room for {transfer}"))
-                }
+                Destination::Peer(peer) => Room::on_peer(from, gpu(peer)?, transfer),
+                Destination::Host(_) => Room::on_host(from, transfer),
             }
-            .map(|memory| Room { memory, start: 0 })
         })
     }
 
@@ -115,7 +145,22 @@ impl Overflow {
     /// [`Error::Device`], [`Error::TimedOut`]; the room's content is unspecified then, and the remainders
     /// are as they were. [`Error::Mismatch`] if a remainder is missing or too short.
     pub fn store(&self, remainders: &[Option<Remainder>], patience: Duration) -> Result<Took> {
-        self.copy("a checkpoint's overflow", remainders, patience, false)
+        self.store_beside(remainders, Vec::new(), patience)
+    }
+
+    /// Copies every remainder to its room and makes these copies meanwhile, and waits for the last byte
+    /// of all.
+    ///
+    /// # Errors
+    /// As for [`store`](Self::store).
+    pub fn store_beside(
+        &self,
+        remainders: &[Option<Remainder>],
+        beside: Vec<Beside<'_>>,
+        patience: Duration,
+    ) -> Result<Took> {
+        let doing = "a checkpoint's overflow";
+        self.copy(doing, remainders, beside, patience, false)
     }
 
     /// Copies what lies in the room back to where the remainders lie, and waits for the last byte.
@@ -123,7 +168,8 @@ impl Overflow {
     /// # Errors
     /// As for [`store`](Self::store), with the remainders' content unspecified.
     pub fn load(&self, remainders: &[Option<Remainder>], patience: Duration) -> Result<Took> {
-        self.copy("the way back from peers", remainders, patience, true)
+        let doing = "the way back from peers";
+        self.copy(doing, remainders, Vec::new(), patience, true)
     }
 
     /// The rooms, in the order of the schedule's transfers.
@@ -135,11 +181,17 @@ impl Overflow {
         &self,
         doing: &str,
         remainders: &[Option<Remainder>],
+        beside: Vec<Beside<'_>>,
         patience: Duration,
         back: bool,
     ) -> Result<Took> {
         let lanes = self.pieces.iter().map(|piece| piece.lane(remainders, back));
-        let lanes = lanes.collect::<Result<Vec<_>>>()?;
+        let mut lanes = lanes.collect::<Result<Vec<_>>>()?;
+        lanes.extend(beside.into_iter().map(|Beside { stream, from, to }| Lane {
+            stream,
+            from,
+            to,
+        }));
         let each = lanes::run(doing, lanes, patience)?;
         let all = each.iter().copied().max().unwrap_or_default();
         Ok(Took { all, each })

@@ -1,6 +1,8 @@
 //! Memory that one process lends to another. Run without the harness, as it starts itself anew to be
 //! the lender: `processes lend PATH`.
 
+#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+
 mod common;
 
 use std::path::{Path, PathBuf};

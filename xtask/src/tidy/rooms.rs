@@ -79,6 +79,7 @@ const ROOMS: &[Room] = &[
             "tierflow-tier-alloc",
             "tierflow-dedup",
             "tierflow-store",
+            "tierflow-peers",
             "tierflow-engine",
             "tierflow-sim",
         ],

@@ -1,5 +1,7 @@
 //! Devices and bytes for the tests.
 
+#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+
 use tierflow_device::{Choice, Device, Memory, host, open};
 
 /// So many devices of plain memory.
