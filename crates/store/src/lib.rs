@@ -2,13 +2,19 @@
 #![forbid(unsafe_code)]
 
 pub mod conformance;
+pub mod container;
 mod error;
 mod faulty;
+mod file;
+mod repository;
 mod scratch;
 mod throttled;
 
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
+pub use repository::{
+    Damage, Options, Piece, Pruned, Region, Repository, Retention, Scrubbed, Snapshot, VersionInfo,
+};
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;
 
