@@ -5,6 +5,7 @@ use super::handle::Handle;
 use crate::container::{
     Found, Head, IndexRow, Kind, ManifestRow, Row, Source, damaged_block, rows, scan,
 };
+use crate::file::BLOCK;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -322,6 +323,10 @@ impl Seen {
         self.end = end;
         if !published {
             return Ok(());
+        }
+        let size = handle.plain.size()?;
+        if !size.is_multiple_of(BLOCK as u64) {
+            self.damage.push(damage(size, None, "the file is cut off"));
         }
         match name {
             Name::Segment(_) => match index {
