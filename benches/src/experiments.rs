@@ -6,7 +6,9 @@ use crate::report::{Row, Spread};
 
 pub mod alloc;
 pub mod blocking;
+pub mod cache;
 pub mod copy;
+pub mod dedup;
 pub mod growth;
 pub mod placement;
 
@@ -16,8 +18,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
     blocking::EXPERIMENT,
     growth::EXPERIMENT,
     alloc::GOALS,
+    alloc::SERIAL,
     alloc::FIGURES,
+    dedup::CPU,
+    dedup::GPU_GOALS,
+    dedup::GPU_FIGURES,
     placement::EXPERIMENT,
+    cache::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

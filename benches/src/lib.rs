@@ -10,3 +10,8 @@
 pub mod experiments;
 pub mod machine;
 pub mod report;
+
+/// The example of the README at the root, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -35,7 +35,10 @@ enum Action {
     },
     /// One process of an experiment that needs several: does what it is told on standard input
     #[command(hide = true)]
-    Child,
+    Child {
+        /// Which of its brothers it is, from 0: they are spread over the GPUs.
+        index: usize,
+    },
     /// Run experiments, each in a process of its own, and write the report
     All {
         /// Those to run; without a name, all that this machine can run
@@ -58,7 +61,7 @@ fn main() -> Result<()> {
     match Cli::parse().command {
         Action::List { names } => list(names),
         Action::Run { name, quick, out } => run(named(&name)?, quick, &out)?,
-        Action::Child => tierflow_benches::experiments::alloc::child()?,
+        Action::Child { index } => tierflow_benches::experiments::alloc::child(index)?,
         Action::All {
             names,
             quick,

@@ -19,6 +19,14 @@ pub const GOALS: Experiment = Experiment {
     run: goals::run,
 };
 
+/// The last of the goals alone, for machines with several GPUs.
+pub const SERIAL: Experiment = Experiment {
+    name: "alloc-serial",
+    about: "several processes, each with a GPU of its own where there are enough: serial against parallel pinning",
+    needs_gpu: true,
+    run: goals::run_serial,
+};
+
 /// Figures 3b to 6c of the paper.
 pub const FIGURES: Experiment = Experiment {
     name: "alloc",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_evict::{Policy, Score};
 use tierflow_store::{Scratch, Storage};
-use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions};
+use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, Pace};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
 const ALIGNMENT: u64 = 4096;
@@ -19,6 +19,9 @@ const UNLIMITED: u64 = 1 << 60;
 
 /// Workers per direction between memory and storage: with more the devices in use gain nothing.
 const STORAGE_WORKERS: usize = 4;
+
+/// Bytes of the host cache that are pinned before anything is flushed there, and ahead of what is.
+const LEAD: usize = 1 << 30;
 
 /// Bytes of the device cache that are usable before anything else begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
@@ -83,7 +86,7 @@ impl EngineBuilder {
             flush: Flush::default(),
             policy: Box::new(|| Box::new(Score)),
             device_growth: DeviceOptions::default(),
-            host_growth: HostOptions::default(),
+            host_growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
         }
     }
 

@@ -6,7 +6,7 @@ mod world;
 
 use proptest::prelude::*;
 use tierflow_engine::plan::{AfterRestore, TierId};
-use world::World;
+use world::{Ending, World};
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -176,6 +176,67 @@ fn a_checkpoint_larger_than_a_cache_passes_it_by() {
 }
 
 #[test]
+fn a_flush_is_no_use_of_what_is_flushed() {
+    for policy in 0..3 {
+        let mut world = World::new(&[20, 1_000], 1, policy, 0, AfterRestore::Keep);
+        let tier = TierId(0);
+        for version in 0..2 {
+            world.checkpoint(10);
+            world.end(Ending::Write(version, tier, true));
+        }
+        world.end(Ending::Transfer(0, tier, TierId(1), Ok(())));
+        world.checkpoint(10);
+        assert!(
+            world.endings().contains(&Ending::Write(2, tier, true)),
+            "version 0 is flushed and used least recently; nobody has to wait for the flush of version 1"
+        );
+        world.read_back();
+    }
+}
+
+#[test]
+fn prefetches_leave_room_for_versions_to_come() {
+    let mut world = World::new(&[20, 1_000], 1, 0, 0, AfterRestore::Keep);
+    for _ in 0..3 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    // Version 3 will be read first, and has yet to be written.
+    world.hint(vec![3, 0, 1]);
+    world.prefetch_start();
+    world.settle();
+    world.checkpoint(10);
+    world.settle();
+    assert_eq!(world.dropped_prefetches(), 0);
+    for version in [3, 0, 1] {
+        world.restore(version);
+        world.settle();
+    }
+    assert_eq!(world.restores_from(TierId(0)), 3);
+    // What is hinted and never comes holds nobody up.
+    world.hint(vec![70, 80, 90, 2]);
+    world.settle();
+    world.restore(2);
+    world.read_back();
+}
+
+#[test]
+fn a_checkpoint_waits_for_a_flush_rather_than_go_past_a_pinned_copy() {
+    let mut world = World::new(&[10, 1_000], 1, 0, 0, AfterRestore::Keep);
+    let (fast, slow) = (TierId(0), TierId(1));
+    world.checkpoint(10);
+    world.end(Ending::Write(0, fast, true));
+    world.hint(vec![0]);
+    world.prefetch_start();
+    // Version 0 is pinned, and on its way down: then it can be given up.
+    world.checkpoint(10);
+    assert!(!world.endings().contains(&Ending::Write(1, slow, true)));
+    world.end(Ending::Transfer(0, fast, slow, Ok(())));
+    assert!(world.endings().contains(&Ending::Write(1, fast, true)));
+    world.read_back();
+}
+
+#[test]
 fn full_tiers_refuse_and_lose_nothing() {
     let mut world = World::new(&[20, 30], 1, 0, 0, AfterRestore::Discard);
     for _ in 0..8 {
@@ -218,4 +279,47 @@ fn waiting_flushes_whatever_the_level() {
     world.wait();
     world.settle();
     assert_eq!(world.transfers_started(), 2);
+}
+
+#[test]
+fn a_second_forward_pass_is_not_mistaken_for_the_way_back() {
+    let mut world = World::new(&[50, 100, 5_000], 1, 0, 50, AfterRestore::Discard);
+    for shot in 0..3_u64 {
+        let versions = shot * 40..shot * 40 + 40;
+        world.hint(versions.clone().rev().collect());
+        for _ in versions.clone() {
+            world.checkpoint(10);
+            world.settle();
+        }
+        // The newest are near, though prefetching never stopped: what is hinted first is written last.
+        let served = world.restores_from(TierId(0));
+        for version in versions.rev().take(5) {
+            world.restore(version);
+            world.end_one(0, true);
+        }
+        assert_eq!(world.restores_from(TierId(0)) - served, 5, "shot {shot}");
+        world.settle();
+        for version in (shot * 40..shot * 40 + 35).rev() {
+            world.restore(version);
+            world.settle();
+        }
+    }
+}
+
+#[test]
+fn a_history_that_hints_foretell_to_fit_is_not_flushed() {
+    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
+    world.hint((0..10).rev().collect());
+    for _ in 0..9 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert_eq!(world.transfers_started(), 0);
+    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
+    world.hint((0..11).rev().collect());
+    for _ in 0..6 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert!(world.transfers_started() > 0, "one more than fits");
 }

@@ -35,8 +35,8 @@ pub use device_arena::{DeviceArena, DeviceGrowth, DeviceOptions, DeviceReport, M
 pub use error::{Error, Result};
 pub use gate::{Gate, Pass};
 pub use host_arena::{
-    Figures, HostArena, HostGrowth, HostOptions, HostReport, NodeObtained, Numa, Sample, Touching,
-    Transferring,
+    Figures, HostArena, HostGrowth, HostOptions, HostReport, NodeObtained, Numa, Pace, Sample,
+    Touching, Transferring,
 };
 pub use order::{OrderObtained, PinOrder, PinTurn, PinTurns};
 pub use ring::Ring;

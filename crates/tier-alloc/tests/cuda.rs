@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use tierflow_device::{Choice, Device, open};
 use tierflow_tier_alloc::{
-    DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, HostOptions, OrderObtained, Ring,
+    DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, HostOptions, OrderObtained, PinOrder,
+    Ring,
 };
 
 const GIB: usize = 1 << 30;
@@ -196,7 +197,9 @@ fn an_arena_is_pinned_in_turn() {
     let folder = tempfile::tempdir().unwrap();
     let given = std::env::var_os(LINE).map(PathBuf::from);
     let line = given.clone().unwrap_or_else(|| folder.path().join("line"));
-    let options = HostOptions::from(HostGrowth::default()).order_directory(line);
+    let options = HostOptions::from(HostGrowth::default())
+        .order(PinOrder::Serial)
+        .order_directory(line);
     let bytes = if given.is_some() { 24 * GIB } else { GIB };
     let arena = HostArena::start(&gpu().unwrap(), bytes, options).unwrap();
     while given.is_some() && arena.pinned() == 0 {
@@ -223,7 +226,9 @@ fn nobody_waits_for_a_process_killed_while_it_pins() {
         .unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(said.any(|line| line.unwrap().contains("pinning")));
-    let options = HostOptions::from(HostGrowth::default()).order_directory(line);
+    let options = HostOptions::from(HostGrowth::default())
+        .order(PinOrder::Serial)
+        .order_directory(line);
     let arena = HostArena::start(&device, GIB, options).unwrap();
     // In the middle of its 24 GiB.
     child.kill().unwrap();

@@ -1,10 +1,10 @@
 //! The host arena, on the host back end.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tierflow_device::{Choice, open};
-use tierflow_tier_alloc::{Error, HostArena, HostGrowth};
+use tierflow_tier_alloc::{Error, HostArena, HostGrowth, HostOptions, Pace};
 
 const MIB: usize = 1 << 20;
 
@@ -148,4 +148,44 @@ fn dropping_it_early_gives_all_back() {
         drop(arena);
         assert_eq!(kept.memory().live_loans(), 1, "what is lent stays");
     }
+}
+
+#[test]
+fn as_needed_it_grows_ahead_of_what_is_copied_and_no_farther() {
+    let device = open(Choice::Host).unwrap();
+    let options = HostOptions::from(pieces(2 * MIB, 2)).pace(Pace::AsNeeded { lead: 2 * MIB });
+    let arena = HostArena::start(&device, 64 * MIB, options).unwrap();
+    let reaches = |least: usize| {
+        let begun = Instant::now();
+        while arena.touched() < least {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "touched {} only",
+                arena.touched()
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    reaches(8 * MIB);
+    thread::sleep(Duration::from_millis(50));
+    assert!(
+        arena.touched() <= 8 * MIB,
+        "touched {} unasked",
+        arena.touched()
+    );
+    let source = device.alloc(MIB).unwrap();
+    arena
+        .copy_in(
+            &device.stream().unwrap(),
+            source.lend(0..MIB).unwrap(),
+            31 * MIB,
+        )
+        .unwrap();
+    reaches(40 * MIB);
+    thread::sleep(Duration::from_millis(50));
+    assert!(
+        arena.touched() <= 40 * MIB,
+        "touched {} unasked",
+        arena.touched()
+    );
 }

@@ -47,6 +47,7 @@ fn names_are_unique() {
 #[test]
 fn without_a_directory_turns_are_taken_in_the_process_and_it_says_so() {
     let options = HostOptions::from(HostGrowth::default())
+        .order(PinOrder::Serial)
         .order_directory("/proc/no/such/place")
         .numa(Numa::Any);
     let arenas: Vec<_> = (0..3)

@@ -61,7 +61,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-sim",
-        ours: &["tierflow-engine"],
+        ours: &["tierflow-evict", "tierflow-engine"],
         others: true,
     },
     Room {
@@ -162,7 +162,7 @@ mod tests {
             true
         ));
         assert!(!is_allowed("tierflow-engine", "tierflow-sim", true, false));
-        assert!(!is_allowed("tierflow-sim", "tierflow-evict", true, false));
+        assert!(!is_allowed("tierflow-sim", "tierflow-store", true, false));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use tierflow_device::{Choice, Device, HostReservation, Memory, Pinned, open};
+use tierflow_device::{Choice, Device, Error, HostReservation, Memory, Pinned, Unavailable, open};
 use tierflow_tier_alloc::{
     DeviceArena, DeviceGrowth, HostArena, HostGrowth, HostOptions, PinOrder, PinTurns,
 };
@@ -62,9 +62,10 @@ impl Family {
     /// Starts so many processes and waits until each has opened the device.
     pub(super) fn start(count: usize) -> Result<Self> {
         let mut family = Self(Vec::new());
-        for _ in 0..count {
+        for index in 0..count {
             let mut child = Command::new(std::env::current_exe()?)
                 .arg("child")
+                .arg(index.to_string())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
@@ -133,8 +134,8 @@ pub(super) fn each(done: &[Done]) -> f64 {
 ///
 /// # Errors
 /// When the device cannot be opened, or the parent is gone.
-pub fn child() -> Result<()> {
-    let device = open(Choice::Auto)?;
+pub fn child(index: usize) -> Result<()> {
+    let device = device_of(index)?;
     // What a first stream costs is not what is measured.
     drop(device.stream()?);
     let mut held = Held::default();
@@ -146,6 +147,22 @@ pub fn child() -> Result<()> {
         println!("{}", serde_json::to_string(&answer)?);
     }
     Ok(())
+}
+
+/// The GPU of a child: its own as long as there are enough, else they share them in turn.
+fn device_of(index: usize) -> Result<Device> {
+    let unavailable = |error| match error {
+        Error::Unavailable(why) => Ok(why),
+        other => Err(other),
+    };
+    match open(Choice::Cuda { ordinal: index }).map_err(unavailable) {
+        Ok(device) => Ok(device),
+        Err(Ok(Unavailable::NoSuchGpu { count, .. })) => Ok(open(Choice::Cuda {
+            ordinal: index % count.max(1),
+        })?),
+        Err(Ok(_)) => Ok(open(Choice::Auto)?),
+        Err(Err(other)) => Err(other.into()),
+    }
 }
 
 /// What a child keeps between steps.

@@ -32,6 +32,14 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
+/// Goal 4 alone.
+pub(super) fn run_serial(run: &mut Run) -> Result<()> {
+    let scale = Scale::of_this_machine(run.is_quick())?;
+    scale.report(run)?;
+    touch_the_machine(run, &scale)?;
+    several_processes(run, &scale)
+}
+
 fn ns(time: Duration) -> f64 {
     time.as_nanos() as f64
 }

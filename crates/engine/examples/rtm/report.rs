@@ -114,12 +114,13 @@ impl Summary<'_> {
                 Bytes((counted.bytes as f64 / sum.as_secs_f64().max(1e-9)) as u64)
             );
             println!(
-                "            mean {}, median {}, 99% {}, worst {}; mean is {:.2} plain copies",
+                "            mean {}, median {}, 99% {}, worst {}; mean is {:.2}, median {:.2} plain copies",
                 Time(mean),
                 Time(at(0.5)),
                 Time(at(0.99)),
                 Time(at(1.0)),
-                mean.as_secs_f64() / self.plain_copy.as_secs_f64().max(1e-9)
+                mean.as_secs_f64() / self.plain_copy.as_secs_f64().max(1e-9),
+                at(0.5).as_secs_f64() / self.plain_copy.as_secs_f64().max(1e-9)
             );
         }
         println!(
@@ -128,7 +129,7 @@ impl Summary<'_> {
             Time(*hints)
         );
         println!(
-            "start       engine built in {}, first checkpoint accepted {} later",
+            "start       engine built in {}, first checkpoint accepted {} later, the steps up to it included",
             Time(self.built_in),
             Time(self.first_accepted.unwrap_or_default())
         );

@@ -1,6 +1,8 @@
 //! What each hop between two tiers carries, measured, and what waits for it: the basis of `predict_evictable`
 //! (HPDC'23 §4.2).
 
+use std::hash::{Hash, Hasher};
+
 /// Weight of the newest measurement in the moving average: 1/8.
 const SHIFT: u32 = 3;
 
@@ -50,10 +52,19 @@ impl Backlog {
         self.measured = true;
     }
 
+    /// Bytes that leave the queue before the copy with this mark has, its own included.
+    pub(super) fn ahead(&self, mark: u64) -> u64 {
+        mark.saturating_sub(self.left)
+    }
+
+    /// All that the waits of copies to come depend on.
+    pub(super) fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
+        (self.bandwidth, self.measured, self.joined - self.left).hash(hasher);
+    }
+
     /// Nanoseconds until the copy with this mark is through, if the queue drains at the measured bandwidth. Never 0.
     pub(super) fn wait_ns(&self, mark: u64) -> u64 {
-        let ahead = mark.saturating_sub(self.left);
-        let ns = u128::from(ahead) * 1_000_000_000 / u128::from(self.bandwidth);
+        let ns = u128::from(self.ahead(mark)) * 1_000_000_000 / u128::from(self.bandwidth);
         u64::try_from(ns)
             .unwrap_or(u64::MAX - 1)
             .clamp(1, u64::MAX - 1)

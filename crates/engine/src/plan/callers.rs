@@ -8,6 +8,7 @@ use super::{AfterRestore, Plan};
 use crate::Version;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 use tierflow_lifecycle::{Event as Move, State};
 
 /// A checkpoint that waits for room.
@@ -45,6 +46,17 @@ impl Callers {
 
     pub(super) fn is_blocked(&self, version: Version) -> bool {
         self.blocked.iter().any(|b| b.version == version)
+    }
+
+    /// All that the answers depend on; calls are told apart by what they are about.
+    pub(super) fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
+        let blocked = self.blocked.iter().map(|b| (b.version, b.size));
+        let mut writing: Vec<_> = self.writing.values().collect();
+        let mut reading: Vec<_> = self.reading.values().collect();
+        writing.sort_unstable();
+        reading.sort_unstable();
+        (blocked.collect::<Vec<_>>(), writing, reading).hash(hasher);
+        self.waiting.len().hash(hasher);
     }
 
     /// Callers reading the copy of `version` on `tier`.
@@ -86,6 +98,11 @@ impl Plan {
             return self.finish(ticket, Err(refusal));
         }
         self.reopen();
+        self.sizes_vary |= self.last_size != 0 && self.last_size != size;
+        self.last_size = size;
+        if self.order.next(version).is_some() {
+            self.unwritten = self.unwritten.saturating_sub(1);
+        }
         self.records
             .insert(version, Record::new(size, self.tiers.len()));
         self.callers.blocked.push_back(Blocked {
@@ -147,8 +164,10 @@ impl Plan {
             Found::Wait if !self.is_idle() => return Found::Wait,
             Found::Wait | Found::Never => {}
         }
-        if let found @ Found::At(_) = self.claim(own, version, size, Urgency::Urgent) {
-            return found;
+        match self.claim(own, version, size, Urgency::Urgent) {
+            found @ Found::At(_) => return found,
+            Found::Wait if !self.is_idle() => return Found::Wait,
+            Found::Wait | Found::Never => {}
         }
         for lower in (own.0 + 1..self.tiers.len()).map(TierId) {
             if self.tiers[lower.0].closed || !self.fits(lower, size) {
@@ -220,6 +239,9 @@ impl Plan {
 
     /// A checkpoint never came to be: its version is free again.
     fn abandon(&mut self, version: Version, answer: Refusal) {
+        if self.order.next(version).is_some() {
+            self.unwritten += 1;
+        }
         for ticket in self
             .records
             .remove(&version)

@@ -61,10 +61,18 @@ impl Plan {
         }
     }
 
-    /// Whether flushes from `tier` are wanted: it fills, or somebody waits.
+    /// Whether flushes from `tier` are wanted: it fills, or somebody waits. As long as hints tell what is still to be
+    /// written, how much it is (all checkpoints so far were of one size), and all of it fits, it will not fill.
     fn is_pressed(&self, tier: TierId) -> bool {
         let this = &self.tiers[tier.0];
-        this.table.used() > this.flush_above || self.hurry || self.starved
+        let used = this.table.used();
+        let to_come = self
+            .unwritten
+            .saturating_mul(this.table.reserved(self.last_size));
+        let fits = self.unwritten > 0
+            && !self.sizes_vary
+            && used.saturating_add(to_come) <= this.table.capacity();
+        self.hurry || self.starved || (used > this.flush_above && !fits)
     }
 
     fn flush_from(&mut self, tier: TierId) {

@@ -105,7 +105,7 @@ impl Record {
 #[derive(Debug, Default)]
 pub(super) struct Discarded {
     /// First to last, both included.
-    ranges: BTreeMap<Version, Version>,
+    pub(super) ranges: BTreeMap<Version, Version>,
 }
 
 impl Discarded {

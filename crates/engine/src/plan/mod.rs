@@ -19,11 +19,13 @@
 //! | `prefetch` | what comes up next? |
 //! | `transfers` | what becomes of a copy under way? |
 //! | `check` | does everything that must hold, hold? |
+//! | `fingerprint` | will two plans do the same? |
 
 mod bandwidth;
 mod callers;
 mod check;
 mod event;
+mod fingerprint;
 mod flush;
 mod history;
 mod prefetch;
@@ -118,6 +120,12 @@ pub struct Plan {
     discarded: Discarded,
     order: RestoreOrder,
     prefetch_started: bool,
+    /// Hinted versions that were not begun yet.
+    unwritten: u64,
+    /// Checkpoints of different sizes were asked for, so that of the next one is anybody's guess.
+    sizes_vary: bool,
+    /// Bytes of the last checkpoint that was asked for.
+    last_size: u64,
     /// A caller found no room: tiers flush whatever their level.
     starved: bool,
     /// Flushes set aside are wanted after all: somebody waits for room or for durability.
@@ -162,6 +170,9 @@ impl Plan {
             discarded: Discarded::default(),
             order: RestoreOrder::default(),
             prefetch_started: false,
+            unwritten: 0,
+            sizes_vary: false,
+            last_size: 0,
             starved: false,
             hurry: false,
             callers: Callers::default(),
@@ -188,7 +199,7 @@ impl Plan {
             Event::Written { ticket, ok } => self.written(ticket, ok),
             Event::Restore { ticket, version } => self.restore(ticket, version),
             Event::Read { ticket, ok } => self.read(ticket, ok),
-            Event::Hint { versions } => versions.into_iter().for_each(|v| self.order.push(v)),
+            Event::Hint { versions } => versions.into_iter().for_each(|v| self.hint(v)),
             Event::PrefetchStart => self.prefetch_started = true,
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
             Event::Wait { ticket } => self.wait(ticket),
@@ -197,6 +208,14 @@ impl Plan {
         }
         self.pump();
         commands.append(&mut self.commands);
+    }
+
+    fn hint(&mut self, version: Version) {
+        let known = self.order.next(version).is_some()
+            || self.records.contains_key(&version)
+            || self.discarded.contains(version);
+        self.unwritten += u64::from(!known);
+        self.order.push(version);
     }
 
     /// Does all that can be done now: flushes first, since they make room; callers before prefetches.
@@ -220,6 +239,13 @@ impl Plan {
             .get(&version)
             .filter(|r| !r.doomed)
             .map(|r| r.size)
+    }
+
+    /// The fastest tier with a readable copy of a version that is held.
+    #[must_use]
+    pub fn fastest_copy(&self, version: Version) -> Option<TierId> {
+        let record = self.records.get(&version).filter(|r| !r.doomed)?;
+        record.fastest()
     }
 
     /// Why a version is not held: never seen, or gone.

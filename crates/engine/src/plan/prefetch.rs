@@ -11,9 +11,9 @@ use tierflow_lifecycle::Event as Move;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cursor {
     /// Every entry before this sequence number is settled.
-    at: u64,
+    pub(super) at: u64,
     /// Bytes of the settled entries still ahead of the reader.
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// Where one wanted version stands.
@@ -46,19 +46,22 @@ impl Plan {
         let (mut at, mut bytes) = (cursor.at, cursor.bytes);
         while at < self.order.end() {
             let contiguous = at == cursor.at;
-            // A hole, or not written yet: its write brings the walk back here.
-            let wanted = self
-                .order
-                .at(at)
-                .and_then(|version| Some((version, self.readable_size(version)?)));
-            let settled = match wanted {
+            let settled = match self.order.at(at) {
+                // A hole.
                 None => true,
-                Some((version, size)) => {
+                Some(version) => {
+                    let (size, written) = self.expected_size(version);
                     bytes = bytes.saturating_add(size);
                     if bytes > reach {
                         break;
                     }
-                    match self.want(version, size, tier) {
+                    // What is to be written yet will be read before all that stands behind it, so its room is spoken
+                    // for; its write brings the walk back here.
+                    match if written {
+                        self.want(version, size, tier)
+                    } else {
+                        Wanted::Settled
+                    } {
                         Wanted::Settled => true,
                         Wanted::Later => false,
                         Wanted::Full => break,
@@ -73,9 +76,11 @@ impl Plan {
         self.tiers[tier.0].cursor = cursor;
     }
 
-    fn readable_size(&self, version: Version) -> Option<u64> {
-        let record = self.records.get(&version).filter(|r| !r.doomed)?;
-        record.fastest().map(|_| record.size)
+    /// Bytes of a hinted version and whether it can be read yet. One that was not even begun is taken to be as large as
+    /// the last one that was.
+    fn expected_size(&self, version: Version) -> (u64, bool) {
+        let record = self.records.get(&version).filter(|r| !r.doomed);
+        record.map_or((self.last_size, false), |r| (r.size, r.fastest().is_some()))
     }
 
     fn want(&mut self, version: Version, size: u64, tier: TierId) -> Wanted {

@@ -10,7 +10,7 @@ pub(super) struct RestoreOrder {
     /// Sequence number of the front entry. Sequence numbers are never reused.
     head: u64,
     /// `None` where a version was read out of order or dropped: such a hole goes once it reaches the head.
-    queue: VecDeque<Option<Version>>,
+    pub(super) queue: VecDeque<Option<Version>>,
     /// Sequence numbers of each version's entries, ascending.
     places: HashMap<Version, VecDeque<u64>>,
 }

@@ -199,6 +199,15 @@ impl Judge<'_> {
             {
                 Some(soon)
             }
+            // Its flush goes on; where it is discarded after its restore, it was put off.
+            State::ReadComplete
+                if self.urgency == Urgency::Urgent
+                    && self.after == AfterRestore::Keep
+                    && self.below_open
+                    && !record.unreadable =>
+            {
+                copy.queued_at.map(|mark| self.backlog.wait_ns(mark))
+            }
             State::ReadComplete => None,
             _ if record.has_lower(self.tier) => Some(soon),
             // The copy above will be consumed and discarded, and this one with it.

@@ -82,18 +82,17 @@ impl Plan {
         }
     }
 
-    /// Takes a transfer off the books: its source is no longer read by it.
+    /// Takes a transfer off the books: its source is no longer read by it. That is no use of the source in the sense of
+    /// LRU: else copies that were just flushed, which can go, would be the last to go.
     fn end(&mut self, id: TransferId) -> Option<Transfer> {
         let transfer = self.transfers.remove(&id)?;
         *self.under_way(transfer.purpose, transfer.from, transfer.to) -= 1;
-        let tick = self.tick;
         if let Some(source) = self
             .records
             .get_mut(&transfer.version)
             .and_then(|r| r.copy_mut(transfer.from))
         {
             source.readers = source.readers.saturating_sub(1);
-            source.used = tick;
         }
         Some(transfer)
     }

@@ -64,7 +64,7 @@ impl Lane {
                 source.copy_to(0..place.size, target, self.stream_or(stream)?)
             }
             Reach::Storage(storage) => {
-                let staging = self.staging()?;
+                let staging = self.staging(place.size)?;
                 let stream = self.stream_or(stream)?;
                 for (start, length) in pieces(place.size, STAGING) {
                     source.copy_to(start..start + length, staging.lend_mut(length)?, stream)?;
@@ -90,7 +90,7 @@ impl Lane {
                 sink.copy_from(0..place.size, source, self.stream_or(stream)?)
             }
             Reach::Storage(storage) => {
-                let staging = self.staging()?;
+                let staging = self.staging(place.size)?;
                 let stream = self.stream_or(stream)?;
                 for (start, length) in pieces(place.size, STAGING) {
                     let mut bytes = staging.lend_mut(padded(storage, length))?;
@@ -173,10 +173,11 @@ impl Lane {
                 .map_err(|e| at_destination(e.into()));
         }
         let mut rest = source;
-        for (start, length) in pieces(rest.len() as u64, STAGING) {
+        let size = rest.len() as u64;
+        for (start, length) in pieces(size, STAGING) {
             let (source, behind) = rest.split_at(length as usize);
             rest = behind;
-            let staging = self.staging().map_err(at_source)?;
+            let staging = self.staging(size).map_err(at_source)?;
             let target = staging.lend_mut(length).map_err(at_source)?;
             self.copy(source, target).map_err(at_source)?;
             let staged = staging.lend(length).map_err(at_source)?;
@@ -200,10 +201,11 @@ impl Lane {
                 .map_err(|e| at_source(e.into()));
         }
         let mut rest = target;
-        for (start, length) in pieces(rest.len() as u64, STAGING) {
+        let size = rest.len() as u64;
+        for (start, length) in pieces(size, STAGING) {
             let (target, behind) = rest.split_at(length as usize);
             rest = behind;
-            let staging = self.staging().map_err(at_destination)?;
+            let staging = self.staging(size).map_err(at_destination)?;
             let mut staged = staging.lend_mut(length).map_err(at_destination)?;
             let bytes = staged.bytes_mut().map_err(|e| at_destination(e.into()))?;
             storage
@@ -226,7 +228,7 @@ impl Lane {
     ) -> std::result::Result<(), Failed> {
         for (start, length) in pieces(length, STAGING) {
             let length = padded(source, padded(target, length));
-            let staging = self.staging().map_err(at_source)?;
+            let staging = self.staging(STAGING).map_err(at_source)?;
             let mut staged = staging.lend_mut(length).map_err(at_source)?;
             let bytes = staged.bytes_mut().map_err(|e| at_source(e.into()))?;
             source
@@ -243,19 +245,21 @@ impl Lane {
         Ok(self.stream_or(None)?.copy_all([(source, target)])?)
     }
 
-    /// The pinned buffer, made on first use: most runs never need one.
-    fn staging(&mut self) -> Result<Staging> {
-        if self.staging.is_none() {
-            let buffer = self.device.reserve_host(STAGING as usize)?;
-            buffer.touch(0..STAGING as usize)?;
-            // Unpinned, it is slower and as right.
-            let _ = buffer.pin(0..STAGING as usize)?;
-            self.staging = Some(buffer);
-        }
-        let memory = self.staging.as_ref().map(|s| s.memory().clone());
-        memory
-            .map(Staging)
-            .ok_or_else(|| tierflow_device::Error::from(tierflow_device::Invalid::Empty).into())
+    /// The pinned buffer, for pieces of a checkpoint of `size` bytes. Most runs never need one.
+    fn staging(&mut self, size: u64) -> Result<Staging> {
+        let needed = size
+            .min(STAGING)
+            .next_multiple_of(HostReservation::GRANULARITY as u64) as usize;
+        let buffer = match self.staging.take() {
+            Some(buffer) if buffer.memory().len() >= needed => buffer,
+            _ => {
+                let buffer = self.device.reserve_host(needed)?;
+                // Unpinned, it is slower and as right. Its pages come as they are used, or with pinning.
+                let _ = buffer.pin(0..needed)?;
+                buffer
+            }
+        };
+        Ok(Staging(self.staging.insert(buffer).memory().clone()))
     }
 }
 

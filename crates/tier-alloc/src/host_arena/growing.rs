@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tierflow_device::{Error, WhyUnpinned};
 
-use super::growth::HostGrowth;
+use super::growth::{HostGrowth, Pace};
 use super::measured::Measured;
 use super::model::Touching;
 use super::report::{HostReport, NodeObtained, Sample};
@@ -21,6 +21,9 @@ pub(super) struct Growing {
     pub(super) usable: Watermark,
     pub(super) touched: Watermark,
     pub(super) pinned: Watermark,
+    /// How far copies have come; it never ends.
+    pub(super) needed: Watermark,
+    pub(super) pace: Pace,
     pub(super) gate: Gate,
     pub(super) measured: Measured,
     order: Order,
@@ -39,12 +42,20 @@ struct Log {
 }
 
 impl Growing {
-    pub(super) fn new(obtained: Obtained, order: Order, node: Option<u32>, start: Instant) -> Self {
+    pub(super) fn new(
+        obtained: Obtained,
+        order: Order,
+        node: Option<u32>,
+        pace: Pace,
+        start: Instant,
+    ) -> Self {
         Self {
             backing: obtained.backing,
             usable: obtained.usable,
             touched: obtained.touched,
             pinned: obtained.pinned,
+            needed: Watermark::default(),
+            pace,
             gate: Gate::default(),
             measured: Measured::default(),
             order,

@@ -132,6 +132,42 @@ pub struct HostOptions {
     pub order_directory: Option<PathBuf>,
     /// Where its pages are to lie.
     pub numa: Numa,
+    /// How far it grows by itself.
+    pub pace: Pace,
+}
+
+/// How far an arena of [`Pieces`](HostGrowth::Pieces) grows by itself. The other strategies know one pace only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Pace {
+    /// To its end, without a break.
+    #[default]
+    Full,
+    /// This many bytes ahead of the farthest copy so far, and touched four times as far. Memory that is never needed
+    /// is never touched, and pinning, which every copy within the device feels, is spread over the time in which
+    /// copies come this way at all.
+    AsNeeded {
+        /// Bytes that are pinned ahead.
+        lead: usize,
+    },
+}
+
+impl Pace {
+    /// How far it may be pinned while copies have come as far as `needed`.
+    pub(super) fn pin_to(self, needed: usize) -> usize {
+        match self {
+            Self::Full => usize::MAX,
+            Self::AsNeeded { lead } => needed.saturating_add(lead),
+        }
+    }
+
+    /// How far it may be touched then.
+    pub(super) fn touch_to(self, needed: usize) -> usize {
+        match self {
+            Self::Full => usize::MAX,
+            Self::AsNeeded { lead } => needed.saturating_add(lead.saturating_mul(4)),
+        }
+    }
 }
 
 impl HostOptions {
@@ -153,6 +189,13 @@ impl HostOptions {
     #[must_use]
     pub fn numa(mut self, numa: Numa) -> Self {
         self.numa = numa;
+        self
+    }
+
+    /// These options with another pace.
+    #[must_use]
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
         self
     }
 }

@@ -26,7 +26,7 @@ use crate::workers::Workers;
 
 pub use copies::Transferring;
 use growing::Growing;
-pub use growth::{HostGrowth, HostOptions, Numa};
+pub use growth::{HostGrowth, HostOptions, Numa, Pace};
 pub use model::{Figures, Touching};
 pub use report::{HostReport, NodeObtained, Sample};
 use strategy::Wanted;
@@ -99,7 +99,7 @@ impl HostArena {
         let ring = (in_parts && device.info().kind == Kind::Cuda)
             .then(|| Ring::start(device, Ring::copiers()))
             .transpose()?;
-        let growing = Arc::new(Growing::new(obtained, order, node, start));
+        let growing = Arc::new(Growing::new(obtained, order, node, options.pace, start));
         let mut workers = Workers::default();
         strategy.grow(&growing, &mut workers)?;
         Ok(Self {
@@ -154,15 +154,6 @@ impl HostArena {
         for level in self.growing.levels() {
             level.wait_end();
         }
-    }
-
-    /// Waits until the first `end` bytes are pinned, or it is known that they will not be.
-    ///
-    /// A copy between a device and memory that is not pinned is not only slow: the driver makes every
-    /// other copy wait for it. Background copies do better to wait here; pinning is soon ahead of them.
-    pub fn wait_pinned(&self, end: usize) {
-        // An end without that level is an answer, too.
-        let _ = self.growing.pinned.wait(end.min(self.capacity()));
     }
 
     /// What copies that somebody waits for hold a pass of, so that pinning waits for them.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tierflow_device::{HostReservation, Pinned};
 
 use super::growing::{Growing, Turns};
+use super::growth::Pace;
 use super::strategy::{Backing, Obtained, Strategy, Wanted};
 use crate::error::Result;
 use crate::watermark::{End, Watermark};
@@ -18,6 +19,9 @@ use crate::workers::{Stop, Workers};
 /// How long pinning waits for a quiet moment. Where the application copies without pause, one
 /// 16 MiB piece in this time is 3 GB/s, and copies lose a tenth at most.
 const PATIENCE: Duration = Duration::from_millis(5);
+
+/// How long a thread that has nothing to do sleeps before it looks whether the arena is gone.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// See [`HostGrowth::Pieces`](super::HostGrowth::Pieces).
 #[derive(Debug)]
@@ -113,6 +117,11 @@ impl Work {
             if piece >= self.pieces {
                 return;
             }
+            if !self.wait_needed(stop, |pace, needed| {
+                pace.touch_to(needed) > self.range(piece).start
+            }) {
+                return touched.finish(End::Stopped);
+            }
             if let Err(error) = reservation.touch(self.range(piece)) {
                 // The others find nothing left to take.
                 next.store(self.pieces, Ordering::Relaxed);
@@ -151,6 +160,13 @@ impl Work {
         let mut start = 0;
         while start < growing.capacity() {
             let range = start..self.end_of_next(start);
+            let wanted = |pace: Pace, needed| pace.pin_to(needed) > range.start;
+            if !wanted(growing.pace, growing.needed.level()) {
+                turns.end();
+                if !self.wait_needed(stop, wanted) {
+                    return;
+                }
+            }
             if growing.touched.level() < range.end {
                 // Others may pin while there is nothing to pin here.
                 turns.end();
@@ -180,6 +196,23 @@ impl Work {
             thread::sleep(self.settings.pause);
         }
         growing.pinned.finish(End::Complete);
+    }
+
+    /// Waits until copies have come so far that the pace allows more. False if it is time to stop.
+    fn wait_needed(&self, stop: &Stop, allowed: impl Fn(Pace, usize) -> bool) -> bool {
+        let growing = &*self.growing;
+        loop {
+            if stop.is_set() {
+                return false;
+            }
+            let needed = growing.needed.level();
+            if allowed(growing.pace, needed) {
+                return true;
+            }
+            growing
+                .needed
+                .wait_until(needed.saturating_add(1), Instant::now() + LOOK);
+        }
     }
 
     /// A whole piece; a small one while the application copies at moments that cannot be foreseen,

@@ -14,17 +14,19 @@ use node::{NodeLine, Ticket};
 
 /// Whether arenas that pin at the same time do so one after the other.
 ///
-/// The kernel and the driver pin under locks of their own. On an 8-GPU host, eight processes that
-/// pin at once get 24 GB/s between them, one alone gets 47: taking turns is twice as fast for all
-/// (HiPC'22 §IV-A, "serialized registration").
+/// The kernel and the driver pin under locks of their own. Where those make all wait for all, turns are
+/// faster (HiPC'22 §IV-A, "serialized registration": 6.4 times). Where they do not, turns waste what the
+/// others could have done: on an 8-GPU H200 host with driver 580, eight processes that pin touched huge
+/// pages at once get 97 GB/s between them, and 38 GB/s in turn. Measure before you choose:
+/// `cargo xtask bench alloc-serial`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PinOrder {
     /// One at a time among all arenas of this user on this machine, in the order in which they
     /// asked. Nobody waits for a process that died, nor for longer than
     /// [`PinOrder::PATIENCE`] at a time.
-    #[default]
     Serial,
     /// All at once.
+    #[default]
     Parallel,
 }
 

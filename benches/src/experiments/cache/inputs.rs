@@ -1,0 +1,89 @@
+//! Recorded inputs by path, made-up ones without.
+//!
+//! `TIERFLOW_TRACES` names a folder of `*.csv` files with the columns `version,bytes`, one for each shot;
+//! `TIERFLOW_SCHEDULES` one of `*.json` files as [`Schedule::from_json`] reads them.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use tierflow_sim::{Schedule, made_up_sizes, sizes_from_csv};
+
+/// Bytes of a shot of 384 versions, as recorded ones have.
+const SHOT_BYTES: u64 = 46_000_000_000;
+
+/// What was found, and whether it was recorded or made up.
+pub(super) struct Input<T> {
+    pub(super) origin: &'static str,
+    pub(super) items: Vec<T>,
+}
+
+/// Sizes of `shots` shots. Recorded ones are thinned out to `versions`.
+pub(super) fn shots(shots: usize, versions: usize) -> Result<Input<Vec<u64>>> {
+    let Some(folder) = std::env::var_os("TIERFLOW_TRACES") else {
+        let total = SHOT_BYTES / 384 * versions as u64;
+        let items = (0..shots as u64).map(|seed| made_up_sizes(versions, total, seed));
+        return Ok(Input {
+            origin: "made up",
+            items: items.collect(),
+        });
+    };
+    let mut items = Vec::new();
+    for (name, text) in read(Path::new(&folder), "csv")? {
+        let sizes = sizes_from_csv(&text).with_context(|| format!("{name} is no trace"))?;
+        let step = sizes.len().div_ceil(versions).max(1);
+        items.push(sizes.into_iter().step_by(step).collect());
+    }
+    let all = items.iter().cycle().take(shots).cloned();
+    Ok(Input {
+        origin: "recorded",
+        items: all.collect(),
+    })
+}
+
+/// Schedules with their names.
+pub(super) fn schedules() -> Result<Input<(String, Schedule)>> {
+    let Some(folder) = std::env::var_os("TIERFLOW_SCHEDULES") else {
+        let revolve = |steps, slots| {
+            (
+                format!("revolve {steps}/{slots}"),
+                Schedule::revolve(steps, slots),
+            )
+        };
+        return Ok(Input {
+            origin: "made up",
+            items: vec![revolve(200, 20), revolve(200, 60)],
+        });
+    };
+    let mut items = Vec::new();
+    for (name, text) in read(Path::new(&folder), "json")? {
+        let schedule = Schedule::from_json(&text).with_context(|| name.clone())?;
+        items.push((name, schedule));
+    }
+    Ok(Input {
+        origin: "recorded",
+        items,
+    })
+}
+
+/// Names, without extension, and contents of all files with one extension, in the order of their names.
+fn read(folder: &Path, extension: &str) -> Result<Vec<(String, String)>> {
+    let listed = std::fs::read_dir(folder);
+    let listed = listed.with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut files = Vec::new();
+    for entry in listed {
+        let path = entry?.path();
+        if path.extension().is_some_and(|own| own == extension) {
+            let text = std::fs::read_to_string(&path);
+            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            files.push((name.into_owned(), text));
+        }
+    }
+    files.sort();
+    ensure!(
+        !files.is_empty(),
+        "{} has no .{extension} file",
+        folder.display()
+    );
+    Ok(files)
+}

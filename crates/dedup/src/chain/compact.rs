@@ -1,0 +1,181 @@
+//! Dropping versions, and keeping what the others need of them.
+
+use hashbrown::HashMap;
+use rayon::prelude::*;
+
+use super::Chain;
+use super::owners::{Owner, Owners};
+use crate::container::{Body, HEADER_BYTES, Stored, full_is_smaller, write};
+use crate::encode::{Difference, Last, Summary, header};
+use crate::error::{Error, Invalid, Result};
+use crate::hash::{Hasher, Sum};
+use crate::regions::{Place, Regions};
+
+/// The differences that take the place of a chain's, oldest first. They refer to each other alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// One for each version that was kept, with the version and ordinal that it had.
+    pub differences: Vec<Difference>,
+}
+
+/// Where the bytes of owners that are dropped go.
+struct Adopted<'a> {
+    is_kept: &'a [bool],
+    /// The first kept checkpoint that needs an owner of a dropped link stores its bytes.
+    places: HashMap<Owner, Place>,
+}
+
+impl<B: AsRef<[u8]> + Sync> Chain<B> {
+    /// The chain without all versions but `keep`: chunks that dropped versions have and kept ones
+    /// need move to the first that needs them.
+    ///
+    /// A lineage can be resumed from the result, though not with the same record: it lacks the
+    /// chunks that nobody needs any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NoSuchVersion`]; what [`verify`](Self::verify) finds.
+    pub fn compact(&self, keep: &[u64]) -> Result<Compacted> {
+        // What is copied gets new sums, so it must be right before.
+        self.verify()?;
+        let mut is_kept = vec![false; self.links.len()];
+        for &version in keep {
+            is_kept[self.position(version)?] = true;
+        }
+        let mut adopted = Adopted {
+            is_kept: &is_kept,
+            places: HashMap::new(),
+        };
+        let mut before: Option<(Owners, Last)> = None;
+        let mut differences = Vec::new();
+        for at in (0..self.links.len()).filter(|&at| is_kept[at]) {
+            let owners = self.owners(at)?;
+            let difference = self.rewrite(at, &owners, before.as_ref(), &mut adopted)?;
+            differences.push(difference);
+            let header = &self.links[at].header;
+            let last = Last {
+                version: header.version,
+                ordinal: header.ordinal,
+                content: header.content,
+            };
+            before = Some((owners, last));
+        }
+        Ok(Compacted { differences })
+    }
+
+    /// A difference of version `at` from the kept version before it.
+    fn rewrite(
+        &self,
+        at: usize,
+        owners: &Owners,
+        before: Option<&(Owners, Last)>,
+        adopted: &mut Adopted<'_>,
+    ) -> Result<Difference> {
+        let old = &self.links[at].header;
+        let layout = old.layout;
+        let was_full = old.stored == Stored::Full;
+        let join = old.stored != Stored::List;
+        let mut regions = Regions::default();
+        let mut stored = Vec::new();
+        for (chunk, &owner) in (0..layout.count).zip(&owners.of) {
+            let own = Place {
+                ordinal: old.ordinal,
+                chunk,
+            };
+            let stayed = before.is_some_and(|(before, _)| before.of[chunk as usize] == owner);
+            let source = adopted.source(self, owner, own);
+            if was_full || !stayed {
+                regions.push(own, source, join);
+                if source == own {
+                    stored.push(chunk);
+                }
+            }
+        }
+        let last_is_stored = stored.last().is_some_and(|&last| layout.is_short(last));
+        let missing = u64::from(layout.count) * u64::from(layout.chunk) - layout.len;
+        let payload_bytes = stored.len() as u64 * u64::from(layout.chunk)
+            - if last_is_stored { missing } else { 0 };
+        let mut body = Body::Regions(regions, join);
+        let mut payload_bytes = payload_bytes;
+        if was_full || full_is_smaller(layout, body.bytes(layout.count), payload_bytes) {
+            body = Body::Full;
+            payload_bytes = layout.len;
+            stored = (0..layout.count).collect();
+        }
+        let parent = before.map(|(_, last)| *last);
+        let id = (old.version, old.ordinal);
+        let mut new = header(
+            layout,
+            &body,
+            id,
+            old.seed,
+            parent,
+            old.content,
+            payload_bytes,
+        );
+        let (mut bytes, payload_at) = write(&mut new, &body);
+        new.payload = self.copy(at, &stored, owners, &mut bytes[payload_at..])?;
+        if matches!(body, Body::Full) && new.payload != new.content {
+            return Err(Error::corrupt(
+                old.version,
+                "its chunks are not those that were checkpointed",
+            ));
+        }
+        bytes[..HEADER_BYTES].copy_from_slice(&new.to_bytes());
+        Ok(Difference {
+            bytes,
+            summary: Summary::new(&new, 0),
+        })
+    }
+
+    /// Copies chunks of a version from whoever owns them, and sums them up.
+    fn copy(&self, at: usize, chunks: &[u32], owners: &Owners, out: &mut [u8]) -> Result<Sum> {
+        let header = &self.links[at].header;
+        let hasher = Hasher::new(header.seed);
+        let size = header.layout.chunk_bytes();
+        let places = out.par_chunks_mut(size).zip(chunks).enumerate();
+        let sum = places
+            .map(|(rank, (out, &chunk))| {
+                let owner = owners.of[chunk as usize];
+                let start = owner.rank as usize * size;
+                let payload = self.links[owner.link as usize].container().payload();
+                out.copy_from_slice(payload.get(start..start + out.len())?);
+                let mut sum = Sum::default();
+                sum.add(hasher.digest(out), rank as u64);
+                Some(sum)
+            })
+            .try_reduce(Sum::default, |mut one, other| {
+                one.merge(other);
+                Some(one)
+            });
+        sum.ok_or_else(|| Error::corrupt(header.version, "a chunk is not where it should be"))
+    }
+}
+
+impl Adopted<'_> {
+    /// Where an owner's bytes are in the new chain; `own` if they are to be stored there.
+    fn source<B: AsRef<[u8]>>(&mut self, chain: &Chain<B>, owner: Owner, own: Place) -> Place {
+        if self.is_kept[owner.link as usize] {
+            let link = &chain.links[owner.link as usize];
+            return Place {
+                ordinal: link.header.ordinal,
+                chunk: link.chunk(owner.rank),
+            };
+        }
+        *self.places.entry(owner).or_insert(own)
+    }
+}
+
+impl Compacted {
+    /// The difference of a version.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NoSuchVersion`] if it was not kept.
+    pub fn get(&self, version: u64) -> Result<&Difference> {
+        self.differences
+            .iter()
+            .find(|difference| difference.summary().version == version)
+            .ok_or_else(|| Invalid::NoSuchVersion { version }.into())
+    }
+}

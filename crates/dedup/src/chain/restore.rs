@@ -1,0 +1,113 @@
+//! The full bytes of a version.
+
+use rayon::prelude::*;
+
+use super::Chain;
+use super::owners::{Owner, Owners};
+use crate::container::{Body, HEADER_BYTES, write};
+use crate::encode::{Difference, Summary, header};
+use crate::error::{Error, Invalid, Result};
+use crate::hash::{Hasher, Sum};
+
+/// Bytes that one task restores.
+const TASK_BYTES: usize = 1 << 20;
+
+impl<B: AsRef<[u8]> + Sync> Chain<B> {
+    /// Restores any version into `out`, which is as long as the checkpoint. Each byte is moved once,
+    /// from the difference that has it, and hashed on the way.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NoSuchVersion`], [`Invalid::Length`]; [`Error::Missing`] and [`Error::Foreign`] if
+    /// a difference is not there that it is based on; [`Error::Corrupt`] if the bytes are not those
+    /// that were checkpointed. `out` is then unspecified.
+    pub fn restore(&self, version: u64, out: &mut [u8]) -> Result<()> {
+        let target = self.position(version)?;
+        let expected = self.links[target].header.layout.len;
+        let len = out.len() as u64;
+        if len != expected {
+            return Err(Invalid::Length { len, expected }.into());
+        }
+        let owners = self.owners(target)?;
+        self.restore_owned(target, &owners, out)
+    }
+
+    /// Restores any version into a new vector; see [`restore`](Self::restore).
+    ///
+    /// # Errors
+    ///
+    /// As for [`restore`](Self::restore).
+    pub fn to_vec(&self, version: u64) -> Result<Vec<u8>> {
+        let target = self.position(version)?;
+        // Before there is memory for the length that a file claims, its chunks must be somewhere.
+        let owners = self.owners(target)?;
+        let mut out = vec![0; self.links[target].header.layout.len as usize];
+        self.restore_owned(target, &owners, &mut out)?;
+        Ok(out)
+    }
+
+    /// A difference that needs no other: the version's full checkpoint in a container of its own, with
+    /// the same version and ordinal.
+    ///
+    /// # Errors
+    ///
+    /// As for [`restore`](Self::restore).
+    pub fn export(&self, version: u64) -> Result<Difference> {
+        let target = self.position(version)?;
+        let owners = self.owners(target)?;
+        let old = self.links[target].header;
+        let (body, id) = (Body::Full, (version, old.ordinal));
+        let mut new = header(
+            old.layout,
+            &body,
+            id,
+            old.seed,
+            None,
+            old.content,
+            old.layout.len,
+        );
+        new.payload = old.content;
+        let (mut bytes, payload_at) = write(&mut new, &body);
+        self.restore_owned(target, &owners, &mut bytes[payload_at..])?;
+        bytes[..HEADER_BYTES].copy_from_slice(&new.to_bytes());
+        Ok(Difference {
+            bytes,
+            summary: Summary::new(&new, 0),
+        })
+    }
+
+    fn restore_owned(&self, target: usize, owners: &Owners, out: &mut [u8]) -> Result<()> {
+        let header = &self.links[target].header;
+        let hasher = Hasher::new(header.seed);
+        let chunk = header.layout.chunk_bytes();
+        let per_task = (TASK_BYTES / chunk).max(1);
+        let payloads: Vec<&[u8]> = (0..self.links.len()).map(|at| self.payload(at)).collect();
+        let restore = |(at, (out, owners)): (usize, (&mut [u8], &[Owner]))| {
+            let mut sum = Sum::default();
+            let first = (at * per_task) as u64;
+            for ((out, owner), place) in out.chunks_mut(chunk).zip(owners).zip(first..) {
+                let start = owner.rank as usize * chunk;
+                let from = payloads[owner.link as usize].get(start..start + out.len())?;
+                out.copy_from_slice(from);
+                sum.add(hasher.digest(out), place);
+            }
+            Some(sum)
+        };
+        let merge = |mut one: Sum, other: Sum| {
+            one.merge(other);
+            Some(one)
+        };
+        let tasks = out
+            .par_chunks_mut(per_task * chunk)
+            .zip(owners.of.par_chunks(per_task));
+        let sum = tasks
+            .enumerate()
+            .map(restore)
+            .try_reduce(Sum::default, merge);
+        if sum == Some(header.content) {
+            return Ok(());
+        }
+        let what = "what was restored is not what was checkpointed";
+        Err(Error::corrupt(header.version, what))
+    }
+}

@@ -1,0 +1,11 @@
+//! The stored form of one difference. docs/src/dedup.md describes it byte by byte.
+
+mod header;
+mod view;
+mod write;
+
+pub use header::Stored;
+pub(crate) use header::{HEADER_BYTES, Header, NO_PARENT, REPEATS};
+pub use view::Container;
+pub(crate) use view::Run;
+pub(crate) use write::{Body, full_is_smaller, payload_at, write};

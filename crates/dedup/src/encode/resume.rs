@@ -1,0 +1,138 @@
+//! Going on with a lineage that was stored.
+
+use super::verify::Kept;
+use super::{Last, Lineage, State};
+use crate::chain::Chain;
+use crate::config::{Config, Method};
+use crate::container::{Header, Stored};
+use crate::error::{Invalid, Result};
+use crate::hash::Digest;
+use crate::layout::Layout;
+use crate::record::Record;
+use crate::regions::Place;
+
+use super::leaves::{MOSTLY, SAMPLE_EVERY};
+
+impl Lineage {
+    /// Goes on behind the newest difference of a chain, after a restart for instance. The record of
+    /// hashes is rebuilt by hashing every stored byte once, which verifies the chain.
+    ///
+    /// With a whole chain, as it was written, and the configuration that it was written with, the
+    /// differences to come are those that the lineage would have made without the restart.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Config`] if the chain has another chunk size or seed; what
+    /// [`Chain::verify`] finds.
+    pub fn resume<B: AsRef<[u8]>>(config: Config, chain: &Chain<B>) -> Result<Self> {
+        let mut lineage = Self::new(config)?;
+        let Some(rebuilt) = Rebuilt::new(&config, chain)? else {
+            return Ok(lineage);
+        };
+        let mut state = State {
+            layout: rebuilt.layout,
+            digests: rebuilt.digests,
+            record: rebuilt.record,
+            kept: None,
+        };
+        if config.verify {
+            state.kept = Some(Kept::of(chain)?);
+        }
+        lineage.last = Some(rebuilt.last);
+        lineage.next_ordinal = rebuilt.last.ordinal + 1;
+        lineage.state = Some(state);
+        Ok(lineage)
+    }
+}
+
+/// What a chain says of the state of the lineage that wrote it.
+#[derive(Debug)]
+pub(crate) struct Rebuilt {
+    pub(crate) layout: Layout,
+    pub(crate) last: Last,
+    /// Of the newest version's chunks.
+    pub(crate) digests: Vec<Digest>,
+    pub(crate) record: Record,
+}
+
+impl Rebuilt {
+    pub(crate) fn new<B: AsRef<[u8]>>(config: &Config, chain: &Chain<B>) -> Result<Option<Self>> {
+        let headers = || chain.headers();
+        let (Some(first), Some(newest)) = (headers().next(), headers().last()) else {
+            return Ok(None);
+        };
+        let layout = first.layout;
+        if layout.chunk != config.chunk {
+            return Err(Invalid::Config { what: "chunk size" }.into());
+        }
+        if first.seed != config.seed {
+            return Err(Invalid::Config { what: "seed" }.into());
+        }
+        let last = Last {
+            version: newest.version,
+            ordinal: newest.ordinal,
+            content: newest.content,
+        };
+        let mut replay = chain.replay()?;
+        let mut record = Record::new(config.capacity(layout.count));
+        let looks_up = matches!(config.method, Method::List | Method::Tree | Method::Auto);
+        let mut before: Option<Vec<Digest>> = None;
+        for header in headers() {
+            replay.step(chain)?;
+            if looks_up {
+                let is_stored = |place| chain.stored_chunk(place).is_some();
+                enter(
+                    config,
+                    &mut record,
+                    header,
+                    before.as_deref(),
+                    &replay.digests,
+                    is_stored,
+                );
+            }
+            before = Some(replay.digests.clone());
+        }
+        Ok(Some(Self {
+            layout,
+            last,
+            digests: replay.digests,
+            record,
+        }))
+    }
+}
+
+/// Enters one version into the record as its encoding did.
+fn enter(
+    config: &Config,
+    record: &mut Record,
+    header: &Header,
+    before: Option<&[Digest]>,
+    digests: &[Digest],
+    is_stored: impl Fn(Place) -> bool,
+) {
+    let is_new = |chunk: usize| before.is_none_or(|before| before[chunk] != digests[chunk]);
+    let unknown = |chunk: &usize| is_new(*chunk) && record.find(digests[*chunk]).is_none();
+    if config.method == Method::Auto && header.stored == Stored::Full && before.is_some() {
+        let sample = (0..digests.len()).step_by(SAMPLE_EVERY);
+        let taken = sample.len() as u64;
+        if sample.filter(unknown).count() as u64 * MOSTLY.1 >= taken * MOSTLY.0 {
+            return;
+        }
+    }
+    let candidates: Vec<usize> = (0..digests.len()).filter(unknown).collect();
+    record.make_room(candidates.len() as u64);
+    let mut entered = 0;
+    for chunk in candidates {
+        let place = Place {
+            ordinal: header.ordinal,
+            chunk: chunk as u32,
+        };
+        // With another method or record than the writer's, a chunk may be a duplicate there and
+        // unknown here; then it cannot be referred to.
+        if is_stored(place) {
+            let shard = &mut record.shards_mut()[Record::shard_of(digests[chunk])];
+            entered += u64::from(shard.enter(digests[chunk], place).is_none());
+        }
+    }
+    record.entered(header.ordinal, entered);
+}

@@ -1,0 +1,312 @@
+//! The kernels: loaded once, and one launch wrapper for each.
+#![allow(
+    unsafe_code,
+    reason = "a launch is a promise about memory, which the callers in this module's siblings keep"
+)]
+
+use std::sync::Arc;
+
+use tierflow_device::cuda::{Arg, Function, Launch, Module};
+use tierflow_device::{Device, Stream};
+
+use crate::error::{Invalid, Result};
+
+const LEAVES: &str = include_str!("../../ptx/dedup_leaves.ptx");
+const RECORD: &str = include_str!("../../ptx/dedup_record.ptx");
+const REGIONS: &str = include_str!("../../ptx/dedup_regions.ptx");
+const GATHER: &str = include_str!("../../ptx/dedup_gather.ptx");
+const RESTORE: &str = include_str!("../../ptx/dedup_restore.ptx");
+
+/// The kernels of this crate on one device. Clones are the same; load them once.
+#[derive(Clone, Debug)]
+pub struct Kernels {
+    device: Device,
+    loaded: Arc<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    multiprocessors: u32,
+    leaves_32: Function,
+    leaves_64: Function,
+    leaves_128: Function,
+    leaves_256: Function,
+    leaves_long: Function,
+    sample: Function,
+    forget: Function,
+    sweep: Function,
+    enter: Function,
+    resolve: Function,
+    heads: Function,
+    emit: Function,
+    gather: Function,
+    own: Function,
+    scatter: Function,
+    summed: Function,
+}
+
+impl Kernels {
+    /// Compiles the kernels for a GPU. Costs some hundred milliseconds the first time; the driver
+    /// keeps what it compiled.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotOnGpu`] if the device is no GPU; what the driver finds.
+    pub fn load(device: &Device) -> Result<Self> {
+        let cuda = device.as_cuda().ok_or(Invalid::NotOnGpu {
+            what: "kernels need a CUDA device",
+        })?;
+        let leaves = Module::load(cuda, LEAVES)?;
+        let record = Module::load(cuda, RECORD)?;
+        let regions = Module::load(cuda, REGIONS)?;
+        let gather = Module::load(cuda, GATHER)?;
+        let restore = Module::load(cuda, RESTORE)?;
+        let loaded = Loaded {
+            multiprocessors: device.info().multiprocessors.max(1),
+            leaves_32: leaves.function("dedup_leaves_32")?,
+            leaves_64: leaves.function("dedup_leaves_64")?,
+            leaves_128: leaves.function("dedup_leaves_128")?,
+            leaves_256: leaves.function("dedup_leaves_256")?,
+            leaves_long: leaves.function("dedup_leaves_long")?,
+            sample: leaves.function("dedup_sample")?,
+            forget: record.function("dedup_forget")?,
+            sweep: record.function("dedup_sweep")?,
+            enter: record.function("dedup_enter")?,
+            resolve: regions.function("dedup_resolve")?,
+            heads: regions.function("dedup_heads")?,
+            emit: regions.function("dedup_emit")?,
+            gather: gather.function("dedup_gather")?,
+            own: restore.function("dedup_own")?,
+            scatter: restore.function("dedup_scatter")?,
+            summed: restore.function("dedup_summed")?,
+        };
+        Ok(Self {
+            device: device.clone(),
+            loaded: Arc::new(loaded),
+        })
+    }
+
+    /// The device that they were loaded on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The shape of a launch with work for so many blocks, of which no more than can run at once are
+    /// started: every kernel here strides over its work.
+    fn shape(&self, threads: u32, work: u64, per_multiprocessor: u32) -> Launch {
+        let most = self.loaded.multiprocessors * per_multiprocessor;
+        let blocks = u32::try_from(work).unwrap_or(u32::MAX).clamp(1, most);
+        Launch {
+            grid: [blocks, 1, 1],
+            block: [threads, 1, 1],
+            shared_bytes: 0,
+        }
+    }
+}
+
+/// One pass over a checkpoint. Every launch wrapper requires of its caller that until the stream is
+/// synchronised, or an event recorded behind the launch is done, somebody holds
+/// - the [`Arena`](super::state::Arena) whose `State` this is, of this lineage's layout;
+/// - a loan of the `State`'s `len` bytes at `data`, on the device, aligned to 16;
+/// - a loan for writing of `most_stored_bytes(len)` bytes at `out`, which the device can reach,
+///   aligned to 64, and one of [`RESULT_BYTES`](super::state::RESULT_BYTES) at `report`; they may be 0
+///   where no launch writes to them.
+///
+/// `Encoding` and `Restoring` do, whatever becomes of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    pub(super) state: u64,
+    pub(super) data: u64,
+    pub(super) out: u64,
+    pub(super) report: u64,
+    pub(super) ordinal: u32,
+    pub(super) is_first: bool,
+    pub(super) looks_up: bool,
+    pub(super) chunk: u32,
+    pub(super) chunks: u32,
+    pub(super) words: u32,
+    pub(super) slots: u64,
+    /// Multiprocessors' worth of blocks that gather, for `out` beyond the bus wants few.
+    pub(super) gather_blocks: u32,
+}
+
+impl Kernels {
+    pub(super) fn leaves(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let loaded = &self.loaded;
+        // Blocks that fit a multiprocessor, by their registers and shared memory.
+        let (function, per_warp, resident) = match pass.chunk {
+            32 => (&loaded.leaves_32, 32, 6),
+            64 => (&loaded.leaves_64, 32, 6),
+            128 => (&loaded.leaves_128, 32, 5),
+            256 => (&loaded.leaves_256, 8, 6),
+            _ => (&loaded.leaves_long, 8, 6),
+        };
+        let work = u64::from(pass.chunks.div_ceil(4 * per_warp));
+        let shape = self.shape(128, work, resident);
+        let args = [
+            Arg::address(pass.state),
+            Arg::address(pass.data),
+            Arg::u32(pass.is_first.into()),
+            Arg::u32(pass.looks_up.into()),
+        ];
+        // SAFETY: four parameters of these types; they reach what `Pass` requires its caller to hold.
+        Ok(unsafe { stream.launch(function, shape, &args) }?)
+    }
+
+    pub(super) fn sample(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(128, u64::from(pass.chunks.div_ceil(64 * 128)), 8);
+        let args = [Arg::address(pass.state), Arg::address(pass.data)];
+        // SAFETY: two parameters, both addresses, of what `Pass` requires its caller to hold.
+        Ok(unsafe { stream.launch(&self.loaded.sample, shape, &args) }?)
+    }
+
+    pub(super) fn forget(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(256, pass.slots.div_ceil(256), 8);
+        let args = [Arg::address(pass.state)];
+        // SAFETY: one parameter, an address; the kernel keeps to the arena that it describes.
+        Ok(unsafe { stream.launch(&self.loaded.forget, shape, &args) }?)
+    }
+
+    pub(super) fn sweep(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(256, pass.slots.div_ceil(256), 8);
+        let args = [Arg::address(pass.state)];
+        // SAFETY: one parameter, an address; the kernel keeps to the arena that it describes.
+        Ok(unsafe { stream.launch(&self.loaded.sweep, shape, &args) }?)
+    }
+
+    pub(super) fn enter(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 8);
+        let args = [Arg::address(pass.state), Arg::u32(pass.ordinal)];
+        // SAFETY: two parameters of these types; the kernel keeps to the arena.
+        Ok(unsafe { stream.launch(&self.loaded.enter, shape, &args) }?)
+    }
+
+    pub(super) fn resolve(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 6);
+        let args = [Arg::address(pass.state), Arg::u32(pass.ordinal)];
+        // SAFETY: two parameters of these types; the kernel keeps to the arena.
+        Ok(unsafe { stream.launch(&self.loaded.resolve, shape, &args) }?)
+    }
+
+    pub(super) fn heads(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 6);
+        let args = [Arg::address(pass.state)];
+        // SAFETY: one parameter, an address; the kernel keeps to the arena.
+        Ok(unsafe { stream.launch(&self.loaded.heads, shape, &args) }?)
+    }
+
+    pub(super) fn emit(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 4);
+        let args = [Arg::address(pass.state), Arg::address(pass.out)];
+        // SAFETY: two parameters, both addresses. It writes metadata behind the header only where
+        // `heads` found that all fits in a full checkpoint's room, which the caller holds.
+        Ok(unsafe { stream.launch(&self.loaded.emit, shape, &args) }?)
+    }
+
+    pub(super) fn gather(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let bytes = u64::from(pass.chunks) * u64::from(pass.chunk);
+        let mut shape = self.shape(256, bytes.div_ceil(8 * 2048), 8);
+        shape.grid[0] = shape.grid[0].min(pass.gather_blocks);
+        let args = [
+            Arg::address(pass.state),
+            Arg::address(pass.data),
+            Arg::address(pass.out),
+            Arg::address(pass.report),
+        ];
+        // SAFETY: four parameters, all addresses. It writes payload as `emit` does metadata, and its
+        // report.
+        Ok(unsafe { stream.launch(&self.loaded.gather, shape, &args) }?)
+    }
+
+    /// Applies `count` moves of `chunks` chunks to the owners. The caller holds loans of the moves, of
+    /// the owners for writing, and of all that the moves' sources lie in, as for [`Pass`]; the moves are
+    /// of chunks that there are owners for.
+    pub(super) fn own(
+        &self,
+        stream: &Stream,
+        (moves, count, chunks): (u64, u32, u32),
+        chunk: u32,
+        owners: u64,
+    ) -> Result<()> {
+        let shape = self.shape(256, u64::from(chunks.div_ceil(256)), 8);
+        let args = [
+            Arg::address(moves),
+            Arg::u32(count),
+            Arg::u32(chunks),
+            Arg::u32(chunk.trailing_zeros()),
+            Arg::address(owners),
+        ];
+        // SAFETY: five parameters of these types, of which the caller holds what they reach.
+        Ok(unsafe { stream.launch(&self.loaded.own, shape, &args) }?)
+    }
+
+    /// Copies `len` bytes in chunks from their owners. The caller holds loans as for
+    /// [`own`](Self::own), and of `out` for writing, as for [`Pass`]; every chunk has an owner.
+    pub(super) fn scatter(
+        &self,
+        stream: &Stream,
+        owners: u64,
+        out: u64,
+        len: u64,
+        chunk: u32,
+    ) -> Result<()> {
+        let shape = self.shape(256, len.div_ceil(8 * 2048), 8);
+        let args = [
+            Arg::address(owners),
+            Arg::address(out),
+            Arg::u64(len),
+            Arg::u32(chunk.trailing_zeros()),
+        ];
+        // SAFETY: four parameters of these types, of which the caller holds what they reach.
+        Ok(unsafe { stream.launch(&self.loaded.scatter, shape, &args) }?)
+    }
+
+    /// Writes the sum of a leaf pass that kept no digests to `pass.report`.
+    pub(super) fn summed(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(1, 1, 1);
+        let args = [Arg::address(pass.state), Arg::address(pass.report)];
+        // SAFETY: two parameters, both addresses, of what `Pass` requires its caller to hold.
+        Ok(unsafe { stream.launch(&self.loaded.summed, shape, &args) }?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernels and how many parameters the wrappers above give them.
+    const WRAPPERS: [(&str, usize); 16] = [
+        ("dedup_leaves_32", 4),
+        ("dedup_leaves_64", 4),
+        ("dedup_leaves_128", 4),
+        ("dedup_leaves_256", 4),
+        ("dedup_leaves_long", 4),
+        ("dedup_sample", 2),
+        ("dedup_forget", 1),
+        ("dedup_sweep", 1),
+        ("dedup_enter", 2),
+        ("dedup_resolve", 2),
+        ("dedup_heads", 1),
+        ("dedup_emit", 2),
+        ("dedup_gather", 4),
+        ("dedup_own", 5),
+        ("dedup_scatter", 4),
+        ("dedup_summed", 2),
+    ];
+
+    #[test]
+    fn the_ptx_has_the_kernels_that_are_launched_with_as_many_parameters() {
+        let mut found: Vec<(String, usize)> = Vec::new();
+        for ptx in [LEAVES, RECORD, REGIONS, GATHER, RESTORE] {
+            for entry in ptx.split(".visible .entry ").skip(1) {
+                let (name, rest) = entry.split_once('(').unwrap();
+                let parameters = rest.split_once(')').unwrap().0;
+                found.push((name.to_owned(), parameters.matches(".param").count()));
+            }
+        }
+        found.sort();
+        let mut wrapped: Vec<_> = WRAPPERS.map(|(name, n)| (name.to_owned(), n)).to_vec();
+        wrapped.sort();
+        assert_eq!(found, wrapped);
+    }
+}

@@ -1,0 +1,115 @@
+//! Where a difference goes.
+
+use std::ops::Range;
+
+use tierflow_device::{Device, HostReservation, Memory, Pinned, Place, WriteLoan};
+
+use crate::container::HEADER_BYTES;
+use crate::error::{Error, Invalid, Result};
+
+/// Memory that kernels can write a difference to: pinned host memory, or the device's own.
+#[derive(Debug)]
+pub struct Landing {
+    /// The header's bytes, which the host fills.
+    pub(super) head: WriteLoan,
+    pub(super) body: WriteLoan,
+}
+
+impl Landing {
+    /// Host memory, all of which is pinned: the kernels write across the bus as they gather, and the
+    /// difference takes no device memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Memory`] if some of the reservation is not pinned, or the range does not start at a
+    /// multiple of 64 bytes or is shorter than a header; what lending it may find.
+    pub fn pinned(host: &HostReservation, range: Range<usize>) -> Result<Self> {
+        if host.pinned_bytes() != host.memory().len() {
+            let what =
+                "the host memory for a difference is not all pinned: pin it, or take gpu::pinned";
+            return Err(Invalid::Memory { what }.into());
+        }
+        Self::new(host.memory(), range)
+    }
+
+    /// Device memory: the difference is copied on from there by whoever wants it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`pinned`](Self::pinned), and [`Invalid::Memory`] if it is no device memory.
+    pub fn device(memory: &Memory, range: Range<usize>) -> Result<Self> {
+        if memory.place() != Place::Device {
+            let what = "this is no device memory: take Landing::pinned for host memory";
+            return Err(Invalid::Memory { what }.into());
+        }
+        Self::new(memory, range)
+    }
+
+    fn new(memory: &Memory, range: Range<usize>) -> Result<Self> {
+        let start = memory.lend(range.start..range.start)?.address();
+        if !start.is_multiple_of(64) || range.len() < HEADER_BYTES {
+            let what =
+                "memory for a difference starts at a multiple of 64 bytes and holds a header";
+            return Err(Invalid::Memory { what }.into());
+        }
+        let border = range.start + HEADER_BYTES;
+        Ok(Self {
+            head: memory.lend_mut(range.start..border)?,
+            body: memory.lend_mut(border..range.end)?,
+        })
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &Memory {
+        self.head.memory()
+    }
+
+    /// Which bytes of it.
+    pub fn range(&self) -> Range<usize> {
+        self.head.range().start..self.body.range().end
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.head.address()
+    }
+
+    pub(super) fn is_on_device(&self) -> bool {
+        self.memory().place() == Place::Device
+    }
+}
+
+/// At least `len` bytes of pinned host memory, for [`Landing::pinned`]. Takes about as long as writing
+/// them with all threads, and holds up other copies for a few hundred microseconds at a time.
+///
+/// # Errors
+///
+/// [`tierflow_device::Error`] if there is no memory, or it cannot be pinned.
+pub fn pinned(device: &Device, len: usize) -> Result<HostReservation> {
+    const PIECE: usize = 32 << 20;
+    let host = device.reserve_host(len)?;
+    let len = host.memory().len();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = len
+        .div_ceil(threads)
+        .next_multiple_of(HostReservation::GRANULARITY);
+    std::thread::scope(|scope| {
+        let touch = |start| host.touch(start..len.min(start + share));
+        let touchers: Vec<_> = (0..len)
+            .step_by(share)
+            .map(|start| scope.spawn(move || touch(start)))
+            .collect();
+        for toucher in touchers {
+            toucher.join().unwrap_or(Ok(()))?;
+        }
+        Ok::<_, tierflow_device::Error>(())
+    })?;
+    for start in (0..len).step_by(PIECE) {
+        if let Pinned::No(why) = host.pin(start..len.min(start + PIECE))? {
+            return Err(Error::Device(tierflow_device::Error::Driver {
+                call: "pinning host memory",
+                reason: why.to_string(),
+            }));
+        }
+    }
+    Ok(host)
+}

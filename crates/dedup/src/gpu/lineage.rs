@@ -1,0 +1,278 @@
+//! Encoding on the GPU: what a lineage keeps between checkpoints.
+
+use std::sync::Arc;
+
+use tierflow_device::{Event, Place, ReadLoan, Stream};
+
+use super::encode::{Encoding, InFlight};
+use super::kernels::{Kernels, Pass};
+use super::landing::Landing;
+use super::state::{Arena, Plan, Reports};
+use crate::chain::Chain;
+use crate::config::{Config, Method};
+use crate::encode::{Last, Rebuilt, admit};
+use crate::error::{Error, Invalid, Result};
+use crate::hash::{Hasher, Sum};
+use crate::layout::Layout;
+
+/// Blocks that write across the bus: enough to fill it, and few enough to leave the rest of the device
+/// to the application.
+const BLOCKS_ACROSS_THE_BUS: u32 = 64;
+
+/// Encodes the checkpoints of one lineage on the GPU, one after the other.
+///
+/// For each checkpoint of n bytes in chunks of c bytes it keeps about 60 n / c bytes of device memory,
+/// all of it allocated when it is made.
+#[derive(Debug)]
+pub struct Lineage {
+    kernels: Kernels,
+    config: Config,
+    plan: Plan,
+    arena: Arc<Arena>,
+    reports: Reports,
+    /// Writes headers of differences in device memory.
+    side: Arc<Stream>,
+    last: Option<Last>,
+    next_ordinal: u32,
+    /// Behind the newest checkpoint's kernels.
+    done: Option<Arc<Event>>,
+    /// A launch failed, so nobody knows what the arena holds.
+    is_broken: bool,
+    profile: bool,
+}
+
+impl Lineage {
+    /// A lineage for checkpoints of `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`crate::Lineage::new`] and [`crate::Lineage::encode`]; [`Invalid::NotOnGpu`] for
+    /// [`Config::verify`]; [`tierflow_device::Error::OutOfMemory`].
+    pub fn new(kernels: &Kernels, config: Config, len: u64) -> Result<Self> {
+        Self::with(kernels, config, len, None)
+    }
+
+    /// Goes on behind the newest difference of a chain of checkpoints of `len` bytes, as
+    /// [`crate::Lineage::resume`] does: every stored byte is hashed once, on the CPU, and the record of
+    /// hashes is copied to the device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new) and [`crate::Lineage::resume`].
+    pub fn resume<B: AsRef<[u8]>>(
+        kernels: &Kernels,
+        config: Config,
+        len: u64,
+        chain: &Chain<B>,
+    ) -> Result<Self> {
+        let past = Rebuilt::new(&config, chain)?;
+        if let Some(expected) = chain.checkpoint_bytes().filter(|&bytes| bytes != len) {
+            return Err(Invalid::Length { len, expected }.into());
+        }
+        Self::with(kernels, config, len, past.as_ref())
+    }
+
+    fn with(kernels: &Kernels, config: Config, len: u64, past: Option<&Rebuilt>) -> Result<Self> {
+        config.check()?;
+        if config.verify {
+            let what = "comparing bytes on every match needs all differences at hand";
+            return Err(Invalid::NotOnGpu { what }.into());
+        }
+        let plan = Plan::new(&config, Layout::new(len, config.chunk)?);
+        let device = kernels.device();
+        let side = device.stream()?;
+        let arena = Arena::new(device, &side, &plan, &Hasher::new(config.seed), past)?;
+        Ok(Self {
+            kernels: kernels.clone(),
+            config,
+            plan,
+            arena: Arc::new(arena),
+            reports: Reports::new(device)?,
+            side: Arc::new(side),
+            last: past.map(|past| past.last),
+            next_ordinal: past.map_or(0, |past| past.last.ordinal + 1),
+            done: None,
+            is_broken: false,
+            profile: false,
+        })
+    }
+
+    /// How it encodes.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes of a [`Landing`] for the longest difference.
+    pub fn most_stored_bytes(&self) -> usize {
+        crate::most_stored_bytes(self.plan.layout.len) as usize
+    }
+
+    /// Bytes of device memory that it keeps.
+    pub fn device_bytes(&self) -> u64 {
+        self.plan.total_bytes()
+    }
+
+    /// Whether to time each kernel from now on; [`Encoded::kernels`](super::Encoded::kernels) has the
+    /// times. Costs a few microseconds a kernel.
+    pub fn profile(&mut self, profile: bool) {
+        self.profile = profile;
+    }
+
+    /// Encodes the next checkpoint: `data`, in device memory that starts at a multiple of 16 bytes, to
+    /// `out`, of [`most_stored_bytes`](Self::most_stored_bytes) bytes or more. Starts after the work
+    /// given to the stream so far, and after the checkpoint before, whatever its stream; returns when it
+    /// is enqueued.
+    ///
+    /// Whatever is wrong is reported by the [`Encoding`], together with the loans.
+    pub fn encode(
+        &mut self,
+        stream: &Stream,
+        version: u64,
+        data: ReadLoan,
+        out: Landing,
+    ) -> Encoding {
+        let enqueued = self.enqueue(stream, version, &data, &out);
+        Encoding::new(data, out, enqueued)
+    }
+
+    fn enqueue(
+        &mut self,
+        stream: &Stream,
+        version: u64,
+        data: &ReadLoan,
+        out: &Landing,
+    ) -> Result<InFlight> {
+        let layout = self.plan.layout;
+        let ordinal = self.next_ordinal;
+        admit(
+            version,
+            data.len() as u64,
+            Some(layout.len),
+            self.last,
+            ordinal,
+        )?;
+        if self.is_broken {
+            return Err(Error::Broken);
+        }
+        self.check_memory(stream, data, out)?;
+        let report = self.reports.take()?;
+        if let Some(done) = &self.done {
+            stream.wait(done)?;
+        }
+        let pass = Pass {
+            state: self.arena.state(),
+            data: data.address(),
+            out: out.address(),
+            report: report.address(),
+            ordinal,
+            is_first: self.last.is_none(),
+            looks_up: matches!(
+                self.config.method,
+                Method::List | Method::Tree | Method::Auto
+            ),
+            chunk: layout.chunk,
+            chunks: layout.count,
+            words: self.plan.words(),
+            slots: self.plan.slots(),
+            gather_blocks: if out.is_on_device() {
+                u32::MAX
+            } else {
+                BLOCKS_ACROSS_THE_BUS
+            },
+        };
+        let mut marks = Vec::new();
+        let launched = self.launch(stream, &pass, &mut marks);
+        let done = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
+        let done = match done {
+            Ok(done) => done,
+            Err(error) => {
+                // What was launched uses the loans until it is over.
+                let _ = stream.synchronize();
+                self.is_broken = true;
+                return Err(error);
+            }
+        };
+        self.done = Some(Arc::clone(&done));
+        let parent = self.last;
+        // The content is the kernels' affair.
+        let content = Sum::default();
+        self.last = Some(Last {
+            version,
+            ordinal,
+            content,
+        });
+        self.next_ordinal = ordinal + 1;
+        Ok(InFlight {
+            done,
+            marks,
+            _arena: Arc::clone(&self.arena),
+            report,
+            side: Arc::clone(&self.side),
+            layout,
+            id: (version, ordinal),
+            seed: self.config.seed,
+            parent,
+        })
+    }
+
+    fn launch(
+        &self,
+        stream: &Stream,
+        pass: &Pass,
+        marks: &mut Vec<(&'static str, Event)>,
+    ) -> Result<()> {
+        type Wrapper = fn(&Kernels, &Stream, &Pass) -> Result<()>;
+        let mut steps: Vec<(&'static str, Wrapper)> = Vec::with_capacity(9);
+        if self.config.method == Method::Auto && !pass.is_first {
+            steps.push(("sample", Kernels::sample));
+        }
+        steps.push(("leaves", Kernels::leaves));
+        if pass.looks_up {
+            steps.push(("forget", Kernels::forget));
+            steps.push(("sweep", Kernels::sweep));
+            steps.push(("enter", Kernels::enter));
+        }
+        if self.config.method != Method::Full {
+            steps.push(("resolve", Kernels::resolve));
+            steps.push(("heads", Kernels::heads));
+            steps.push(("emit", Kernels::emit));
+        }
+        steps.push(("gather", Kernels::gather));
+        if self.profile {
+            marks.push(("start", stream.record()?));
+        }
+        for (name, step) in steps {
+            step(&self.kernels, stream, pass)?;
+            if self.profile {
+                marks.push((name, stream.record()?));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_memory(&self, stream: &Stream, data: &ReadLoan, out: &Landing) -> Result<()> {
+        let device = self.kernels.device();
+        let here = |other: &tierflow_device::Device| device.is_same(other);
+        if !here(stream.device())
+            || !here(data.memory().device())
+            || data.memory().place() != Place::Device
+        {
+            let what = "the checkpoint and the stream must be on the device of the kernels";
+            return Err(Invalid::Memory { what }.into());
+        }
+        if out.is_on_device() && !here(out.memory().device()) {
+            let what = "the memory for a difference is on another device";
+            return Err(Invalid::Memory { what }.into());
+        }
+        if !data.address().is_multiple_of(16) {
+            let what = "a checkpoint must start at a multiple of 16 bytes";
+            return Err(Invalid::Memory { what }.into());
+        }
+        let (given, needed) = (out.range().len(), self.most_stored_bytes());
+        if given < needed {
+            let (given, needed) = (given as u64, needed as u64);
+            return Err(Invalid::TooSmall { given, needed }.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,353 @@
+//! Restoring from differences that are in device memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tierflow_device::{Event, Place, ReadLoan, Stream, WriteLoan};
+
+use super::kernels::{Kernels, Pass};
+use super::state::{Arena, Plan, Reports};
+use crate::chain::{Chain, Move};
+use crate::container::{NO_PARENT, Stored};
+use crate::error::{Error, Invalid, Result};
+use crate::hash::{Hasher, Sum};
+use crate::layout::Layout;
+
+/// Bytes of a move on the device; `Move` of kernels/dedup_restore.cu.
+const MOVE_BYTES: usize = 16;
+
+/// A chain in device memory, from which any version is restored at the speed of that memory.
+///
+/// It takes the stored bytes of all its differences, 16 bytes for each entry, and 8 bytes for each chunk
+/// of a checkpoint.
+#[derive(Debug)]
+pub struct Resident {
+    kernels: Kernels,
+    layout: Layout,
+    links: Vec<Link>,
+    memory: Arc<Held>,
+    reports: Reports,
+    /// Behind the newest restore's kernels.
+    done: Option<Arc<Event>>,
+    plan: Plan,
+}
+
+/// What the kernels use, beyond the destination; kept by whatever is in flight.
+#[derive(Debug)]
+struct Held {
+    /// Payloads, then moves.
+    pool: ReadLoan,
+    owners: WriteLoan,
+    sums: Arena,
+}
+
+#[derive(Debug)]
+struct Link {
+    version: u64,
+    content: Sum,
+    /// The links to go through, newest first, or why it cannot be restored.
+    path: Result<Vec<usize>>,
+    /// Where its moves are, how many, and of how many chunks.
+    moves_at: usize,
+    moves: u32,
+    chunks: u32,
+}
+
+impl Resident {
+    /// Copies a chain to the device, and waits. What its entries say is checked here, its payloads when
+    /// they are restored.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`] for a chain without differences; [`Error::Corrupt`] or [`Error::Missing`] if
+    /// an entry's source is not stored where it says; what allocating finds.
+    pub fn new<B: AsRef<[u8]>>(kernels: &Kernels, chain: &Chain<B>) -> Result<Self> {
+        let device = kernels.device();
+        let header = *chain.headers().next().ok_or(Invalid::Empty)?;
+        let layout = header.layout;
+        let side = device.stream()?;
+
+        let mut payloads_at = Vec::new();
+        let mut end = 0;
+        for at in 0..chain.versions().len() {
+            payloads_at.push(end);
+            end += chain.payload(at).len().next_multiple_of(64);
+        }
+        let mut links = Vec::new();
+        let mut moves = Vec::new();
+        for (at, header) in chain.headers().enumerate() {
+            let own = chain.moves(at)?;
+            let chunks: u32 = own.iter().map(|own| own.count).sum();
+            if header.parent == NO_PARENT && header.stored != Stored::Full && chunks != layout.count
+            {
+                return Err(Error::corrupt(
+                    header.version,
+                    "nobody has some of its chunks",
+                ));
+            }
+            links.push(Link {
+                version: header.version,
+                content: header.content,
+                path: chain.path_of(header.version),
+                moves_at: end,
+                moves: own.len() as u32,
+                chunks,
+            });
+            end += own.len() * MOVE_BYTES;
+            moves.push(own);
+        }
+
+        let pool = device.alloc(end.max(64))?;
+        let base = pool.lend(0..end)?.address();
+        for (at, start) in payloads_at.iter().enumerate() {
+            let payload = chain.payload(at);
+            let mut part = pool.lend_mut(*start..start + payload.len())?;
+            if !payload.is_empty() {
+                side.write(payload, &mut part)?;
+            }
+        }
+        for (link, moves) in links.iter().zip(&moves) {
+            let bytes = pack(moves, layout, base, &payloads_at);
+            if !bytes.is_empty() {
+                let range = link.moves_at..link.moves_at + bytes.len();
+                side.write(&bytes, &mut pool.lend_mut(range)?)?;
+            }
+        }
+
+        let owners_bytes = 8 * layout.count as usize;
+        let owners = device.alloc(owners_bytes)?;
+        let plan = Plan::of_sums(layout);
+        let sums = Arena::new(device, &side, &plan, &Hasher::new(header.seed), None)?;
+        Ok(Self {
+            kernels: kernels.clone(),
+            layout,
+            links,
+            memory: Arc::new(Held {
+                pool: pool.lend(0..end)?,
+                owners: owners.lend_mut(0..owners_bytes)?,
+                sums,
+            }),
+            reports: Reports::new(device)?,
+            done: None,
+            plan,
+        })
+    }
+
+    /// The versions, oldest first.
+    pub fn versions(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.links.iter().map(|link| link.version)
+    }
+
+    /// Bytes of every checkpoint.
+    pub fn checkpoint_bytes(&self) -> u64 {
+        self.layout.len
+    }
+
+    /// Restores a version into `out`, device memory as long as the checkpoint that starts at a multiple
+    /// of 16 bytes, and sums up what is there. Starts after the work given to the stream so far, and
+    /// after the restore before; returns when it is enqueued.
+    ///
+    /// Whatever is wrong is reported by the [`Restoring`], together with the loan.
+    pub fn restore(&mut self, stream: &Stream, version: u64, out: WriteLoan) -> Restoring {
+        let enqueued = self.enqueue(stream, version, &out);
+        Restoring {
+            out: Some(out),
+            enqueued,
+        }
+    }
+
+    fn enqueue(&mut self, stream: &Stream, version: u64, out: &WriteLoan) -> Result<InFlight> {
+        let link = self.links.iter().find(|link| link.version == version);
+        let link = link.ok_or(Invalid::NoSuchVersion { version })?;
+        let path = link.path.clone()?;
+        let (len, expected) = (out.len() as u64, self.layout.len);
+        if len != expected {
+            return Err(Invalid::Length { len, expected }.into());
+        }
+        let device = self.kernels.device();
+        let is_here = device.is_same(out.memory().device()) && device.is_same(stream.device());
+        let is_aligned = out.address().is_multiple_of(16);
+        if !is_here || out.memory().place() != Place::Device || !is_aligned {
+            let what =
+                "a restore needs memory of the kernels' device that starts at a multiple of 16";
+            return Err(Invalid::Memory { what }.into());
+        }
+        let report = self.reports.take()?;
+        if let Some(done) = &self.done {
+            stream.wait(done)?;
+        }
+        let pass = Pass {
+            state: self.memory.sums.state(),
+            data: out.address(),
+            out: 0,
+            report: report.address(),
+            ordinal: 0,
+            is_first: true,
+            looks_up: false,
+            chunk: self.layout.chunk,
+            chunks: self.layout.count,
+            words: self.plan.words(),
+            slots: 0,
+            gather_blocks: 0,
+        };
+        let launched = self.launch(stream, &path, &pass);
+        let enqueued = launched.and_then(|marks| Ok((marks, Arc::new(stream.record()?))));
+        let (marks, done) = enqueued.inspect_err(|_| {
+            // What was launched uses the loans until it is over.
+            let _ = stream.synchronize();
+        })?;
+        self.done = Some(Arc::clone(&done));
+        Ok(InFlight {
+            done,
+            marks,
+            _held: Arc::clone(&self.memory),
+            report,
+            version,
+            content: link.content,
+        })
+    }
+
+    fn launch(
+        &self,
+        stream: &Stream,
+        path: &[usize],
+        pass: &Pass,
+    ) -> Result<Vec<(&'static str, Event)>> {
+        let Held { pool, owners, .. } = self.memory.as_ref();
+        let chunk = self.layout.chunk;
+        let mut marks = vec![("start", stream.record()?)];
+        for &at in path.iter().rev() {
+            let link = &self.links[at];
+            if link.moves > 0 {
+                let moves = pool.address() + link.moves_at as u64;
+                let moves = (moves, link.moves, link.chunks);
+                self.kernels.own(stream, moves, chunk, owners.address())?;
+            }
+        }
+        marks.push(("own", stream.record()?));
+        let (owners, len) = (owners.address(), self.layout.len);
+        self.kernels
+            .scatter(stream, owners, pass.data, len, chunk)?;
+        marks.push(("scatter", stream.record()?));
+        self.kernels.leaves(stream, pass)?;
+        self.kernels.summed(stream, pass)?;
+        marks.push(("sum", stream.record()?));
+        Ok(marks)
+    }
+}
+
+/// The moves as the kernel reads them.
+fn pack(moves: &[Move], layout: Layout, base: u64, payloads_at: &[usize]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(moves.len() * MOVE_BYTES);
+    let mut before = 0_u32;
+    for own in moves {
+        let payload = base + payloads_at[own.link] as u64;
+        let source = payload + u64::from(own.rank) * u64::from(layout.chunk);
+        bytes.extend_from_slice(&before.to_le_bytes());
+        bytes.extend_from_slice(&own.first.to_le_bytes());
+        bytes.extend_from_slice(&(source | u64::from(own.repeats)).to_le_bytes());
+        before += own.count;
+    }
+    bytes
+}
+
+/// A version that the GPU is restoring. It owns the loan, so nobody can touch the bytes meanwhile.
+/// Dropping it waits; forgetting it leaks it, which harms nobody.
+#[must_use = "dropping a restoring waits for it"]
+#[derive(Debug)]
+pub struct Restoring {
+    /// `None` once it has been handed out.
+    out: Option<WriteLoan>,
+    enqueued: Result<InFlight>,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    done: Arc<Event>,
+    marks: Vec<(&'static str, Event)>,
+    /// Alive as long as kernels may use it.
+    _held: Arc<Held>,
+    report: WriteLoan,
+    version: u64,
+    content: Sum,
+}
+
+/// What is left of a restore.
+#[derive(Debug)]
+pub struct Restored {
+    /// The loan of the destination, whose bytes are the checkpoint's if the result is `Ok`, and
+    /// unspecified otherwise.
+    pub out: WriteLoan,
+    /// Whether the bytes are those that were checkpointed.
+    pub result: Result<()>,
+    /// How long the steps took: finding the owners, copying, and summing up.
+    pub kernels: Vec<(&'static str, Duration)>,
+}
+
+impl Restoring {
+    /// Whether the kernels are through, well or not.
+    pub fn is_done(&self) -> bool {
+        // A device that cannot be asked is lost, and nothing runs on it any more.
+        self.enqueued
+            .as_ref()
+            .map_or(true, |flight| flight.done.is_done().unwrap_or(true))
+    }
+
+    /// Waits for the kernels, compares the sum with the difference's, and hands the loan back.
+    #[allow(
+        clippy::missing_panics_doc,
+        reason = "the loan is there until this consumes it"
+    )]
+    pub fn wait(mut self) -> Restored {
+        let Some(out) = self.out.take() else {
+            unreachable!("only `wait` takes the loan, and it consumes the restoring")
+        };
+        let finished = match &self.enqueued {
+            Ok(flight) => flight.finish(),
+            Err(error) => Err(error.clone()),
+        };
+        let (result, kernels) = match finished {
+            Ok(kernels) => (Ok(()), kernels),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        Restored {
+            out,
+            result,
+            kernels,
+        }
+    }
+}
+
+impl Drop for Restoring {
+    fn drop(&mut self) {
+        if self.out.is_some()
+            && let Ok(flight) = &self.enqueued
+        {
+            // Either way nothing uses the bytes afterwards; who drops it wants no result.
+            let _ = flight.done.synchronize();
+        }
+    }
+}
+
+impl InFlight {
+    fn finish(&self) -> Result<Vec<(&'static str, Duration)>> {
+        self.done.synchronize()?;
+        let bytes = self.report.bytes()?;
+        let words = bytes.as_chunks::<8>().0;
+        let sum = Sum {
+            low: u64::from_le_bytes(words[0]),
+            high: u64::from_le_bytes(words[1]),
+        };
+        if sum != self.content {
+            let what = "what was restored is not what was checkpointed";
+            return Err(Error::corrupt(self.version, what));
+        }
+        let mut kernels = Vec::new();
+        for pair in self.marks.windows(2) {
+            if let [(_, before), (name, after)] = pair {
+                kernels.push((*name, after.elapsed_since(before)?));
+            }
+        }
+        Ok(kernels)
+    }
+}

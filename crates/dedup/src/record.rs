@@ -1,0 +1,180 @@
+//! The record of hashes: where each chunk that was ever stored can be found.
+//!
+//! It holds at most `capacity` chunks. When those of a new checkpoint do not fit, the chunks of the
+//! oldest checkpoint leave, then those of the next, until they do; and so do they when they are more than
+//! [`GENERATIONS`] checkpoints old, as checkpoints go that had something new. The rule counts the chunks that were
+//! looked up in vain, duplicates among them included, for that number is known before the first of
+//! them is entered; so it does not depend on the order in which they are, and the GPU's record, which
+//! is laid out differently, forgets the same ones.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use rayon::prelude::*;
+
+use crate::hash::Digest;
+use crate::regions::Place;
+
+/// Parts of the record that are filled independently of each other.
+pub(crate) const SHARDS: usize = 32;
+
+/// Checkpoints that the record can have chunks of.
+pub(crate) const GENERATIONS: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Record {
+    capacity: u64,
+    shards: Vec<Shard>,
+    /// Checkpoints with entries here and how many, oldest first.
+    generations: VecDeque<(u32, u64)>,
+    live: u64,
+}
+
+/// The chunks whose digest has one value in some of its bits.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    places: HashMap<(u64, u64), Place, BuildHasherDefault<Low>>,
+}
+
+impl Record {
+    pub(crate) fn new(capacity: u64) -> Self {
+        Self {
+            capacity,
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            generations: VecDeque::new(),
+            live: 0,
+        }
+    }
+
+    pub(crate) fn shard_of(digest: Digest) -> usize {
+        (digest.high >> 59) as usize
+    }
+
+    pub(crate) fn find(&self, digest: Digest) -> Option<Place> {
+        self.shards[Self::shard_of(digest)].find(digest)
+    }
+
+    /// Forgets the oldest checkpoints until so many more chunks fit, or nothing is left.
+    pub(crate) fn make_room(&mut self, chunks: u64) {
+        let mut oldest_kept = 0;
+        while (self.live + chunks > self.capacity || self.generations.len() >= GENERATIONS)
+            && let Some((ordinal, count)) = self.generations.pop_front()
+        {
+            self.live -= count;
+            oldest_kept = ordinal + 1;
+        }
+        if oldest_kept > 0 {
+            self.shards
+                .par_iter_mut()
+                .for_each(|shard| shard.places.retain(|_, place| place.ordinal >= oldest_kept));
+        }
+    }
+
+    /// The shards, to enter the chunks of checkpoint `ordinal`; then say how many were entered.
+    pub(crate) fn shards_mut(&mut self) -> &mut [Shard] {
+        &mut self.shards
+    }
+
+    /// What is in it, in no order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Digest, Place)> {
+        let entries = self.shards.iter().flat_map(|shard| &shard.places);
+        entries.map(|(&(low, high), &place)| (Digest { low, high }, place))
+    }
+
+    /// Checkpoints with entries and how many, oldest first.
+    pub(crate) fn generations(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
+        self.generations.iter().copied()
+    }
+
+    pub(crate) fn entered(&mut self, ordinal: u32, chunks: u64) {
+        if chunks > 0 {
+            self.generations.push_back((ordinal, chunks));
+            self.live += chunks;
+        }
+    }
+}
+
+impl Shard {
+    fn find(&self, digest: Digest) -> Option<Place> {
+        // Nothing is entered under this one, which stands for a free slot in the GPU's record.
+        self.places.get(&(digest.low, digest.high)).copied()
+    }
+
+    /// Enters the digest at `place`, or returns where it is already.
+    ///
+    /// The digest of all zeros is not entered, and its chunks are all stored.
+    pub(crate) fn enter(&mut self, digest: Digest, place: Place) -> Option<Place> {
+        if digest == Digest::default() {
+            return None;
+        }
+        match self.places.entry((digest.low, digest.high)) {
+            Entry::Occupied(entry) => Some(*entry.get()),
+            Entry::Vacant(entry) => {
+                entry.insert(place);
+                None
+            }
+        }
+    }
+}
+
+/// A digest needs no hashing.
+#[derive(Debug, Default)]
+struct Low(u64);
+
+impl Hasher for Low {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, word: u64) {
+        // The shard is chosen by the upper bits of `high`, the bucket by all of both.
+        self.0 = self.0.rotate_left(32) ^ word;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(n: u64) -> Digest {
+        Digest {
+            low: n.wrapping_mul(crate::hash::PRIME_1),
+            high: n.wrapping_mul(crate::hash::PRIME_2),
+        }
+    }
+
+    fn enter(record: &mut Record, ordinal: u32, digests: std::ops::Range<u64>) {
+        record.make_room(digests.end - digests.start);
+        let mut entered = 0;
+        for n in digests {
+            let chunk = n as u32;
+            let shard = &mut record.shards_mut()[Record::shard_of(digest(n))];
+            entered += u64::from(shard.enter(digest(n), Place { ordinal, chunk }).is_none());
+        }
+        record.entered(ordinal, entered);
+    }
+
+    #[test]
+    fn the_oldest_checkpoint_leaves_when_there_is_no_room() {
+        let mut record = Record::new(100);
+        enter(&mut record, 0, 0..40);
+        enter(&mut record, 1, 40..90);
+        assert!(record.find(digest(39)).is_some());
+        enter(&mut record, 2, 90..110);
+        assert_eq!(record.find(digest(39)), None);
+        assert_eq!(
+            record.find(digest(89)),
+            Some(Place {
+                ordinal: 1,
+                chunk: 89
+            })
+        );
+        enter(&mut record, 3, 200..300);
+        assert_eq!(record.find(digest(100)), None);
+        assert_eq!(record.live, 100);
+    }
+}

@@ -1,0 +1,158 @@
+//! Checkpoints to encode, and the simplest encoder there can be.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::collections::HashMap;
+
+use tierflow_dedup::{Chain, Config, Lineage, Method};
+
+pub(crate) const METHODS: [Method; 5] = [
+    Method::Full,
+    Method::Basic,
+    Method::List,
+    Method::Tree,
+    Method::Auto,
+];
+
+/// Pseudo-random numbers that are the same in every run (SplitMix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..len.div_ceil(8))
+            .flat_map(|_| self.next().to_le_bytes())
+            .collect();
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+/// Histories of checkpoints, small ones of every kind that the benches measure.
+pub(crate) fn histories(len: usize, chunk: usize) -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    let mut random = Random(len as u64);
+    let base = random.bytes(len);
+    let mut all = Vec::new();
+
+    let mut sparse = vec![base.clone()];
+    for _ in 0..4 {
+        let mut next = sparse[sparse.len() - 1].clone();
+        for _ in 0..1 + len / chunk / 50 {
+            let at = random.below(len);
+            next[at] = next[at].wrapping_add(1);
+        }
+        sparse.push(next);
+    }
+    all.push(("sparse changes", sparse));
+
+    let other = random.bytes(len);
+    all.push((
+        "A, B, A, B, A",
+        vec![
+            base.clone(),
+            other.clone(),
+            base.clone(),
+            other,
+            base.clone(),
+        ],
+    ));
+    all.push((
+        "zeros",
+        vec![vec![0; len], vec![0; len], base.clone(), vec![0; len]],
+    ));
+    all.push(("all changes", (0..3).map(|_| random.bytes(len)).collect()));
+
+    let rotate = |by: usize| {
+        let mut rotated = base.clone();
+        rotated.rotate_left((by * chunk).min(len));
+        rotated
+    };
+    all.push(("rotation", [0, 1, 2, 5, 16].map(rotate).to_vec()));
+
+    let mut growing = vec![0; len];
+    let mut append = Vec::new();
+    for part in 0..4 {
+        let (from, to) = (part * len / 4, (part + 1) * len / 4);
+        growing[from..to].copy_from_slice(&random.bytes(to - from));
+        append.push(growing.clone());
+    }
+    all.push(("append", append));
+
+    // Rows of a table of few kinds, as embeddings and graphlet counts have them.
+    let kinds: Vec<Vec<u8>> = (0..5).map(|_| random.bytes(chunk)).collect();
+    let mut rows = Vec::new();
+    for _ in 0..4 {
+        let mut state: Vec<u8> = Vec::with_capacity(len + chunk);
+        while state.len() < len {
+            let skewed = random.below(5).min(random.below(5));
+            state.extend_from_slice(&kinds[skewed]);
+        }
+        state.truncate(len);
+        rows.push(state);
+    }
+    all.push(("few kinds", rows));
+    all
+}
+
+/// Encodes and stores a history as versions 10, 20, 30 …
+pub(crate) fn encode(config: Config, history: &[Vec<u8>]) -> Chain<Vec<u8>> {
+    let mut lineage = Lineage::new(config).unwrap();
+    let mut chain = Chain::new();
+    for (data, version) in history.iter().zip(1..) {
+        let difference = lineage.encode(10 * version, data).unwrap();
+        assert_eq!(
+            difference.summary().stored_bytes,
+            difference.as_bytes().len() as u64
+        );
+        chain.push(difference.into_bytes()).unwrap();
+    }
+    chain
+}
+
+/// Restores every version and compares it.
+pub(crate) fn check(chain: &Chain<Vec<u8>>, history: &[Vec<u8>], what: &str) {
+    chain
+        .verify()
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    for (data, version) in history.iter().zip(1..) {
+        let restored = chain.to_vec(10 * version);
+        let restored = restored.unwrap_or_else(|error| panic!("{what}, {version}: {error}"));
+        assert!(restored == *data, "{what}: version {version} differs");
+    }
+}
+
+/// What the List method stores of each checkpoint of a history: bytes of first-time occurrences, their
+/// number, and that of the shifted duplicates. Compares bytes with bytes.
+pub(crate) fn oracle(history: &[Vec<u8>], chunk: usize) -> Vec<(u64, u32, u32)> {
+    let mut seen: HashMap<&[u8], ()> = HashMap::new();
+    let mut before: Option<&Vec<u8>> = None;
+    let mut stored = Vec::new();
+    for data in history {
+        let (mut bytes, mut first, mut shifted) = (0, 0, 0);
+        for (at, piece) in data.chunks(chunk).enumerate() {
+            let start = at * chunk;
+            if before.is_some_and(|before| &before[start..start + piece.len()] == piece) {
+                continue;
+            }
+            if seen.insert(piece, ()).is_none() {
+                bytes += piece.len() as u64;
+                first += 1;
+            } else {
+                shifted += 1;
+            }
+        }
+        stored.push((bytes, first, shifted));
+        before = Some(data);
+    }
+    stored
+}

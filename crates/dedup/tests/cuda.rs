@@ -1,0 +1,396 @@
+//! The kernels on an NVIDIA GPU: the same bytes as on the CPU, and back. `cargo test -p tierflow-dedup
+//! --test cuda -- --ignored`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of tests fail like tests"
+)]
+
+mod common;
+
+use common::{METHODS, Random, histories};
+use tierflow_dedup::{Chain, Config, Error, Invalid, Lineage, Method, gpu};
+use tierflow_device::{Choice, Device, Memory, Stream, WriteLoan, open};
+
+struct Gpu {
+    device: Device,
+    stream: Stream,
+    kernels: gpu::Kernels,
+}
+
+fn gpu() -> Gpu {
+    let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+    let kernels = gpu::Kernels::load(&device).unwrap();
+    let stream = device.stream().unwrap();
+    Gpu {
+        device,
+        stream,
+        kernels,
+    }
+}
+
+impl Gpu {
+    fn upload(&self, memory: &Memory, data: &[u8]) {
+        let mut loan = memory.lend_mut(0..data.len()).unwrap();
+        self.stream.write(data, &mut loan).unwrap();
+    }
+
+    fn download(&self, loan: WriteLoan) -> Vec<u8> {
+        let mut bytes = vec![0; loan.len()];
+        self.stream.read(&loan.into_read(), &mut bytes).unwrap();
+        bytes
+    }
+}
+
+/// What is different, for people.
+fn describe(what: &str, ours: &[u8], theirs: &[u8]) -> String {
+    let at = ours.iter().zip(theirs).position(|(a, b)| a != b);
+    let word = |bytes: &[u8], at: usize| {
+        let field = bytes.get(at..at + 4).unwrap_or(&[0; 4]);
+        u32::from_le_bytes(field.try_into().unwrap())
+    };
+    let head = |bytes: &[u8]| {
+        format!(
+            "form {}, {} bytes, payload {}, entries {} + {}",
+            bytes[10],
+            bytes.len(),
+            word(bytes, 56),
+            word(bytes, 64),
+            word(bytes, 68)
+        )
+    };
+    format!(
+        "{what}: the GPU's {} is not the CPU's {}; first difference at {at:?}",
+        head(ours),
+        head(theirs)
+    )
+}
+
+/// Encodes a history on both sides, to host and to device memory by turns, and compares every byte;
+/// restores every version on the GPU.
+fn compare(gpu: &Gpu, config: Config, history: &[Vec<u8>], what: &str) {
+    let len = history[0].len();
+    let data = gpu.device.alloc(len).unwrap();
+    let mut on_gpu = gpu::Lineage::new(&gpu.kernels, config, len as u64).unwrap();
+    let mut on_cpu = Lineage::new(config).unwrap();
+    let room = on_gpu.most_stored_bytes();
+    let host = gpu::pinned(&gpu.device, room).unwrap();
+    let device = gpu.device.alloc(room).unwrap();
+    let mut chain = Chain::new();
+    for (checkpoint, version) in history.iter().zip(1..) {
+        gpu.upload(&data, checkpoint);
+        let to_host = version % 2 == 1;
+        let landing = if to_host {
+            gpu::Landing::pinned(&host, 0..room).unwrap()
+        } else {
+            gpu::Landing::device(&device, 0..room).unwrap()
+        };
+        let loan = data.lend(0..len).unwrap();
+        let done = on_gpu.encode(&gpu.stream, version, loan, landing).wait();
+        let summary = done
+            .result
+            .unwrap_or_else(|error| panic!("{what} {version}: {error}"));
+        drop(done.out);
+        let expected = on_cpu.encode(version, checkpoint).unwrap();
+        let bytes = if to_host {
+            host.memory()
+                .lend(0..room)
+                .unwrap()
+                .bytes()
+                .unwrap()
+                .to_vec()
+        } else {
+            gpu.download(device.lend_mut(0..room).unwrap())
+        };
+        let bytes = &bytes[..summary.stored_bytes as usize];
+        let what = format!(
+            "{what}, {:?}, chunks of {}, version {version}",
+            config.method, config.chunk
+        );
+        assert!(
+            bytes == expected.as_bytes(),
+            "{}",
+            describe(&what, bytes, expected.as_bytes())
+        );
+        assert_eq!(summary, expected.summary());
+        chain.push(bytes.to_vec()).unwrap();
+    }
+
+    let mut resident = gpu::Resident::new(&gpu.kernels, &chain).unwrap();
+    for (at, checkpoint) in history.iter().enumerate().rev() {
+        let version = at as u64 + 1;
+        let out = data.lend_mut(0..len).unwrap();
+        let restored = resident.restore(&gpu.stream, version, out).wait();
+        restored
+            .result
+            .unwrap_or_else(|error| panic!("{what} {version}: {error}"));
+        let bytes = gpu.download(restored.out);
+        assert!(bytes == *checkpoint, "{what}: version {version} differs");
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn the_same_bytes_as_on_the_cpu_for_every_method_and_history() {
+    let gpu = gpu();
+    for (len, chunk) in [
+        (40_000, 32),
+        (1_000_003, 64),
+        (655_360, 128),
+        (300_001, 256),
+        (900_001, 1024),
+    ] {
+        for (name, history) in histories(len, chunk) {
+            for method in METHODS {
+                compare(
+                    &gpu,
+                    Config::new(method).chunk(chunk as u32).seed(7),
+                    &history,
+                    name,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_chunk_size_and_tail() {
+    let gpu = gpu();
+    for shift in 5..=16 {
+        let chunk: usize = 1 << shift;
+        for tail in [
+            0, 1, 2, 5, 11, 16, 17, 40, 70, 100, 128, 129, 200, 240, 241, 500, 1023,
+        ] {
+            let len = 67 * chunk + tail % chunk;
+            let history = &histories(len, chunk)[0].1;
+            compare(
+                &gpu,
+                Config::new(Method::Tree).chunk(chunk as u32),
+                history,
+                &format!("tail of {tail}"),
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_number_of_chunks() {
+    let gpu = gpu();
+    for chunks in (1..=1025)
+        .step_by(13)
+        .chain([1, 2, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025])
+    {
+        let len = (chunks - 1) * 64 + 1 + (chunks * 7) % 64;
+        let mut random = Random(chunks as u64);
+        let (a, b) = (random.bytes(len), random.bytes(len));
+        let history = [a.clone(), b, a];
+        compare(
+            &gpu,
+            Config::new(Method::Tree).chunk(64),
+            &history,
+            &format!("{chunks} chunks"),
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_full_record_forgets_the_same() {
+    let gpu = gpu();
+    let mut random = Random(11);
+    let mut history = vec![random.bytes(500_000)];
+    for round in 0..12 {
+        let mut next = history[round].clone();
+        // A third is new each time, and some of it comes from long ago.
+        for _ in 0..2600 {
+            let at = random.below(7812) * 64;
+            if random.below(3) == 0 {
+                let from = &history[random.below(history.len())];
+                let piece = from[at..at + 64].to_vec();
+                let to = random.below(7812) * 64;
+                next[to..to + 64].copy_from_slice(&piece);
+            } else {
+                next[at..at + 8].copy_from_slice(&random.next().to_le_bytes());
+            }
+        }
+        history.push(next);
+    }
+    for capacity in [0, 12_000, 20_000] {
+        let config = Config::new(Method::Tree)
+            .chunk(64)
+            .record_capacity(capacity);
+        compare(&gpu, config, &history, &format!("record of {capacity}"));
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn encodings_in_flight_follow_each_other_on_any_stream() {
+    let gpu = gpu();
+    let history = &histories(2_000_000, 64)[0].1;
+    let len = history[0].len();
+    let config = Config::new(Method::Tree).chunk(64);
+    let mut on_gpu = gpu::Lineage::new(&gpu.kernels, config, len as u64).unwrap();
+    let room = on_gpu.most_stored_bytes();
+    let other = gpu.device.stream().unwrap();
+    let mut flying = Vec::new();
+    for (checkpoint, version) in history.iter().zip(1_u64..) {
+        let data = gpu.device.alloc(len).unwrap();
+        gpu.upload(&data, checkpoint);
+        let host = gpu::pinned(&gpu.device, room).unwrap();
+        let stream = if version % 2 == 0 {
+            &gpu.stream
+        } else {
+            &other
+        };
+        let landing = gpu::Landing::pinned(&host, 0..room).unwrap();
+        let encoding = on_gpu.encode(stream, version, data.lend(0..len).unwrap(), landing);
+        flying.push((encoding, host));
+    }
+    let mut on_cpu = Lineage::new(config).unwrap();
+    for ((encoding, host), (checkpoint, version)) in flying.into_iter().zip(history.iter().zip(1..))
+    {
+        let expected = on_cpu.encode(version, checkpoint).unwrap();
+        let done = encoding.wait();
+        assert_eq!(done.result.unwrap(), expected.summary());
+        drop(done.out);
+        let loan = host.memory().lend(0..expected.as_bytes().len()).unwrap();
+        assert!(
+            loan.bytes().unwrap() == expected.as_bytes(),
+            "version {version}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
+    let gpu = gpu();
+    for (name, history) in histories(200_007, 64) {
+        for method in METHODS {
+            let len = history[0].len();
+            let config = Config::new(method).chunk(64).seed(5);
+            let data = gpu.device.alloc(len).unwrap();
+            let mut on_cpu = Lineage::new(config).unwrap();
+            let mut chain: Chain<Vec<u8>> = Chain::new();
+            for (checkpoint, version) in history.iter().zip(1..) {
+                let mut resumed =
+                    gpu::Lineage::resume(&gpu.kernels, config, len as u64, &chain).unwrap();
+                let room = resumed.most_stored_bytes();
+                let host = gpu::pinned(&gpu.device, room).unwrap();
+                let landing = gpu::Landing::pinned(&host, 0..room).unwrap();
+                gpu.upload(&data, checkpoint);
+                let loan = data.lend(0..len).unwrap();
+                let done = resumed.encode(&gpu.stream, version, loan, landing).wait();
+                let expected = on_cpu.encode(version, checkpoint).unwrap();
+                assert_eq!(done.result.unwrap(), expected.summary(), "{name} {version}");
+                drop(done.out);
+                let loan = host.memory().lend(0..expected.as_bytes().len()).unwrap();
+                let bytes = loan.bytes().unwrap();
+                let what = format!("{name}, {method:?}, version {version}");
+                assert!(
+                    bytes == expected.as_bytes(),
+                    "{}",
+                    describe(&what, bytes, expected.as_bytes())
+                );
+                chain.push(expected.into_bytes()).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn what_cannot_be_encoded_gives_the_loans_back() {
+    let gpu = gpu();
+    let data = gpu.device.alloc(4096).unwrap();
+    let mut lineage = gpu::Lineage::new(&gpu.kernels, Config::default(), 4000).unwrap();
+    let room = lineage.most_stored_bytes();
+    let host = gpu::pinned(&gpu.device, room).unwrap();
+    let mut encode = |version, range, room| {
+        let landing = gpu::Landing::pinned(&host, 0..room).unwrap();
+        lineage
+            .encode(&gpu.stream, version, data.lend(range).unwrap(), landing)
+            .wait()
+            .result
+    };
+    assert!(matches!(
+        encode(1, 0..4001, room),
+        Err(Error::Invalid(Invalid::Length { .. }))
+    ));
+    assert!(matches!(
+        encode(1, 8..4008, room),
+        Err(Error::Invalid(Invalid::Memory { .. }))
+    ));
+    assert!(matches!(
+        encode(1, 0..4000, 512),
+        Err(Error::Invalid(Invalid::TooSmall { .. }))
+    ));
+    assert!(encode(1, 0..4000, room).is_ok());
+    assert!(matches!(
+        encode(1, 0..4000, room),
+        Err(Error::Invalid(Invalid::VersionOrder { .. }))
+    ));
+    assert_eq!((data.live_loans(), host.memory().live_loans()), (0, 0));
+    let unpinned = gpu.device.reserve_host(4096).unwrap();
+    assert!(gpu::Landing::pinned(&unpinned, 0..4096).is_err());
+    assert!(matches!(
+        gpu::Lineage::new(&gpu.kernels, Config::default().verify(true), 4000),
+        Err(Error::Invalid(Invalid::NotOnGpu { .. }))
+    ));
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_damaged_payload_is_found_by_a_restore() {
+    let gpu = gpu();
+    let history = &histories(100_000, 64)[0].1;
+    let mut lineage = Lineage::new(Config::new(Method::Tree).chunk(64)).unwrap();
+    let mut chain = Chain::new();
+    for (checkpoint, version) in history.iter().zip(1..) {
+        let mut bytes = lineage.encode(version, checkpoint).unwrap().into_bytes();
+        if version == 3 {
+            *bytes.last_mut().unwrap() ^= 1;
+        }
+        chain.push(bytes).unwrap();
+    }
+    let data = gpu.device.alloc(100_000).unwrap();
+    let mut resident = gpu::Resident::new(&gpu.kernels, &chain).unwrap();
+    let mut restore = |version| {
+        let out = data.lend_mut(0..100_000).unwrap();
+        resident.restore(&gpu.stream, version, out).wait().result
+    };
+    assert!(restore(1).is_ok());
+    assert!(matches!(restore(3), Err(Error::Corrupt { .. })));
+    assert!(restore(2).is_ok());
+    assert!(matches!(
+        restore(9),
+        Err(Error::Invalid(Invalid::NoSuchVersion { .. }))
+    ));
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn more_than_four_gibibytes() {
+    let gpu = gpu();
+    let len = (1_usize << 32) + (1 << 20) + 77;
+    let mut data = Random(1).bytes(1 << 20).repeat(len.div_ceil(1 << 20));
+    data.truncate(len);
+    // Each megabyte is made different, and the last bytes are beyond 4 GiB.
+    for (megabyte, n) in data.chunks_mut(1 << 20).zip(0_u64..) {
+        for chunk in megabyte.chunks_mut(128).filter(|chunk| chunk.len() >= 8) {
+            chunk[..8].copy_from_slice(&n.to_le_bytes());
+        }
+    }
+    let mut next = data.clone();
+    next[len - 1] ^= 1;
+    next[len - 100_000] ^= 1;
+    compare(
+        &gpu,
+        Config::new(Method::Tree).chunk(128),
+        &[data, next],
+        "more than 4 GiB",
+    );
+}

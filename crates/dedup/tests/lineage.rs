@@ -1,0 +1,309 @@
+//! What a lineage and its chain can do beside encoding and restoring.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of tests fail like tests"
+)]
+
+mod common;
+
+use common::{METHODS, Random, check, encode, histories};
+use proptest::prelude::*;
+use tierflow_dedup::{Chain, Config, Error, Invalid, Lineage, Method, Stored};
+
+#[test]
+fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
+    for method in METHODS {
+        // A small record, so that it has forgotten some by then.
+        for capacity in [0, 1_000_000] {
+            let config = Config::new(method)
+                .chunk(64)
+                .record_capacity(capacity)
+                .seed(3);
+            for (name, history) in histories(50_007, 64) {
+                let mut lineage = Lineage::new(config).unwrap();
+                let mut chain: Chain<Vec<u8>> = Chain::new();
+                for (data, version) in history.iter().zip(1..) {
+                    let mut resumed = Lineage::resume(config, &chain).unwrap();
+                    let difference = lineage.encode(version, data).unwrap();
+                    let again = resumed.encode(version, data).unwrap();
+                    assert!(difference == again, "{name}, {method:?}, version {version}");
+                    chain.push(difference.into_bytes()).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_record_forgets_and_loses_nothing() {
+    let chunk = 64;
+    let mut random = Random(5);
+    let (a, b) = (random.bytes(64_000), random.bytes(64_000));
+    let history = [a.clone(), b.clone(), a, b];
+    let config = Config::new(Method::Tree).chunk(chunk);
+    let small = encode(config, &history);
+    let large = encode(config.record_capacity(1 << 20), &history);
+    // Room for 1.2 checkpoints: when B came, A was forgotten.
+    assert_eq!(small.get(30).unwrap().stored(), Stored::Full);
+    assert_eq!(large.get(30).unwrap().payload_bytes(), 0);
+    check(&small, &history, "small record");
+    check(&large, &history, "large record");
+}
+
+#[test]
+fn what_is_kept_of_a_compacted_chain_comes_back() {
+    for method in METHODS {
+        for (name, history) in histories(30_001, 64) {
+            let chain = encode(Config::new(method).chunk(64), &history);
+            let versions: Vec<u64> = chain.versions().collect();
+            for mask in 1..1_u32 << versions.len() {
+                let kept = |at: &usize| mask >> at & 1 == 1;
+                let keep: Vec<u64> = (0..versions.len())
+                    .filter(kept)
+                    .map(|at| versions[at])
+                    .collect();
+                let compacted = chain.compact(&keep).unwrap();
+                let mut small = Chain::new();
+                for difference in &compacted.differences {
+                    small.push(difference.as_bytes()).unwrap();
+                }
+                small.verify().unwrap();
+                assert_eq!(small.versions().collect::<Vec<_>>(), keep);
+                for &version in &keep {
+                    let data = &history[version as usize / 10 - 1];
+                    assert!(small.to_vec(version).unwrap() == *data, "{name} {method:?}");
+                }
+                let bytes: usize = compacted
+                    .differences
+                    .iter()
+                    .map(|d| d.as_bytes().len())
+                    .sum();
+                assert!(bytes <= keep.len() * (30_001 + 192));
+                // And a lineage goes on from there.
+                let mut resumed = Lineage::resume(Config::new(method).chunk(64), &small).unwrap();
+                let next = resumed.encode(1000, &history[0]).unwrap();
+                small.push(next.as_bytes()).unwrap();
+                assert!(small.to_vec(1000).unwrap() == history[0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn keeping_all_keeps_the_sizes() {
+    for (name, history) in histories(30_001, 64) {
+        let chain = encode(Config::new(Method::Tree).chunk(64), &history);
+        let all: Vec<u64> = chain.versions().collect();
+        for difference in chain.compact(&all).unwrap().differences {
+            let before = chain.get(difference.summary().version).unwrap();
+            assert!(
+                difference.summary().payload_bytes <= before.payload_bytes(),
+                "{name}"
+            );
+            let bytes = before.metadata_bytes() + before.payload_bytes();
+            let now = difference.summary();
+            assert!(now.metadata_bytes + now.payload_bytes <= bytes, "{name}");
+        }
+    }
+}
+
+#[test]
+fn an_exported_version_needs_no_other() {
+    for (name, history) in histories(30_001, 64) {
+        let chain = encode(Config::new(Method::Tree).chunk(64), &history);
+        for (data, version) in history.iter().zip(1..) {
+            let full = chain.export(10 * version).unwrap();
+            assert_eq!(full.summary().stored, Stored::Full);
+            let mut alone = Chain::new();
+            alone.push(full.as_bytes()).unwrap();
+            alone.verify().unwrap();
+            assert!(alone.to_vec(10 * version).unwrap() == *data, "{name}");
+        }
+    }
+}
+
+#[test]
+fn dependencies_are_enough_and_no_more_than_exist() {
+    for (name, history) in histories(30_001, 64) {
+        let chain = encode(Config::new(Method::Tree).chunk(64), &history);
+        for (data, version) in history.iter().zip(1..) {
+            let needed = chain.dependencies(10 * version).unwrap();
+            assert!(needed.contains(&(10 * version)));
+            let mut part = Chain::new();
+            for version in needed {
+                let container = chain.get(version).unwrap();
+                assert!(container.version() == version);
+                part.push(bytes_of(&chain, version)).unwrap();
+            }
+            assert!(part.to_vec(10 * version).unwrap() == *data, "{name}");
+        }
+    }
+}
+
+/// The container of a version, as it was stored.
+fn bytes_of(chain: &Chain<Vec<u8>>, version: u64) -> Vec<u8> {
+    chain.stored_bytes(version).unwrap().to_vec()
+}
+
+#[test]
+fn verification_finds_no_collisions_where_there_are_none_and_changes_no_bytes() {
+    for (name, history) in histories(50_007, 64) {
+        let config = Config::new(Method::Tree).chunk(64);
+        let mut plain = Lineage::new(config).unwrap();
+        let mut verified = Lineage::new(config.verify(true)).unwrap();
+        for (data, version) in history.iter().zip(0..) {
+            let difference = verified.encode(version, data).unwrap();
+            assert_eq!(difference.summary().collisions, 0);
+            assert!(plain.encode(version, data).unwrap() == difference, "{name}");
+        }
+    }
+}
+
+/// Two chunks of 32 bytes with one XXH3-128 digest under seed 0: whoever knows the secret can make both
+/// products of the hash vanish, and then only the sums of the halves count.
+fn colliding() -> ([u8; 32], [u8; 32]) {
+    let secret = [
+        0xbe4b_a423_396c_feb8_u64,
+        0x1cad_21f7_2c81_017c,
+        0xdb97_9083_e96d_d4de,
+        0x1f67_b3b7_a4a4_4072,
+    ];
+    let total = 0x1234_5678_9ABC_DEF0_u64;
+    let halves = [
+        [secret[0], total.wrapping_sub(secret[0])],
+        [total.wrapping_sub(secret[1]), secret[1]],
+    ];
+    let second = [secret[2], 77];
+    let chunk = |half: [u64; 2]| {
+        let mut chunk = [0; 32];
+        for (bytes, word) in chunk.chunks_mut(8).zip([half, second].concat()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        chunk
+    };
+    (chunk(halves[0]), chunk(halves[1]))
+}
+
+#[test]
+fn verification_stores_what_collides() {
+    let (x, y) = colliding();
+    assert_ne!(x, y);
+    assert_eq!(
+        xxhash_rust::xxh3::xxh3_128(&x),
+        xxhash_rust::xxh3::xxh3_128(&y)
+    );
+    let mut random = Random(3);
+    let fill = random.bytes(20 * 32);
+    let with = |chunks: &[(usize, &[u8; 32])]| {
+        let mut state = fill.clone();
+        for (at, chunk) in chunks {
+            state[at * 32..][..32].copy_from_slice(*chunk);
+        }
+        state
+    };
+    // In one checkpoint, in the place of each other, and elsewhere in a later one.
+    let history = [
+        with(&[(0, &x), (5, &y), (6, &x)]),
+        with(&[(0, &y), (5, &x), (6, &x)]),
+        with(&[(0, &y), (5, &x), (9, &y), (10, &x)]),
+    ];
+    for method in [Method::Basic, Method::List, Method::Tree] {
+        let config = Config::new(method).chunk(32).verify(true);
+        let mut lineage = Lineage::new(config).unwrap();
+        let mut chain: Chain<Vec<u8>> = Chain::new();
+        let mut collisions = 0;
+        for (state, version) in history.iter().zip(1..) {
+            let mut resumed = Lineage::resume(config, &chain).unwrap();
+            let difference = lineage.encode(10 * version, state).unwrap();
+            assert_eq!(resumed.encode(10 * version, state).unwrap(), difference);
+            collisions += difference.summary().collisions;
+            chain.push(difference.into_bytes()).unwrap();
+        }
+        assert!(collisions >= 2, "{method:?}: {collisions}");
+        check(&chain, &history, "collisions");
+    }
+    // Without, one is taken for the other; that is what the test can see and verification mends.
+    let chain = encode(Config::new(Method::Tree).chunk(32), &history);
+    assert_ne!(chain.to_vec(20).unwrap(), history[1]);
+}
+
+#[test]
+fn wrong_arguments_are_told_and_change_nothing() {
+    assert!(matches!(
+        Lineage::new(Config::default().chunk(48)),
+        Err(Error::Invalid(Invalid::Chunk { chunk: 48 }))
+    ));
+    assert!(Lineage::new(Config::default().chunk(1 << 17)).is_err());
+    let mut lineage = Lineage::new(Config::default()).unwrap();
+    assert!(matches!(
+        lineage.encode(0, &[]),
+        Err(Error::Invalid(Invalid::Empty))
+    ));
+    let first = lineage.encode(5, &[1; 1000]).unwrap();
+    assert!(matches!(
+        lineage.encode(6, &[1; 1001]),
+        Err(Error::Invalid(Invalid::Length {
+            len: 1001,
+            expected: 1000
+        }))
+    ));
+    assert!(matches!(
+        lineage.encode(5, &[1; 1000]),
+        Err(Error::Invalid(Invalid::VersionOrder {
+            version: 5,
+            last: 5
+        }))
+    ));
+    let second = lineage.encode(6, &[1; 1000]).unwrap();
+    assert_eq!(second.summary().payload_bytes, 0);
+
+    let mut chain = Chain::new();
+    chain.push(second.as_bytes()).unwrap();
+    assert!(matches!(
+        chain.to_vec(6),
+        Err(Error::Missing { ordinal: 0, .. })
+    ));
+    chain.push(first.as_bytes()).unwrap();
+    assert_eq!(chain.to_vec(6).unwrap(), [1; 1000]);
+    assert!(matches!(
+        chain.restore(6, &mut [0; 999]),
+        Err(Error::Invalid(Invalid::Length { .. }))
+    ));
+    assert!(matches!(
+        chain.to_vec(7),
+        Err(Error::Invalid(Invalid::NoSuchVersion { version: 7 }))
+    ));
+    assert!(matches!(
+        Lineage::resume(Config::default().chunk(64), &chain),
+        Err(Error::Invalid(Invalid::Config { .. }))
+    ));
+}
+
+proptest! {
+    #[test]
+    fn any_history_of_few_letters_comes_back(
+        chunk in 5_u32..8,
+        tail in 0_usize..40,
+        letters in proptest::collection::vec(proptest::collection::vec(0_u8..4, 40), 1..8),
+        which in 0_usize..5,
+    ) {
+        let chunk = 1 << chunk;
+        let history: Vec<Vec<u8>> = letters
+            .iter()
+            .map(|letters| {
+                let mut data: Vec<u8> = letters.iter().flat_map(|&l| vec![l; chunk]).collect();
+                data.truncate(data.len() - tail.min(chunk - 1));
+                data
+            })
+            .collect();
+        let config = Config::new(METHODS[which]).chunk(chunk as u32);
+        let chain = encode(config, &history);
+        check(&chain, &history, "letters");
+        let list = encode(Config::new(Method::List).chunk(chunk as u32), &history);
+        let tree = encode(Config::new(Method::Tree).chunk(chunk as u32), &history);
+        for (list, tree) in list.versions().zip(tree.versions()).map(|(l, t)| (list.get(l).unwrap(), tree.get(t).unwrap())) {
+            prop_assert!(tree.metadata_bytes() + tree.payload_bytes() <= list.metadata_bytes() + list.payload_bytes());
+        }
+    }
+}

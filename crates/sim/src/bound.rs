@@ -1,0 +1,238 @@
+//! The fluid lower bound: the least time that any schedule can hold the applications up.
+//!
+//! Bytes are a fluid here, may lie anywhere, and every schedule knows the future. What is left are two kinds of
+//! limits, both of which every run obeys: what has to cross a hop between two moments needs its time, and no call is
+//! faster than its copy. The least time that satisfies all of them is a longest path; docs/src/simulation.md derives it.
+
+mod steps;
+mod window;
+
+use crate::hardware::{Hardware, Link, UNLIMITED};
+use crate::workload::Workload;
+use crate::{Error, Result};
+use steps::{Step, steps};
+use window::Window;
+
+/// What no run can go below, whatever its policy and whatever it knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// ns, of all GPUs together, in which their applications do anything but compute: the least that
+    /// [`Outcome::lost_ns`](crate::Outcome::lost_ns) can be. Without waits and barriers that is their blocking time.
+    pub lost_ns: u64,
+    /// Of that, the copies between the applications' memory and the fastest tier: what an endless cache would cost.
+    pub copies_ns: u64,
+}
+
+/// Bytes that have to cross one hop.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Need {
+    down: f64,
+    up: f64,
+}
+
+impl Need {
+    /// The time in ns that a link needs for it, if it carries nothing else.
+    fn over(self, link: &Link) -> f64 {
+        let Self { down, up } = self;
+        let time = |bytes: f64, bandwidth: u64| match bandwidth {
+            UNLIMITED => 0.0,
+            limit => bytes / limit as f64 * 1e9,
+        };
+        time(down, link.down)
+            .max(time(up, link.up))
+            .max(time(down + up, link.both))
+    }
+}
+
+/// The fluid lower bound for these applications on this machine: workload `g` on GPU `g`.
+///
+/// It takes about the square of the number of calls, for each GPU.
+///
+/// # Errors
+/// [`Error::Hardware`](crate::Error::Hardware) and [`Error::Workload`](crate::Error::Workload) if one of them makes
+/// no sense.
+pub fn fluid_bound(hardware: &Hardware, workloads: &[Workload]) -> Result<Bound> {
+    hardware.validate()?;
+    let mut total = 0.0;
+    let mut copies = 0.0;
+    for (at, neighbours) in workloads.chunks(hardware.group()).enumerate() {
+        let first = at * hardware.group();
+        let clients = neighbours.iter().enumerate();
+        let clients: Vec<_> = clients
+            .map(|(within, workload)| steps(hardware, workload, first + within))
+            .collect::<Result<_, Error>>()?;
+        copies += copies_of(&clients);
+        total += if are_aligned(&clients) {
+            end_of(&least(hardware, &clients))
+        } else {
+            let each = clients.chunks(1);
+            let alone = each.map(|client| end_of(&least(hardware, client)));
+            let alone: f64 = alone.sum();
+            alone.max(one_after_another(hardware, &clients))
+        };
+    }
+    // Sums of many thousand floats are true to some 1e-13 of their value.
+    let whole = |ns: f64| (ns - ns * 1e-12 + 1e-6).max(0.0) as u64;
+    Ok(Bound {
+        lost_ns: whole(total),
+        copies_ns: whole(copies),
+    })
+}
+
+fn end_of(lost: &[f64]) -> f64 {
+    lost.last().copied().unwrap_or(0.0)
+}
+
+fn copies_of(clients: &[Vec<Step>]) -> f64 {
+    clients.iter().flatten().map(|step| step.copy_ns).sum()
+}
+
+/// Whether all have as many calls, and barriers at the same places.
+fn are_aligned(clients: &[Vec<Step>]) -> bool {
+    let Some((first, others)) = clients.split_first() else {
+        return true;
+    };
+    others.iter().all(|other| {
+        let mut pairs = first.iter().zip(other);
+        other.len() == first.len() && pairs.all(|(a, b)| a.is_barrier() == b.is_barrier())
+    })
+}
+
+/// The longest path over the steps of neighbours that do the same: by node, the least time in ns that they have lost
+/// together. Node `k` is the end of the first `k` steps of each.
+fn least(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
+    let count = clients.first().map_or(0, Vec::len);
+    let is_barrier = |at: usize| clients.iter().any(|steps| steps[at].is_barrier());
+    let earliest = match clients {
+        [_] => Vec::new(),
+        several => earliest(hardware, several),
+    };
+    let mut lost = vec![0.0_f64; count + 1];
+    for from in 0..count {
+        let copies: f64 = clients.iter().map(|steps| steps[from].copy_ns).sum();
+        // Time that was lost stays lost.
+        lost[from + 1] = lost[from + 1].max(lost[from] + copies);
+        let is_common = from == 0 || is_barrier(from - 1);
+        let begins_phase = from == 0 || clients[0][from].begins_phase_after(&clients[0][from - 1]);
+        let mut windows = all_windows(hardware, clients, from);
+        for to in from..count {
+            windows.iter_mut().for_each(Window::extend);
+            let alone: f64 = windows.iter().map(|window| window.lost_ns(hardware)).sum();
+            lost[to + 1] = lost[to + 1].max(lost[from] + alone);
+            let Some(earliest) = earliest.get(from) else {
+                continue;
+            };
+            if is_common && is_barrier(to) {
+                let span = together(hardware, &windows);
+                let coupled = windows.iter().map(|w| span - w.compute_with_first_ns());
+                lost[to + 1] = lost[to + 1].max(lost[from] + coupled.sum::<f64>());
+            }
+            if begins_phase {
+                let ends = earliest * clients.len() as f64 + queued(hardware, &windows);
+                let computed = clients.iter().map(|steps| compute_until(steps, to));
+                lost[to + 1] = lost[to + 1].max(ends - computed.sum::<f64>());
+            }
+        }
+    }
+    lost
+}
+
+/// By step: the earliest moment, in ns, at which any of these neighbours can come to it, if it has all links alone.
+fn earliest(hardware: &Hardware, clients: &[Vec<Step>]) -> Vec<f64> {
+    let mut earliest = vec![f64::INFINITY; clients.first().map_or(0, Vec::len)];
+    for steps in clients {
+        let lost = least(hardware, std::slice::from_ref(steps));
+        for (at, (earliest, lost)) in earliest.iter_mut().zip(lost).enumerate() {
+            *earliest = earliest.min(lost + compute_until(steps, at));
+        }
+    }
+    earliest
+}
+
+/// ns that an application computes before the call of step `at`.
+fn compute_until(steps: &[Step], at: usize) -> f64 {
+    steps.get(at).map_or(0.0, |step| step.computed_ns)
+}
+
+fn all_windows<'a>(hardware: &Hardware, clients: &'a [Vec<Step>], from: usize) -> Vec<Window<'a>> {
+    let windows = clients.iter();
+    windows
+        .map(|steps| Window::new(hardware, steps, from))
+        .collect()
+}
+
+/// Neighbours who have nothing but links in common: all of their needs, from the beginning to the end.
+fn one_after_another(hardware: &Hardware, clients: &[Vec<Step>]) -> f64 {
+    let whole = clients.iter().map(|steps| {
+        let mut window = Window::new(hardware, steps, 0);
+        steps.iter().for_each(|_| window.extend());
+        window
+    });
+    let ends = queued(hardware, &whole.collect::<Vec<_>>());
+    let last = |steps: &Vec<Step>| compute_until(steps, steps.len().saturating_sub(1));
+    ends - clients.iter().map(last).sum::<f64>()
+}
+
+/// The time in ns between two moments that all neighbours have in common: a shared link carries the sum of their needs.
+fn together(hardware: &Hardware, windows: &[Window<'_>]) -> f64 {
+    let mut span = 0.0_f64;
+    for (tier, hop) in hardware.hops.iter().enumerate().skip(1) {
+        for link in &hop.links {
+            for sharers in windows.chunks(link.gpus) {
+                let needs = sharers.iter().map(|window| window.need(tier));
+                let sum = needs.fold(Need::default(), |sum, need| Need {
+                    down: sum.down + need.down,
+                    up: sum.up + need.up,
+                });
+                span = span.max(sum.over(link));
+            }
+        }
+    }
+    span
+}
+
+/// When windows that begin at one moment or later end after it, in ns, added up: of those who share a link, whoever is
+/// done as the `n`-th cannot be before the `n` smallest needs have passed.
+fn queued(hardware: &Hardware, windows: &[Window<'_>]) -> f64 {
+    let mut most = 0.0_f64;
+    let mut times = Vec::new();
+    for (tier, hop) in hardware.hops.iter().enumerate().skip(1) {
+        for link in &hop.links {
+            let only = Link {
+                down: UNLIMITED,
+                up: UNLIMITED,
+                both: UNLIMITED,
+                ..*link
+            };
+            let ways = [
+                Link {
+                    down: link.down,
+                    ..only
+                },
+                Link {
+                    up: link.up,
+                    ..only
+                },
+                Link {
+                    both: link.both,
+                    ..only
+                },
+            ];
+            for way in ways {
+                let mut ends = 0.0;
+                for sharers in windows.chunks(link.gpus) {
+                    times.clear();
+                    times.extend(sharers.iter().map(|window| window.need(tier).over(&way)));
+                    times.sort_by(f64::total_cmp);
+                    let mut end = 0.0;
+                    for time in &times {
+                        end += time;
+                        ends += end;
+                    }
+                }
+                most = most.max(ends);
+            }
+        }
+    }
+    most
+}

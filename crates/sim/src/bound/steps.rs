@@ -1,0 +1,119 @@
+//! A workload as the bound sees it: calls, and the computing before each.
+
+use crate::Result;
+use crate::hardware::Hardware;
+use crate::workload::{Op, Workload};
+use std::collections::HashMap;
+use tierflow_engine::plan::AfterRestore;
+
+/// One call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) call: Call,
+    /// ns that the application computes before it.
+    pub(super) compute_ns: f64,
+    /// ns that it has computed by then, since the beginning.
+    pub(super) computed_ns: f64,
+    /// ns that it takes at least.
+    pub(super) copy_ns: f64,
+}
+
+/// What a call does to the bytes that have to be kept. Versions are numbered in the order of their checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Call {
+    Checkpoint {
+        version: usize,
+        bytes: f64,
+    },
+    /// `last` if the version is not needed any more.
+    Restore {
+        version: usize,
+        bytes: f64,
+        last: bool,
+    },
+    Drop {
+        version: usize,
+        bytes: f64,
+    },
+    Wait,
+    Barrier,
+}
+
+impl Step {
+    pub(super) fn is_barrier(&self) -> bool {
+        self.call == Call::Barrier
+    }
+
+    /// Whether it writes and the one before did not, or it reads and the one before did not.
+    pub(super) fn begins_phase_after(&self, before: &Self) -> bool {
+        std::mem::discriminant(&self.call) != std::mem::discriminant(&before.call)
+    }
+}
+
+pub(super) fn steps(hardware: &Hardware, workload: &Workload, gpu: usize) -> Result<Vec<Step>> {
+    let sizes = workload.validate(gpu)?;
+    let size = |version| sizes.get(version).map_or(0.0, |&bytes| bytes as f64);
+    let mut numbers = HashMap::new();
+    let mut compute_ns = 0.0;
+    let mut computed_ns = 0.0;
+    let mut steps = Vec::new();
+    for op in &workload.ops {
+        let call = match op {
+            Op::Compute(ns) => {
+                compute_ns += *ns as f64;
+                continue;
+            }
+            Op::Hint(_) | Op::PrefetchStart => continue,
+            Op::Checkpoint { version, bytes } => {
+                let number = numbers.len();
+                numbers.insert(*version, number);
+                Call::Checkpoint {
+                    version: number,
+                    bytes: *bytes as f64,
+                }
+            }
+            Op::Restore(version) => Call::Restore {
+                version: numbers.get(version).copied().unwrap_or(0),
+                bytes: size(version),
+                last: workload.after_restore == AfterRestore::Discard,
+            },
+            Op::Drop(version) => Call::Drop {
+                version: numbers.get(version).copied().unwrap_or(0),
+                bytes: size(version),
+            },
+            Op::Wait => Call::Wait,
+            Op::Barrier => Call::Barrier,
+        };
+        computed_ns += compute_ns;
+        steps.push(Step {
+            computed_ns,
+            call,
+            compute_ns: std::mem::take(&mut compute_ns),
+            copy_ns: copy_ns(hardware, call),
+        });
+    }
+    Ok(steps)
+}
+
+/// The least time of one copy between the application and any tier: each passes the first hop.
+fn copy_ns(hardware: &Hardware, call: Call) -> f64 {
+    let (Some(hop), Some(need)) = (hardware.hops.first(), need(call)) else {
+        return 0.0;
+    };
+    let links = hop.links.iter().map(|link| need.over(link));
+    hop.latency_ns as f64 + links.fold(0.0, f64::max)
+}
+
+fn need(call: Call) -> Option<super::Need> {
+    match call {
+        Call::Checkpoint { bytes, .. } => Some(super::Need {
+            down: bytes,
+            up: 0.0,
+        }),
+        Call::Restore { bytes, .. } => Some(super::Need {
+            down: 0.0,
+            up: bytes,
+        }),
+        Call::Drop { .. } | Call::Wait | Call::Barrier => None,
+    }
+}

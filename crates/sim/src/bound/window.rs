@@ -1,0 +1,108 @@
+//! What has to cross each hop between the beginning of one call and the end of another.
+
+use super::Need;
+use super::steps::{Call, Step};
+use crate::hardware::{Hardware, UNLIMITED};
+
+/// From the beginning of the call of one step to the end of that of another.
+#[derive(Debug)]
+pub(super) struct Window<'a> {
+    steps: &'a [Step],
+    from: usize,
+    to: usize,
+    /// By tier: bytes that all tiers above it hold.
+    above: Vec<f64>,
+    /// Where in the order of checkpoints the window begins: earlier versions are older than it.
+    first: usize,
+    /// Bytes checkpointed within the window that still have to be kept.
+    live: f64,
+    /// Bytes of older versions that were restored within it, each once.
+    old: f64,
+    seen: Vec<bool>,
+    needs: Vec<Need>,
+    compute_ns: f64,
+}
+
+impl<'a> Window<'a> {
+    /// An empty window before step `from`.
+    pub(super) fn new(hardware: &Hardware, steps: &'a [Step], from: usize) -> Self {
+        let before = steps[..from].iter();
+        let first = before
+            .filter(|step| matches!(step.call, Call::Checkpoint { .. }))
+            .count();
+        let mut above = 0.0;
+        let capacities = hardware.tiers.iter().map(|tier| {
+            let before = above;
+            above += match tier.capacity {
+                UNLIMITED => f64::INFINITY,
+                capacity => capacity as f64,
+            };
+            before
+        });
+        Self {
+            steps,
+            from,
+            to: from,
+            above: capacities.collect(),
+            first,
+            live: 0.0,
+            old: 0.0,
+            seen: vec![false; first],
+            needs: vec![Need::default(); hardware.tiers.len()],
+            compute_ns: 0.0,
+        }
+    }
+
+    /// Takes in one step more.
+    pub(super) fn extend(&mut self) {
+        let Some(step) = self.steps.get(self.to) else {
+            return;
+        };
+        if self.to > self.from {
+            self.compute_ns += step.compute_ns;
+        }
+        self.to += 1;
+        match step.call {
+            Call::Checkpoint { bytes, .. } => self.live += bytes,
+            Call::Restore {
+                version,
+                bytes,
+                last,
+            } => {
+                if let Some(seen) = self.seen.get_mut(version) {
+                    self.old += if *seen { 0.0 } else { bytes };
+                    *seen = true;
+                } else if last {
+                    self.live -= bytes;
+                }
+            }
+            Call::Drop { version, bytes } if version >= self.first => self.live -= bytes,
+            Call::Drop { .. } | Call::Wait | Call::Barrier => {}
+        }
+        let is_wait = step.call == Call::Wait;
+        for (need, above) in self.needs.iter_mut().zip(&self.above).skip(1) {
+            // What is not above at the end has crossed; and at the beginning no more was above than fits there.
+            let kept_above = if is_wait { 0.0 } else { *above };
+            need.down = need.down.max(self.live - kept_above);
+            need.up = need.up.max(self.old - above);
+        }
+    }
+
+    /// What has to cross the hop to `tier`.
+    pub(super) fn need(&self, tier: usize) -> Need {
+        self.needs[tier]
+    }
+
+    /// The least time in ns that is lost in the window, if every link is there for this GPU alone. May be negative.
+    pub(super) fn lost_ns(&self, hardware: &Hardware) -> f64 {
+        let hops = hardware.hops.iter().zip(&self.needs).skip(1);
+        let spans = hops.flat_map(|(hop, need)| hop.links.iter().map(|link| need.over(link)));
+        spans.fold(0.0, f64::max) - self.compute_ns
+    }
+
+    /// ns that the application computes between the end of the call before the window and the window's end.
+    pub(super) fn compute_with_first_ns(&self) -> f64 {
+        let first = self.steps.get(self.from);
+        self.compute_ns + first.map_or(0.0, |step| step.compute_ns)
+    }
+}

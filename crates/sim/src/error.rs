@@ -1,0 +1,70 @@
+use thiserror::Error;
+use tierflow_engine::Version;
+use tierflow_engine::plan::{Refusal, TierId, Violation};
+
+/// Why there is no result.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The description of the machine is not one: correct what the message names.
+    #[error("the hardware cannot be simulated: {0}")]
+    Hardware(String),
+    /// The workload is not one that an application could run: correct what the message names.
+    #[error("the workload of GPU {gpu} cannot be run: {reason}")]
+    Workload {
+        /// Whose.
+        gpu: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The plan refused a call: the workload asks for a version that is gone, or the tiers are too small for it.
+    #[error("GPU {gpu}'s call for version {version} was refused: {refusal:?}")]
+    Refused {
+        /// Whose call.
+        gpu: usize,
+        /// The version that it named.
+        version: Version,
+        /// The plan's answer.
+        refusal: Refusal,
+    },
+    /// `wait` was answered before everything was on the lowest tier: it is too small.
+    #[error("GPU {gpu} waits for {copies} copies that cannot reach tier {}", lowest.0)]
+    Stalled {
+        /// Whose call.
+        gpu: usize,
+        /// How many copies are left.
+        copies: u64,
+        /// The lowest tier.
+        lowest: TierId,
+    },
+    /// The plan broke one of its own invariants, or left a call unanswered: a defect to report.
+    #[error("a defect of the plan on GPU {gpu}: {reason}")]
+    Defect {
+        /// Whose plan.
+        gpu: usize,
+        /// What happened.
+        reason: String,
+    },
+    /// A file of sizes or a schedule does not have the form it should have.
+    #[error("line {line} of the trace is not `version,bytes`: {text:?}")]
+    Trace {
+        /// Counted from 1.
+        line: usize,
+        /// What is there.
+        text: String,
+    },
+    /// The schedule is no JSON of the expected form.
+    #[error("the schedule cannot be read: {0}")]
+    Schedule(#[from] serde_json::Error),
+}
+
+impl Error {
+    pub(crate) fn violation(gpu: usize, violation: Violation) -> Self {
+        Self::Defect {
+            gpu,
+            reason: violation.to_string(),
+        }
+    }
+}
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

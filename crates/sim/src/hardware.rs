@@ -1,0 +1,233 @@
+//! The machine: tiers of each GPU, and the links between them, some of which GPUs share.
+
+use crate::{Error, Result};
+
+/// A bandwidth or a capacity that sets no limit.
+pub const UNLIMITED: u64 = u64::MAX;
+
+/// The largest capacity that the plan's tables take.
+const HUGE: u64 = 1 << 60;
+
+/// One tier of each GPU's cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tier {
+    /// What it is called in tables.
+    pub name: String,
+    /// Bytes of one GPU's share of it; [`UNLIMITED`] for one that holds everything.
+    pub capacity: u64,
+    /// Copies start at multiples of this many bytes.
+    pub alignment: u64,
+    /// Bytes in use above which copies are flushed without being asked for; 0 flushes everything at once.
+    pub flush_above: u64,
+    /// Flushes that leave it at a time, for one GPU.
+    pub flush_depth: usize,
+    /// Prefetches into it at a time, for one GPU.
+    pub prefetch_depth: usize,
+}
+
+impl Tier {
+    /// A tier that flushes at once, one transfer at a time, with copies at multiples of 4 KiB, as the engine has them.
+    #[must_use]
+    pub fn new(name: &str, capacity: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            capacity,
+            alignment: 4096,
+            flush_above: 0,
+            flush_depth: 1,
+            prefetch_depth: 1,
+        }
+    }
+
+    /// Several transfers at a time, out of it and into it.
+    #[must_use]
+    pub fn depth(mut self, transfers: usize) -> Self {
+        self.flush_depth = transfers;
+        self.prefetch_depth = transfers;
+        self
+    }
+
+    pub(crate) fn table_capacity(&self) -> u64 {
+        self.capacity.min(HUGE)
+    }
+}
+
+/// Something that transfers pass through, with the bandwidth that all of them share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Bytes/s away from the application.
+    pub down: u64,
+    /// Bytes/s towards the application.
+    pub up: u64,
+    /// Bytes/s in both directions together.
+    pub both: u64,
+    /// Neighbouring GPUs that share one such link: 1 for one of their own, 8 for one disk of a node of eight.
+    pub gpus: usize,
+}
+
+impl Link {
+    /// A link that each GPU has for itself, the same in both directions, which do not disturb one another.
+    #[must_use]
+    pub fn own(bandwidth: u64) -> Self {
+        Self {
+            down: bandwidth,
+            up: bandwidth,
+            both: UNLIMITED,
+            gpus: 1,
+        }
+    }
+
+    /// The same, shared by `gpus` neighbours.
+    #[must_use]
+    pub fn shared_by(mut self, gpus: usize) -> Self {
+        self.gpus = gpus;
+        self
+    }
+
+    /// The same, with a limit for both directions together.
+    #[must_use]
+    pub fn together(mut self, both: u64) -> Self {
+        self.both = both;
+        self
+    }
+}
+
+/// The way between a tier and the one above it (for the first: the application's own memory).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hop {
+    /// What every transfer passes through, all of it at once.
+    pub links: Vec<Link>,
+    /// ns before the first byte of a transfer moves.
+    pub latency_ns: u64,
+}
+
+impl Hop {
+    /// A hop of one link.
+    #[must_use]
+    pub fn over(link: Link, latency_ns: u64) -> Self {
+        Self {
+            links: vec![link],
+            latency_ns,
+        }
+    }
+
+    /// One more link on the way.
+    #[must_use]
+    pub fn and(mut self, link: Link) -> Self {
+        self.links.push(link);
+        self
+    }
+}
+
+/// Tiers, fastest first, each with the hop that leads to it from above.
+///
+/// A transfer that skips a tier passes all hops in between. The application's own copies pass the first hop and all
+/// down to the tier that serves them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hardware {
+    /// Fastest first.
+    pub tiers: Vec<Tier>,
+    /// As many as tiers: `hops[t]` leads from tier `t - 1`, or from the application, to tier `t`.
+    pub hops: Vec<Hop>,
+}
+
+impl Hardware {
+    /// No tier yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            tiers: Vec::new(),
+            hops: Vec::new(),
+        }
+    }
+
+    /// One tier more, below the others, and the hop that leads to it.
+    #[must_use]
+    pub fn tier(mut self, tier: Tier, hop: Hop) -> Self {
+        self.tiers.push(tier);
+        self.hops.push(hop);
+        self
+    }
+
+    /// One H100 with caches of these sizes in bytes over a local disk. Bandwidths are those that were measured on a
+    /// rented one (docs/src/simulation.md).
+    #[must_use]
+    pub fn h100(device_cache: u64, host_cache: u64) -> Self {
+        let disk = Link {
+            down: 2_600_000_000,
+            up: 2_600_000_000,
+            both: UNLIMITED,
+            gpus: 1,
+        };
+        Self::of_node(device_cache, host_cache, 1_458_000_000_000, disk)
+    }
+
+    /// Nodes of eight H200 that share four links to the host and one disk. Bandwidths of the GPUs are measured; that
+    /// two neighbours share 55 GB/s is the worst that was seen there, and the disk is that of [`Hardware::h100`].
+    #[must_use]
+    pub fn hgx_h200(device_cache: u64, host_cache: u64) -> Self {
+        let disk = Link::own(2_600_000_000).shared_by(8);
+        let mut node = Self::of_node(device_cache, host_cache, 2_017_000_000_000, disk);
+        node.hops[1].links.push(
+            Link::own(55_000_000_000)
+                .together(98_000_000_000)
+                .shared_by(2),
+        );
+        node
+    }
+
+    fn of_node(device_cache: u64, host_cache: u64, device: u64, disk: Link) -> Self {
+        let pcie = Link::own(54_500_000_000).together(98_000_000_000);
+        Self::new()
+            .tier(
+                Tier::new("device", device_cache),
+                Hop::over(Link::own(device), 10_000),
+            )
+            .tier(
+                Tier::new("host", host_cache).depth(4),
+                Hop::over(pcie, 10_000),
+            )
+            .tier(Tier::new("file", UNLIMITED), Hop::over(disk, 50_000))
+    }
+
+    /// The largest number of neighbours that share a link: transfers of GPUs of different groups never meet.
+    pub(crate) fn group(&self) -> usize {
+        let links = self.hops.iter().flat_map(|hop| &hop.links);
+        links.map(|link| link.gpus).max().unwrap_or(1).max(1)
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        let refuse = |reason: String| Err(Error::Hardware(reason));
+        if self.tiers.is_empty() || self.tiers.len() != self.hops.len() {
+            return refuse(format!(
+                "{} tiers need as many hops, at least one; there are {}",
+                self.tiers.len(),
+                self.hops.len()
+            ));
+        }
+        for tier in &self.tiers {
+            if tier.alignment == 0 || tier.capacity < tier.alignment {
+                return refuse(format!("tier {:?} is smaller than one unit", tier.name));
+            }
+        }
+        let group = self.group();
+        for link in self.hops.iter().flat_map(|hop| &hop.links) {
+            if link.down == 0 || link.up == 0 || link.both == 0 {
+                return refuse("a link has no bandwidth".to_owned());
+            }
+            if link.gpus == 0 || !group.is_multiple_of(link.gpus) {
+                return refuse(format!(
+                    "{} GPUs share a link, which does not divide the {group} that share another",
+                    link.gpus
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod bound;
+mod client;
+mod error;
+mod hardware;
+mod network;
+mod outcome;
+mod simulation;
+mod workload;
+
+pub use bound::{Bound, fluid_bound};
+pub use error::{Error, Result};
+pub use hardware::{Hardware, Hop, Link, Tier, UNLIMITED};
+pub use outcome::{ClientOutcome, Outcome, Stalls};
+pub use simulation::Simulation;
+pub use workload::{Hints, Op, Order, Schedule, Shot, Workload, made_up_sizes, sizes_from_csv};

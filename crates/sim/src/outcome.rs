@@ -1,0 +1,117 @@
+//! What a simulation found.
+
+use tierflow_engine::plan::Statistics;
+
+/// The time for which the application did not compute, by its causes. All in ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stalls {
+    /// Copying checkpoints out of the application's memory.
+    pub checkpoint_copy_ns: u64,
+    /// Waiting for room before that.
+    pub room_ns: u64,
+    /// Copying restored versions into the application's memory: from the fastest tier, or past full ones from below.
+    pub restore_copy_ns: u64,
+    /// Of that, restores from a tier below the fastest.
+    pub restore_from_below_ns: u64,
+    /// Waiting for a copy on its way up before that.
+    pub arrival_ns: u64,
+    /// In [`Op::Wait`](crate::Op::Wait), for flushes.
+    pub flush_ns: u64,
+    /// In [`Op::Barrier`](crate::Op::Barrier), for other GPUs.
+    pub barrier_ns: u64,
+    /// Checkpoints that had to wait for room.
+    pub room_waits: u64,
+    /// Restores that had to wait for a copy on its way up.
+    pub arrival_waits: u64,
+}
+
+/// What one GPU's application saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientOutcome {
+    /// ns from the beginning until its last op was done.
+    pub elapsed_ns: u64,
+    /// Time lost, by cause.
+    pub stalls: Stalls,
+    /// Bytes checkpointed.
+    pub checkpointed: u64,
+    /// Bytes restored.
+    pub restored: u64,
+    /// At each restore: how many of the versions that come after it were on the fastest tier, up to the first that
+    /// was not (HPDC'23 §5.4.4).
+    pub prefetch_distance: Vec<u32>,
+    /// The plan's own counts: by tier restores (hits) and evictions, by hop bytes.
+    pub statistics: Statistics,
+}
+
+impl ClientOutcome {
+    /// ns that checkpoints held the application up.
+    #[must_use]
+    pub fn checkpoint_blocking_ns(&self) -> u64 {
+        self.stalls.room_ns + self.stalls.checkpoint_copy_ns
+    }
+
+    /// ns that restores held the application up.
+    #[must_use]
+    pub fn restore_blocking_ns(&self) -> u64 {
+        self.stalls.arrival_ns + self.stalls.restore_copy_ns
+    }
+
+    /// ns that checkpoints and restores held the application up (HPDC'23 §5.4.1).
+    #[must_use]
+    pub fn blocking_ns(&self) -> u64 {
+        self.checkpoint_blocking_ns() + self.restore_blocking_ns()
+    }
+
+    /// ns in which the application did anything but compute: blocking, and waiting for flushes and for other GPUs.
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.blocking_ns() + self.stalls.flush_ns + self.stalls.barrier_ns
+    }
+
+    /// Copies given up to make room, on all tiers.
+    #[must_use]
+    pub fn evictions(&self) -> u64 {
+        self.statistics
+            .tiers
+            .iter()
+            .map(|tier| tier.evictions)
+            .sum()
+    }
+
+    /// The mean of the prefetch distances; 0 without restores.
+    #[must_use]
+    pub fn mean_prefetch_distance(&self) -> f64 {
+        let sum: u64 = self.prefetch_distance.iter().copied().map(u64::from).sum();
+        sum as f64 / self.prefetch_distance.len().max(1) as f64
+    }
+}
+
+/// What all GPUs' applications saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// By GPU.
+    pub clients: Vec<ClientOutcome>,
+    /// Events that the plans were told.
+    pub events: u64,
+}
+
+impl Outcome {
+    /// ns of blocking of all GPUs together.
+    #[must_use]
+    pub fn blocking_ns(&self) -> u64 {
+        self.clients.iter().map(ClientOutcome::blocking_ns).sum()
+    }
+
+    /// ns of all GPUs together in which their applications did not compute.
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.clients.iter().map(ClientOutcome::lost_ns).sum()
+    }
+
+    /// ns until the last one was done.
+    #[must_use]
+    pub fn makespan_ns(&self) -> u64 {
+        let ends = self.clients.iter().map(|client| client.elapsed_ns);
+        ends.max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,124 @@
+//! What applications do, as data.
+
+mod revolve;
+mod schedule;
+mod shot;
+mod sizes;
+
+pub use schedule::Schedule;
+pub use shot::{Hints, Order, Shot};
+pub use sizes::{made_up_sizes, sizes_from_csv};
+
+use crate::{Error, Result};
+use std::collections::HashMap;
+use tierflow_engine::Version;
+use tierflow_engine::plan::AfterRestore;
+
+/// One thing that an application does. It does the next when this is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Computes for so many ns. Nothing of the cache is in its way.
+    Compute(u64),
+    /// Checkpoints `bytes` bytes as `version`.
+    Checkpoint {
+        /// A name not used before.
+        version: Version,
+        /// Bytes, not 0.
+        bytes: u64,
+    },
+    /// Restores a version.
+    Restore(Version),
+    /// Says that a version is not needed any more.
+    Drop(Version),
+    /// Says which versions will be restored, in this order, after those hinted before.
+    Hint(Vec<Version>),
+    /// Allows prefetching to begin.
+    PrefetchStart,
+    /// Waits until everything lies on the lowest tier.
+    Wait,
+    /// Waits for all other GPUs to come to their barrier of the same number.
+    Barrier,
+}
+
+/// What one application does, from beginning to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workload {
+    /// In this order.
+    pub ops: Vec<Op>,
+    /// What becomes of a version that was restored.
+    pub after_restore: AfterRestore,
+}
+
+impl Workload {
+    /// Bytes that are checkpointed.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let sizes = self.ops.iter().map(|op| match op {
+            Op::Checkpoint { bytes, .. } => *bytes,
+            _ => 0,
+        });
+        sizes.sum()
+    }
+
+    /// ns that the application computes.
+    #[must_use]
+    pub fn compute_ns(&self) -> u64 {
+        let spans = self.ops.iter().map(|op| match op {
+            Op::Compute(ns) => *ns,
+            _ => 0,
+        });
+        spans.sum()
+    }
+
+    pub(crate) fn barriers(&self) -> usize {
+        let barriers = self.ops.iter().filter(|op| matches!(op, Op::Barrier));
+        barriers.count()
+    }
+
+    /// The versions restored, in order.
+    pub(crate) fn restores(&self) -> Vec<Version> {
+        let restored = self.ops.iter().filter_map(|op| match op {
+            Op::Restore(version) => Some(*version),
+            _ => None,
+        });
+        restored.collect()
+    }
+
+    /// Whether an application could do this: what it restores and drops was checkpointed, and is not gone.
+    ///
+    /// Returns the size of every version.
+    pub(crate) fn validate(&self, gpu: usize) -> Result<HashMap<Version, u64>> {
+        let refuse = |reason: String| Err(Error::Workload { gpu, reason });
+        let mut sizes = HashMap::new();
+        let mut gone = HashMap::new();
+        for (at, op) in self.ops.iter().enumerate() {
+            match *op {
+                Op::Checkpoint { version, bytes } => {
+                    if bytes == 0 {
+                        return refuse(format!("version {version} has no bytes"));
+                    }
+                    if sizes.insert(version, bytes).is_some() {
+                        return refuse(format!("version {version} is checkpointed twice"));
+                    }
+                }
+                Op::Restore(version) | Op::Drop(version) => {
+                    if !sizes.contains_key(&version) {
+                        return refuse(format!("op {at} names version {version} too early"));
+                    }
+                    if let Some(earlier) = gone.get(&version) {
+                        return refuse(format!(
+                            "op {at} names version {version}, which op {earlier} was the last to use"
+                        ));
+                    }
+                    let is_last =
+                        matches!(op, Op::Drop(_)) || self.after_restore == AfterRestore::Discard;
+                    if is_last {
+                        gone.insert(version, at);
+                    }
+                }
+                Op::Compute(_) | Op::Hint(_) | Op::PrefetchStart | Op::Wait | Op::Barrier => {}
+            }
+        }
+        Ok(sizes)
+    }
+}

@@ -1,0 +1,103 @@
+//! Schedules of adjoint checkpointing: which step is saved, read and dropped when.
+
+use super::{Hints, Op, Workload};
+use crate::Result;
+use serde::{Deserialize, Serialize};
+use tierflow_engine::Version;
+use tierflow_engine::plan::AfterRestore;
+
+/// What is done with a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Action {
+    #[serde(rename = "w")]
+    Write,
+    #[serde(rename = "r")]
+    Read,
+    #[serde(rename = "d")]
+    Drop,
+}
+
+/// One op: `["w", version, step, tier wished, clock]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry(
+    pub(super) Action,
+    pub(super) Version,
+    /// The step of the forward computation whose state it is.
+    pub(super) u64,
+    /// Where the author of the schedule would put it. The cache decides that itself.
+    pub(super) String,
+    /// Steps computed before, forwards and backwards.
+    pub(super) u64,
+);
+
+/// A checkpointing schedule as `checkpoint_schedules` and like libraries make them: states of some steps are written,
+/// read, maybe more than once, and dropped, between steps of computing.
+///
+/// ```
+/// # use tierflow_sim::{Hints, Schedule};
+/// let schedule = Schedule::revolve(10, 3);
+/// let same = Schedule::from_json(&schedule.to_json()?)?;
+/// assert_eq!(same.workload(1 << 20, 1_000_000, Hints::All), schedule.workload(1 << 20, 1_000_000, Hints::All));
+/// # Ok::<(), tierflow_sim::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// What made it.
+    #[serde(rename = "schedule", default)]
+    pub name: String,
+    pub(super) ops: Vec<Entry>,
+}
+
+impl Schedule {
+    /// Reads a JSON object whose `ops` are `["w" or "r" or "d", version, step, tier wished, clock]`; other fields are
+    /// not looked at.
+    ///
+    /// # Errors
+    /// [`Error::Schedule`](crate::Error::Schedule) if it has another form.
+    pub fn from_json(text: &str) -> Result<Self> {
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// The JSON that [`Schedule::from_json`] reads.
+    ///
+    /// # Errors
+    /// [`Error::Schedule`](crate::Error::Schedule); none is known.
+    pub fn to_json(&self) -> Result<String> {
+        Ok(serde_json::to_string(self)?)
+    }
+
+    /// The schedule with checkpoints of `bytes` bytes and steps of `step_ns` ns. Versions are kept until the schedule
+    /// drops them. A version that is hinted may be written much later.
+    #[must_use]
+    pub fn workload(&self, bytes: u64, step_ns: u64, hints: Hints) -> Workload {
+        let reads = self.ops.iter().filter(|entry| entry.0 == Action::Read);
+        let order: Vec<_> = reads.map(|entry| entry.1).collect();
+        let mut ops = match hints {
+            // Prefetching begins with the first read: until then there is enough to do with writes.
+            Hints::All => vec![Op::Hint(order.clone())],
+            Hints::None | Hints::Single => Vec::new(),
+        };
+        let mut following = order.iter().skip(1);
+        let mut now = 0;
+        for &Entry(action, version, _, _, clock) in &self.ops {
+            if clock > now {
+                ops.push(Op::Compute((clock - now).saturating_mul(step_ns)));
+                now = clock;
+            }
+            match action {
+                Action::Write => ops.push(Op::Checkpoint { version, bytes }),
+                Action::Drop => ops.push(Op::Drop(version)),
+                Action::Read => {
+                    ops.push(Op::Restore(version));
+                    if let (Hints::Single, Some(&next)) = (hints, following.next()) {
+                        ops.push(Op::Hint(vec![next]));
+                    }
+                }
+            }
+        }
+        Workload {
+            ops,
+            after_restore: AfterRestore::Keep,
+        }
+    }
+}

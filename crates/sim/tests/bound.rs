@@ -1,0 +1,251 @@
+//! No run goes below the fluid bound, and where nothing but bandwidth matters runs come close to it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use proptest::prelude::*;
+use tierflow_evict::{Fifo, Lru, Score};
+use tierflow_sim::{
+    Bound, Hardware, Hints, Hop, Link, Op, Order, Outcome, Schedule, Shot, Simulation, Tier,
+    UNLIMITED, Workload, fluid_bound,
+};
+
+/// Rates are in bytes/s, so with 1 GB/s a byte takes 1 ns.
+const GB: u64 = 1_000_000_000;
+
+fn link() -> impl Strategy<Value = Link> {
+    let both = prop_oneof![Just(UNLIMITED), 1_u64..8];
+    let gpus = prop_oneof![Just(1_usize), Just(2), Just(4)];
+    (1_u64..6, 1_u64..6, both, gpus).prop_map(|(down, up, both, gpus)| Link {
+        down: down * GB / 10,
+        up: up * GB / 10,
+        both: both.saturating_mul(GB / 10),
+        gpus,
+    })
+}
+
+/// Two or three tiers, the last of which holds everything.
+fn hardware() -> impl Strategy<Value = Hardware> {
+    let hop =
+        (link(), link(), any::<bool>(), 0_u64..200).prop_map(|(first, second, two, latency)| {
+            let hop = Hop::over(first, latency);
+            if two { hop.and(second) } else { hop }
+        });
+    let tier = (100_u64..600, 0_u64..300, 1_usize..4);
+    prop::collection::vec((tier, hop), 2..4).prop_map(|tiers| {
+        let last = tiers.len() - 1;
+        let with = |hardware: Hardware, (at, ((capacity, above, depth), hop)): (usize, _)| {
+            let capacity = if at == last { UNLIMITED } else { capacity };
+            let mut tier = Tier::new("tier", capacity).depth(depth);
+            tier.alignment = 1;
+            tier.flush_above = above;
+            hardware.tier(tier, hop)
+        };
+        tiers.into_iter().enumerate().fold(Hardware::new(), with)
+    })
+}
+
+fn shot() -> impl Strategy<Value = Shot> {
+    let order = prop_oneof![
+        Just(Order::Sequential),
+        Just(Order::Reverse),
+        any::<u64>().prop_map(Order::Irregular)
+    ];
+    let hints = prop_oneof![Just(Hints::None), Just(Hints::Single), Just(Hints::All)];
+    let sizes = prop_oneof![
+        prop::collection::vec(1_u64..300, 1..24),
+        (1_u64..200, 1_usize..24).prop_map(|(size, count)| vec![size; count])
+    ];
+    (
+        sizes,
+        0_u64..800,
+        order,
+        hints,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(sizes, compute_ns, order, hints, wait, coupled)| Shot {
+            sizes,
+            compute_ns,
+            order,
+            hints,
+            wait,
+            coupled,
+        })
+}
+
+/// One workload, or several that share links: the same one on all, other sizes on each, or schedules.
+fn workloads() -> impl Strategy<Value = Vec<Workload>> {
+    let shifted = |shot: Shot, gpus: usize| {
+        let mut shot = shot;
+        let each = (0..gpus).map(|_| {
+            shot.sizes.rotate_left(1);
+            shot.workload()
+        });
+        each.collect()
+    };
+    let schedule = (1_usize..40, 1_usize..6, 1_u64..200, 0_u64..200, 1_usize..4).prop_map(
+        |(steps, slots, bytes, ns, gpus)| {
+            let schedule = Schedule::revolve(steps, slots);
+            vec![schedule.workload(bytes, ns, Hints::All); gpus]
+        },
+    );
+    let mixed = prop::collection::vec(shot(), 1..5).prop_map(|shots| {
+        let uncoupled = shots.into_iter().map(|shot| Shot {
+            coupled: false,
+            ..shot
+        });
+        uncoupled.map(|shot| shot.workload()).collect()
+    });
+    prop_oneof![
+        4 => (shot(), 1_usize..5).prop_map(move |(shot, gpus)| shifted(shot, gpus)),
+        1 => schedule,
+        2 => mixed,
+    ]
+}
+
+fn simulate(hardware: &Hardware, policy: usize, workloads: &[Workload]) -> Outcome {
+    let simulation = Simulation::new(hardware.clone()).check_every_event();
+    let simulation = match policy {
+        0 => simulation.policy(|| Score),
+        1 => simulation.policy(Fifo::default),
+        _ => simulation.policy(Lru::default),
+    };
+    simulation.run(workloads).unwrap()
+}
+
+fn cases() -> u32 {
+    let asked = std::env::var("PROPTEST_CASES");
+    asked
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_run_goes_below_the_bound(hardware in hardware(), workloads in workloads()) {
+        let bound = fluid_bound(&hardware, &workloads).unwrap();
+        for policy in 0..3 {
+            let outcome = simulate(&hardware, policy, &workloads);
+            prop_assert!(outcome.lost_ns() >= bound.lost_ns, "{} < {bound:?}", outcome.lost_ns());
+            prop_assert!(bound.copies_ns <= bound.lost_ns + 1);
+        }
+    }
+}
+
+/// A fast cache over something slow that holds everything: 1 byte/ns and 0.1 bytes/ns.
+fn two_tiers(cache: u64) -> Hardware {
+    let cache = Tier {
+        alignment: 1,
+        ..Tier::new("cache", cache)
+    };
+    let below = Tier {
+        alignment: 1,
+        ..Tier::new("below", UNLIMITED)
+    };
+    Hardware::new()
+        .tier(cache, Hop::over(Link::own(GB), 0))
+        .tier(below, Hop::over(Link::own(GB / 10), 0))
+}
+
+fn of(hardware: &Hardware, workloads: &[Workload]) -> (f64, Bound) {
+    let bound = fluid_bound(hardware, workloads).unwrap();
+    let outcome = simulate(hardware, 0, workloads);
+    (outcome.lost_ns() as f64 / bound.lost_ns as f64, bound)
+}
+
+#[test]
+fn a_history_that_fits_costs_its_copies_and_not_a_nanosecond_more() {
+    let shot = Shot::new(vec![100; 10], 500);
+    let (ratio, bound) = of(&two_tiers(1_000), &[shot.workload()]);
+    assert_eq!(
+        bound,
+        Bound {
+            lost_ns: 2_000,
+            copies_ns: 2_000
+        }
+    );
+    assert_eq!(ratio, 1.0);
+}
+
+#[test]
+fn a_forward_pass_is_held_up_by_what_does_not_fit() {
+    // 100 versions of 100 bytes; 1000 bytes fit, 9000 have to cross at 0.1 bytes/ns, and computing hides 100 × 500 ns.
+    let mut workload = Shot::new(vec![100; 100], 500).workload();
+    workload.ops.truncate(201);
+    let (ratio, bound) = of(&two_tiers(1_000), &[workload]);
+    assert!((40_000..42_000).contains(&bound.lost_ns), "{bound:?}");
+    assert!(ratio < 1.03, "{ratio}");
+}
+
+#[test]
+fn restores_are_held_up_by_what_lies_below() {
+    let shot = Shot {
+        wait: true,
+        order: Order::Sequential,
+        ..Shot::new(vec![100; 100], 500)
+    };
+    let (ratio, bound) = of(&two_tiers(1_000), &[shot.workload()]);
+    // All 10 000 bytes go down, and 9 000 come up again; the computing of both passes hides half of it.
+    assert!((90_000..96_000).contains(&bound.lost_ns), "{bound:?}");
+    assert!(ratio < 1.1, "{ratio}");
+}
+
+#[test]
+fn computing_hides_what_it_is_long_enough_for() {
+    let shot = Shot {
+        wait: true,
+        ..Shot::new(vec![100; 100], 1_100)
+    };
+    let (ratio, bound) = of(&two_tiers(1_000), &[shot.workload()]);
+    assert!(ratio < 1.2, "{ratio} of {bound:?}");
+}
+
+#[test]
+fn a_shared_link_holds_up_everyone() {
+    let mut hardware = two_tiers(1_000);
+    hardware.hops[1].links[0].gpus = 4;
+    for coupled in [false, true] {
+        let shot = Shot {
+            wait: true,
+            coupled,
+            ..Shot::new(vec![100; 100], 500)
+        };
+        let one = fluid_bound(&hardware, &[shot.workload()]).unwrap();
+        let (ratio, four) = of(&hardware, &vec![shot.workload(); 4]);
+        assert!(
+            four.lost_ns > 8 * one.lost_ns,
+            "four do not fit side by side"
+        );
+        // Where nothing keeps them in step, the best schedule serves one after another: the first is done early, and
+        // comes up while the others go down. Sharing fairly, all are done late.
+        assert!(ratio < if coupled { 1.1 } else { 3.0 }, "{ratio}");
+    }
+}
+
+#[test]
+fn what_was_dropped_needs_no_room() {
+    let mut ops = Vec::new();
+    for version in 0..50 {
+        ops.push(Op::Checkpoint {
+            version,
+            bytes: 100,
+        });
+        ops.push(Op::Drop(version));
+    }
+    let workload = Workload {
+        ops,
+        after_restore: tierflow_engine::plan::AfterRestore::Keep,
+    };
+    let (ratio, bound) = of(&two_tiers(300), &[workload]);
+    assert_eq!(
+        bound,
+        Bound {
+            lost_ns: 5_000,
+            copies_ns: 5_000
+        }
+    );
+    assert_eq!(ratio, 1.0);
+}

@@ -1,0 +1,226 @@
+//! What simulations report.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use tierflow_engine::plan::{AfterRestore, Refusal};
+use tierflow_sim::{
+    Error, Hardware, Hints, Hop, Link, Op, Order, Schedule, Shot, Simulation, Tier, UNLIMITED,
+    Workload, fluid_bound, made_up_sizes,
+};
+
+const MIB: u64 = 1 << 20;
+
+fn uniform(count: usize, order: Order, hints: Hints) -> Workload {
+    let sizes = vec![128 * MIB; count];
+    Shot {
+        order,
+        hints,
+        ..Shot::new(sizes, 10_000_000)
+    }
+    .workload()
+}
+
+fn h100() -> Hardware {
+    Hardware::h100(4 << 30, 32 << 30)
+}
+
+#[test]
+fn the_same_input_gives_the_same_outcome() {
+    let sizes = |seed| made_up_sizes(64, 8 << 30, seed);
+    let workloads: Vec<_> = (0..8)
+        .map(|gpu| {
+            Shot {
+                order: Order::Irregular(gpu),
+                ..Shot::new(sizes(gpu), 5_000_000)
+            }
+            .workload()
+        })
+        .collect();
+    let run = || {
+        Simulation::new(Hardware::hgx_h200(1 << 30, 4 << 30))
+            .run(&workloads)
+            .unwrap()
+    };
+    let first = run();
+    assert_eq!(first, run());
+    assert!(first.events > 1_000);
+}
+
+#[test]
+fn one_call_takes_latency_and_copy() {
+    let workload = uniform(1, Order::Reverse, Hints::All);
+    let outcome = Simulation::new(h100()).run(&[workload]).unwrap();
+    let gpu = &outcome.clients[0];
+    // 10 µs and 128 MiB at 1458 GB/s, each way.
+    assert_eq!(gpu.blocking_ns(), 2 * (10_000 + 92_057));
+    assert_eq!(gpu.elapsed_ns, gpu.blocking_ns() + 20_000_000);
+    assert_eq!((gpu.checkpointed, gpu.restored), (128 * MIB, 128 * MIB));
+    assert_eq!(gpu.prefetch_distance, [0]);
+}
+
+#[test]
+fn time_is_accounted_for_to_the_nanosecond() {
+    for hints in [Hints::None, Hints::Single, Hints::All] {
+        for order in [Order::Sequential, Order::Reverse, Order::Irregular(3)] {
+            let workload = uniform(120, order, hints);
+            let outcome = Simulation::new(h100())
+                .run(std::slice::from_ref(&workload))
+                .unwrap();
+            let gpu = &outcome.clients[0];
+            assert_eq!(gpu.elapsed_ns, gpu.lost_ns() + workload.compute_ns());
+            let tiers = &gpu.statistics.tiers;
+            assert_eq!(tiers.iter().map(|t| t.restores).sum::<u64>(), 120);
+            assert_eq!(tiers.iter().map(|t| t.checkpoints).sum::<u64>(), 120);
+            assert_eq!(gpu.restored, workload.bytes());
+            assert!(gpu.stalls.restore_from_below_ns <= gpu.stalls.restore_copy_ns);
+        }
+    }
+}
+
+#[test]
+fn hints_bring_versions_near_before_they_are_asked_for() {
+    let run = |hints| {
+        let workload = uniform(120, Order::Irregular(3), hints);
+        let outcome = Simulation::new(h100()).run(&[workload]).unwrap();
+        outcome.clients[0].clone()
+    };
+    let (none, all) = (run(Hints::None), run(Hints::All));
+    assert!(all.mean_prefetch_distance() > 3.0 * none.mean_prefetch_distance());
+    assert!(all.restore_blocking_ns() < none.restore_blocking_ns());
+    assert!(all.statistics.tiers[0].restores > none.statistics.tiers[0].restores);
+}
+
+#[test]
+fn neighbours_slow_each_other_down_and_nodes_do_not() {
+    let hardware = Hardware::hgx_h200(1 << 30, 4 << 30);
+    let shot = Shot::new(vec![128 * MIB; 60], 5_000_000).workload();
+    let lost = |gpus: usize| {
+        let outcome = Simulation::new(hardware.clone())
+            .run(&vec![shot.clone(); gpus])
+            .unwrap();
+        outcome
+            .clients
+            .iter()
+            .map(|gpu| gpu.lost_ns())
+            .collect::<Vec<_>>()
+    };
+    let (one, eight, sixteen) = (lost(1), lost(8), lost(16));
+    assert!(eight.iter().all(|&gpu| gpu > one[0]));
+    assert_eq!(sixteen[..8], eight);
+    assert_eq!(sixteen[8..], eight);
+}
+
+#[test]
+fn those_who_are_coupled_wait_for_the_slowest() {
+    let shot = |compute_ns| {
+        Shot {
+            coupled: true,
+            ..Shot::new(vec![MIB; 10], compute_ns)
+        }
+        .workload()
+    };
+    let workloads = [shot(1_000_000), shot(3_000_000)];
+    let outcome = Simulation::new(h100()).run(&workloads).unwrap();
+    let waits: Vec<_> = outcome
+        .clients
+        .iter()
+        .map(|gpu| gpu.stalls.barrier_ns)
+        .collect();
+    // 10 times before a checkpoint, and 9 times before a restore: the first follows a checkpoint.
+    assert!(waits[0] >= 19 * 2_000_000 && waits[1] == 0, "{waits:?}");
+}
+
+/// Ten steps with three slots: committed as an example of the form.
+const SCHEDULE: &str = include_str!("data/revolve_10_3.json");
+
+#[test]
+fn a_schedule_writes_while_it_restores_and_reads_twice() {
+    let schedule = Schedule::from_json(SCHEDULE).unwrap();
+    assert_eq!(schedule, Schedule::revolve(10, 3));
+    let small = |cache: u64| {
+        let hop = |bandwidth| Hop::over(Link::own(bandwidth), 1_000);
+        Hardware::new()
+            .tier(Tier::new("device", cache), hop(100_000_000_000))
+            .tier(Tier::new("host", UNLIMITED), hop(1_000_000_000))
+    };
+    for hints in [Hints::None, Hints::Single, Hints::All] {
+        let workload = schedule.workload(MIB, 100_000, hints);
+        assert!(workload.ops.iter().any(|op| matches!(op, Op::Drop(_))));
+        for cache in [MIB, 2 * MIB, 8 * MIB] {
+            let hardware = small(cache);
+            let simulation = Simulation::new(hardware.clone()).check_every_event();
+            let outcome = simulation.run(std::slice::from_ref(&workload)).unwrap();
+            let bound = fluid_bound(&hardware, std::slice::from_ref(&workload)).unwrap();
+            assert!(outcome.lost_ns() >= bound.lost_ns);
+            if cache == 8 * MIB {
+                assert!(
+                    outcome.lost_ns()
+                        <= bound.lost_ns + outcome.clients[0].prefetch_distance.len() as u64 * 4
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn knowing_a_schedule_beforehand_pays() {
+    let schedule = Schedule::revolve(200, 20);
+    let hardware = Hardware::h100(4 << 30, 12 << 30);
+    let run = |hints| {
+        let workload = [schedule.workload(1 << 30, 5_000_000, hints)];
+        let outcome = Simulation::new(hardware.clone()).run(&workload).unwrap();
+        let bound = fluid_bound(&hardware, &workload).unwrap();
+        outcome.lost_ns() as f64 / bound.lost_ns as f64
+    };
+    let (none, all) = (run(Hints::None), run(Hints::All));
+    assert!(all < 1.5 && all < none, "{all}, without hints {none}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_reason() {
+    let run = |hardware: Hardware, ops: Vec<Op>| {
+        let after_restore = AfterRestore::Discard;
+        Simulation::new(hardware)
+            .run(&[Workload { ops, after_restore }])
+            .unwrap_err()
+    };
+    let write = |version, bytes| Op::Checkpoint { version, bytes };
+    for (ops, reason) in [
+        (vec![write(1, 0)], "no bytes"),
+        (vec![write(1, 1), write(1, 1)], "twice"),
+        (vec![Op::Restore(1)], "too early"),
+        (
+            vec![write(1, 1), Op::Restore(1), Op::Restore(1)],
+            "last to use",
+        ),
+    ] {
+        let error = run(h100(), ops);
+        assert!(
+            matches!(error, Error::Workload { .. }) && error.to_string().contains(reason),
+            "{error}"
+        );
+    }
+    let mut full = h100();
+    full.tiers.truncate(1);
+    full.hops.truncate(1);
+    let error = run(
+        full.clone(),
+        (0..40).map(|version| write(version, 128 * MIB)).collect(),
+    );
+    assert!(
+        matches!(
+            error,
+            Error::Refused {
+                version: 32,
+                refusal: Refusal::NoRoom,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    full.hops.clear();
+    assert!(matches!(run(full, Vec::new()), Error::Hardware(_)));
+    let mut none = h100();
+    none.hops[1].links[0].down = 0;
+    assert!(matches!(run(none, Vec::new()), Error::Hardware(_)));
+}
