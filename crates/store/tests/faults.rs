@@ -19,7 +19,7 @@ fn try_to_save(repository: &Repository, version: u64, length: usize) -> Result<(
 
 fn length_of(version: u64) -> usize {
     if version.is_multiple_of(3) {
-        3_000_000
+        200_000
     } else {
         5_000
     }
@@ -28,6 +28,11 @@ fn length_of(version: u64) -> usize {
 fn numbers(repository: &Repository) -> Vec<u64> {
     let versions = repository.versions().unwrap();
     versions.into_iter().map(|info| info.version).collect()
+}
+
+/// Writes to a file of its own what is not quite small.
+fn options() -> Options {
+    Options::default().packed_below(100_000)
 }
 
 /// What is listed after faults: all that was reported as saved, all of it whole, and nothing half-written beside it.
@@ -64,7 +69,7 @@ fn no_fault_is_taken_for_success() {
     for (switch, stops_packed) in switches {
         let directory = tempfile::tempdir().unwrap();
         let faults = Arc::<Faults>::default();
-        let options = Options::default().faults(Arc::clone(&faults));
+        let options = options().faults(Arc::clone(&faults));
         let repository = Repository::open(directory.path(), options).unwrap();
         let mut saved = vec![1, 3];
         for version in &saved {
@@ -102,7 +107,7 @@ fn a_fault_at_any_step_loses_nothing_that_was_reported() {
     for step in 2..60 {
         let directory = tempfile::tempdir().unwrap();
         let faults = Arc::<Faults>::default();
-        let options = Options::default().faults(Arc::clone(&faults)).threads(1);
+        let options = options().faults(Arc::clone(&faults)).threads(1);
         let repository = Repository::open(directory.path(), options).unwrap();
         faults.every_nth.store(step, Relaxed);
         let mut saved = Vec::new();
@@ -127,7 +132,7 @@ fn a_fault_at_any_step_loses_nothing_that_was_reported() {
 fn what_cannot_be_read_now_is_not_called_lost() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Arc::<Faults>::default();
-    let options = Options::default().faults(Arc::clone(&faults));
+    let options = options().faults(Arc::clone(&faults));
     let repository = Repository::open(directory.path(), options.clone()).unwrap();
     for version in [1, 3] {
         try_to_save(&repository, version, length_of(version)).unwrap();

@@ -407,9 +407,10 @@ fn saving_and_pruning_at_the_same_time_loses_nothing_that_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let repository = Arc::new(Repository::open(directory.path(), Options::default()).unwrap());
     let newest = AtomicU64::new(0);
+    let rule = Retention::newest(10).and_every(50);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for version in 1..=300 {
+            for version in 1..=120 {
                 save(
                     &repository,
                     version,
@@ -419,17 +420,18 @@ fn saving_and_pruning_at_the_same_time_loses_nothing_that_is_kept() {
             }
         });
         scope.spawn(|| {
-            while newest.load(Ordering::SeqCst) < 300 {
-                repository
-                    .prune(&Retention::newest(10).and_every(100))
-                    .unwrap();
+            let mut seen = 0;
+            while seen < 120 {
+                while newest.load(Ordering::SeqCst) < seen + 5 {
+                    std::thread::yield_now();
+                }
+                seen += 5;
+                repository.prune(&rule).unwrap();
             }
         });
     });
-    repository
-        .prune(&Retention::newest(10).and_every(100))
-        .unwrap();
-    let expected: Vec<u64> = [100, 200].into_iter().chain(291..=300).collect();
+    repository.prune(&rule).unwrap();
+    let expected: Vec<u64> = [50, 100].into_iter().chain(111..=120).collect();
     assert_eq!(numbers(&repository), expected);
     for version in expected {
         version_of(

@@ -136,7 +136,9 @@ impl Piece {
                     bytes.len()
                 )));
             }
-            targets.push((region.offset, &mut **bytes));
+            if !bytes.is_empty() {
+                targets.push((region.offset, &mut **bytes));
+            }
         }
         targets.sort_by_key(|(offset, _)| *offset);
         self.read_parts(self.parts(targets, false), &|_| {})
