@@ -1,5 +1,7 @@
 //! Disks that are full, fail, write half, and cannot rename.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod histories;
 
 use histories::{bytes_of, version_of};

@@ -3,6 +3,8 @@
 //!
 //! `TIERFLOW_KILLS=200` sets the number of kills; CI runs 20.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod histories;
 
 use histories::{bytes_of, save};

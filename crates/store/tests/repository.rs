@@ -1,5 +1,7 @@
 //! What users of a repository rely on.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod histories;
 
 use histories::{bytes_of, path_of, save, version_of};

@@ -30,7 +30,7 @@ use segment::Packer;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A directory that holds the versions of one history, written by the ranks of a group: threads, processes, or hosts
 /// that share it.
@@ -53,6 +53,9 @@ struct Owned {
     packer: Packer,
     /// The highest sequence number so far.
     sequence: AtomicU64,
+    /// Read while a batch is written and entered into the catalog, written while segments are rewritten: what is on
+    /// the disk and not yet known must not be left out.
+    gate: RwLock<()>,
     /// Held until the packer has closed its segment.
     _lock: OwnedFd,
 }

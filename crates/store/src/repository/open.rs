@@ -176,6 +176,7 @@ fn own(directory: Directory, rank: u32) -> Result<(Owned, Catalog)> {
     let owned = Owned {
         packer: Packer::new(directory, newest),
         sequence: AtomicU64::new(sequence),
+        gate: std::sync::RwLock::default(),
         _lock: lock,
     };
     Ok((owned, catalog))

@@ -1,6 +1,6 @@
 //! Giving versions up.
 
-use super::catalog::{Name, Record};
+use super::catalog::{Catalog, Name, Record};
 use super::retention::{Retention, with_bases};
 use super::save::now;
 use super::segment::Batch;
@@ -8,6 +8,7 @@ use super::{Owned, Repository, State};
 use crate::container::{Found, Source, scan};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 
 /// What pruning took away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +28,10 @@ impl Repository {
     /// is to stay is there whatever happens.
     pub fn prune(&self, retention: &Retention) -> Result<Pruned> {
         self.complete_all()?;
+        let gates = self.owned.values().map(|owned| owned.gate.write());
+        let _no_saving: Vec<_> = gates
+            .map(|gate| gate.unwrap_or_else(PoisonError::into_inner))
+            .collect();
         let mut state = self.state();
         self.refresh(&mut state)?;
         let whole = state.whole();
@@ -67,14 +72,14 @@ fn prune_rank(
         return Ok(0);
     };
     let mut bytes = 0;
-    let counts = |record: &Record, catalog: &super::Catalog| {
+    let counts = |record: &Record, catalog: &Catalog| {
         let same = match record.rows {
             None => catalog.pieces.get(&record.version),
             Some(_) => catalog.manifests.get(&record.version),
         };
         same.is_some_and(|same| same.sequence == record.sequence)
     };
-    let stays = |record: &Record, catalog: &super::Catalog| {
+    let stays = |record: &Record, catalog: &Catalog| {
         (record.version > newest || kept.contains(&record.version)) && counts(record, catalog)
     };
     let mut losing = Vec::new();
@@ -90,36 +95,40 @@ fn prune_rank(
     }
     // The segment that is being written may lose records too; written anew, it is closed.
     owned.packer.finish()?;
-    for (name, lost) in losing {
-        let Some(seen) = catalog.files.get(&name) else {
-            continue;
-        };
-        let staying = seen.records.iter().filter(|record| stays(record, catalog));
-        let staying: BTreeSet<u64> = staying.map(|record| record.position).collect();
-        let records = match name {
-            Name::Segment(number) if !staying.is_empty() => {
-                let mut batch = read(catalog, name, &staying)?;
-                Some(owned.packer.replace(number, &mut batch)?)
+    let rewrite = |catalog: &mut Catalog| -> Result<()> {
+        for (name, lost) in losing {
+            let Some(seen) = catalog.files.get(&name) else {
+                continue;
+            };
+            let staying = seen.records.iter().filter(|record| stays(record, catalog));
+            let staying: BTreeSet<u64> = staying.map(|record| record.position).collect();
+            let records = match name {
+                Name::Segment(number) if !staying.is_empty() => {
+                    let mut batch = read(catalog, name, &staying)?;
+                    Some(owned.packer.replace(number, &mut batch)?)
+                }
+                _ => {
+                    catalog.directory.remove(&name.published())?;
+                    catalog.directory.remove(&name.unpublished())?;
+                    None
+                }
+            };
+            catalog.forget(name);
+            for record in records.into_iter().flatten() {
+                catalog.insert(record);
             }
-            _ => {
-                catalog.directory.remove(&name.published())?;
-                catalog.directory.remove(&name.unpublished())?;
-                None
-            }
-        };
-        catalog.forget(name);
-        for record in records.into_iter().flatten() {
-            catalog.insert(record);
+            bytes += lost;
         }
-        bytes += lost;
-    }
-    catalog.directory.sync()?;
+        catalog.directory.sync()
+    };
+    let rewritten = rewrite(catalog);
+    // However far that went.
     catalog.sort();
-    Ok(bytes)
+    rewritten.map(|()| bytes)
 }
 
 /// The records of a segment at these positions, byte for byte: what was damaged stays damaged, and is found.
-fn read(catalog: &super::Catalog, name: Name, positions: &BTreeSet<u64>) -> Result<Batch> {
+fn read(catalog: &Catalog, name: Name, positions: &BTreeSet<u64>) -> Result<Batch> {
     let mut batch = Batch::default();
     let handle = match catalog.directory.read(&name.published())? {
         Some(handle) => Some(handle),

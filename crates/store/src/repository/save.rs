@@ -5,8 +5,9 @@ use super::catalog::Record;
 use super::segment::Batch;
 use super::snapshot::{Label, Layout, Region, Snapshot};
 use super::{Owned, Repository, State};
-use crate::container::{Kind, encode_rows};
+use crate::container::{Kind, ManifestRow, encode_rows};
 use crate::{Error, Result};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -77,11 +78,11 @@ impl Repository {
             }
             batch.encode(&mut layout)?;
             if batch.bytes.len() >= BATCH_BYTES {
-                self.keep(rank, owned.packer.save(std::mem::take(&mut batch))?);
+                self.pack(owned, std::mem::take(&mut batch), None)?;
             }
         }
         if !batch.records.is_empty() {
-            self.keep(rank, owned.packer.save(batch)?);
+            self.pack(owned, batch, None)?;
         }
         Ok(())
     }
@@ -103,6 +104,17 @@ impl Repository {
             rank: self.options.rank,
             ranks: self.options.ranks,
         }
+    }
+
+    /// Writes a batch of pieces, or a manifest of these rows, to a segment.
+    fn pack(&self, owned: &Owned, batch: Batch, rows: Option<&Vec<ManifestRow>>) -> Result<()> {
+        let _no_rewriting = owned.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let mut records = owned.packer.save(batch)?;
+        for record in &mut records {
+            record.rows = rows.cloned();
+        }
+        self.keep(self.options.rank, records);
+        Ok(())
     }
 
     fn keep(&self, rank: u32, records: impl IntoIterator<Item = Record>) {
@@ -176,12 +188,7 @@ impl Repository {
         let mut batch = Batch::default();
         let label = self.label(owned, Kind::Manifest);
         batch.encode(&mut Layout::new(&snapshot, label, false)?)?;
-        let mut records = owned.packer.save(batch)?;
-        for record in &mut records {
-            record.rows = Some(rows.clone());
-        }
-        self.keep(rank, records);
-        Ok(())
+        self.pack(owned, batch, Some(&rows))
     }
 
     /// Completes versions whose last rank crashed between its piece and the manifest.

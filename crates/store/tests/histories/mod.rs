@@ -1,5 +1,9 @@
 //! Versions whose bytes follow from their numbers.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "helpers of tests; each test file uses a part"
+)]
 
 use std::path::{Path, PathBuf};
 use tierflow_store::{Region, Repository, Snapshot};
