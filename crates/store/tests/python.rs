@@ -35,7 +35,9 @@ fn sixty_lines_of_python_read_a_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
     let repository = Repository::open(directory.path(), Options::default()).unwrap();
     let lengths = [(1, 0), (2, 300), (3, 70_000), (4, LARGE)];
-    lengths.map(|(version, length)| save(&repository, version, length));
+    for (version, length) in lengths {
+        save(&repository, version, length);
+    }
     drop(repository);
 
     let segment = directory.path().join("rank-0/s00000000000000000001.tfs");

@@ -19,6 +19,17 @@ pub(crate) struct Directory {
     faults: Arc<Faults>,
 }
 
+/// A lock that is held until this is dropped. Let go in so many words: a process that another thread is just starting
+/// has the descriptor too until it runs its program, and would hold the lock with it.
+#[derive(Debug)]
+pub(crate) struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _closing_does_it_too = fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// What tells whether a file is still the one that was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
@@ -127,14 +138,14 @@ impl Directory {
     }
 
     /// Takes the lock that keeps other processes from writing here, until what is returned is dropped.
-    pub(crate) fn lock(&self) -> Result<OwnedFd> {
+    pub(crate) fn lock(&self) -> Result<Lock> {
         const NAME: &str = "lock";
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(&*self.descriptor, NAME, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|source| self.failed_opening(NAME, source))?;
         self.check(NAME, &file)?;
         match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(file),
+            Ok(()) => Ok(Lock(file)),
             Err(Errno::WOULDBLOCK) => Err(Error::Busy {
                 directory: self.path.clone(),
             }),

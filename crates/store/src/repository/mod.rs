@@ -25,10 +25,9 @@ pub use snapshot::{Region, Snapshot};
 use crate::container::ManifestRow;
 use crate::{Error, Result};
 use catalog::{Catalog, Record};
-use directory::Directory;
+use directory::{Directory, Lock};
 use segment::Packer;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -57,7 +56,7 @@ struct Owned {
     /// the disk and not yet known must not be left out.
     gate: RwLock<()>,
     /// Held until the packer has closed its segment.
-    _lock: OwnedFd,
+    _lock: Lock,
 }
 
 #[derive(Debug, Default)]
