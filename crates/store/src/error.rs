@@ -114,6 +114,9 @@ pub enum Error {
         /// The number.
         version: u64,
     },
+    /// What was to be saved or restored could not be fetched or passed on: see there. Nothing was published.
+    #[error("the bytes of a region could not be had: {0}")]
+    Region(String),
     /// A defect of the caller: nothing was written or read.
     #[error("{0}")]
     Argument(String),

@@ -220,6 +220,7 @@ impl World {
         let version = self.next_version;
         self.next_version += 1;
         self.adopted.insert(version);
+        self.held.insert(version, size);
         for tier in tiers.iter().copied().map(TierId) {
             self.tell(Event::Adopt {
                 version,
@@ -228,7 +229,6 @@ impl World {
             });
             let place = self.plan.place(version, tier).expect("there is room");
             self.span(&place).fill(Some(version));
-            self.held.insert(version, size);
         }
     }
 

@@ -77,7 +77,9 @@ fn write_payload(file: &Faulty<File>, layout: &Layout<'_>, threads: usize) -> Re
             }
             let at = part * WRITE_BYTES;
             let buffer = memory.get_mut((length - at).min(WRITE_BYTES) as usize);
-            layout.fill(at, buffer);
+            layout.fill(at, buffer).inspect_err(|_| {
+                next.store(parts, Ordering::Relaxed);
+            })?;
             let blocks = buffer.chunks(layout.head.block_bytes as usize);
             let found: Vec<u64> = blocks.map(checksum).collect();
             let first = (at / u64::from(layout.head.block_bytes)) as usize;

@@ -20,7 +20,7 @@ pub use piece::Piece;
 pub use prune::Pruned;
 pub use retention::Retention;
 pub use scrub::Scrubbed;
-pub use snapshot::{Region, Snapshot};
+pub use snapshot::{Pull, Region, Snapshot};
 
 use crate::container::ManifestRow;
 use crate::{Error, Result};
@@ -154,6 +154,38 @@ impl Repository {
         let (directory, record) = found.ok_or_else(|| {
             Error::Argument(format!("version {version} has no piece of rank {rank}"))
         })?;
+        Piece::open(&directory, &record, self.options.threads, older)
+    }
+
+    /// The versions of which this rank's piece is there, oldest first, whether or not those of all others are.
+    ///
+    /// # Errors
+    /// [`Error::Vanished`], [`Error::Refused`], [`Error::File`].
+    pub fn own_pieces(&self) -> Result<Vec<u64>> {
+        let mut state = self.state();
+        self.refresh_rank(&mut state, self.options.rank)?;
+        let own = state.catalogs.get(&self.options.rank);
+        let versions = own.map(|catalog| catalog.pieces.keys());
+        Ok(versions.into_iter().flatten().copied().collect())
+    }
+
+    /// This rank's piece of a version that need not be whole.
+    ///
+    /// # Errors
+    /// As [`piece`](Self::piece).
+    pub fn own_piece(&self, version: u64) -> Result<Piece> {
+        let rank = self.options.rank;
+        let mut state = self.state();
+        if state.piece(rank, version).is_none() {
+            self.refresh_rank(&mut state, rank)?;
+        }
+        let older = state.older(Some(version));
+        let found = state.catalogs.get(&rank).and_then(|catalog| {
+            let record = catalog.pieces.get(&version)?;
+            Some((catalog.directory.clone(), record.clone()))
+        });
+        drop(state);
+        let (directory, record) = found.ok_or(Error::NoVersion { version, older })?;
         Piece::open(&directory, &record, self.options.threads, older)
     }
 

@@ -144,6 +144,38 @@ impl Piece {
         self.read_parts(self.parts(targets, false), &|_| {})
     }
 
+    /// Hands a region on to `push`, from its start to its end in parts of a few MiB, each with its offset in the region
+    /// and checked before.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore), and what `push` fails with, which ends it.
+    pub fn read_through(
+        &self,
+        name: &str,
+        push: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let region = self.region(name)?;
+        let (start, end) = (region.offset, region.offset + region.length);
+        let mut memory = Aligned::default();
+        for part in self.parts(Vec::new(), true) {
+            let part_end = part.offset + part.length as u64;
+            let (from, to) = (start.max(part.offset), end.min(part_end));
+            if from < to {
+                let bytes = self.checked(part.offset, part.length, &mut memory)?;
+                let within = (from - part.offset) as usize..(to - part.offset) as usize;
+                push(from - start, &bytes[within])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `bytes` with the payload from `offset`, the start of a block, to the end of one.
+    pub(super) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let mut memory = Aligned::default();
+        bytes.copy_from_slice(self.checked(offset, bytes.len(), &mut memory)?);
+        Ok(())
+    }
+
     /// Checks every block. `progress` is told how many bytes more were checked, by several threads.
     ///
     /// # Errors
@@ -212,10 +244,20 @@ impl Piece {
         memory: &mut Aligned,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<()> {
-        let at = self.head.position + u64::from(self.head.length) + part.offset;
-        let bytes = self.handle.read(at, part.length, memory)?;
+        let bytes = self.checked(part.offset, part.length, memory)?;
+        for (from, target) in part.targets {
+            target.copy_from_slice(&bytes[from..from + target.len()]);
+        }
+        progress(part.length as u64);
+        Ok(())
+    }
+
+    /// A part of the payload, of whole blocks, each of which matches its checksum.
+    fn checked<'m>(&self, offset: u64, length: usize, memory: &'m mut Aligned) -> Result<&'m [u8]> {
+        let at = self.head.position + u64::from(self.head.length) + offset;
+        let bytes = self.handle.read(at, length, memory)?;
         let block = self.head.block_bytes as usize;
-        let first = (part.offset / block as u64) as usize;
+        let first = (offset / block as u64) as usize;
         let sums = &self.head.blocks[first..];
         for (number, (bytes, sum)) in bytes.chunks(block).zip(sums).enumerate() {
             if checksum(bytes) != *sum {
@@ -227,10 +269,6 @@ impl Piece {
                 });
             }
         }
-        for (from, target) in part.targets {
-            target.copy_from_slice(&bytes[from..from + target.len()]);
-        }
-        progress(part.length as u64);
-        Ok(())
+        Ok(bytes)
     }
 }

@@ -8,7 +8,7 @@ use super::{Owned, Repository, State};
 use crate::container::{Found, Source, scan};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
+use std::sync::{PoisonError, RwLockWriteGuard};
 
 /// What pruning took away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,28 +28,20 @@ impl Repository {
     /// is to stay is there whatever happens.
     pub fn prune(&self, retention: &Retention) -> Result<Pruned> {
         self.complete_all()?;
-        let gates = self.owned.values().map(|owned| owned.gate.write());
-        let _no_saving: Vec<_> = gates
-            .map(|gate| gate.unwrap_or_else(PoisonError::into_inner))
-            .collect();
+        let _no_saving = self.stop_packing();
         let mut state = self.state();
         self.refresh(&mut state)?;
         let whole = state.whole();
         let Some(newest) = whole.last().map(|info| info.version) else {
             return Ok(Pruned::default());
         };
-        let records = state.catalogs.values().flat_map(|c| c.pieces.values());
-        let pieces = records.filter_map(|piece| Some((piece.version, piece.base?)));
-        let saving = state
-            .saving
-            .iter()
-            .filter_map(|(v, base)| Some((*v, (*base)?)));
-        let bases: BTreeMap<u64, u64> = pieces.chain(saving).collect();
+        let bases = state.bases();
         let mut kept = retention.kept(&whole, &bases, now());
         kept.extend(with_bases(state.saving.keys().copied().collect(), &bases));
+        let stays = |version| version > newest || kept.contains(&version);
         let mut bytes = 0;
         for (rank, owned) in &self.owned {
-            bytes += prune_rank(&mut state, *rank, owned, &kept, newest)?;
+            bytes += prune_rank(&mut state, *rank, owned, &stays)?;
         }
         let versions = whole.iter().map(|info| info.version);
         Ok(Pruned {
@@ -59,14 +51,52 @@ impl Repository {
             bytes,
         })
     }
+
+    /// Gives up these versions, as far as they are there and nothing that stays is a difference against them. Small ones
+    /// share files with others, which are written anew: give up many at a time.
+    ///
+    /// # Errors
+    /// As [`prune`](Self::prune).
+    pub fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        let _no_saving = self.stop_packing();
+        let mut state = self.state();
+        let bases = state.bases();
+        let others = state.catalogs.values().flat_map(|c| c.pieces.keys());
+        let others = others.chain(state.saving.keys());
+        let others: BTreeSet<u64> = others.copied().collect();
+        let kept = with_bases(&others - versions, &bases);
+        let stays = |version| kept.contains(&version) || !versions.contains(&version);
+        for (rank, owned) in &self.owned {
+            prune_rank(&mut state, *rank, owned, &stays)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no batch is between the disk and the catalog, and lets none get there.
+    fn stop_packing(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+        let gates = self.owned.values().map(|owned| owned.gate.write());
+        gates
+            .map(|gate| gate.unwrap_or_else(PoisonError::into_inner))
+            .collect()
+    }
+}
+
+impl State {
+    /// What the pieces that are there or being saved are differences against.
+    fn bases(&self) -> BTreeMap<u64, u64> {
+        let records = self.catalogs.values().flat_map(|c| c.pieces.values());
+        let pieces = records.filter_map(|piece| Some((piece.version, piece.base?)));
+        let saving = self.saving.iter();
+        let saving = saving.filter_map(|(version, base)| Some((*version, (*base)?)));
+        pieces.chain(saving).collect()
+    }
 }
 
 fn prune_rank(
     state: &mut State,
     rank: u32,
     owned: &Owned,
-    kept: &BTreeSet<u64>,
-    newest: u64,
+    stays: &dyn Fn(u64) -> bool,
 ) -> Result<u64> {
     let Some(catalog) = state.catalogs.get_mut(&rank) else {
         return Ok(0);
@@ -79,9 +109,8 @@ fn prune_rank(
         };
         same.is_some_and(|same| same.sequence == record.sequence)
     };
-    let stays = |record: &Record, catalog: &Catalog| {
-        (record.version > newest || kept.contains(&record.version)) && counts(record, catalog)
-    };
+    let stays =
+        |record: &Record, catalog: &Catalog| stays(record.version) && counts(record, catalog);
     let mut losing = Vec::new();
     for (name, seen) in &catalog.files {
         let lost = seen.records.iter().filter(|record| !stays(record, catalog));

@@ -4,8 +4,9 @@ use super::alone;
 use super::catalog::Record;
 use super::segment::Batch;
 use super::snapshot::{Label, Layout, Region, Snapshot};
-use super::{Owned, Repository, State};
-use crate::container::{Kind, ManifestRow, encode_rows};
+use super::{Owned, Piece, Repository, State};
+use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
+use crate::file::BLOCK;
 use crate::{Error, Result};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -41,11 +42,9 @@ impl Repository {
     /// # Errors
     /// As [`save`](Self::save); the pieces before the one that failed may have been saved.
     pub fn save_all(&self, snapshots: &[Snapshot<'_>]) -> Result<()> {
-        let owned = self.owned.get(&self.options.rank).ok_or_else(|| {
-            Error::Argument("the repository was opened for reading: open it as a rank".to_owned())
-        })?;
+        let owned = self.writer()?;
         for (at, snapshot) in snapshots.iter().enumerate() {
-            if let Err(error) = self.reserve(snapshot) {
+            if let Err(error) = self.reserve(snapshot.version, snapshot.base) {
                 self.release(&snapshots[..at]);
                 return Err(error);
             }
@@ -53,12 +52,61 @@ impl Repository {
         let saved = self.save_reserved(owned, snapshots);
         self.release(snapshots);
         saved?;
-        if self.options.ranks > 1 {
-            for snapshot in snapshots {
-                self.complete(snapshot.version)?;
-            }
+        snapshots
+            .iter()
+            .try_for_each(|snapshot| self.complete(snapshot.version))
+    }
+
+    /// Saves a piece that another repository holds, as it is: the same regions, run, time and checksums, which are
+    /// checked on the way. Nothing happens if it is there already.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save) and [`Piece::restore`]; [`Error::Argument`] for a piece of another rank or group.
+    pub fn copy(&self, piece: &Piece) -> Result<()> {
+        let owned = self.writer()?;
+        let (rank, head) = (self.options.rank, piece.head());
+        if piece.rank() != (rank, self.options.ranks) {
+            let (theirs, of) = piece.rank();
+            return Err(Error::Argument(format!(
+                "a piece of rank {theirs} of {of} cannot be copied as rank {rank} of {}",
+                self.options.ranks
+            )));
         }
-        Ok(())
+        let version = head.version;
+        let same = |record: &Record| {
+            (record.run, record.created, record.base) == (head.run, head.created, head.base)
+        };
+        if !self.state().piece(rank, version).is_some_and(same) {
+            self.reserve(version, head.base)?;
+            let saved = self.copy_reserved(owned, piece);
+            self.state().saving.remove(&version);
+            saved?;
+        }
+        self.complete(version)
+    }
+
+    fn copy_reserved(&self, owned: &Owned, piece: &Piece) -> Result<()> {
+        let head = piece.head();
+        let sequence = owned.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let alone = head.payload_length >= self.options.packed_below
+            && head.payload_length.is_multiple_of(BLOCK as u64)
+            && head.block_bytes == BLOCK_BYTES;
+        let mut layout = Layout::copy(piece, sequence, alone)?;
+        if let (true, Some(directory)) = (alone, self.directory(self.options.rank)) {
+            let record = alone::write(&directory, &mut layout, self.options.threads)?;
+            self.keep(self.options.rank, [record]);
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        batch.encode(&mut layout)?;
+        self.pack(owned, batch, None)
+    }
+
+    /// What it takes to write as this rank.
+    fn writer(&self) -> Result<&Owned> {
+        self.owned.get(&self.options.rank).ok_or_else(|| {
+            Error::Argument("the repository was opened for reading: open it as a rank".to_owned())
+        })
     }
 
     fn save_reserved(&self, owned: &Owned, snapshots: &[Snapshot<'_>]) -> Result<()> {
@@ -127,8 +175,7 @@ impl Repository {
     }
 
     /// Makes sure that nobody else saves this version, and that nobody prunes its base.
-    fn reserve(&self, snapshot: &Snapshot<'_>) -> Result<()> {
-        let version = snapshot.version;
+    fn reserve(&self, version: u64, base: Option<u64>) -> Result<()> {
         let mut state = self.state();
         let own = |state: &State, version| state.piece(self.options.rank, version).is_some();
         if own(&state, version) && self.options.ranks > 1 {
@@ -138,7 +185,7 @@ impl Repository {
         {
             return Err(Error::Exists { version });
         }
-        if let Some(base) = snapshot.base
+        if let Some(base) = base
             && !own(&state, base)
             && !state.saving.contains_key(&base)
         {
@@ -146,7 +193,7 @@ impl Repository {
                 "version {version} is a difference against version {base}, which is not there"
             )));
         }
-        state.saving.insert(version, snapshot.base);
+        state.saving.insert(version, base);
         Ok(())
     }
 
@@ -160,7 +207,7 @@ impl Repository {
     /// Writes the manifest of a version if all its pieces are there and no manifest is.
     fn complete(&self, version: u64) -> Result<()> {
         let (rank, ranks) = (self.options.rank, self.options.ranks);
-        let Some(owned) = self.owned.get(&rank) else {
+        let Some(owned) = self.owned.get(&rank).filter(|_| ranks > 1) else {
             return Ok(());
         };
         let mut state = self.state();

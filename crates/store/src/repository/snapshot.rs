@@ -1,16 +1,53 @@
 //! What is to be saved, and where each byte of it will lie.
 
+use super::Piece;
 use crate::container::{BLOCK_BYTES, Element, Head, Kind, RegionInfo, UNIT, checksum, round_up};
 use crate::file::BLOCK;
 use crate::{Error, Result};
 
-/// A region to be saved: borrowed bytes with a name.
+/// Fills memory with the bytes of a region from an offset on. Called from several threads.
+pub type Pull<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
+
+/// A region to be saved: a name, and bytes that are borrowed or fetched when they are written.
 #[derive(Debug, Clone, Copy)]
 pub struct Region<'a> {
     name: &'a str,
-    bytes: &'a [u8],
+    bytes: Bytes<'a>,
     element: Element,
     shape: &'a [u64],
+}
+
+#[derive(Clone, Copy)]
+enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    Pulled(u64, &'a Pull<'a>),
+}
+
+impl Bytes<'_> {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Borrowed(bytes) => bytes.len() as u64,
+            Self::Pulled(length, _) => *length,
+        }
+    }
+
+    /// Fills `into` from `offset`; the range is within the region.
+    fn fill(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Borrowed(bytes) => {
+                let from = offset as usize;
+                into.copy_from_slice(&bytes[from..from + into.len()]);
+                Ok(())
+            }
+            Self::Pulled(_, pull) => pull(offset, into),
+        }
+    }
+}
+
+impl std::fmt::Debug for Bytes<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.length())
+    }
 }
 
 impl<'a> Region<'a> {
@@ -19,9 +56,19 @@ impl<'a> Region<'a> {
     pub fn new(name: &'a str, bytes: &'a [u8]) -> Self {
         Self {
             name,
-            bytes,
+            bytes: Bytes::Borrowed(bytes),
             element: Element::Bytes,
             shape: &[],
+        }
+    }
+
+    /// `length` bytes that lie elsewhere: `pull` fetches them, a few MiB at a time and in any order. What it fails with is
+    /// what saving fails with.
+    #[must_use]
+    pub fn pulled(name: &'a str, length: u64, pull: &'a Pull<'a>) -> Self {
+        Self {
+            bytes: Bytes::Pulled(length, pull),
+            ..Self::new(name, &[])
         }
     }
 
@@ -47,11 +94,18 @@ pub struct Snapshot<'a> {
     pub regions: &'a [Region<'a>],
 }
 
-/// A piece laid out: its head (still without checksums) and the regions that fill the payload.
+/// A piece laid out: its head (still without checksums) and what fills the payload.
 #[derive(Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) head: Head,
-    regions: &'a [Region<'a>],
+    payload: Payload<'a>,
+}
+
+#[derive(Debug)]
+enum Payload<'a> {
+    Regions(&'a [Region<'a>]),
+    /// As it lies elsewhere, byte for byte.
+    Copy(&'a Piece),
 }
 
 /// What a piece is called, apart from what it holds.
@@ -80,7 +134,7 @@ impl<'a> Layout<'a> {
             let info = RegionInfo {
                 name: region.name.to_owned(),
                 offset: end,
-                length: region.bytes.len() as u64,
+                length: region.bytes.length(),
                 element: region.element,
                 shape: region.shape.to_vec(),
             };
@@ -112,17 +166,38 @@ impl<'a> Layout<'a> {
             .map_err(|what| refused(what.to_string()))?;
         Ok(Self {
             head,
-            regions: snapshot.regions,
+            payload: Payload::Regions(snapshot.regions),
         })
     }
 
-    /// Fills `bytes` with the payload from `offset`: the regions and the zeros between them.
-    pub(crate) fn fill(&self, offset: u64, bytes: &mut [u8]) {
+    /// A copy of a piece under another sequence number, its payload and the checksums of that as they are.
+    pub(crate) fn copy(piece: &'a Piece, sequence: u64, alone: bool) -> Result<Self> {
+        let mut head = Head {
+            position: 0,
+            sequence,
+            ..piece.head().clone()
+        };
+        if alone {
+            head.length = head.length.next_multiple_of(BLOCK as u32);
+        }
+        encoded(&head)?;
+        Ok(Self {
+            head,
+            payload: Payload::Copy(piece),
+        })
+    }
+
+    /// Fills `bytes` with the payload from `offset`, the start of a block: the regions and the zeros between them.
+    pub(crate) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let regions = match self.payload {
+            Payload::Regions(regions) => regions,
+            Payload::Copy(piece) => return piece.fill(offset, bytes),
+        };
         let end = offset + bytes.len() as u64;
         let infos = &self.head.regions;
         let mut done = 0;
         let first = infos.partition_point(|info| info.offset + info.length <= offset);
-        for (info, region) in infos[first..].iter().zip(&self.regions[first..]) {
+        for (info, region) in infos[first..].iter().zip(&regions[first..]) {
             if info.offset >= end {
                 break;
             }
@@ -132,12 +207,13 @@ impl<'a> Layout<'a> {
                 continue;
             }
             let (at, length) = ((from - offset) as usize, (to - from) as usize);
-            let skip = (from - info.offset) as usize;
             bytes[done..at].fill(0);
-            bytes[at..at + length].copy_from_slice(&region.bytes[skip..skip + length]);
+            let into = &mut bytes[at..at + length];
+            region.bytes.fill(from - info.offset, into)?;
             done = at + length;
         }
         bytes[done..].fill(0);
+        Ok(())
     }
 
     /// Appends the whole record to `record`, its head as if it lay at the start of a file. Returns the head's length.
@@ -145,7 +221,10 @@ impl<'a> Layout<'a> {
         let start = record.len();
         let payload = start + self.head.length as usize;
         record.resize(start + self.head.record_length() as usize, 0);
-        self.fill(0, &mut record[payload..]);
+        if let Err(error) = self.fill(0, &mut record[payload..]) {
+            record.truncate(start);
+            return Err(error);
+        }
         let blocks = record[payload..].chunks(self.head.block_bytes as usize);
         self.head.blocks = blocks.map(checksum).collect();
         let head = encoded(&self.head)?;
