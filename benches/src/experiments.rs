@@ -12,6 +12,7 @@ pub mod dedup;
 pub mod growth;
 pub mod peers;
 pub mod placement;
+pub mod store;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -27,6 +28,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     placement::EXPERIMENT,
     peers::EXPERIMENT,
     cache::EXPERIMENT,
+    store::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

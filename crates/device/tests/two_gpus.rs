@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use tierflow_device::{Choice, Device, Memory, Place, conformance, open};
 
-fn gpus() -> (Device, Device) {
-    let gpu = |ordinal| open(Choice::Cuda { ordinal }).unwrap();
-    (gpu(0), gpu(1))
+fn gpus() -> tierflow_device::Result<(Device, Device)> {
+    let gpu = |ordinal| open(Choice::Cuda { ordinal });
+    Ok((gpu(0)?, gpu(1)?))
 }
 
 #[test]
 #[ignore = "needs two NVIDIA GPUs"]
 fn conform_as_peers() {
-    let (one, other) = gpus();
+    let (one, other) = gpus().unwrap();
     for device in [&one, &other] {
         println!("{:?} at {:?}", device.info(), device.bus_id());
     }
@@ -34,7 +34,7 @@ fn conform_as_peers() {
 #[test]
 #[ignore = "needs two NVIDIA GPUs"]
 fn a_peer_reaches_what_was_shared_with_it() {
-    let (device, peer) = gpus();
+    let (device, peer) = gpus().unwrap();
     let shared = device
         .reserve_shared(4 << 20, std::slice::from_ref(&peer))
         .unwrap();

@@ -16,6 +16,8 @@ use tierflow_peers::{Error, Lender, Loan};
 const PATIENCE: Duration = Duration::from_secs(20);
 const SPARE: u64 = 8 << 20;
 
+type Case = (&'static str, fn(&Device));
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -24,7 +26,7 @@ fn main() {
         ref other if other.contains(&"--list") || other.contains(&"--ignored") => {}
         _ => {
             let device = hosts(1, 64 << 20).remove(0);
-            let cases: [(&str, fn(&Device)); 4] = [
+            let cases: [Case; 4] = [
                 ("a loan is recalled and given back", recalled),
                 ("a lender lends what it has", no_more_than_spare),
                 ("a lender that dies", lender_dies),

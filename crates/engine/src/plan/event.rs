@@ -90,6 +90,16 @@ pub enum Event {
         /// The call.
         ticket: Ticket,
     },
+    /// A version of an earlier run lies on a tier that outlives the engine, whole. Of a version on several tiers, the
+    /// lowest is named first. What contradicts what the plan knows, or finds no room, is not taken in.
+    Adopt {
+        /// The version.
+        version: Version,
+        /// Bytes.
+        size: u64,
+        /// Where it lies.
+        tier: TierId,
+    },
     /// A transfer delivered.
     TransferDone {
         /// Which.
@@ -142,6 +152,14 @@ pub enum Command {
     Cancel {
         /// The transfer.
         id: TransferId,
+    },
+    /// The copy at `place`, or what a failed write left of it, is given up: whoever keeps copies under their names
+    /// removes it. Said before the bytes are handed out again.
+    Drop {
+        /// What was there.
+        version: Version,
+        /// Where.
+        place: Place,
     },
     /// The call is answered and there is nothing to copy.
     Finish {

@@ -13,6 +13,7 @@
 //! | `event` | what can be said to the plan, and by it? |
 //! | `history` | which versions are there, with which copies? |
 //! | `restore_order` | what will be read next? |
+//! | `adopt` | what was there before? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
 //! | `flush` | what goes down next? |
@@ -21,6 +22,7 @@
 //! | `check` | does everything that must hold, hold? |
 //! | `fingerprint` | will two plans do the same? |
 
+mod adopt;
 mod bandwidth;
 mod callers;
 mod check;
@@ -203,6 +205,11 @@ impl Plan {
             Event::PrefetchStart => self.prefetch_started = true,
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
             Event::Wait { ticket } => self.wait(ticket),
+            Event::Adopt {
+                version,
+                size,
+                tier,
+            } => self.adopt(version, size, tier),
             Event::TransferDone { id, elapsed_ns } => self.transfer_done(id, elapsed_ns),
             Event::TransferFailed { id, why } => self.transfer_failed(id, why),
         }
@@ -246,6 +253,13 @@ impl Plan {
     pub fn fastest_copy(&self, version: Version) -> Option<TierId> {
         let record = self.records.get(&version).filter(|r| !r.doomed)?;
         record.fastest()
+    }
+
+    /// Where the copy of a version on a tier lies, while there is one.
+    #[must_use]
+    pub fn place(&self, version: Version, tier: TierId) -> Option<Place> {
+        let record = self.records.get(&version).filter(|r| !r.doomed)?;
+        record.copy(tier).map(|copy| copy.place)
     }
 
     /// Why a version is not held: never seen, or gone.

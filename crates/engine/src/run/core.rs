@@ -139,6 +139,7 @@ impl Shared {
                 Command::Write { ticket, place, .. } | Command::Read { ticket, place, .. } => {
                     (ticket, Answer::Copy(place))
                 }
+                Command::Drop { .. } => continue,
                 Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
             };
             if Some(ticket) == own {

@@ -42,6 +42,8 @@ pub(crate) struct World {
     /// Accepted and neither discarded nor dropped: version to size.
     pub(crate) held: BTreeMap<u64, u64>,
     pub(crate) gone: BTreeSet<u64>,
+    /// Held, and written by an earlier run.
+    adopted: BTreeSet<u64>,
     pub(crate) refused: u64,
     transfers_started: u64,
     next_ticket: u64,
@@ -95,6 +97,7 @@ impl World {
             cancelled: BTreeSet::new(),
             held: BTreeMap::new(),
             gone: BTreeSet::new(),
+            adopted: BTreeSet::new(),
             refused: 0,
             transfers_started: 0,
             next_ticket: 0,
@@ -151,6 +154,12 @@ impl World {
                     self.transfers.push_back((id, version, from, to));
                 }
                 Command::Cancel { id } => assert!(self.cancelled.insert(id)),
+                Command::Drop { version, place } => {
+                    self.assert_unused(&place);
+                    let span = self.span(&place).iter_mut();
+                    span.filter(|byte| **byte == Some(version))
+                        .for_each(|byte| *byte = None);
+                }
                 Command::Finish { ticket, result } => self.finished(ticket, result),
             }
         }
@@ -191,11 +200,35 @@ impl World {
                 );
             }
             (Call::Drop(version), Ok(())) => {
-                self.held.remove(&version);
-                self.gone.insert(version);
+                self.forget(version);
             }
             (Call::Drop(_) | Call::Wait, _) => {}
             (call, result) => panic!("{call:?} was answered {result:?} without a copy"),
+        }
+    }
+
+    /// The number of what an earlier run wrote is free again.
+    fn forget(&mut self, version: u64) {
+        self.held.remove(&version);
+        if !self.adopted.remove(&version) {
+            self.gone.insert(version);
+        }
+    }
+
+    /// The next version is one of an earlier run that lies on these tiers.
+    pub(crate) fn adopt(&mut self, size: u64, tiers: &[usize]) {
+        let version = self.next_version;
+        self.next_version += 1;
+        self.adopted.insert(version);
+        self.held.insert(version, size);
+        for tier in tiers.iter().copied().map(TierId) {
+            self.tell(Event::Adopt {
+                version,
+                size,
+                tier,
+            });
+            let place = self.plan.place(version, tier).expect("there is room");
+            self.span(&place).fill(Some(version));
         }
     }
 
@@ -285,8 +318,7 @@ impl World {
             "version {version} came back wrong"
         );
         if ok && self.after == AfterRestore::Discard {
-            self.held.remove(&version);
-            self.gone.insert(version);
+            self.forget(version);
         }
         self.tell(Event::Read { ticket, ok });
     }

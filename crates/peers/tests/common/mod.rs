@@ -1,11 +1,13 @@
 //! Devices and bytes for the tests.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![allow(dead_code, reason = "not every test file uses all of it")]
+
+pub(crate) mod skewed;
 
 use tierflow_device::{Choice, Device, Memory, host, open};
 
 /// So many devices of plain memory.
-#[allow(dead_code, reason = "not every test file uses all of it")]
 pub(crate) fn hosts(count: usize, bytes: u64) -> Vec<Device> {
     let options = host::Options::default().device_bytes(bytes);
     let device = |ordinal| host::open(options.clone().ordinal(ordinal)).unwrap();
@@ -13,7 +15,6 @@ pub(crate) fn hosts(count: usize, bytes: u64) -> Vec<Device> {
 }
 
 /// So many GPUs of this machine.
-#[allow(dead_code, reason = "not every test file uses all of it")]
 pub(crate) fn gpus(count: usize) -> Vec<Device> {
     let gpu = |ordinal| open(Choice::Cuda { ordinal }).unwrap();
     (0..count).map(gpu).collect()

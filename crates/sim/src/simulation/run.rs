@@ -280,6 +280,7 @@ impl<'a> Run<'a> {
                     return Ok(Some(Event::TransferFailed { id, why }));
                 }
             }
+            Command::Drop { .. } => {}
             Command::Finish { ticket, result } => self.finish(gpu, ticket, result)?,
         }
         Ok(None)
