@@ -18,6 +18,7 @@ enum Step {
     PrefetchStart,
     Drop { version: u8 },
     Wait,
+    Limit { tier: u8, share: u8 },
     End { which: u8, ok: bool },
 }
 
@@ -31,6 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::PrefetchStart),
         1 => any::<u8>().prop_map(|version| Step::Drop { version }),
         1 => Just(Step::Wait),
+        1 => (any::<u8>(), 0_u8..=4).prop_map(|(tier, share)| Step::Limit { tier, share }),
         12 => (any::<u8>(), prop::bool::weighted(0.9)).prop_map(|(which, ok)| Step::End { which, ok }),
     ]
 }
@@ -67,6 +69,7 @@ fn run(world: &mut World, steps: &[Step]) {
             Step::PrefetchStart => world.prefetch_start(),
             Step::Drop { version } => world.drop_version(u64::from(version) % (known + 1)),
             Step::Wait => world.wait(),
+            Step::Limit { tier, share } => world.limit_to(usize::from(tier), u64::from(share)),
             Step::End { which, ok } => drop(world.end_one(usize::from(which), ok)),
         }
     }
