@@ -326,3 +326,47 @@ fn a_history_that_hints_foretell_to_fit_is_not_flushed() {
     }
     assert!(world.transfers_started() > 0, "one more than fits");
 }
+
+#[test]
+fn a_tier_that_shrinks_is_emptied_and_one_that_grows_is_used_at_once() {
+    let mut world = World::new(&[40, 1_000], 1, 0, 100, AfterRestore::Keep);
+    let (fast, slow) = (TierId(0), TierId(1));
+    for _ in 0..4 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert_eq!(world.transfers_started(), 0, "all of it fits");
+    world.restore(3);
+    world.limit(fast, 20);
+    assert!(!world.is_released());
+    world.checkpoint(10);
+    world.end(Ending::Transfer(2, fast, slow, Ok(())));
+    world.end(Ending::Transfer(3, fast, slow, Ok(())));
+    assert!(!world.is_released(), "version 3 is being read");
+    world.end(Ending::Read(3, fast, true));
+    assert!(world.is_released());
+    world.settle();
+    // Too large for what is left, but not for the tier below; and the whole of it once it is back.
+    world.checkpoint(30);
+    assert!(world.endings().contains(&Ending::Write(5, slow, true)));
+    world.settle();
+    world.limit(fast, 40);
+    assert!(world.is_released(), "there is nothing to wait for");
+    world.checkpoint(30);
+    world.settle();
+    world.restore(6);
+    assert!(world.endings().contains(&Ending::Read(6, fast, true)));
+    world.read_back();
+}
+
+#[test]
+fn what_only_a_larger_limit_could_hold_is_refused_for_now() {
+    let mut world = World::new(&[40], 1, 0, 0, AfterRestore::Keep);
+    world.limit(TierId(0), 20);
+    world.checkpoint(30);
+    assert_eq!(world.refused, 1);
+    world.limit(TierId(0), 40);
+    world.checkpoint(30);
+    world.settle();
+    assert_eq!((world.refused, world.held.len()), (1, 1));
+}
