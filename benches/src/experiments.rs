@@ -11,6 +11,7 @@ pub mod copy;
 pub mod dedup;
 pub mod growth;
 pub mod placement;
+pub mod store;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -25,6 +26,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::GPU_FIGURES,
     placement::EXPERIMENT,
     cache::EXPERIMENT,
+    store::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

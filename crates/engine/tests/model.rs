@@ -21,6 +21,7 @@ const TWO: Model = Model {
     policy: 0,
     percent: 0,
     after: AfterRestore::Discard,
+    adopts: &[],
     sizes: &[1, 1],
     restores: &[0, 1],
     hints: &[1, 0],
@@ -216,6 +217,36 @@ fn other_policies() {
             &[three],
         );
     }
+}
+
+#[test]
+fn versions_of_an_earlier_run() {
+    let restart = Model {
+        name: "one version of an earlier run, one new",
+        adopts: &[&[1]],
+        restores: &[0, 1],
+        drops: &[0],
+        wait: true,
+        ..TWO
+    };
+    let tiers = Model {
+        name: "versions of an earlier run on two of three tiers",
+        capacities: &[1, 2, 4],
+        adopts: &[&[1], &[2, 1]],
+        sizes: &[1, 1, 1],
+        after: AfterRestore::Keep,
+        restores: &[0, 1],
+        drops: &[1],
+        calls: 1,
+        ..restart.clone()
+    };
+    let kept = Model {
+        name: "versions of an earlier run on two of three tiers, discarded",
+        after: AfterRestore::Discard,
+        calls: 2,
+        ..tiers.clone()
+    };
+    explore(&restart, &[tiers, kept]);
 }
 
 /// How long a random walk is: a million steps and more in a nightly run, with `TIERFLOW_STEPS`.

@@ -37,6 +37,23 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+#[test]
+fn the_number_of_an_earlier_run_is_free_once_it_is_gone() {
+    let mut world = World::new(&[10, 1_000], 1, 0, 0, AfterRestore::Keep);
+    world.adopt(4, &[1]);
+    world.adopt(4, &[1]);
+    world.checkpoint_as(0, 4);
+    assert_eq!(world.refused, 1);
+    world.drop_version(0);
+    world.checkpoint_as(0, 7);
+    world.settle();
+    assert_eq!((world.refused, world.held[&0]), (1, 7));
+    world.drop_version(0);
+    world.checkpoint_as(0, 7);
+    assert_eq!(world.refused, 2, "it was this run's");
+    world.read_back();
+}
+
 fn run(world: &mut World, steps: &[Step]) {
     for &step in steps {
         let known = world.next_version.max(1);

@@ -65,6 +65,11 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-cli",
+        ours: &["tierflow-store"],
+        others: true,
+    },
+    Room {
         package: "tierflow-benches",
         ours: &[
             "tierflow-lifecycle",

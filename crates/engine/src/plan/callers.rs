@@ -397,8 +397,10 @@ impl Plan {
             .get(&version)
             .is_some_and(|r| r.copies.iter().all(Option::is_none))
         {
-            self.records.remove(&version);
-            self.discarded.insert(version);
+            let record = self.records.remove(&version);
+            if record.is_some_and(|record| !record.adopted) {
+                self.discarded.insert(version);
+            }
         }
     }
 

@@ -99,6 +99,16 @@ pub enum Event {
         /// Bytes from its start; its capacity if that is less.
         bytes: u64,
     },
+    /// A version of an earlier run lies on a tier that outlives the engine, whole. Of a version on several tiers, the
+    /// lowest is named first. What contradicts what the plan knows, or finds no room, is not taken in.
+    Adopt {
+        /// The version.
+        version: Version,
+        /// Bytes.
+        size: u64,
+        /// Where it lies.
+        tier: TierId,
+    },
     /// A transfer delivered.
     TransferDone {
         /// Which.
@@ -159,6 +169,14 @@ pub enum Command {
         tier: TierId,
         /// Bytes from its start that stay in use: the limit, rounded down to the tier's alignment.
         bytes: u64,
+    },
+    /// The copy at `place`, or what a failed write left of it, is given up: whoever keeps copies under their names
+    /// removes it. Said before the bytes are handed out again.
+    Drop {
+        /// What was there.
+        version: Version,
+        /// Where.
+        place: Place,
     },
     /// The call is answered and there is nothing to copy.
     Finish {

@@ -49,9 +49,10 @@ impl Plan {
             copies,
             doomed,
             unreadable,
+            adopted,
             waiting,
         } = record;
-        (size, doomed, unreadable, waiting.len()).hash(hasher);
+        (size, doomed, unreadable, adopted, waiting.len()).hash(hasher);
         for (copy, tier) in copies.iter().zip(&self.tiers) {
             let copy = copy.as_ref().map(|copy| {
                 let ahead = copy.queued_at.map(|mark| tier.backlog.ahead(mark));

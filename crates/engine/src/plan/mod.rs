@@ -14,6 +14,7 @@
 //! | `history` | which versions are there, with which copies? |
 //! | `restore_order` | what will be read next? |
 //! | `limit` | how much of a tier may be used, and how does the rest become empty? |
+//! | `adopt` | what was there before? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
 //! | `flush` | what goes down next? |
@@ -22,6 +23,7 @@
 //! | `check` | does everything that must hold, hold? |
 //! | `fingerprint` | will two plans do the same? |
 
+mod adopt;
 mod bandwidth;
 mod callers;
 mod check;
@@ -218,6 +220,11 @@ impl Plan {
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
             Event::Wait { ticket } => self.wait(ticket),
             Event::Limit { tier, bytes } => self.limit(tier, bytes),
+            Event::Adopt {
+                version,
+                size,
+                tier,
+            } => self.adopt(version, size, tier),
             Event::TransferDone { id, elapsed_ns } => self.transfer_done(id, elapsed_ns),
             Event::TransferFailed { id, why } => self.transfer_failed(id, why),
         }
@@ -262,6 +269,13 @@ impl Plan {
     pub fn fastest_copy(&self, version: Version) -> Option<TierId> {
         let record = self.records.get(&version).filter(|r| !r.doomed)?;
         record.fastest()
+    }
+
+    /// Where the copy of a version on a tier lies, while there is one.
+    #[must_use]
+    pub fn place(&self, version: Version, tier: TierId) -> Option<Place> {
+        let record = self.records.get(&version).filter(|r| !r.doomed)?;
+        record.copy(tier).map(|copy| copy.place)
     }
 
     /// Why a version is not held: never seen, or gone.

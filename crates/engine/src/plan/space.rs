@@ -1,6 +1,6 @@
 //! Room in a tier: the eviction policy's view of every fragment, and the claim of a window.
 
-use super::event::{Place, TierId};
+use super::event::{Command, Place, TierId};
 use super::history::Copy;
 use super::prefetch::advance;
 use super::{AfterRestore, Backlog, Plan, Record, RestoreOrder};
@@ -113,7 +113,7 @@ impl Plan {
             _ => {}
         }
         advance(&mut copy.state, Move::Evicted);
-        self.vacate(tier, version);
+        self.vacate(version, copy.place);
     }
 
     /// Frees the bytes of `version` on `tier`: their transfer failed, or nobody will read them again.
@@ -127,12 +127,13 @@ impl Plan {
             advance(&mut copy.state, Move::Consumed);
             advance(&mut copy.state, Move::Evicted);
         }
-        self.vacate(tier, version);
+        self.vacate(version, copy.place);
     }
 
     /// Makes a gap of the copy's place. The table holds every copy (Plan::check), so there is nothing to report.
-    fn vacate(&mut self, tier: TierId, version: Version) {
-        let _ = self.tiers[tier.0].table.remove(&version);
+    fn vacate(&mut self, version: Version, place: Place) {
+        let _ = self.tiers[place.tier.0].table.remove(&version);
+        self.commands.push(Command::Drop { version, place });
     }
 
     /// Takes a copy out of its record, and out of the flush queue's sums.

@@ -141,6 +141,7 @@ impl Shared {
                 }
                 // Nobody sets limits yet.
                 Command::Released { .. } => continue,
+                Command::Drop { .. } => continue,
                 Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
             };
             if Some(ticket) == own {

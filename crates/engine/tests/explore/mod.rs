@@ -14,6 +14,8 @@ pub(crate) struct Model {
     pub(crate) policy: usize,
     pub(crate) percent: u64,
     pub(crate) after: AfterRestore,
+    /// The first versions are of an earlier run and lie on these tiers, the lowest named first.
+    pub(crate) adopts: &'static [&'static [usize]],
     /// Sizes of the versions, checkpointed in this order.
     pub(crate) sizes: &'static [u64],
     /// Versions that are restored, each at most once.
@@ -59,13 +61,16 @@ impl Drop for Replay<'_> {
 
 impl<'a> Replay<'a> {
     fn of(model: &'a Model, actions: &[Action]) -> Self {
-        let world = World::new(
+        let mut world = World::new(
             model.capacities,
             model.depth,
             model.policy,
             model.percent,
             model.after,
         );
+        for (tiers, size) in model.adopts.iter().zip(model.sizes) {
+            world.adopt(*size, tiers);
+        }
         let mut replay = Self {
             model,
             world,

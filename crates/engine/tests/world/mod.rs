@@ -44,6 +44,8 @@ pub(crate) struct World {
     /// Accepted and neither discarded nor dropped: version to size.
     pub(crate) held: BTreeMap<u64, u64>,
     pub(crate) gone: BTreeSet<u64>,
+    /// Held, and written by an earlier run.
+    adopted: BTreeSet<u64>,
     pub(crate) refused: u64,
     transfers_started: u64,
     next_ticket: u64,
@@ -101,6 +103,7 @@ impl World {
                 .collect(),
             held: BTreeMap::new(),
             gone: BTreeSet::new(),
+            adopted: BTreeSet::new(),
             refused: 0,
             transfers_started: 0,
             next_ticket: 0,
@@ -130,6 +133,7 @@ impl World {
                 } => {
                     assert_eq!(self.open[&ticket], Call::Checkpoint(version));
                     self.assert_unused(&place);
+                    self.assert_usable(&place);
                     self.writing.push_back((ticket, version, place));
                 }
                 Command::Read {
@@ -153,6 +157,7 @@ impl World {
                         "I/O for a version that is gone"
                     );
                     self.assert_unused(&to);
+                    self.assert_usable(&to);
                     self.transfers_started += 1;
                     self.transfers.push_back((id, version, from, to));
                 }
@@ -163,14 +168,24 @@ impl World {
                     // Whoever is given the memory uses it.
                     self.bytes[tier.0][bytes as usize..].fill(None);
                 }
+                Command::Drop { version, place } => {
+                    self.assert_unused(&place);
+                    let span = self.span(&place).iter_mut();
+                    span.filter(|byte| **byte == Some(version))
+                        .for_each(|byte| *byte = None);
+                }
                 Command::Finish { ticket, result } => self.finished(ticket, result),
             }
         }
     }
 
-    /// Invariant 2 seen from outside: nobody reads or writes these bytes, and they may be used.
-    fn assert_unused(&self, place: &Place) {
+    /// Nothing new goes beyond a limit.
+    fn assert_usable(&self, place: &Place) {
         assert!(place.offset + place.reserved <= self.limits[place.tier.0].0);
+    }
+
+    /// Invariant 2 seen from outside: nobody reads or writes these bytes.
+    fn assert_unused(&self, place: &Place) {
         let overlaps = |other: &Place| {
             other.tier == place.tier
                 && other.offset < place.offset + place.size
@@ -204,11 +219,35 @@ impl World {
                 );
             }
             (Call::Drop(version), Ok(())) => {
-                self.held.remove(&version);
-                self.gone.insert(version);
+                self.forget(version);
             }
             (Call::Drop(_) | Call::Wait, _) => {}
             (call, result) => panic!("{call:?} was answered {result:?} without a copy"),
+        }
+    }
+
+    /// The number of what an earlier run wrote is free again.
+    fn forget(&mut self, version: u64) {
+        self.held.remove(&version);
+        if !self.adopted.remove(&version) {
+            self.gone.insert(version);
+        }
+    }
+
+    /// The next version is one of an earlier run that lies on these tiers.
+    pub(crate) fn adopt(&mut self, size: u64, tiers: &[usize]) {
+        let version = self.next_version;
+        self.next_version += 1;
+        self.adopted.insert(version);
+        self.held.insert(version, size);
+        for tier in tiers.iter().copied().map(TierId) {
+            self.tell(Event::Adopt {
+                version,
+                size,
+                tier,
+            });
+            let place = self.plan.place(version, tier).expect("there is room");
+            self.span(&place).fill(Some(version));
         }
     }
 
@@ -315,8 +354,7 @@ impl World {
             "version {version} came back wrong"
         );
         if ok && self.after == AfterRestore::Discard {
-            self.held.remove(&version);
-            self.gone.insert(version);
+            self.forget(version);
         }
         self.tell(Event::Read { ticket, ok });
     }

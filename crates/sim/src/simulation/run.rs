@@ -282,6 +282,7 @@ impl<'a> Run<'a> {
             }
             // No workload sets limits.
             Command::Released { .. } => {}
+            Command::Drop { .. } => {}
             Command::Finish { ticket, result } => self.finish(gpu, ticket, result)?,
         }
         Ok(None)
