@@ -153,15 +153,6 @@ pub enum Invalid {
         /// What both ends must be a multiple of, in bytes.
         granularity: usize,
     },
-    /// The range begins or ends within a chunk that was mapped in one piece.
-    #[error(
-        "bytes {}..{} are not whole chunks: unmap what was mapped, as it was mapped",
-        .range.start, .range.end
-    )]
-    NotWholeChunks {
-        /// The range asked for.
-        range: Range<usize>,
-    },
     /// Chunks of this kind do not go into this kind of reservation: exported ones need
     /// [`Device::reserve_for_exported`](crate::Device::reserve_for_exported), others
     /// [`Device::reserve`](crate::Device::reserve).

@@ -157,15 +157,14 @@ impl Ledger {
         });
     }
 
-    /// Takes a range out that ceases to exist. Nobody else may hold any of it.
+    /// Takes out a range that exists no more. Nothing of it is lent but to the caller.
     pub(crate) fn remove_mapped(&mut self, range: &Range<usize>) {
-        let mut left = Vec::with_capacity(self.mapped.len() + 1);
-        for old in self.mapped.drain(..) {
+        let kept = self.mapped.iter().flat_map(|old| {
             let before = old.start..old.end.min(range.start);
             let after = old.start.max(range.end)..old.end;
-            left.extend([before, after].into_iter().filter(|part| !part.is_empty()));
-        }
-        self.mapped = left;
+            [before, after]
+        });
+        self.mapped = kept.filter(|part| !part.is_empty()).collect();
     }
 
     pub(crate) fn is_mapped(&self, range: &Range<usize>) -> bool {

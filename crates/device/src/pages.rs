@@ -174,6 +174,16 @@ pub(crate) unsafe fn decommit(base: u64, len: usize) {
     debug_assert!(mapped.is_ok(), "replacing a mapping of our own");
 }
 
+/// Gives the pages of a range back to the system. The range stays usable, and reads as zeros.
+///
+/// # Safety
+/// The range is of a live private mapping of this module, aligned to pages, not locked, and nobody uses it.
+pub(crate) unsafe fn discard(base: u64, len: usize) -> Result<()> {
+    // SAFETY: the caller's promise: nobody looks at the content, which becomes zeros.
+    unsafe { rustix::mm::madvise(pointer(base), len, Advice::LinuxDontNeed) }
+        .map_err(|errno| Error::system("giving memory back (madvise)", errno))
+}
+
 /// # Safety
 /// The range is of a mapping of this module, and nobody uses it.
 pub(crate) unsafe fn release(base: u64, len: usize) {

@@ -61,8 +61,8 @@ impl Reservation {
         })
     }
 
-    /// Puts memory behind a range. What the bytes hold is unspecified. They stay until they are
-    /// [unmapped](Self::unmap) or the memory is dropped.
+    /// Puts memory behind a range. What the bytes hold is unspecified. They stay until the memory
+    /// is dropped, or the range [unmapped](Self::unmap).
     ///
     /// # Errors
     ///
@@ -129,39 +129,6 @@ impl Reservation {
         self.map_behind(range, Arc::new(Behind::Imported(memory)))
     }
 
-    /// Takes the memory behind a range away; the addresses stay reserved, and can be mapped again.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Busy`] if some of the bytes are lent; [`Invalid::NotWholeChunks`] if the range cuts what
-    /// was mapped in one piece; [`Invalid::Unmapped`], [`Invalid::OutOfBounds`], [`Invalid::Empty`].
-    pub fn unmap(&self, range: Range<usize>) -> Result<()> {
-        let _one_at_a_time = self.mapping.lock();
-        if range.is_empty() {
-            return Err(Invalid::Empty.into());
-        }
-        // Nobody else holds a byte of it while this lives.
-        let alone = self.memory.lend_mut(range.clone())?;
-        let mut chunks = self.memory.chunks().lock();
-        let overlaps =
-            |chunk: &Chunk| chunk.range.start < range.end && chunk.range.end > range.start;
-        let is_whole =
-            |chunk: &Chunk| chunk.range.start >= range.start && chunk.range.end <= range.end;
-        if !chunks.iter().filter(|chunk| overlaps(chunk)).all(is_whole) {
-            return Err(Invalid::NotWholeChunks { range }.into());
-        }
-        self.memory.ledger().lock().remove_mapped(&range);
-        let backend = self.memory.device().backend();
-        for chunk in chunks.extract_if(.., |chunk| overlaps(chunk)) {
-            let address = self.memory.base() + chunk.range.start as u64;
-            // SAFETY: mapped with this very range and undone once, as it leaves the list; nothing
-            // of it is lent to anybody else, and no longer can be.
-            unsafe { backend.unmap(address, chunk.range.len(), &chunk.behind) };
-        }
-        drop(alone);
-        Ok(())
-    }
-
     fn only_for_exported(&self) -> Result<()> {
         match self.behind {
             None => Ok(()),
@@ -206,7 +173,54 @@ impl Reservation {
         Ok(())
     }
 
-    /// Bytes mapped so far.
+    /// Takes the memory behind a range away and leaves the addresses reserved: they may be mapped again. The range
+    /// is made of chunks, each as it was mapped.
+    ///
+    /// # Errors
+    ///
+    /// Nothing changes on any of them. [`Error::Busy`] if some of it is lent; [`Invalid::Unmapped`],
+    /// [`Invalid::OutOfBounds`], [`Invalid::Empty`]; [`Invalid::Misaligned`] if a chunk lies only partly in it.
+    pub fn unmap(&self, range: Range<usize>) -> Result<()> {
+        let _one_at_a_time = self.mapping.lock();
+        if range.is_empty() {
+            return Err(Invalid::Empty.into());
+        }
+        // Nobody else has or gets a loan of it until it is out of the ledger.
+        let alone = self.memory.lend_mut(range.clone())?;
+        let mut chunks = self.memory.chunks().lock();
+        let overlaps =
+            |chunk: &Chunk| chunk.range.start < range.end && range.start < chunk.range.end;
+        let lies_within =
+            |chunk: &Chunk| range.start <= chunk.range.start && chunk.range.end <= range.end;
+        if chunks
+            .iter()
+            .any(|chunk| overlaps(chunk) && !lies_within(chunk))
+        {
+            let granularity = self.granularity;
+            return Err(Invalid::Misaligned { range, granularity }.into());
+        }
+        self.memory.ledger().lock().remove_mapped(&range);
+        let gone: Vec<_> = chunks.extract_if(.., |chunk| overlaps(chunk)).collect();
+        drop(alone);
+        for chunk in gone {
+            let address = self.memory.base() + chunk.range.start as u64;
+            let (backend, len) = (self.memory.device().backend(), chunk.range.len());
+            // SAFETY: it was mapped with this very range, and is undone once, as it is in `chunks` no more. Nothing of
+            // it is lent, as it was lent to us alone and can be lent no more, so no work uses it.
+            unsafe { backend.unmap(address, len, &chunk.behind) };
+        }
+        Ok(())
+    }
+
+    /// Where the chunk ends that begins before `byte` and ends behind it; `byte` if there is none.
+    pub fn mapped_end(&self, byte: usize) -> usize {
+        let chunks = self.memory.chunks().lock();
+        let mut ranges = chunks.iter().map(|chunk| &chunk.range);
+        let across = ranges.find(|range| range.start < byte && byte < range.end);
+        across.map_or(byte, |range| range.end)
+    }
+
+    /// Bytes mapped now.
     pub fn mapped(&self) -> usize {
         self.memory.ledger().lock().mapped_bytes()
     }
@@ -393,7 +407,49 @@ impl HostReservation {
         Ok(pinned)
     }
 
-    /// Bytes pinned so far.
+    /// Gives the pages of a range back to the system, after unpinning them. The range stays usable, with new pages on
+    /// first use, and its bytes are 0. It may be pinned again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if some of it is lent. [`Invalid::Misaligned`] if it does not begin and end at multiples of
+    /// [`Self::GRANULARITY`] (or the end of the memory), or cuts through a pinned piece; [`Invalid::OutOfBounds`],
+    /// [`Invalid::Empty`]; [`Error::System`], and then it is unpinned all the same.
+    pub fn discard(&self, range: Range<usize>) -> Result<()> {
+        let _one_at_a_time = self.pinning.lock();
+        let alone = self.memory.lend_mut(range.clone())?;
+        aligned(&range, Self::GRANULARITY, self.memory.len())?;
+        let mut pins = self.memory.pins().write();
+        let overlaps = |pin: &Range<usize>| pin.start < range.end && range.start < pin.end;
+        let lies_within = |pin: &Range<usize>| range.start <= pin.start && pin.end <= range.end;
+        if pins.iter().any(|pin| overlaps(pin) && !lies_within(pin)) {
+            let granularity = Self::GRANULARITY;
+            return Err(Invalid::Misaligned { range, granularity }.into());
+        }
+        let backend = self.memory.device().backend();
+        for pin in pins.extract_if(.., |pin| overlaps(pin)) {
+            // SAFETY: it was pinned with this very range, and is undone once, as it is in `pins` no more. It is lent to
+            // us alone, so no work uses it.
+            unsafe { backend.unpin(self.memory.base() + pin.start as u64, pin.len()) };
+        }
+        drop(pins);
+        let address = self.memory.base() + range.start as u64;
+        let len = range.len().next_multiple_of(pages::page_size());
+        // SAFETY: whole pages of this live mapping, as the memory's length is a multiple of the page; none of them is
+        // pinned any more, and they are lent to us alone.
+        let discarded = unsafe { pages::discard(address, len) };
+        drop(alone);
+        discarded
+    }
+
+    /// Where the pinned piece ends that begins before `byte` and ends behind it; `byte` if there is none.
+    pub fn pinned_end(&self, byte: usize) -> usize {
+        let pins = self.memory.pins().read();
+        let across = pins.iter().find(|pin| pin.start < byte && byte < pin.end);
+        across.map_or(byte, |pin| pin.end)
+    }
+
+    /// Bytes pinned now.
     pub fn pinned_bytes(&self) -> usize {
         self.memory
             .pins()

@@ -94,6 +94,14 @@ pub const CASES: &[Case] = &[
         check: reservations::more_than_there_is,
     },
     Case {
+        name: "reservation: chunks are taken away and put back",
+        check: reservations::unmaps,
+    },
+    Case {
+        name: "host: pages are given back",
+        check: reservations::discards,
+    },
+    Case {
         name: "host: touching keeps the content",
         check: reservations::touch_keeps,
     },

@@ -134,7 +134,7 @@ fn unmapping(device: &Device, peer: &Device) -> Outcome {
     drop(lent);
     let cut = reservation.unmap(0..chunk / 2);
     require!(
-        matches!(cut, Err(Error::Invalid(Invalid::NotWholeChunks { .. }))),
+        matches!(cut, Err(Error::Invalid(Invalid::Misaligned { .. }))),
         "half a chunk was unmapped"
     );
     reservation.unmap(0..chunk).expect_ok("unmapping")?;

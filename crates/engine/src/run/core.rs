@@ -139,6 +139,8 @@ impl Shared {
                 Command::Write { ticket, place, .. } | Command::Read { ticket, place, .. } => {
                     (ticket, Answer::Copy(place))
                 }
+                // Nobody sets limits yet.
+                Command::Released { .. } => continue,
                 Command::Drop { .. } => continue,
                 Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
             };
