@@ -19,9 +19,9 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use crate::backend::{Backend, Behind, Exportable, Queue};
 use crate::device::{Info, Kind};
 use crate::error::{Result, Unavailable};
+use crate::host_reservation::Pinned;
 use crate::numa;
 use crate::peer::PeerLink;
-use crate::reservation::Pinned;
 
 use context::{Context, checked};
 pub use module::{Arg, Function, Launch, Module};
