@@ -24,7 +24,8 @@
 //!
 //! **What is deliberately absent.** No default device, no global state, no stream that orders
 //! itself after others by magic (CUDA streams here do not wait for the legacy default stream), no
-//! copies between two GPUs yet, no allocation pools: an arena does that with one [`Reservation`].
+//! allocation pools: an arena does that with one [`Reservation`]. A device reaches a peer's memory
+//! where it was mapped for it ([`Reservation::map_on`], [`Device::reserve_shared`]), and nowhere else.
 
 mod backend;
 pub mod conformance;
@@ -37,6 +38,7 @@ mod loan;
 mod memory;
 mod numa;
 mod pages;
+mod peer;
 mod reservation;
 mod stream;
 mod transfer;
@@ -45,6 +47,7 @@ pub use device::{Choice, Device, Info, Kind, open};
 pub use error::{Access, Error, Invalid, Result, Unavailable};
 pub use loan::{ReadLoan, WriteLoan};
 pub use memory::{Memory, Place};
+pub use peer::{Exported, PeerLink};
 pub use reservation::{HostReservation, Pinned, Reservation, WhyUnpinned};
 pub use stream::{Event, Stream};
 pub use transfer::{Outcome, Transfer};

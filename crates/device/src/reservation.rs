@@ -1,15 +1,18 @@
 //! Reservations: addresses now, memory behind them piece by piece.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::backend::Behind;
 use crate::device::Device;
 use crate::error::{Error, Invalid, Result};
-use crate::memory::Memory;
+use crate::memory::{Chunk, Memory};
 use crate::numa;
 use crate::pages;
+use crate::peer::Exported;
 
 /// A range of device addresses that becomes usable chunk by chunk; of host addresses, from
 /// [`Device::reserve_pinned`].
@@ -30,7 +33,8 @@ use crate::pages;
 #[derive(Debug)]
 pub struct Reservation {
     memory: Memory,
-    behind: Behind,
+    /// What [`map`](Self::map) puts there; `None` for exported chunks only.
+    behind: Option<Arc<Behind>>,
     granularity: usize,
     /// One `map` at a time: checking, mapping and noting it are one step.
     mapping: Mutex<()>,
@@ -41,20 +45,103 @@ impl Reservation {
         let (memory, granularity) = Memory::reserve(device, len, &behind)?;
         Ok(Self {
             memory,
-            behind,
+            behind: Some(Arc::new(behind)),
+            granularity,
+            mapping: Mutex::new(()),
+        })
+    }
+
+    pub(crate) fn for_exported(device: &Device, len: usize) -> Result<Self> {
+        let (memory, granularity) = Memory::reserve_for_exported(device, len)?;
+        Ok(Self {
+            memory,
+            behind: None,
             granularity,
             mapping: Mutex::new(()),
         })
     }
 
     /// Puts memory behind a range. What the bytes hold is unspecified. They stay until the memory
-    /// is dropped.
+    /// is dropped, or the range [unmapped](Self::unmap).
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] if the device has no more; nothing of the range is mapped then.
-    /// [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`].
+    /// [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`];
+    /// [`Invalid::NotSuchChunks`] if it is for exported chunks.
     pub fn map(&self, range: Range<usize>) -> Result<()> {
+        let behind = self.behind.as_ref().ok_or(Invalid::NotSuchChunks)?;
+        match behind.as_ref() {
+            Behind::Host { .. } => pages::within_available(range.len(), "a chunk of host memory")?,
+            _ => self.fits(self.memory.device(), range.len())?,
+        }
+        self.map_behind(range, Arc::clone(behind))
+    }
+
+    /// Puts memory of another device behind a range, which this device then reads and writes over
+    /// the link between the two.
+    ///
+    /// # Errors
+    ///
+    /// As for [`map`](Self::map), with the peer's memory; [`Invalid::OtherDevice`] if this device does
+    /// not reach the peer's memory, [`Invalid::NotSuchChunks`] if the reservation is not for device
+    /// memory.
+    pub fn map_on(&self, range: Range<usize>, peer: &Device) -> Result<()> {
+        if !matches!(self.behind.as_deref(), Some(Behind::Device { .. })) {
+            return Err(Invalid::NotSuchChunks.into());
+        }
+        if peer.is_same(self.memory.device()) {
+            return self.map(range);
+        }
+        if self.memory.device().link_to(peer)?.is_none() {
+            return Err(Invalid::OtherDevice.into());
+        }
+        self.fits(peer, range.len())?;
+        let device = peer.clone();
+        self.map_behind(range, Arc::new(Behind::Peer { device }))
+    }
+
+    /// Puts exported memory of this process behind the addresses from `start` on, so that this device
+    /// reaches it too. It stays allocated for as long.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotSuchChunks`] unless the addresses are from
+    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`] if the device
+    /// cannot reach the memory.
+    pub fn map_exported(&self, start: usize, chunk: &Exported) -> Result<()> {
+        self.only_for_exported()?;
+        let range = start..start.saturating_add(chunk.len());
+        self.map_behind(range, Arc::new(Behind::Exported(chunk.inner())))
+    }
+
+    /// Puts memory that another process exported behind a range, which must be of its length. It
+    /// stays allocated until it is unmapped, even when the other process has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotSuchChunks`] unless the addresses are from
+    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`] or
+    /// [`Error::System`] if it is no exported memory, is shorter, or lies where this device does not
+    /// reach.
+    pub fn map_imported(&self, range: Range<usize>, memory: OwnedFd) -> Result<()> {
+        self.only_for_exported()?;
+        self.map_behind(range, Arc::new(Behind::Imported(memory)))
+    }
+
+    fn only_for_exported(&self) -> Result<()> {
+        match self.behind {
+            None => Ok(()),
+            Some(_) => Err(Invalid::NotSuchChunks.into()),
+        }
+    }
+
+    /// Checked again by the driver, but drivers differ in what they call it.
+    fn fits(&self, device: &Device, len: usize) -> Result<()> {
+        device.within_total(len, "a chunk of device memory")
+    }
+
+    fn map_behind(&self, range: Range<usize>, behind: Arc<Behind>) -> Result<()> {
         let _one_at_a_time = self.mapping.lock();
         {
             let ledger = self.memory.ledger().lock();
@@ -68,13 +155,6 @@ impl Reservation {
                 .into());
             }
         }
-        match self.behind {
-            Behind::Device { .. } => self
-                .memory
-                .device()
-                .within_total(range.len(), "a chunk of device memory")?,
-            Behind::Host { .. } => pages::within_available(range.len(), "a chunk of host memory")?,
-        }
         let address = self.memory.base() + range.start as u64;
         // SAFETY: the range is in bounds of a live reservation, aligned, not mapped, and
         // `mapping` keeps everybody else from mapping meanwhile.
@@ -82,14 +162,65 @@ impl Reservation {
             self.memory
                 .device()
                 .backend()
-                .map(address, range.len(), &self.behind)
+                .map(address, range.len(), &behind)
         }?;
-        self.memory.chunks().lock().push(range.clone());
+        let chunk = Chunk {
+            range: range.clone(),
+            behind,
+        };
+        self.memory.chunks().lock().push(chunk);
         self.memory.ledger().lock().add_mapped(range);
         Ok(())
     }
 
-    /// Bytes mapped so far.
+    /// Takes the memory behind a range away and leaves the addresses reserved: they may be mapped again. The range
+    /// is made of chunks, each as it was mapped.
+    ///
+    /// # Errors
+    ///
+    /// Nothing changes on any of them. [`Error::Busy`] if some of it is lent; [`Invalid::Unmapped`],
+    /// [`Invalid::OutOfBounds`], [`Invalid::Empty`]; [`Invalid::Misaligned`] if a chunk lies only partly in it.
+    pub fn unmap(&self, range: Range<usize>) -> Result<()> {
+        let _one_at_a_time = self.mapping.lock();
+        if range.is_empty() {
+            return Err(Invalid::Empty.into());
+        }
+        // Nobody else has or gets a loan of it until it is out of the ledger.
+        let alone = self.memory.lend_mut(range.clone())?;
+        let mut chunks = self.memory.chunks().lock();
+        let overlaps =
+            |chunk: &Chunk| chunk.range.start < range.end && range.start < chunk.range.end;
+        let lies_within =
+            |chunk: &Chunk| range.start <= chunk.range.start && chunk.range.end <= range.end;
+        if chunks
+            .iter()
+            .any(|chunk| overlaps(chunk) && !lies_within(chunk))
+        {
+            let granularity = self.granularity;
+            return Err(Invalid::Misaligned { range, granularity }.into());
+        }
+        self.memory.ledger().lock().remove_mapped(&range);
+        let gone: Vec<_> = chunks.extract_if(.., |chunk| overlaps(chunk)).collect();
+        drop(alone);
+        for chunk in gone {
+            let address = self.memory.base() + chunk.range.start as u64;
+            let (backend, len) = (self.memory.device().backend(), chunk.range.len());
+            // SAFETY: it was mapped with this very range, and is undone once, as it is in `chunks` no more. Nothing of
+            // it is lent, as it was lent to us alone and can be lent no more, so no work uses it.
+            unsafe { backend.unmap(address, len, &chunk.behind) };
+        }
+        Ok(())
+    }
+
+    /// Where the chunk ends that begins before `byte` and ends behind it; `byte` if there is none.
+    pub fn mapped_end(&self, byte: usize) -> usize {
+        let chunks = self.memory.chunks().lock();
+        let mut ranges = chunks.iter().map(|chunk| &chunk.range);
+        let across = ranges.find(|range| range.start < byte && byte < range.end);
+        across.map_or(byte, |range| range.end)
+    }
+
+    /// Bytes mapped now.
     pub fn mapped(&self) -> usize {
         self.memory.ledger().lock().mapped_bytes()
     }
@@ -276,7 +407,49 @@ impl HostReservation {
         Ok(pinned)
     }
 
-    /// Bytes pinned so far.
+    /// Gives the pages of a range back to the system, after unpinning them. The range stays usable, with new pages on
+    /// first use, and its bytes are 0. It may be pinned again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if some of it is lent. [`Invalid::Misaligned`] if it does not begin and end at multiples of
+    /// [`Self::GRANULARITY`] (or the end of the memory), or cuts through a pinned piece; [`Invalid::OutOfBounds`],
+    /// [`Invalid::Empty`]; [`Error::System`], and then it is unpinned all the same.
+    pub fn discard(&self, range: Range<usize>) -> Result<()> {
+        let _one_at_a_time = self.pinning.lock();
+        let alone = self.memory.lend_mut(range.clone())?;
+        aligned(&range, Self::GRANULARITY, self.memory.len())?;
+        let mut pins = self.memory.pins().write();
+        let overlaps = |pin: &Range<usize>| pin.start < range.end && range.start < pin.end;
+        let lies_within = |pin: &Range<usize>| range.start <= pin.start && pin.end <= range.end;
+        if pins.iter().any(|pin| overlaps(pin) && !lies_within(pin)) {
+            let granularity = Self::GRANULARITY;
+            return Err(Invalid::Misaligned { range, granularity }.into());
+        }
+        let backend = self.memory.device().backend();
+        for pin in pins.extract_if(.., |pin| overlaps(pin)) {
+            // SAFETY: it was pinned with this very range, and is undone once, as it is in `pins` no more. It is lent to
+            // us alone, so no work uses it.
+            unsafe { backend.unpin(self.memory.base() + pin.start as u64, pin.len()) };
+        }
+        drop(pins);
+        let address = self.memory.base() + range.start as u64;
+        let len = range.len().next_multiple_of(pages::page_size());
+        // SAFETY: whole pages of this live mapping, as the memory's length is a multiple of the page; none of them is
+        // pinned any more, and they are lent to us alone.
+        let discarded = unsafe { pages::discard(address, len) };
+        drop(alone);
+        discarded
+    }
+
+    /// Where the pinned piece ends that begins before `byte` and ends behind it; `byte` if there is none.
+    pub fn pinned_end(&self, byte: usize) -> usize {
+        let pins = self.memory.pins().read();
+        let across = pins.iter().find(|pin| pin.start < byte && byte < pin.end);
+        across.map_or(byte, |pin| pin.end)
+    }
+
+    /// Bytes pinned now.
     pub fn pinned_bytes(&self) -> usize {
         self.memory
             .pins()

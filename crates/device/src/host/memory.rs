@@ -18,7 +18,7 @@ impl Host {
     }
 
     /// Counts `len` bytes as used, if there are so many left.
-    fn take(&self, len: usize, what: &'static str) -> Result<()> {
+    pub(super) fn take(&self, len: usize, what: &'static str) -> Result<()> {
         let total = self.info.total_bytes;
         // Relaxed: the count guards no other data.
         self.used

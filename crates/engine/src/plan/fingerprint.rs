@@ -19,6 +19,7 @@ impl Plan {
         self.callers.fingerprint(hasher);
         for (index, tier) in self.tiers.iter().enumerate() {
             (tier.closed, &tier.flushes, &tier.deferred).hash(hasher);
+            (tier.table.limit(), tier.vacating).hash(hasher);
             tier.backlog.fingerprint(hasher);
             let ahead = tier.cursor.at.saturating_sub(self.order.head());
             (ahead, tier.cursor.bytes).hash(hasher);

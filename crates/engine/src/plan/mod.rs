@@ -13,6 +13,7 @@
 //! | `event` | what can be said to the plan, and by it? |
 //! | `history` | which versions are there, with which copies? |
 //! | `restore_order` | what will be read next? |
+//! | `limit` | how much of a tier may be used, and how does the rest become empty? |
 //! | `adopt` | what was there before? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
@@ -30,6 +31,7 @@ mod event;
 mod fingerprint;
 mod flush;
 mod history;
+mod limit;
 mod prefetch;
 mod restore_order;
 mod space;
@@ -74,7 +76,7 @@ pub struct TierConfig {
     pub flush_bandwidth: u64,
     /// Bytes in use above which its copies are flushed without being asked for: what never fills its tier never
     /// leaves it. 0 flushes everything at once, as the paper does. Whoever is blocked, or waits for durability, is
-    /// served whatever this says.
+    /// served whatever this says. Where [`Event::Limit`] leaves it a part of its capacity, it is this part of the limit.
     pub flush_above: u64,
     /// How many flushes may leave it at a time.
     pub flush_depth: usize,
@@ -108,9 +110,20 @@ struct Tier {
     flushing: usize,
     prefetching: usize,
     cursor: Cursor,
+    /// Whether it was said yet that nothing lies beyond the limit.
+    vacating: bool,
     /// A write failed: nothing is sent here until the application asks for something again.
     closed: bool,
     statistics: TierStatistics,
+}
+
+impl Tier {
+    /// Bytes in use above which copies are flushed, of what may be used.
+    fn flush_above(&self) -> u64 {
+        let (limit, capacity) = (self.table.limit(), self.table.capacity());
+        let part = u128::from(self.flush_above) * u128::from(limit) / u128::from(capacity);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
 }
 
 /// The state machine. See the [module](self).
@@ -161,6 +174,7 @@ impl Plan {
                 flushing: 0,
                 prefetching: 0,
                 cursor: Cursor::default(),
+                vacating: false,
                 closed: false,
                 statistics: TierStatistics::default(),
             })
@@ -205,6 +219,7 @@ impl Plan {
             Event::PrefetchStart => self.prefetch_started = true,
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
             Event::Wait { ticket } => self.wait(ticket),
+            Event::Limit { tier, bytes } => self.limit(tier, bytes),
             Event::Adopt {
                 version,
                 size,
@@ -228,6 +243,7 @@ impl Plan {
     /// Does all that can be done now: flushes first, since they make room; callers before prefetches.
     fn pump(&mut self) {
         loop {
+            self.vacate_all();
             self.flush_all();
             if !self.admit_blocked() {
                 break;

@@ -29,10 +29,10 @@ pub(super) enum Found {
 }
 
 impl Plan {
-    /// Whether `size` bytes fit into the tier when it is empty.
+    /// Whether `size` bytes fit into what may be used of the tier, when it is empty.
     pub(super) fn fits(&self, tier: TierId, size: u64) -> bool {
         let table = &self.tiers[tier.0].table;
-        table.reserved(size) <= table.capacity()
+        table.reserved(size) <= table.limit()
     }
 
     /// Takes room for `version`: the lowest gap that fits, else the window that the tier's policy gives up.
@@ -95,8 +95,8 @@ impl Plan {
         Found::At(place(tier, slot))
     }
 
-    /// Gives up the copy of `version` on `tier` to make room.
-    fn evict(&mut self, tier: TierId, version: Version) {
+    /// Gives up the copy of `version` on `tier`, to make room or to empty what may not be used any more.
+    pub(super) fn evict(&mut self, tier: TierId, version: Version) {
         let Some(mut copy) = self.take_copy(tier, version) else {
             return;
         };

@@ -179,6 +179,8 @@ impl Shared {
                     }
                     continue;
                 }
+                // Nobody sets limits yet.
+                Command::Released { .. } => continue,
                 Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
             };
             if Some(ticket) == own {
