@@ -97,7 +97,7 @@ fn the_next_engine_goes_on_where_the_last_one_ended() {
     let tiers: [fn(&Home) -> EngineBuilder; 3] = [
         |home| builder().node_local(&home.near),
         |home| builder().node_local(&home.near).external(&home.far),
-        |home| builder().external(&home.far.with_extension("only")),
+        |home| builder().external(home.far.with_extension("only")),
     ];
     for tiers in tiers {
         let mut next: u64 = 0;
