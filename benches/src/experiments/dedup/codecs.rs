@@ -78,6 +78,7 @@ enum Line {
         codec: String,
         bytes: f64,
         stored: f64,
+        compressing: f64,
         seconds: f64,
     },
 }
@@ -118,10 +119,12 @@ fn on_gpu(run: &mut Run, case: impl Fn(&str) -> String, history: &[Vec<u8>]) -> 
                 codec,
                 bytes,
                 stored,
+                compressing,
                 seconds,
             } => {
                 let case = case(&format!("nvcomp-{}", codec.to_lowercase()));
                 run.value(&case, "ratio", "1", bytes / stored)?;
+                run.value(&case, "encode", "bytes/s", bytes / compressing)?;
                 run.value(&case, "end to end", "bytes/s", bytes / seconds)?;
             }
         }
