@@ -18,6 +18,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     blocking::EXPERIMENT,
     growth::EXPERIMENT,
     alloc::GOALS,
+    alloc::COLD,
     alloc::SERIAL,
     alloc::FIGURES,
     dedup::CPU,
