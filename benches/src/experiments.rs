@@ -10,7 +10,9 @@ pub mod cache;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
+pub mod peers;
 pub mod placement;
+pub mod store;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -25,7 +27,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::GPU_GOALS,
     dedup::GPU_FIGURES,
     placement::EXPERIMENT,
+    peers::EXPERIMENT,
     cache::EXPERIMENT,
+    store::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

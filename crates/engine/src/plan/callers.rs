@@ -83,16 +83,8 @@ impl Plan {
             Some(Refusal::Empty)
         } else if self.records.contains_key(&version) || self.discarded.contains(version) {
             Some(Refusal::VersionUsed)
-        } else if self.first_fitting(size).is_none() {
-            let largest = self
-                .tiers
-                .iter()
-                .map(|tier| tier.table.capacity())
-                .max()
-                .unwrap_or(0);
-            Some(Refusal::TooLarge { largest })
         } else {
-            None
+            self.beyond_capacity(size)
         };
         if let Some(refusal) = refusal {
             return self.finish(ticket, Err(refusal));
@@ -110,6 +102,14 @@ impl Plan {
             version,
             size,
         });
+    }
+
+    /// The refusal of what is too large for every tier, whatever its limit.
+    fn beyond_capacity(&self, size: u64) -> Option<Refusal> {
+        let capacities = self.tiers.iter().map(|tier| tier.table.capacity());
+        let largest = capacities.max().unwrap_or(0);
+        let fits = |tier: &super::Tier| tier.table.reserved(size) <= tier.table.capacity();
+        (!self.tiers.iter().any(fits)).then_some(Refusal::TooLarge { largest })
     }
 
     /// The fastest tier that is large enough; smaller ones are bypassed.
@@ -397,8 +397,10 @@ impl Plan {
             .get(&version)
             .is_some_and(|r| r.copies.iter().all(Option::is_none))
         {
-            self.records.remove(&version);
-            self.discarded.insert(version);
+            let record = self.records.remove(&version);
+            if record.is_some_and(|record| !record.adopted) {
+                self.discarded.insert(version);
+            }
         }
     }
 

@@ -19,6 +19,7 @@ impl Plan {
         self.callers.fingerprint(hasher);
         for (index, tier) in self.tiers.iter().enumerate() {
             (tier.closed, &tier.flushes, &tier.deferred).hash(hasher);
+            (tier.table.limit(), tier.vacating).hash(hasher);
             tier.backlog.fingerprint(hasher);
             let ahead = tier.cursor.at.saturating_sub(self.order.head());
             (ahead, tier.cursor.bytes).hash(hasher);
@@ -48,9 +49,10 @@ impl Plan {
             copies,
             doomed,
             unreadable,
+            adopted,
             waiting,
         } = record;
-        (size, doomed, unreadable, waiting.len()).hash(hasher);
+        (size, doomed, unreadable, adopted, waiting.len()).hash(hasher);
         for (copy, tier) in copies.iter().zip(&self.tiers) {
             let copy = copy.as_ref().map(|copy| {
                 let ahead = copy.queued_at.map(|mark| tier.backlog.ahead(mark));

@@ -55,9 +55,7 @@ impl Plan {
                 let this = &mut self.tiers[tier.0];
                 this.flushes.extend(this.deferred.drain(..));
             }
-            if self.is_pressed(tier) {
-                self.flush_from(tier);
-            }
+            self.flush_from(tier);
         }
     }
 
@@ -71,20 +69,26 @@ impl Plan {
             .saturating_mul(this.table.reserved(self.last_size));
         let fits = self.unwritten > 0
             && !self.sizes_vary
-            && used.saturating_add(to_come) <= this.table.capacity();
-        self.hurry || self.starved || (used > this.flush_above && !fits)
+            && used.saturating_add(to_come) <= this.table.limit();
+        self.hurry || self.starved || (used > this.flush_above() && !fits)
     }
 
+    /// Starts flushes from `tier`: first of what lies beyond its limit, then, if they are wanted, of all that are queued.
     fn flush_from(&mut self, tier: TierId) {
-        while let Some(&version) = self.tiers[tier.0].flushes.front() {
+        let oldest = self.is_pressed(tier).then_some(0);
+        while let Some((at, &version)) = self
+            .flush_to_leave(tier)
+            .or(oldest)
+            .and_then(|at| Some((at, self.tiers[tier.0].flushes.get(at)?)))
+        {
             match self.head(version, tier) {
                 Head::Settled => {
                     self.leave_flush_queue(version, tier);
-                    self.tiers[tier.0].flushes.pop_front();
+                    self.tiers[tier.0].flushes.remove(at);
                 }
                 Head::Defer => {
                     let this = &mut self.tiers[tier.0];
-                    this.flushes.pop_front();
+                    this.flushes.remove(at);
                     this.deferred.push(version);
                 }
                 Head::Flush { size } => {
@@ -94,7 +98,7 @@ impl Plan {
                     let Some(to) = self.flush_target(version, size, tier) else {
                         return;
                     };
-                    self.tiers[tier.0].flushes.pop_front();
+                    self.tiers[tier.0].flushes.remove(at);
                     self.start(Purpose::Flush, version, tier, to);
                 }
             }
@@ -111,7 +115,11 @@ impl Plan {
         if record.doomed || record.unreadable || copy.queued_at.is_none() || record.has_lower(tier)
         {
             Head::Settled
-        } else if self.after_restore == AfterRestore::Discard && copy.is_pinned() && !self.hurry {
+        } else if self.after_restore == AfterRestore::Discard
+            && copy.is_pinned()
+            && !self.hurry
+            && !self.is_beyond_limit(version, tier)
+        {
             Head::Defer
         } else {
             Head::Flush { size: record.size }

@@ -48,6 +48,8 @@ pub(super) struct Record {
     pub(super) doomed: bool,
     /// Its flush or its prefetch failed at the source: not tried again on the plan's own account.
     pub(super) unreadable: bool,
+    /// An earlier run wrote it: once it is gone, its number is free.
+    pub(super) adopted: bool,
     /// Restores that wait for a better copy under way.
     pub(super) waiting: Vec<Ticket>,
 }
@@ -59,6 +61,7 @@ impl Record {
             copies: (0..tiers).map(|_| None).collect(),
             doomed: false,
             unreadable: false,
+            adopted: false,
             waiting: Vec::new(),
         }
     }

@@ -13,6 +13,8 @@
 //! | `event` | what can be said to the plan, and by it? |
 //! | `history` | which versions are there, with which copies? |
 //! | `restore_order` | what will be read next? |
+//! | `limit` | how much of a tier may be used, and how does the rest become empty? |
+//! | `adopt` | what was there before? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
 //! | `flush` | what goes down next? |
@@ -21,6 +23,7 @@
 //! | `check` | does everything that must hold, hold? |
 //! | `fingerprint` | will two plans do the same? |
 
+mod adopt;
 mod bandwidth;
 mod callers;
 mod check;
@@ -28,6 +31,7 @@ mod event;
 mod fingerprint;
 mod flush;
 mod history;
+mod limit;
 mod prefetch;
 mod restore_order;
 mod space;
@@ -72,7 +76,7 @@ pub struct TierConfig {
     pub flush_bandwidth: u64,
     /// Bytes in use above which its copies are flushed without being asked for: what never fills its tier never
     /// leaves it. 0 flushes everything at once, as the paper does. Whoever is blocked, or waits for durability, is
-    /// served whatever this says.
+    /// served whatever this says. Where [`Event::Limit`] leaves it a part of its capacity, it is this part of the limit.
     pub flush_above: u64,
     /// How many flushes may leave it at a time.
     pub flush_depth: usize,
@@ -106,9 +110,20 @@ struct Tier {
     flushing: usize,
     prefetching: usize,
     cursor: Cursor,
+    /// Whether it was said yet that nothing lies beyond the limit.
+    vacating: bool,
     /// A write failed: nothing is sent here until the application asks for something again.
     closed: bool,
     statistics: TierStatistics,
+}
+
+impl Tier {
+    /// Bytes in use above which copies are flushed, of what may be used.
+    fn flush_above(&self) -> u64 {
+        let (limit, capacity) = (self.table.limit(), self.table.capacity());
+        let part = u128::from(self.flush_above) * u128::from(limit) / u128::from(capacity);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
 }
 
 /// The state machine. See the [module](self).
@@ -159,6 +174,7 @@ impl Plan {
                 flushing: 0,
                 prefetching: 0,
                 cursor: Cursor::default(),
+                vacating: false,
                 closed: false,
                 statistics: TierStatistics::default(),
             })
@@ -203,6 +219,12 @@ impl Plan {
             Event::PrefetchStart => self.prefetch_started = true,
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
             Event::Wait { ticket } => self.wait(ticket),
+            Event::Limit { tier, bytes } => self.limit(tier, bytes),
+            Event::Adopt {
+                version,
+                size,
+                tier,
+            } => self.adopt(version, size, tier),
             Event::TransferDone { id, elapsed_ns } => self.transfer_done(id, elapsed_ns),
             Event::TransferFailed { id, why } => self.transfer_failed(id, why),
         }
@@ -221,6 +243,7 @@ impl Plan {
     /// Does all that can be done now: flushes first, since they make room; callers before prefetches.
     fn pump(&mut self) {
         loop {
+            self.vacate_all();
             self.flush_all();
             if !self.admit_blocked() {
                 break;
@@ -246,6 +269,13 @@ impl Plan {
     pub fn fastest_copy(&self, version: Version) -> Option<TierId> {
         let record = self.records.get(&version).filter(|r| !r.doomed)?;
         record.fastest()
+    }
+
+    /// Where the copy of a version on a tier lies, while there is one.
+    #[must_use]
+    pub fn place(&self, version: Version, tier: TierId) -> Option<Place> {
+        let record = self.records.get(&version).filter(|r| !r.doomed)?;
+        record.copy(tier).map(|copy| copy.place)
     }
 
     /// Why a version is not held: never seen, or gone.

@@ -139,6 +139,9 @@ impl Shared {
                 Command::Write { ticket, place, .. } | Command::Read { ticket, place, .. } => {
                     (ticket, Answer::Copy(place))
                 }
+                // Nobody sets limits yet.
+                Command::Released { .. } => continue,
+                Command::Drop { .. } => continue,
                 Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
             };
             if Some(ticket) == own {

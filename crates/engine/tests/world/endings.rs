@@ -110,6 +110,7 @@ impl World {
         }
         let mut open: Vec<_> = self.open.values().collect();
         open.sort_unstable();
+        self.limits.hash(hasher);
         (open, &self.held, &self.gone, self.next_version).hash(hasher);
         self.endings().hash(hasher);
     }

@@ -71,13 +71,26 @@ impl Strategy for Pieces {
     }
 
     fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()> {
-        let pieces = growing.capacity().div_ceil(self.piece);
-        self.done.lock().touched.resize(pieces, false);
-        let touchers = self.touchers.min(pieces);
+        let end = growing.limit();
+        let pieces = end.div_ceil(self.piece);
+        // An arena that was resized goes on where it is.
+        let done = growing.touched.level() / self.piece;
+        {
+            let mut these = self.done.lock();
+            these.touched.resize(pieces, false);
+            these.touched[..done].fill(true);
+            these.prefix = done;
+        }
+        self.next.store(done, Ordering::Relaxed);
+        if done == pieces {
+            growing.touched.finish(End::Complete);
+        }
+        let touchers = self.touchers.min(pieces - done);
         let shared = Arc::new(Work {
             pieces,
             settings: *self,
             growing: Arc::clone(growing),
+            end,
         });
         for _ in 0..touchers {
             let (theirs, stop) = (Arc::clone(&shared), workers.stop());
@@ -93,15 +106,14 @@ struct Work {
     settings: Pieces,
     growing: Arc<Growing>,
     pieces: usize,
+    /// How far to grow, in bytes.
+    end: usize,
 }
 
 impl Work {
     fn range(&self, piece: usize) -> Range<usize> {
         let start = piece * self.settings.piece;
-        start
-            ..start
-                .saturating_add(self.settings.piece)
-                .min(self.growing.capacity())
+        start..start.saturating_add(self.settings.piece).min(self.end)
     }
 
     /// One toucher: takes the next piece that nobody has taken, until there is none.
@@ -160,8 +172,8 @@ impl Work {
         };
         let mut turns = Turns::default();
         let mut usual = Usual::default();
-        let mut start = 0;
-        while start < growing.capacity() {
+        let mut start = growing.pinned.level();
+        while start < self.end {
             let piece = self.range(start / self.settings.piece).end;
             let wanted = |pace: Pace, needed| pace.pin_to(needed) > start;
             if !wanted(growing.pace, growing.needed.level()) {
