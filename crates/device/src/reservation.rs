@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::backend::Behind;
 use crate::device::Device;
-use crate::error::{Error, Invalid, Result};
+use crate::error::{Invalid, Result};
 use crate::memory::{Chunk, Memory};
 use crate::pages;
 use crate::peer::Exported;
@@ -65,7 +65,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] if the device has no more; nothing of the range is mapped then.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has no more; nothing of the range is mapped then.
     /// [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`];
     /// [`Invalid::NotSuchChunks`] if it is for exported chunks.
     pub fn map(&self, range: Range<usize>) -> Result<()> {
@@ -106,7 +106,7 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Invalid::NotSuchChunks`] unless the addresses are from
-    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`] if the device
+    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`](crate::Error::Driver) if the device
     /// cannot reach the memory.
     pub fn map_exported(&self, start: usize, chunk: &Exported) -> Result<()> {
         self.only_for_exported()?;
@@ -120,8 +120,8 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Invalid::NotSuchChunks`] unless the addresses are from
-    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`] or
-    /// [`Error::System`] if it is no exported memory, is shorter, or lies where this device does not
+    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`](crate::Error::Driver) or
+    /// [`Error::System`](crate::Error::System) if it is no exported memory, is shorter, or lies where this device does not
     /// reach.
     pub fn map_imported(&self, range: Range<usize>, memory: OwnedFd) -> Result<()> {
         self.only_for_exported()?;
@@ -177,7 +177,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// Nothing changes on any of them. [`Error::Busy`] if some of it is lent; [`Invalid::Unmapped`],
+    /// Nothing changes on any of them. [`Error::Busy`](crate::Error::Busy) if some of it is lent; [`Invalid::Unmapped`],
     /// [`Invalid::OutOfBounds`], [`Invalid::Empty`]; [`Invalid::Misaligned`] if a chunk lies only partly in it.
     pub fn unmap(&self, range: Range<usize>) -> Result<()> {
         let _one_at_a_time = self.mapping.lock();
