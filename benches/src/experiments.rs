@@ -10,6 +10,7 @@ pub mod cache;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
+pub mod peers;
 pub mod placement;
 pub mod store;
 
@@ -25,6 +26,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::GPU_GOALS,
     dedup::GPU_FIGURES,
     placement::EXPERIMENT,
+    peers::EXPERIMENT,
     cache::EXPERIMENT,
     store::EXPERIMENT,
 ];

@@ -81,6 +81,12 @@ pub enum Error {
         /// Why the lowest tier took no more, if it failed.
         cause: Option<Arc<Error>>,
     },
+    /// The caller's time was over first. What was asked for goes on: wait again.
+    #[error("it took longer than {patience:?}, and goes on")]
+    TimedOut {
+        /// How long the caller wanted to wait.
+        patience: std::time::Duration,
+    },
     /// Some versions could not reach the lowest tier. They are still held, and can be restored.
     #[error("{copies} versions are not on the lowest tier{}; they stay where they are, try again", cause_text(.cause))]
     Stalled {

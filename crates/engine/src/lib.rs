@@ -4,6 +4,7 @@
 mod builder;
 mod engine;
 mod error;
+mod lasting;
 mod metrics;
 pub mod plan;
 mod region;
@@ -15,6 +16,7 @@ pub use error::{Error, Result};
 pub use metrics::{Calls, HopMetrics, Metrics, TierMetrics};
 pub use plan::AfterRestore;
 pub use region::{Region, RegionMut};
+pub use tierflow_store::Retention;
 
 /// The number of a checkpoint. It names one content for the whole life of an engine and is never used again.
 pub type Version = u64;

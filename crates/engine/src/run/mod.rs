@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `media` | what is a tier made of, and how is a part of it lent? |
 //! | `lane` | how do bytes get from here to there? |
+//! | `kept` | how does a tier keep copies under their versions' numbers? |
+//! | `keep` | how do bytes get there and back? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `worker` | who carries the bytes between tiers? |
@@ -12,12 +14,15 @@
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod core;
+mod keep;
+mod kept;
 mod lane;
 mod media;
 mod regions;
 mod worker;
 
 pub(crate) use self::core::{Answer, Queues, Shared};
+pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use regions::{Sink, Source};
