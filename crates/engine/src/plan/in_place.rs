@@ -11,7 +11,7 @@ use super::transfers::Purpose;
 use crate::Version;
 
 /// Where slots lie.
-pub(super) const FASTEST: TierId = TierId(0);
+pub(crate) const FASTEST: TierId = TierId(0);
 
 impl Plan {
     pub(super) fn produce(&mut self, ticket: Ticket, version: Version, size: u64) {

@@ -49,6 +49,7 @@ use bandwidth::Backlog;
 use callers::Callers;
 use hashbrown::HashMap;
 use history::{Discarded, Record};
+pub(crate) use in_place::FASTEST;
 use prefetch::Cursor;
 use restore_order::RestoreOrder;
 use std::collections::VecDeque;
