@@ -26,6 +26,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::CPU,
     dedup::GPU_GOALS,
     dedup::GPU_FIGURES,
+    dedup::GPU_GDV,
     placement::EXPERIMENT,
     peers::EXPERIMENT,
     cache::EXPERIMENT,
