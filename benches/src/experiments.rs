@@ -10,6 +10,7 @@ pub mod cache;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
+pub mod in_place;
 pub mod peers;
 pub mod placement;
 pub mod store;
@@ -20,6 +21,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     blocking::EXPERIMENT,
     growth::EXPERIMENT,
     alloc::GOALS,
+    alloc::COLD,
     alloc::SERIAL,
     alloc::FIGURES,
     dedup::CPU,
@@ -32,6 +34,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     peers::EXPERIMENT,
     cache::EXPERIMENT,
     store::EXPERIMENT,
+    in_place::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

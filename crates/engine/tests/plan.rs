@@ -11,6 +11,8 @@ use world::{Ending, World};
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Checkpoint { size: u8 },
+    Produce { size: u8 },
+    Consume { version: u8 },
     Reuse { version: u8 },
     Restore { version: u8 },
     RestoreNewest { back: u8 },
@@ -25,6 +27,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0_u8..12).prop_map(|size| Step::Checkpoint { size }),
+        2 => (0_u8..12).prop_map(|size| Step::Produce { size }),
+        2 => any::<u8>().prop_map(|version| Step::Consume { version }),
         1 => any::<u8>().prop_map(|version| Step::Reuse { version }),
         3 => any::<u8>().prop_map(|version| Step::Restore { version }),
         3 => (0_u8..4).prop_map(|back| Step::RestoreNewest { back }),
@@ -68,6 +72,8 @@ fn run(world: &mut World, steps: &[Step]) {
                     assert_eq!(world.refused, before + 1);
                 }
             }
+            Step::Produce { size } => world.produce(u64::from(size)),
+            Step::Consume { version } => world.consume(u64::from(version) % (known + 2)),
             Step::Restore { version } => world.restore(u64::from(version) % (known + 2)),
             Step::RestoreNewest { back } => {
                 world.restore(known.saturating_sub(1 + u64::from(back)))

@@ -48,11 +48,14 @@ impl Plan {
             size,
             copies,
             doomed,
+            produced,
             unreadable,
             adopted,
             waiting,
         } = record;
-        (size, doomed, unreadable, adopted, waiting.len()).hash(hasher);
+        (size, doomed, produced, unreadable, adopted, waiting.len()).hash(hasher);
+        let in_place = |ticket: &&super::Ticket| self.callers.lent.contains(*ticket);
+        waiting.iter().filter(in_place).count().hash(hasher);
         for (copy, tier) in copies.iter().zip(&self.tiers) {
             let copy = copy.as_ref().map(|copy| {
                 let ahead = copy.queued_at.map(|mark| tier.backlog.ahead(mark));

@@ -17,6 +17,7 @@
 //! | `adopt` | what was there before? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
+//! | `in_place` | how is a part of the cache itself lent? |
 //! | `flush` | what goes down next? |
 //! | `prefetch` | what comes up next? |
 //! | `transfers` | what becomes of a copy under way? |
@@ -31,6 +32,7 @@ mod event;
 mod fingerprint;
 mod flush;
 mod history;
+mod in_place;
 mod limit;
 mod prefetch;
 mod restore_order;
@@ -47,6 +49,7 @@ use bandwidth::Backlog;
 use callers::Callers;
 use hashbrown::HashMap;
 use history::{Discarded, Record};
+pub(crate) use in_place::FASTEST;
 use prefetch::Cursor;
 use restore_order::RestoreOrder;
 use std::collections::VecDeque;
@@ -215,6 +218,12 @@ impl Plan {
             Event::Written { ticket, ok } => self.written(ticket, ok),
             Event::Restore { ticket, version } => self.restore(ticket, version),
             Event::Read { ticket, ok } => self.read(ticket, ok),
+            Event::Produce {
+                ticket,
+                version,
+                size,
+            } => self.produce(ticket, version, size),
+            Event::Consume { ticket, version } => self.consume(ticket, version),
             Event::Hint { versions } => versions.into_iter().for_each(|v| self.hint(v)),
             Event::PrefetchStart => self.prefetch_started = true,
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
@@ -260,7 +269,7 @@ impl Plan {
     pub fn size_of(&self, version: Version) -> Option<u64> {
         self.records
             .get(&version)
-            .filter(|r| !r.doomed)
+            .filter(|r| r.is_held())
             .map(|r| r.size)
     }
 
@@ -281,7 +290,9 @@ impl Plan {
     /// Why a version is not held: never seen, or gone.
     #[must_use]
     pub fn absence(&self, version: Version) -> Refusal {
-        let gone = self.discarded.contains(version) || self.records.contains_key(&version);
+        let is_doomed = |record: &Record| record.doomed;
+        let gone =
+            self.discarded.contains(version) || self.records.get(&version).is_some_and(is_doomed);
         if gone {
             Refusal::Discarded
         } else {
@@ -293,7 +304,7 @@ impl Plan {
     pub fn versions(&self) -> impl Iterator<Item = Version> + '_ {
         self.records
             .iter()
-            .filter(|(_, r)| !r.doomed)
+            .filter(|(_, r)| r.is_held())
             .map(|(&v, _)| v)
     }
 

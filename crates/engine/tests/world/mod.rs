@@ -35,6 +35,8 @@ pub(crate) struct World {
     bytes: Vec<Vec<Option<u64>>>,
     after: AfterRestore,
     open: BTreeMap<Ticket, Call>,
+    /// Of the open calls, those that hold a slot in place.
+    lent: BTreeSet<Ticket>,
     writing: VecDeque<(Ticket, u64, Place)>,
     reading: VecDeque<(Ticket, u64, Place)>,
     transfers: VecDeque<(TransferId, u64, Place, Place)>,
@@ -93,6 +95,7 @@ impl World {
                 .collect(),
             after,
             open: BTreeMap::new(),
+            lent: BTreeSet::new(),
             writing: VecDeque::new(),
             reading: VecDeque::new(),
             transfers: VecDeque::new(),
@@ -132,6 +135,7 @@ impl World {
                     place,
                 } => {
                     assert_eq!(self.open[&ticket], Call::Checkpoint(version));
+                    assert!(place.tier == TierId(0) || !self.lent.contains(&ticket));
                     self.assert_unused(&place);
                     self.assert_usable(&place);
                     self.writing.push_back((ticket, version, place));
@@ -276,6 +280,32 @@ impl World {
     pub(crate) fn restore(&mut self, version: u64) {
         let ticket = self.ticket(Call::Restore(version));
         self.tell(Event::Restore { ticket, version });
+    }
+
+    /// As [`Self::checkpoint`], in place.
+    pub(crate) fn produce(&mut self, size: u64) {
+        let version = self.next_version;
+        self.next_version += 1;
+        let ticket = self.ticket(Call::Checkpoint(version));
+        self.lent.insert(ticket);
+        self.tell(Event::Produce {
+            ticket,
+            version,
+            size,
+        });
+    }
+
+    /// As [`Self::restore`], in place.
+    pub(crate) fn consume(&mut self, version: u64) {
+        let ticket = self.ticket(Call::Restore(version));
+        self.lent.insert(ticket);
+        self.tell(Event::Consume { ticket, version });
+    }
+
+    /// Slots that are lent: nobody may wait for them to be given back.
+    pub(crate) fn slots(&self) -> usize {
+        let granted = self.writing.iter().chain(&self.reading);
+        granted.filter(|(t, ..)| self.lent.contains(t)).count()
     }
 
     pub(crate) fn hint(&mut self, versions: Vec<u64>) {
