@@ -7,7 +7,7 @@ use crossbeam_channel::unbounded;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
-use tierflow_evict::{Policy, Score};
+use tierflow_evict::{Cost, Policy};
 use tierflow_store::{Scratch, Storage};
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, Pace};
 
@@ -84,7 +84,7 @@ impl EngineBuilder {
             storage_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
             flush: Flush::default(),
-            policy: Box::new(|| Box::new(Score)),
+            policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
             host_growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
         }
@@ -139,7 +139,7 @@ impl EngineBuilder {
         self
     }
 
-    /// The eviction policy of every tier; [`Score`] unless you choose another.
+    /// The eviction policy of every tier; [`Cost`] unless you choose another.
     #[must_use]
     pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
         self.policy = Box::new(move || Box::new(make()));

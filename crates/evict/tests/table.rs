@@ -177,6 +177,7 @@ proptest! {
             table.candidates_into(&mut candidates, |key| Outlook {
                 evictable_in: Some(0),
                 distance: Distance::At(u64::from(key)),
+                refetch: 0,
                 written: 0,
                 used: 0,
             });
