@@ -10,7 +10,10 @@ pub mod cache;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
+pub mod in_place;
+pub mod peers;
 pub mod placement;
+pub mod store;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -18,13 +21,18 @@ pub const EXPERIMENTS: &[Experiment] = &[
     blocking::EXPERIMENT,
     growth::EXPERIMENT,
     alloc::GOALS,
+    alloc::COLD,
     alloc::SERIAL,
     alloc::FIGURES,
     dedup::CPU,
     dedup::GPU_GOALS,
     dedup::GPU_FIGURES,
+    dedup::GPU_GDV,
     placement::EXPERIMENT,
+    peers::EXPERIMENT,
     cache::EXPERIMENT,
+    store::EXPERIMENT,
+    in_place::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

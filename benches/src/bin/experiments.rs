@@ -39,6 +39,17 @@ enum Action {
         /// Which of its brothers it is, from 0: they are spread over the GPUs.
         index: usize,
     },
+    /// The process of experiment `peers` that lends memory of a GPU: does what it is told on standard
+    /// input
+    #[command(hide = true)]
+    Lender {
+        /// The socket
+        path: PathBuf,
+        /// Bytes to lend
+        bytes: u64,
+        /// The GPU's number; plain memory without it
+        ordinal: Option<usize>,
+    },
     /// Run experiments, each in a process of its own, and write the report
     All {
         /// Those to run; without a name, all that this machine can run
@@ -62,6 +73,11 @@ fn main() -> Result<()> {
         Action::List { names } => list(names),
         Action::Run { name, quick, out } => run(named(&name)?, quick, &out)?,
         Action::Child { index } => tierflow_benches::experiments::alloc::child(index)?,
+        Action::Lender {
+            path,
+            bytes,
+            ordinal,
+        } => tierflow_benches::experiments::peers::lender(&path, bytes, ordinal)?,
         Action::All {
             names,
             quick,

@@ -30,6 +30,14 @@ pub const GPU_GOALS: Experiment = Experiment {
     run: gpu::goals,
 };
 
+/// The goal of the design for the degree vectors.
+pub const GPU_GDV: Experiment = Experiment {
+    name: "dedup-gdv",
+    about: "de-duplication of degree vectors on a GPU, end to end into host memory, and where the time goes",
+    needs_gpu: true,
+    run: gpu::degree_vectors,
+};
+
 /// The paper's figures on one GPU.
 pub const GPU_FIGURES: Experiment = Experiment {
     name: "dedup-figures",

@@ -7,12 +7,15 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::Info;
+use crate::device::{Device, Info};
 use crate::error::Result;
+use crate::host_reservation::Pinned;
 use crate::memory::Place;
-use crate::reservation::Pinned;
+use crate::peer::PeerLink;
 
 /// A device: its memory, and streams of work on it.
 ///
@@ -49,8 +52,8 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     unsafe fn map(&self, address: u64, len: usize, behind: &Behind) -> Result<()>;
 
     /// # Safety
-    /// `address` and `len` are of one `map` that has not been undone, and no work uses it.
-    unsafe fn unmap(&self, address: u64, len: usize);
+    /// All three are of one `map` that has not been undone, and no work uses it.
+    unsafe fn unmap(&self, address: u64, len: usize, behind: &Behind);
 
     /// # Safety
     /// `address` and `len` are of one `reserve` that has not been released, with nothing mapped.
@@ -84,11 +87,19 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     /// `address` and `len` are of one `alloc_managed` that has not been freed, and no work uses it.
     unsafe fn free_managed(&self, address: u64, len: usize);
 
-    /// Whether another device of the same kind can reach this one's memory.
-    fn can_share_with(&self, peer: usize) -> Result<bool>;
+    /// `len` bytes of device memory without an address, which other processes can map. `len` is a
+    /// multiple of the granularity.
+    fn export(&self, len: usize) -> Result<Arc<dyn Exportable>>;
+
+    /// The way by which this device reaches the memory of another one of the same kind; `None` if it
+    /// does not.
+    fn link_to(&self, peer: usize) -> Result<Option<PeerLink>>;
 
     /// The node of main memory next to the device; `None` where the machine does not say.
     fn numa_node(&self) -> Option<u32>;
+
+    /// The device's place on the PCI bus, if it has one.
+    fn bus_id(&self) -> Option<String>;
 
     fn queue(&self) -> Result<Box<dyn Queue>>;
 
@@ -96,12 +107,26 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
 }
 
 /// What `Backend::map` puts behind addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Behind {
     /// Memory of the device, which the devices of these numbers may reach too.
     Device { peers: Vec<usize> },
     /// Pinned memory of this node of the host.
     Host { node: u32 },
+    /// Memory of another device of the same kind that this one reaches.
+    Peer { device: Device },
+    /// Memory of a device of this process that others can map too.
+    Exported(Arc<dyn Exportable>),
+    /// Memory that another process exported.
+    Imported(OwnedFd),
+}
+
+/// The back end's half of an [`Exported`](crate::Exported): freed when it is dropped and nobody maps
+/// it any more.
+pub(crate) trait Exportable: Debug + Send + Sync + 'static {
+    /// What another process maps it by.
+    fn fd(&self) -> BorrowedFd<'_>;
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// Where the bytes of a copy come from and go to.

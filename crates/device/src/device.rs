@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, Behind};
 use crate::error::{Error, Invalid, Result};
+use crate::host_reservation::{HostReservation, Pinned};
 use crate::memory::Memory;
 use crate::pages;
-use crate::reservation::{HostReservation, Pinned, Reservation};
+use crate::peer::{Exported, PeerLink};
+use crate::reservation::Reservation;
 use crate::stream::Stream;
 use crate::{cuda, host};
 
@@ -168,15 +170,34 @@ impl Device {
     pub fn reserve_shared(&self, len: usize, peers: &[Device]) -> Result<Reservation> {
         let mut ordinals = Vec::new();
         for peer in peers.iter().filter(|peer| !peer.is_same(self)) {
-            let ordinal = peer.info().ordinal;
-            let alike = peer.info().kind == self.info().kind;
-            if !alike || !self.backend().can_share_with(ordinal)? {
+            if peer.link_to(self)?.is_none() {
                 return Err(Invalid::OtherDevice.into());
             }
-            ordinals.push(ordinal);
+            ordinals.push(peer.info().ordinal);
         }
         let behind = Behind::Device { peers: ordinals };
         Reservation::new(self, not_empty(len)?, behind)
+    }
+
+    /// Reserves addresses for chunks that processes share: [`Exported`] ones, and those that others
+    /// exported. The processor never reaches them in place, even on the host back end, as nothing
+    /// keeps another process from writing them at any time. `len` is rounded up to the granularity.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`], [`Error::OutOfMemory`] if the addresses do not suffice.
+    pub fn reserve_for_exported(&self, len: usize) -> Result<Reservation> {
+        Reservation::for_exported(self, not_empty(len)?)
+    }
+
+    /// Takes device memory that other processes can map. `len` is rounded up to the granularity.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`], [`Error::OutOfMemory`]; [`Error::Driver`] or [`Error::System`] where memory
+    /// cannot be shared between processes.
+    pub fn export(&self, len: usize) -> Result<Exported> {
+        Exported::new(self, not_empty(len)?)
     }
 
     /// Reserves host addresses that become usable chunk by chunk, as the driver puts pinned memory
@@ -231,6 +252,26 @@ impl Device {
     /// half of the free memory.
     pub fn alloc_managed(&self, len: usize) -> Result<Memory> {
         Memory::alloc_managed(self, not_empty(len)?)
+    }
+
+    /// The way by which this device reaches `peer`'s memory, as the driver tells; `None` if it does
+    /// not reach it. What the way carries is not the driver's to say: it has to be measured.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] or [`Error::Lost`] if the driver does not say.
+    pub fn link_to(&self, peer: &Self) -> Result<Option<PeerLink>> {
+        let (mine, theirs) = (self.info(), peer.info());
+        if mine.kind != theirs.kind || self.is_same(peer) {
+            return Ok(None);
+        }
+        self.backend().link_to(theirs.ordinal)
+    }
+
+    /// The device's place on the PCI bus, `0000:0F:00.0`, which stays when `CUDA_VISIBLE_DEVICES`
+    /// renumbers devices; `None` on the host back end.
+    pub fn bus_id(&self) -> Option<String> {
+        self.backend().bus_id()
     }
 
     /// The NUMA node of main memory next to the device. `None` where the machine has one node, or

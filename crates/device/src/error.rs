@@ -153,6 +153,11 @@ pub enum Invalid {
         /// What both ends must be a multiple of, in bytes.
         granularity: usize,
     },
+    /// Chunks of this kind do not go into this kind of reservation: exported ones need
+    /// [`Device::reserve_for_exported`](crate::Device::reserve_for_exported), others
+    /// [`Device::reserve`](crate::Device::reserve).
+    #[error("this reservation is not for chunks of this kind")]
+    NotSuchChunks,
     /// Source and destination differ in length.
     #[error("the source has {src} bytes, the destination {dst}: they must be of one length")]
     LengthMismatch {

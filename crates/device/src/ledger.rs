@@ -157,6 +157,16 @@ impl Ledger {
         });
     }
 
+    /// Takes out a range that exists no more. Nothing of it is lent but to the caller.
+    pub(crate) fn remove_mapped(&mut self, range: &Range<usize>) {
+        let kept = self.mapped.iter().flat_map(|old| {
+            let before = old.start..old.end.min(range.start);
+            let after = old.start.max(range.end)..old.end;
+            [before, after]
+        });
+        self.mapped = kept.filter(|part| !part.is_empty()).collect();
+    }
+
     pub(crate) fn is_mapped(&self, range: &Range<usize>) -> bool {
         let after = self.mapped.partition_point(|old| old.start <= range.start);
         after > 0 && self.mapped[after - 1].end >= range.end

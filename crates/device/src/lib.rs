@@ -24,7 +24,8 @@
 //!
 //! **What is deliberately absent.** No default device, no global state, no stream that orders
 //! itself after others by magic (CUDA streams here do not wait for the legacy default stream), no
-//! copies between two GPUs yet, no allocation pools: an arena does that with one [`Reservation`].
+//! allocation pools: an arena does that with one [`Reservation`]. A device reaches a peer's memory
+//! where it was mapped for it ([`Reservation::map_on`], [`Device::reserve_shared`]), and nowhere else.
 
 mod backend;
 pub mod conformance;
@@ -32,19 +33,23 @@ pub mod cuda;
 mod device;
 mod error;
 pub mod host;
+mod host_reservation;
 mod ledger;
 mod loan;
 mod memory;
 mod numa;
 mod pages;
+mod peer;
 mod reservation;
 mod stream;
 mod transfer;
 
 pub use device::{Choice, Device, Info, Kind, open};
 pub use error::{Access, Error, Invalid, Result, Unavailable};
+pub use host_reservation::{HostReservation, Pinned, WhyUnpinned};
 pub use loan::{ReadLoan, WriteLoan};
 pub use memory::{Memory, Place};
-pub use reservation::{HostReservation, Pinned, Reservation, WhyUnpinned};
+pub use peer::{Exported, PeerLink};
+pub use reservation::Reservation;
 pub use stream::{Event, Stream};
 pub use transfer::{Outcome, Transfer};

@@ -52,17 +52,27 @@ struct Inner {
     place: Place,
     host_accessible: bool,
     ledger: Mutex<Ledger>,
-    /// Ranges that the back end mapped, each in one call. Sorted by nothing; undone one by one.
-    chunks: Mutex<Vec<Range<usize>>>,
+    /// Sorted by nothing; undone one by one.
+    chunks: Mutex<Vec<Chunk>>,
     /// Pinned pieces, sorted. A copy may not cross from one to the next in a single call.
     pins: RwLock<Vec<Range<usize>>>,
     backing: Backing,
 }
 
+/// A range that the back end mapped in one call, and what it put behind it.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) range: Range<usize>,
+    pub(crate) behind: Arc<Behind>,
+}
+
 /// Whom the bytes go back to.
 enum Backing {
     Allocated,
-    Reserved,
+    /// For chunks that the devices of these numbers reach too.
+    Reserved {
+        peers: Vec<usize>,
+    },
     /// Held by us through `pages`.
     HostPages,
     /// Pinned, from the driver, in one call.
@@ -92,16 +102,40 @@ impl Memory {
     /// Addresses for chunks of `behind`, and what the chunks must be multiples of.
     pub(crate) fn reserve(device: &Device, len: usize, behind: &Behind) -> Result<(Self, usize)> {
         let granularity = device.backend().granularity(behind)?;
-        let (place, accessible) = match behind {
-            Behind::Device { .. } => (Place::Device, device.info().host_accessible),
-            Behind::Host { .. } => (Place::Host, true),
+        let (place, accessible, peers) = match behind {
+            Behind::Device { peers } => {
+                let accessible = device.info().host_accessible;
+                (Place::Device, accessible, peers.clone())
+            }
+            Behind::Host { .. } => (Place::Host, true, Vec::new()),
+            _ => return Err(Invalid::NotSuchChunks.into()),
         };
         let len = round_up(len, granularity, "addresses")?;
+        let memory = Self::reserved(device, len, place, accessible, peers)?;
+        Ok((memory, granularity))
+    }
+
+    /// Addresses for chunks that other processes may write at any time, so never for the processor.
+    pub(crate) fn reserve_for_exported(device: &Device, len: usize) -> Result<(Self, usize)> {
+        let granularity = device.info().granularity;
+        let len = round_up(len, granularity, "addresses")?;
+        let memory = Self::reserved(device, len, Place::Device, false, Vec::new())?;
+        Ok((memory, granularity))
+    }
+
+    fn reserved(
+        device: &Device,
+        len: usize,
+        place: Place,
+        accessible: bool,
+        peers: Vec<usize>,
+    ) -> Result<Self> {
         let base = device.backend().reserve(len)?;
         let ledger = Ledger::reserved(len);
-        let backing = Backing::Reserved;
-        let memory = Self::new(device, base, len, place, accessible, ledger, backing);
-        Ok((memory, granularity))
+        let backing = Backing::Reserved { peers };
+        Ok(Self::new(
+            device, base, len, place, accessible, ledger, backing,
+        ))
     }
 
     pub(crate) fn alloc_pinned(device: &Device, len: usize) -> Result<Self> {
@@ -282,7 +316,18 @@ impl Memory {
         &self.inner.ledger
     }
 
-    pub(crate) fn chunks(&self) -> &Mutex<Vec<Range<usize>>> {
+    /// Whether the device's streams reach these bytes though the processor may not.
+    pub(crate) fn is_reached_by(&self, device: &Device) -> bool {
+        let own = self.device();
+        let alike = own.info().kind == device.info().kind;
+        let granted = match &self.inner.backing {
+            Backing::Reserved { peers } => peers.contains(&device.info().ordinal),
+            _ => false,
+        };
+        own.is_same(device) || (alike && granted)
+    }
+
+    pub(crate) fn chunks(&self) -> &Mutex<Vec<Chunk>> {
         &self.inner.chunks
     }
 
@@ -315,15 +360,15 @@ impl Drop for Inner {
             // piece; it was pinned with this range and is unpinned once, here.
             unsafe { backend.unpin(self.base + pin.start as u64, pin.end - pin.start) };
         }
-        for chunk in self.chunks.get_mut().drain(..) {
+        for Chunk { range, behind } in self.chunks.get_mut().drain(..) {
             // SAFETY: as above: no work uses it, and it was mapped with this very range.
-            unsafe { backend.unmap(self.base + chunk.start as u64, chunk.end - chunk.start) };
+            unsafe { backend.unmap(self.base + range.start as u64, range.len(), &behind) };
         }
         match self.backing {
             // SAFETY: it came from `alloc`, no loan is left, and nobody else frees it.
             Backing::Allocated => unsafe { backend.free(self.base, self.len) },
             // SAFETY: it came from `reserve`, and all that was mapped in it is unmapped.
-            Backing::Reserved => unsafe { backend.release(self.base, self.len) },
+            Backing::Reserved { .. } => unsafe { backend.release(self.base, self.len) },
             // SAFETY: it came from `pages`, no loan is left, and nothing of it is pinned any more.
             Backing::HostPages => unsafe { pages::release(self.base, self.len) },
             // SAFETY: it came from `alloc_pinned`, no loan is left, and nobody else frees it.

@@ -3,6 +3,7 @@
 //! mmap → advise → touch → pin: the first three are here, the last belongs to the back end.
 
 use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
 use std::ptr;
 
 use rustix::io::Errno;
@@ -142,6 +143,24 @@ pub(crate) unsafe fn commit(base: u64, len: usize) -> Result<()> {
     })
 }
 
+/// Puts the start of a file behind a part of `reserve_empty`, shared with everybody who maps it.
+///
+/// # Safety
+/// The range is of one live `reserve_empty`, aligned to pages, and nobody uses it; the file has so many
+/// bytes for as long as it is mapped. No reference may be made to the bytes, which others write.
+pub(crate) unsafe fn map_file(base: u64, len: usize, file: BorrowedFd<'_>) -> Result<()> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
+    // SAFETY: the caller's promise: the range is of our own mapping, unused and empty, so replacing
+    // it takes nothing from anybody.
+    let mapped = unsafe { rustix::mm::mmap(pointer(base), len, access, flags, file, 0) };
+    match mapped {
+        Ok(_) => Ok(()),
+        Err(Errno::NOMEM) => Err(out_of_memory("shared memory", len, main_memory().0)),
+        Err(errno) => Err(Error::system("mapping shared memory (mmap)", errno)),
+    }
+}
+
 /// Gives the memory behind a part of a reservation back and leaves the addresses reserved.
 ///
 /// # Safety
@@ -153,6 +172,16 @@ pub(crate) unsafe fn decommit(base: u64, len: usize) {
     let mapped =
         unsafe { rustix::mm::mmap_anonymous(pointer(base), len, ProtFlags::empty(), flags) };
     debug_assert!(mapped.is_ok(), "replacing a mapping of our own");
+}
+
+/// Gives the pages of a range back to the system. The range stays usable, and reads as zeros.
+///
+/// # Safety
+/// The range is of a live private mapping of this module, aligned to pages, not locked, and nobody uses it.
+pub(crate) unsafe fn discard(base: u64, len: usize) -> Result<()> {
+    // SAFETY: the caller's promise: nobody looks at the content, which becomes zeros.
+    unsafe { rustix::mm::madvise(pointer(base), len, Advice::LinuxDontNeed) }
+        .map_err(|errno| Error::system("giving memory back (madvise)", errno))
 }
 
 /// # Safety

@@ -1,15 +1,17 @@
 //! Reservations: addresses now, memory behind them piece by piece.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::backend::Behind;
 use crate::device::Device;
-use crate::error::{Error, Invalid, Result};
-use crate::memory::Memory;
-use crate::numa;
+use crate::error::{Invalid, Result};
+use crate::memory::{Chunk, Memory};
 use crate::pages;
+use crate::peer::Exported;
 
 /// A range of device addresses that becomes usable chunk by chunk; of host addresses, from
 /// [`Device::reserve_pinned`].
@@ -30,7 +32,8 @@ use crate::pages;
 #[derive(Debug)]
 pub struct Reservation {
     memory: Memory,
-    behind: Behind,
+    /// What [`map`](Self::map) puts there; `None` for exported chunks only.
+    behind: Option<Arc<Behind>>,
     granularity: usize,
     /// One `map` at a time: checking, mapping and noting it are one step.
     mapping: Mutex<()>,
@@ -41,20 +44,103 @@ impl Reservation {
         let (memory, granularity) = Memory::reserve(device, len, &behind)?;
         Ok(Self {
             memory,
-            behind,
+            behind: Some(Arc::new(behind)),
+            granularity,
+            mapping: Mutex::new(()),
+        })
+    }
+
+    pub(crate) fn for_exported(device: &Device, len: usize) -> Result<Self> {
+        let (memory, granularity) = Memory::reserve_for_exported(device, len)?;
+        Ok(Self {
+            memory,
+            behind: None,
             granularity,
             mapping: Mutex::new(()),
         })
     }
 
     /// Puts memory behind a range. What the bytes hold is unspecified. They stay until the memory
-    /// is dropped.
+    /// is dropped, or the range [unmapped](Self::unmap).
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] if the device has no more; nothing of the range is mapped then.
-    /// [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`].
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has no more; nothing of the range is mapped then.
+    /// [`Invalid::Misaligned`], [`Invalid::OutOfBounds`], [`Invalid::Twice`], [`Invalid::Empty`];
+    /// [`Invalid::NotSuchChunks`] if it is for exported chunks.
     pub fn map(&self, range: Range<usize>) -> Result<()> {
+        let behind = self.behind.as_ref().ok_or(Invalid::NotSuchChunks)?;
+        match behind.as_ref() {
+            Behind::Host { .. } => pages::within_available(range.len(), "a chunk of host memory")?,
+            _ => self.fits(self.memory.device(), range.len())?,
+        }
+        self.map_behind(range, Arc::clone(behind))
+    }
+
+    /// Puts memory of another device behind a range, which this device then reads and writes over
+    /// the link between the two.
+    ///
+    /// # Errors
+    ///
+    /// As for [`map`](Self::map), with the peer's memory; [`Invalid::OtherDevice`] if this device does
+    /// not reach the peer's memory, [`Invalid::NotSuchChunks`] if the reservation is not for device
+    /// memory.
+    pub fn map_on(&self, range: Range<usize>, peer: &Device) -> Result<()> {
+        if !matches!(self.behind.as_deref(), Some(Behind::Device { .. })) {
+            return Err(Invalid::NotSuchChunks.into());
+        }
+        if peer.is_same(self.memory.device()) {
+            return self.map(range);
+        }
+        if self.memory.device().link_to(peer)?.is_none() {
+            return Err(Invalid::OtherDevice.into());
+        }
+        self.fits(peer, range.len())?;
+        let device = peer.clone();
+        self.map_behind(range, Arc::new(Behind::Peer { device }))
+    }
+
+    /// Puts exported memory of this process behind the addresses from `start` on, so that this device
+    /// reaches it too. It stays allocated for as long.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotSuchChunks`] unless the addresses are from
+    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`](crate::Error::Driver) if the device
+    /// cannot reach the memory.
+    pub fn map_exported(&self, start: usize, chunk: &Exported) -> Result<()> {
+        self.only_for_exported()?;
+        let range = start..start.saturating_add(chunk.len());
+        self.map_behind(range, Arc::new(Behind::Exported(chunk.inner())))
+    }
+
+    /// Puts memory that another process exported behind a range, which must be of its length. It
+    /// stays allocated until it is unmapped, even when the other process has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotSuchChunks`] unless the addresses are from
+    /// [`Device::reserve_for_exported`]; those of [`map`](Self::map); [`Error::Driver`](crate::Error::Driver) or
+    /// [`Error::System`](crate::Error::System) if it is no exported memory, is shorter, or lies where this device does not
+    /// reach.
+    pub fn map_imported(&self, range: Range<usize>, memory: OwnedFd) -> Result<()> {
+        self.only_for_exported()?;
+        self.map_behind(range, Arc::new(Behind::Imported(memory)))
+    }
+
+    fn only_for_exported(&self) -> Result<()> {
+        match self.behind {
+            None => Ok(()),
+            Some(_) => Err(Invalid::NotSuchChunks.into()),
+        }
+    }
+
+    /// Checked again by the driver, but drivers differ in what they call it.
+    fn fits(&self, device: &Device, len: usize) -> Result<()> {
+        device.within_total(len, "a chunk of device memory")
+    }
+
+    fn map_behind(&self, range: Range<usize>, behind: Arc<Behind>) -> Result<()> {
         let _one_at_a_time = self.mapping.lock();
         {
             let ledger = self.memory.ledger().lock();
@@ -68,13 +154,6 @@ impl Reservation {
                 .into());
             }
         }
-        match self.behind {
-            Behind::Device { .. } => self
-                .memory
-                .device()
-                .within_total(range.len(), "a chunk of device memory")?,
-            Behind::Host { .. } => pages::within_available(range.len(), "a chunk of host memory")?,
-        }
         let address = self.memory.base() + range.start as u64;
         // SAFETY: the range is in bounds of a live reservation, aligned, not mapped, and
         // `mapping` keeps everybody else from mapping meanwhile.
@@ -82,14 +161,65 @@ impl Reservation {
             self.memory
                 .device()
                 .backend()
-                .map(address, range.len(), &self.behind)
+                .map(address, range.len(), &behind)
         }?;
-        self.memory.chunks().lock().push(range.clone());
+        let chunk = Chunk {
+            range: range.clone(),
+            behind,
+        };
+        self.memory.chunks().lock().push(chunk);
         self.memory.ledger().lock().add_mapped(range);
         Ok(())
     }
 
-    /// Bytes mapped so far.
+    /// Takes the memory behind a range away and leaves the addresses reserved: they may be mapped again. The range
+    /// is made of chunks, each as it was mapped.
+    ///
+    /// # Errors
+    ///
+    /// Nothing changes on any of them. [`Error::Busy`](crate::Error::Busy) if some of it is lent; [`Invalid::Unmapped`],
+    /// [`Invalid::OutOfBounds`], [`Invalid::Empty`]; [`Invalid::Misaligned`] if a chunk lies only partly in it.
+    pub fn unmap(&self, range: Range<usize>) -> Result<()> {
+        let _one_at_a_time = self.mapping.lock();
+        if range.is_empty() {
+            return Err(Invalid::Empty.into());
+        }
+        // Nobody else has or gets a loan of it until it is out of the ledger.
+        let alone = self.memory.lend_mut(range.clone())?;
+        let mut chunks = self.memory.chunks().lock();
+        let overlaps =
+            |chunk: &Chunk| chunk.range.start < range.end && range.start < chunk.range.end;
+        let lies_within =
+            |chunk: &Chunk| range.start <= chunk.range.start && chunk.range.end <= range.end;
+        if chunks
+            .iter()
+            .any(|chunk| overlaps(chunk) && !lies_within(chunk))
+        {
+            let granularity = self.granularity;
+            return Err(Invalid::Misaligned { range, granularity }.into());
+        }
+        self.memory.ledger().lock().remove_mapped(&range);
+        let gone: Vec<_> = chunks.extract_if(.., |chunk| overlaps(chunk)).collect();
+        drop(alone);
+        for chunk in gone {
+            let address = self.memory.base() + chunk.range.start as u64;
+            let (backend, len) = (self.memory.device().backend(), chunk.range.len());
+            // SAFETY: it was mapped with this very range, and is undone once, as it is in `chunks` no more. Nothing of
+            // it is lent, as it was lent to us alone and can be lent no more, so no work uses it.
+            unsafe { backend.unmap(address, len, &chunk.behind) };
+        }
+        Ok(())
+    }
+
+    /// Where the chunk ends that begins before `byte` and ends behind it; `byte` if there is none.
+    pub fn mapped_end(&self, byte: usize) -> usize {
+        let chunks = self.memory.chunks().lock();
+        let mut ranges = chunks.iter().map(|chunk| &chunk.range);
+        let across = ranges.find(|range| range.start < byte && byte < range.end);
+        across.map_or(byte, |range| range.end)
+    }
+
+    /// Bytes mapped now.
     pub fn mapped(&self) -> usize {
         self.memory.ledger().lock().mapped_bytes()
     }
@@ -105,205 +235,8 @@ impl Reservation {
     }
 }
 
-/// A range of host addresses, usable at once, whose pages can be provided (touched) and locked in
-/// place (pinned) ahead of use.
-///
-/// On CUDA, copies between the device and pinned memory run several times as fast, and do not
-/// block the thread that enqueues them. Pieces may be pinned while others are being copied:
-/// a [`Stream`](crate::Stream) cuts copies where a pinned piece begins or ends, because the driver
-/// refuses a copy across such a border.
-#[derive(Debug)]
-pub struct HostReservation {
-    memory: Memory,
-    pinning: Mutex<()>,
-}
-
-/// Whether [`HostReservation::pin`] pinned the range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "pinning may be refused, and then this says why"]
-pub enum Pinned {
-    /// The range is locked in place until the memory is dropped.
-    Yes,
-    /// It is not, and stays ordinary memory: copies are right, but slower.
-    No(WhyUnpinned),
-}
-
-/// Why memory was not pinned.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum WhyUnpinned {
-    /// The process may not lock that much memory.
-    #[error(
-        "the memory lock limit is {limit} bytes, of which {used} are used: raise it (ulimit -l)"
-    )]
-    LockLimit {
-        /// The soft `RLIMIT_MEMLOCK`, in bytes.
-        limit: u64,
-        /// Bytes that this device has locked so far.
-        used: u64,
-    },
-    /// The driver or the system refused.
-    #[error("{0}")]
-    Refused(Box<Error>),
-}
-
-impl HostReservation {
-    /// What ranges to pin must begin at multiples of, and end at (or at the end of the memory), in
-    /// bytes: the size of a huge page.
-    pub const GRANULARITY: usize = pages::HUGE_PAGE;
-
-    pub(crate) fn new(device: &Device, len: usize) -> Result<Self> {
-        Ok(Self {
-            memory: Memory::reserve_host(device, len)?,
-            pinning: Mutex::new(()),
-        })
-    }
-
-    /// Asks the system to provide pages of this NUMA node where it can, from now on. Best done
-    /// before anything is touched; what is touched already stays where it is.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the system has no such node, or may not be asked.
-    pub fn prefer_node(&self, node: u32) -> Result<()> {
-        // SAFETY: the whole of this live mapping.
-        unsafe { numa::prefer_node(self.memory.base(), self.memory.len(), node) }
-    }
-
-    /// The NUMA node on which the page of this byte lies. A page that was never touched has none of
-    /// its own, and the answer means nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the system does not say; [`Invalid::OutOfBounds`].
-    pub fn node_of(&self, byte: usize) -> Result<u32> {
-        let range = byte..byte.saturating_add(1);
-        self.memory.ledger().lock().in_bounds(&range)?;
-        numa::node_of(self.memory.base() + byte as u64)
-    }
-
-    /// Has the system provide small pages (4 KiB), where huge ones are asked for otherwise.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the system refuses.
-    pub fn small_pages(&self) -> Result<()> {
-        // SAFETY: the whole of this live mapping.
-        unsafe { pages::advise_small(self.memory.base(), self.memory.len()) }
-    }
-
-    /// Has the system provide the pages of a range now rather than on first use. The content does
-    /// not change, even while others read and write it. Several threads may touch different
-    /// ranges at once, which is several times as fast.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`] if the machine has no more, [`Error::System`],
-    /// [`Invalid::OutOfBounds`].
-    pub fn touch(&self, range: Range<usize>) -> Result<()> {
-        self.memory.ledger().lock().in_bounds(&range)?;
-        if range.is_empty() {
-            return Ok(());
-        }
-        let page = pages::page_size();
-        let start = range.start / page * page;
-        // The memory's length is a multiple of the page, so this stays in bounds.
-        let end = range.end.next_multiple_of(page);
-        for start in (start..end).step_by(pages::HUGE_PAGE) {
-            let end = end.min(start + pages::HUGE_PAGE);
-            // A fault locks this mapping alone. Asking the kernel for the pages would lock the
-            // process's whole memory map while it clears them; the driver, which needs the map to
-            // pin, would wait for milliseconds, and all copies for the driver (measured: 8 ms).
-            // SAFETY: a page of this live, readable and writable mapping.
-            unsafe { pages::fault_in(self.memory.base() + start as u64) };
-            // For what one fault did not bring, where pages are small.
-            // SAFETY: whole pages of this live, readable and writable mapping.
-            if !unsafe { pages::populate(self.memory.base() + start as u64, end - start) }? {
-                self.touch_by_writing(start..end, page);
-            }
-        }
-        Ok(())
-    }
-
-    /// One write a page, under a loan. Bytes that are lent are left out: whoever writes them touches
-    /// them, and whoever reads them may not see a write.
-    fn touch_by_writing(&self, range: Range<usize>, page: usize) {
-        for start in range.step_by(page) {
-            if let Ok(mut first) = self.memory.lend_mut(start..start + 1)
-                && let Ok([byte]) = first.bytes_mut()
-            {
-                let kept = std::hint::black_box(*byte);
-                *std::hint::black_box(byte) = kept;
-            }
-        }
-    }
-
-    /// Locks a range in place so that the device reaches it directly, until the memory is dropped.
-    /// Best touched before: pinning provides missing pages itself, but with one thread, and every
-    /// copy of the process waits meanwhile. Pin pieces of a few megabytes with short pauses to let
-    /// other copies through.
-    ///
-    /// On the host back end nothing gets faster, the pages only stay in memory; it keeps within
-    /// `RLIMIT_MEMLOCK` even where the process has the right to go beyond.
-    ///
-    /// # Errors
-    ///
-    /// A refusal is no error but [`Pinned::No`]. [`Invalid::OutOfBounds`],
-    /// [`Invalid::Misaligned`], [`Invalid::Twice`], [`Invalid::Empty`]; [`Error::Lost`].
-    pub fn pin(&self, range: Range<usize>) -> Result<Pinned> {
-        let _one_at_a_time = self.pinning.lock();
-        self.memory.ledger().lock().in_bounds(&range)?;
-        aligned(&range, Self::GRANULARITY, self.memory.len())?;
-        let at = {
-            let pins = self.memory.pins().read();
-            let at = pins.partition_point(|pin| pin.start < range.end);
-            if at > 0 && pins[at - 1].end > range.start {
-                return Err(Invalid::Twice {
-                    range,
-                    what: "pinned",
-                }
-                .into());
-            }
-            at
-        };
-        let address = self.memory.base() + range.start as u64;
-        // SAFETY: whole pages of this live mapping, which outlives its pins; nothing of it is
-        // pinned, and `pinning` keeps everybody else from pinning meanwhile.
-        let pinned = unsafe { self.memory.device().backend().pin(address, range.len()) }?;
-        if pinned == Pinned::Yes {
-            self.memory.pins().write().insert(at, range);
-        }
-        Ok(pinned)
-    }
-
-    /// Bytes pinned so far.
-    pub fn pinned_bytes(&self) -> usize {
-        self.memory
-            .pins()
-            .read()
-            .iter()
-            .map(ExactSizeIterator::len)
-            .sum()
-    }
-
-    /// Bytes that lie in huge pages, as the kernel counts them. Reads `/proc/self/smaps`, which
-    /// costs milliseconds.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] if the kernel does not say.
-    pub fn huge_page_bytes(&self) -> Result<usize> {
-        pages::huge_bytes(self.memory.base(), self.memory.len())
-    }
-
-    /// The memory, all of it usable.
-    pub fn memory(&self) -> &Memory {
-        &self.memory
-    }
-}
-
 /// Both ends at multiples of the granularity, or the second one at the end of the memory.
-fn aligned(range: &Range<usize>, granularity: usize, len: usize) -> Result<()> {
+pub(crate) fn aligned(range: &Range<usize>, granularity: usize, len: usize) -> Result<()> {
     if range.is_empty() {
         return Err(Invalid::Empty.into());
     }
@@ -316,23 +249,4 @@ fn aligned(range: &Range<usize>, granularity: usize, len: usize) -> Result<()> {
         granularity,
     }
     .into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn touching_by_writing_keeps_the_content_and_leaves_out_what_is_lent() {
-        let device = crate::open(crate::Choice::Host).unwrap();
-        let host = device.reserve_host(1 << 20).unwrap();
-        let page = pages::page_size();
-        let mut first = host.memory().lend_mut(0..page).unwrap();
-        first.bytes_mut().unwrap().fill(7);
-        let reader = host.memory().lend(page..2 * page).unwrap();
-        host.touch_by_writing(0..host.memory().len(), page);
-        assert!(first.bytes().unwrap().iter().all(|&byte| byte == 7));
-        assert!(reader.bytes().unwrap().iter().all(|&byte| byte == 0));
-        assert_eq!(host.memory().live_loans(), 2);
-    }
 }

@@ -275,11 +275,10 @@ impl Stream {
     }
 
     /// Memory that the processor can reach is reachable from every device; device memory from its
-    /// own alone.
+    /// own, and from peers that it was reserved for.
     fn reaches(&self, memory: &Memory) -> Result<()> {
         let plain = memory.host_accessible();
-        let own = || memory.device().is_same(&self.device);
-        if (plain && memory.place() == Place::Host) || own() {
+        if (plain && memory.place() == Place::Host) || memory.is_reached_by(&self.device) {
             return Ok(());
         }
         Err(Invalid::OtherDevice.into())

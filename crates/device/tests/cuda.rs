@@ -4,9 +4,7 @@
 use std::time::Instant;
 
 use tierflow_device::cuda::{Arg, Launch, Module};
-use tierflow_device::{
-    Choice, Device, Error, HostReservation, Memory, Pinned, Place, conformance, open,
-};
+use tierflow_device::{Choice, Device, Error, HostReservation, Pinned, conformance, open};
 
 fn gpu() -> tierflow_device::Result<Device> {
     open(Choice::Cuda { ordinal: 0 })
@@ -72,43 +70,6 @@ fn host_pieces_are_really_pinned() {
     }
     assert_eq!(host.pinned_bytes(), 64 << 20);
     assert_eq!(HostReservation::GRANULARITY, 2 << 20);
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn a_peer_reaches_what_was_shared_with_it() {
-    let device = gpu().unwrap();
-    let peer = match open(Choice::Cuda { ordinal: 1 }) {
-        Ok(peer) => peer,
-        Err(error) => {
-            assert!(matches!(error, Error::Unavailable(_)), "{error}");
-            println!("one GPU: nobody to share with, so only that refusal is tested");
-            return;
-        }
-    };
-    let shared = device
-        .reserve_shared(4 << 20, std::slice::from_ref(&peer))
-        .unwrap();
-    shared.map(0..4 << 20).unwrap();
-    let mut loan = shared.memory().lend_mut(0..4 << 20).unwrap();
-    device.stream().unwrap().fill(&mut loan, 7).unwrap();
-    let address = loan.address();
-    let keep = std::sync::Arc::new(loan);
-    // SAFETY: mapped memory that the peer was given access to; the loan is kept with it, and
-    // nothing else reads or writes it.
-    let seen = unsafe { Memory::from_raw(&peer, address, 4 << 20, Place::Device, keep) }.unwrap();
-    let own = peer.alloc(4 << 20).unwrap();
-    let stream = peer.stream().unwrap();
-    let pair = (
-        seen.lend(0..4 << 20).unwrap(),
-        own.lend_mut(0..4 << 20).unwrap(),
-    );
-    stream.copy_all([pair]).unwrap();
-    let mut bytes = vec![0; 4 << 20];
-    stream
-        .read(&own.lend(0..4 << 20).unwrap(), &mut bytes)
-        .unwrap();
-    assert!(bytes.iter().all(|&byte| byte == 7));
 }
 
 const SCALE: &str = "

@@ -25,6 +25,40 @@ fn conforms_with_little_memory() {
 }
 
 #[test]
+fn devices_of_different_numbers_are_peers() {
+    let options = host::Options::default().device_bytes(64 << 20);
+    let device = host::open(options.clone()).unwrap();
+    let peer = host::open(options.ordinal(1)).unwrap();
+    for case in conformance::PEER_CASES {
+        println!("{}", case.name);
+        case.run(&device, &peer).unwrap();
+    }
+    for device in [device, peer] {
+        assert_eq!(device.free_bytes().unwrap(), 64 << 20);
+        assert_eq!(device.bus_id(), None);
+    }
+}
+
+#[test]
+fn a_chunk_on_a_peer_is_of_the_peers_memory() {
+    let options = host::Options::default().device_bytes(8 << 20);
+    let device = host::open(options.clone()).unwrap();
+    let peer = host::open(options.ordinal(1).device_bytes(4 << 20)).unwrap();
+    let reservation = device.reserve(16 << 20).unwrap();
+    reservation.map_on(0..4 << 20, &peer).unwrap();
+    let full = reservation.map_on(4 << 20..5 << 20, &peer);
+    assert!(
+        matches!(full, Err(Error::OutOfMemory { free: 0, .. })),
+        "{full:?}"
+    );
+    assert_eq!(device.free_bytes().unwrap(), 8 << 20);
+    // It holds its peer: dropped in any order.
+    drop(peer);
+    reservation.unmap(0..4 << 20).unwrap();
+    assert_eq!(reservation.mapped(), 0);
+}
+
+#[test]
 fn auto_says_why_it_took_the_host() {
     match open(Choice::Auto) {
         Ok(device) if device.info().kind == Kind::Host => {

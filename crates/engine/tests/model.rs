@@ -10,7 +10,7 @@ mod explore;
 mod world;
 
 use explore::{Explored, Model};
-use tierflow_engine::plan::AfterRestore;
+use tierflow_engine::plan::{AfterRestore, TierId};
 use world::World;
 
 /// Two versions that fight for room for one, above a tier with room for all.
@@ -21,11 +21,14 @@ const TWO: Model = Model {
     policy: 0,
     percent: 0,
     after: AfterRestore::Discard,
+    adopts: &[],
     sizes: &[1, 1],
     restores: &[0, 1],
     hints: &[1, 0],
     drops: &[],
     wait: false,
+    in_place: false,
+    limits: &[],
     failures: 1,
     calls: 2,
 };
@@ -152,6 +155,78 @@ fn flushed_only_when_somebody_needs_it() {
 }
 
 #[test]
+fn tiers_shrink_and_grow() {
+    let taken = Model {
+        name: "the cache taken away and given back",
+        sizes: &[1, 1],
+        limits: &[(0, 0), (0, 1)],
+        ..TWO
+    };
+    let half = Model {
+        name: "half of the cache taken away, kept versions",
+        capacities: &[2, 4],
+        after: AfterRestore::Keep,
+        sizes: &[1, 1],
+        hints: &[0, 1],
+        limits: &[(0, 1), (0, 2)],
+        wait: true,
+        calls: 1,
+        ..TWO
+    };
+    let tiers = Model {
+        name: "two of three tiers shrink",
+        capacities: &[2, 2, 4],
+        sizes: &[1, 1, 1],
+        restores: &[0, 2],
+        hints: &[2, 0],
+        limits: &[(0, 1), (1, 0), (1, 2)],
+        calls: 1,
+        ..TWO
+    };
+    let lazy = Model {
+        name: "two tiers shrink, flushed when full",
+        capacities: &[2, 2, 4],
+        percent: 100,
+        after: AfterRestore::Keep,
+        hints: &[1, 0, 1],
+        limits: &[(0, 1), (1, 1), (0, 2)],
+        drops: &[0],
+        ..TWO
+    };
+    explore(&taken, &[tiers]);
+    explore(&half, &[lazy]);
+}
+
+#[test]
+fn versions_written_and_read_in_place() {
+    let two = Model {
+        name: "two versions in place",
+        in_place: true,
+        ..TWO
+    };
+    let keep = Model {
+        name: "kept versions in place, in a cache that is taken away",
+        after: AfterRestore::Keep,
+        hints: &[0, 1, 0],
+        limits: &[(0, 0)],
+        drops: &[0],
+        wait: true,
+        ..two.clone()
+    };
+    let three = Model {
+        name: "three versions in place, three tiers",
+        capacities: &[2, 2, 4],
+        sizes: &[1, 2, 1],
+        restores: &[0, 1, 2],
+        hints: &[1, 0, 2],
+        calls: 1,
+        ..two.clone()
+    };
+    explore(&two, &[three]);
+    explore(&keep, &[]);
+}
+
+#[test]
 fn other_policies() {
     for (policy, name) in [(1, "fifo"), (2, "lru"), (3, "cost")] {
         let three = Model {
@@ -172,6 +247,36 @@ fn other_policies() {
             &[three],
         );
     }
+}
+
+#[test]
+fn versions_of_an_earlier_run() {
+    let restart = Model {
+        name: "one version of an earlier run, one new",
+        adopts: &[&[1]],
+        restores: &[0, 1],
+        drops: &[0],
+        wait: true,
+        ..TWO
+    };
+    let tiers = Model {
+        name: "versions of an earlier run on two of three tiers",
+        capacities: &[1, 2, 4],
+        adopts: &[&[1], &[2, 1]],
+        sizes: &[1, 1, 1],
+        after: AfterRestore::Keep,
+        restores: &[0, 1],
+        drops: &[1],
+        calls: 1,
+        ..restart.clone()
+    };
+    let kept = Model {
+        name: "versions of an earlier run on two of three tiers, discarded",
+        after: AfterRestore::Discard,
+        calls: 2,
+        ..tiers.clone()
+    };
+    explore(&restart, &[tiers, kept]);
 }
 
 /// How long a random walk is: a million steps and more in a nightly run, with `TIERFLOW_STEPS`.
@@ -203,8 +308,10 @@ fn a_long_walk() {
             let held: Vec<_> = world.held.keys().copied().collect();
             let some = held.get(random(held.len().max(1) as u64) as usize).copied();
             match (random(16), some) {
-                (0..=2, _) if held.len() < 40 => world.checkpoint(1 + random(12)),
-                (3 | 4, Some(version)) => world.restore(version),
+                (0, _) if held.len() < 40 => world.produce(1 + random(12)),
+                (3, Some(version)) => world.consume(version),
+                (1..=2, _) if held.len() < 40 => world.checkpoint(1 + random(12)),
+                (4, Some(version)) => world.restore(version),
                 (5, Some(version)) => world.hint(
                     (version.saturating_sub(random(6))..=version)
                         .rev()
@@ -213,6 +320,10 @@ fn a_long_walk() {
                 (6, Some(version)) if after == AfterRestore::Keep => world.drop_version(version),
                 (7, _) if random(20) == 0 => world.wait(),
                 (8, _) => world.prefetch_start(),
+                (9, _) if random(10) == 0 => {
+                    let tier = random(2) as usize;
+                    world.limit(TierId(tier), random([41, 71][tier]));
+                }
                 _ => {
                     let is_well = random(30) > 0;
                     world.end_one(random(1 << 20) as usize, is_well);

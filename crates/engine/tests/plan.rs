@@ -11,6 +11,8 @@ use world::{Ending, POLICIES, World};
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Checkpoint { size: u8 },
+    Produce { size: u8 },
+    Consume { version: u8 },
     Reuse { version: u8 },
     Restore { version: u8 },
     RestoreNewest { back: u8 },
@@ -18,12 +20,15 @@ enum Step {
     PrefetchStart,
     Drop { version: u8 },
     Wait,
+    Limit { tier: u8, share: u8 },
     End { which: u8, ok: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0_u8..12).prop_map(|size| Step::Checkpoint { size }),
+        2 => (0_u8..12).prop_map(|size| Step::Produce { size }),
+        2 => any::<u8>().prop_map(|version| Step::Consume { version }),
         1 => any::<u8>().prop_map(|version| Step::Reuse { version }),
         3 => any::<u8>().prop_map(|version| Step::Restore { version }),
         3 => (0_u8..4).prop_map(|back| Step::RestoreNewest { back }),
@@ -31,8 +36,26 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::PrefetchStart),
         1 => any::<u8>().prop_map(|version| Step::Drop { version }),
         1 => Just(Step::Wait),
+        1 => (any::<u8>(), 0_u8..=4).prop_map(|(tier, share)| Step::Limit { tier, share }),
         12 => (any::<u8>(), prop::bool::weighted(0.9)).prop_map(|(which, ok)| Step::End { which, ok }),
     ]
+}
+
+#[test]
+fn the_number_of_an_earlier_run_is_free_once_it_is_gone() {
+    let mut world = World::new(&[10, 1_000], 1, 0, 0, AfterRestore::Keep);
+    world.adopt(4, &[1]);
+    world.adopt(4, &[1]);
+    world.checkpoint_as(0, 4);
+    assert_eq!(world.refused, 1);
+    world.drop_version(0);
+    world.checkpoint_as(0, 7);
+    world.settle();
+    assert_eq!((world.refused, world.held[&0]), (1, 7));
+    world.drop_version(0);
+    world.checkpoint_as(0, 7);
+    assert_eq!(world.refused, 2, "it was this run's");
+    world.read_back();
 }
 
 fn run(world: &mut World, steps: &[Step]) {
@@ -49,6 +72,8 @@ fn run(world: &mut World, steps: &[Step]) {
                     assert_eq!(world.refused, before + 1);
                 }
             }
+            Step::Produce { size } => world.produce(u64::from(size)),
+            Step::Consume { version } => world.consume(u64::from(version) % (known + 2)),
             Step::Restore { version } => world.restore(u64::from(version) % (known + 2)),
             Step::RestoreNewest { back } => {
                 world.restore(known.saturating_sub(1 + u64::from(back)))
@@ -67,6 +92,7 @@ fn run(world: &mut World, steps: &[Step]) {
             Step::PrefetchStart => world.prefetch_start(),
             Step::Drop { version } => world.drop_version(u64::from(version) % (known + 1)),
             Step::Wait => world.wait(),
+            Step::Limit { tier, share } => world.limit_to(usize::from(tier), u64::from(share)),
             Step::End { which, ok } => drop(world.end_one(usize::from(which), ok)),
         }
     }
@@ -322,4 +348,48 @@ fn a_history_that_hints_foretell_to_fit_is_not_flushed() {
         world.settle();
     }
     assert!(world.transfers_started() > 0, "one more than fits");
+}
+
+#[test]
+fn a_tier_that_shrinks_is_emptied_and_one_that_grows_is_used_at_once() {
+    let mut world = World::new(&[40, 1_000], 1, 0, 100, AfterRestore::Keep);
+    let (fast, slow) = (TierId(0), TierId(1));
+    for _ in 0..4 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    assert_eq!(world.transfers_started(), 0, "all of it fits");
+    world.restore(3);
+    world.limit(fast, 20);
+    assert!(!world.is_released());
+    world.checkpoint(10);
+    world.end(Ending::Transfer(2, fast, slow, Ok(())));
+    world.end(Ending::Transfer(3, fast, slow, Ok(())));
+    assert!(!world.is_released(), "version 3 is being read");
+    world.end(Ending::Read(3, fast, true));
+    assert!(world.is_released());
+    world.settle();
+    // Too large for what is left, but not for the tier below; and the whole of it once it is back.
+    world.checkpoint(30);
+    assert!(world.endings().contains(&Ending::Write(5, slow, true)));
+    world.settle();
+    world.limit(fast, 40);
+    assert!(world.is_released(), "there is nothing to wait for");
+    world.checkpoint(30);
+    world.settle();
+    world.restore(6);
+    assert!(world.endings().contains(&Ending::Read(6, fast, true)));
+    world.read_back();
+}
+
+#[test]
+fn what_only_a_larger_limit_could_hold_is_refused_for_now() {
+    let mut world = World::new(&[40], 1, 0, 0, AfterRestore::Keep);
+    world.limit(TierId(0), 20);
+    world.checkpoint(30);
+    assert_eq!(world.refused, 1);
+    world.limit(TierId(0), 40);
+    world.checkpoint(30);
+    world.settle();
+    assert_eq!((world.refused, world.held.len()), (1, 1));
 }

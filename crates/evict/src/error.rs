@@ -53,4 +53,16 @@ pub enum TableError {
         /// The bytes that the copy would occupy there.
         reserved: u64,
     },
+    /// The bytes are free, and out of use; take the offset of a window, or raise the limit.
+    #[error(
+        "the {reserved} bytes at offset {offset} reach beyond the limit of {limit}: insert within it, or raise it"
+    )]
+    BeyondLimit {
+        /// The offset asked for, in bytes.
+        offset: u64,
+        /// The bytes that the copy would occupy there.
+        reserved: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
 }

@@ -36,6 +36,10 @@ pub struct Fragment<K> {
 /// waits until its copies may go and removes them one by one, and then inserts the new copy where
 /// the window began.
 ///
+/// A cache may be told to keep to its first bytes ([`set_limit`](Self::set_limit)): nothing is inserted
+/// beyond them and no policy sees what lies there, until its owner has removed it, and the memory can
+/// be given away.
+///
 /// `N` is the number of fragments: [`get`](Self::get) takes O(1); [`insert`](Self::insert) and
 /// [`remove`](Self::remove) take O(log N) and a move of the fragments behind, which for some 10 000
 /// is a few µs. Memory is in proportion to `N`, whatever the capacity.
@@ -49,6 +53,10 @@ pub struct AllocationTable<K> {
     capacity: u64,
     alignment: u64,
     used: u64,
+    /// Bytes from the start that copies may be put into; a multiple of the alignment.
+    limit: u64,
+    /// Of `used`, bytes that lie within the limit.
+    used_within: u64,
 }
 
 impl<K: Copy + Eq + Hash> AllocationTable<K> {
@@ -78,6 +86,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             capacity,
             alignment,
             used: 0,
+            limit: capacity,
+            used_within: 0,
         })
     }
 
@@ -95,7 +105,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     /// Nothing changes on any of them:
     /// - [`TableError::ZeroSize`], [`TableError::TooLarge`]: it can never be inserted;
     /// - [`TableError::Duplicate`]: `key` is in the table already;
-    /// - [`TableError::Misaligned`], [`TableError::NotAGap`]: it cannot be inserted there.
+    /// - [`TableError::Misaligned`], [`TableError::NotAGap`], [`TableError::BeyondLimit`]: it cannot be
+    ///   inserted there.
     pub fn insert(&mut self, offset: u64, key: K, size: u64) -> Result<Slot, TableError> {
         let reserved = self.reserved(size);
         if size == 0 {
@@ -130,6 +141,14 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         if gap.occupant.is_some() {
             return Err(TableError::NotAGap { offset, reserved });
         }
+        if offset + reserved > self.limit {
+            let limit = self.limit;
+            return Err(TableError::BeyondLimit {
+                offset,
+                reserved,
+                limit,
+            });
+        }
 
         let pieces = [
             Fragment {
@@ -153,6 +172,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             pieces.into_iter().filter(|piece| piece.size > 0),
         );
         self.used += reserved;
+        self.used_within += reserved;
         Ok(*vacancy.insert(Slot {
             offset,
             size,
@@ -186,6 +206,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         gap.size = end - gap.offset;
         self.fragments.drain(first + 1..=last);
         self.used -= slot.reserved;
+        self.used_within -= within(slot.offset, slot.reserved, self.limit);
         Ok(slot)
     }
 
@@ -201,8 +222,36 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         &self.fragments
     }
 
-    /// Fills `candidates` for a policy, in the order of [`fragments`](Self::fragments); allocates
-    /// only where there are more fragments than ever before.
+    /// Has copies go to the first `bytes` alone from now on, rounded down to the alignment; all of the
+    /// capacity if that is less. What lies beyond stays until it is removed:
+    /// [`beyond_limit`](Self::beyond_limit). O(N).
+    pub fn set_limit(&mut self, bytes: u64) {
+        let limit = bytes.min(self.capacity);
+        self.limit = limit - limit % self.alignment;
+        let occupied = self.fragments.iter().filter(|f| f.occupant.is_some());
+        self.used_within = occupied.map(|f| within(f.offset, f.size, self.limit)).sum();
+    }
+
+    /// Bytes from the start that copies may be put into, a multiple of the alignment.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The copies of which some bytes lie beyond the limit, in offset order.
+    pub fn beyond_limit(&self) -> impl Iterator<Item = K> + '_ {
+        // The fragment that begins last before the limit may reach across it.
+        let first = self.fragments.partition_point(|f| f.offset < self.limit);
+        let from = first.saturating_sub(1);
+        let fragments = self.fragments[from..].iter();
+        fragments
+            .filter(|f| f.offset + f.size > self.limit)
+            .filter_map(|f| f.occupant)
+    }
+
+    /// Fills `candidates` for a policy with what lies within the limit, in the order of
+    /// [`fragments`](Self::fragments): the first of them, the last one cut short if it is a gap that
+    /// reaches beyond. Allocates only where there are more fragments than ever before.
     pub fn candidates_into(
         &self,
         candidates: &mut Candidates,
@@ -210,7 +259,15 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     ) {
         candidates.clear();
         for fragment in &self.fragments {
-            candidates.push(fragment.size, fragment.occupant.map(&mut outlook));
+            match fragment.occupant {
+                Some(key) if fragment.offset + fragment.size <= self.limit => {
+                    candidates.push(fragment.size, Some(outlook(key)));
+                }
+                None if fragment.offset < self.limit => {
+                    candidates.push(fragment.size.min(self.limit - fragment.offset), None);
+                }
+                _ => break,
+            }
         }
     }
 
@@ -244,32 +301,38 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         self.used
     }
 
-    /// Bytes in gaps.
+    /// Bytes in gaps, within the limit.
     #[must_use]
     pub fn free(&self) -> u64 {
-        self.capacity - self.used
+        self.limit - self.used_within
     }
 
-    /// Where the gap of lowest offset begins that holds `reserved` bytes: what every policy chooses
-    /// where there is one, without asking what is known of the copies. O(N).
+    /// Where the gap of lowest offset begins that holds `reserved` bytes within the limit: what every
+    /// policy chooses where there is one, without asking what is known of the copies. O(N).
     #[must_use]
     pub fn first_gap(&self, reserved: u64) -> Option<u64> {
-        let mut gaps = self
-            .fragments
-            .iter()
-            .filter(|fragment| fragment.occupant.is_none());
-        gaps.find(|gap| gap.size >= reserved).map(|gap| gap.offset)
+        self.gaps()
+            .find(|&(_, size)| size >= reserved)
+            .map(|(offset, _)| offset)
     }
 
-    /// Bytes of the largest gap; 0 in a full cache. O(N).
+    /// Bytes of the largest gap within the limit; 0 in a full cache. O(N).
     #[must_use]
     pub fn largest_gap(&self) -> u64 {
-        let gaps = self
-            .fragments
-            .iter()
-            .filter(|fragment| fragment.occupant.is_none());
-        gaps.map(|gap| gap.size).max().unwrap_or(0)
+        self.gaps().map(|(_, size)| size).max().unwrap_or(0)
     }
+
+    /// Offsets and sizes of the gaps, as far as they lie within the limit.
+    fn gaps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let gaps = self.fragments.iter().filter(|f| f.occupant.is_none());
+        gaps.map(|gap| (gap.offset, within(gap.offset, gap.size, self.limit)))
+            .filter(|&(_, size)| size > 0)
+    }
+}
+
+/// How many of the `size` bytes from `offset` on lie before `limit`.
+fn within(offset: u64, size: u64, limit: u64) -> u64 {
+    limit.saturating_sub(offset).min(size)
 }
 
 /// The index of the fragment that holds `offset`; of the last one if it lies beyond the capacity.

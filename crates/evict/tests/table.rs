@@ -12,6 +12,15 @@ use tierflow_evict::{
 const CAPACITY: u64 = 1000;
 const ALIGNMENT: u64 = 8;
 
+/// What is known of a copy where it does not matter.
+const ANY: Outlook = Outlook {
+    refetch: 0,
+    evictable_in: Some(0),
+    distance: Distance::Unhinted,
+    written: 0,
+    used: 0,
+};
+
 #[derive(Clone, Debug)]
 enum Step {
     Insert {
@@ -28,6 +37,9 @@ enum Step {
     Remove {
         key: u8,
     },
+    Limit {
+        bytes: u64,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -38,6 +50,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..8_usize, key(), 1..120_u64)
             .prop_map(|(nth, key, size)| Step::InsertInGap { nth, key, size }),
         3 => key().prop_map(|key| Step::Remove { key }),
+        1 => (0..CAPACITY + 100).prop_map(|bytes| Step::Limit { bytes }),
     ];
     prop::collection::vec(step, 0..200)
 }
@@ -45,7 +58,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Copies by offset: key, size.
 type Model = BTreeMap<u64, (u8, u64)>;
 
-fn expected_insertion(model: &Model, offset: u64, key: u8, size: u64) -> Result<Slot, TableError> {
+fn expected_insertion(
+    model: &Model,
+    limit: u64,
+    offset: u64,
+    key: u8,
+    size: u64,
+) -> Result<Slot, TableError> {
     let reserved = size.next_multiple_of(ALIGNMENT);
     let end = offset + reserved;
     if size == 0 {
@@ -68,6 +87,12 @@ fn expected_insertion(model: &Model, offset: u64, key: u8, size: u64) -> Result<
             .any(|(&o, &(_, s))| o < end && offset < o + s.next_multiple_of(ALIGNMENT))
     {
         Err(TableError::NotAGap { offset, reserved })
+    } else if end > limit {
+        Err(TableError::BeyondLimit {
+            offset,
+            reserved,
+            limit,
+        })
     } else {
         Ok(Slot {
             offset,
@@ -77,7 +102,7 @@ fn expected_insertion(model: &Model, offset: u64, key: u8, size: u64) -> Result<
     }
 }
 
-fn check(table: &AllocationTable<u8>, model: &Model) -> Result<(), TestCaseError> {
+fn check(table: &AllocationTable<u8>, model: &Model, limit: u64) -> Result<(), TestCaseError> {
     let mut end = 0;
     let mut after_gap = false;
     let mut copies = Vec::new();
@@ -95,7 +120,7 @@ fn check(table: &AllocationTable<u8>, model: &Model) -> Result<(), TestCaseError
         after_gap = occupant.is_none();
         match occupant {
             Some(key) => copies.push((offset, key, size)),
-            None => largest_gap = largest_gap.max(size),
+            None => largest_gap = largest_gap.max(end.max(limit.min(end + size)) - end),
         }
         end += size;
     }
@@ -106,8 +131,43 @@ fn check(table: &AllocationTable<u8>, model: &Model) -> Result<(), TestCaseError
         .map(|(&o, &(key, size))| (o, key, size.next_multiple_of(ALIGNMENT)))
         .collect();
     let used = expected.iter().map(|copy| copy.2).sum::<u64>();
-    prop_assert_eq!(copies, expected);
-    prop_assert_eq!((table.used(), table.free()), (used, CAPACITY - used));
+    prop_assert_eq!(&copies, &expected);
+    let is_used = |byte: &u64| {
+        let mut copies = expected.iter();
+        copies.any(|&(offset, _, size)| (offset..offset + size).contains(byte))
+    };
+    let free = (0..limit).filter(|byte| !is_used(byte)).count() as u64;
+    prop_assert_eq!(
+        (table.limit(), table.used(), table.free()),
+        (limit, used, free)
+    );
+    let beyond: Vec<_> = expected
+        .iter()
+        .filter(|&&(offset, _, size)| offset + size > limit)
+        .map(|copy| copy.1)
+        .collect();
+    prop_assert_eq!(table.beyond_limit().collect::<Vec<_>>(), beyond);
+    let mut candidates = Candidates::new();
+    table.candidates_into(&mut candidates, |_| ANY);
+    // All that lies within the limit, and no byte beyond.
+    prop_assert!(candidates.bytes() <= limit);
+    let seen: Vec<_> = candidates.iter().map(|c| (c.offset, c.size)).collect();
+    let within = table.fragments().iter().filter(|f| match f.occupant {
+        Some(_) => f.offset + f.size <= limit,
+        None => f.offset < limit,
+    });
+    let within: Vec<_> = within
+        .map(|f| (f.offset, f.size.min(limit - f.offset)))
+        .collect();
+    prop_assert_eq!(seen, within);
+    for size in [8, 40, 200, largest_gap] {
+        let mut gaps = table.fragments().iter().filter(|f| f.occupant.is_none());
+        let fits = gaps.find(|f| f.offset + size <= limit.min(f.offset + f.size));
+        prop_assert_eq!(
+            table.first_gap(size.max(8)),
+            fits.filter(|_| size > 0).map(|f| f.offset)
+        );
+    }
     prop_assert_eq!(table.largest_gap(), largest_gap);
     prop_assert_eq!(
         (table.len(), table.is_empty()),
@@ -134,6 +194,7 @@ proptest! {
     fn behaves_like_a_list_of_intervals(steps in steps()) {
         let mut table = AllocationTable::new(CAPACITY + 5, ALIGNMENT).unwrap();
         let mut model = Model::new();
+        let mut limit = CAPACITY;
         for step in steps {
             let (offset, key, size) = match step {
                 Step::Remove { key } => {
@@ -149,7 +210,13 @@ proptest! {
                     if let Some((offset, _)) = found {
                         model.remove(&offset);
                     }
-                    check(&table, &model)?;
+                    check(&table, &model, limit)?;
+                    continue;
+                }
+                Step::Limit { bytes } => {
+                    table.set_limit(bytes);
+                    limit = bytes.min(CAPACITY) / ALIGNMENT * ALIGNMENT;
+                    check(&table, &model, limit)?;
                     continue;
                 }
                 Step::Insert { offset, key, size } => (offset, key, size),
@@ -159,12 +226,12 @@ proptest! {
                     (offset, key, size)
                 }
             };
-            let expected = expected_insertion(&model, offset, key, size);
+            let expected = expected_insertion(&model, limit, offset, key, size);
             prop_assert_eq!(table.insert(offset, key, size), expected);
             if expected.is_ok() {
                 model.insert(offset, (key, size));
             }
-            check(&table, &model)?;
+            check(&table, &model, limit)?;
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 /// Why storage did not do as asked.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Nothing was opened: choose or make another directory.
@@ -58,4 +58,73 @@ pub enum Error {
         /// What they must be multiples of.
         alignment: usize,
     },
+    /// The directory is written by another process: end that one, or use another directory.
+    #[error("{} is in use by another process: only one may write there; wait for it to end, or name another directory or rank", .directory.display())]
+    Busy {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The directory is no longer there: make it again and open it anew. What it held is lost with it.
+    #[error("{} was removed or replaced while it was in use: make it again and open it anew", .directory.display())]
+    Vanished {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// Something lies there that this user did not put there, or that is no plain file: look at it, then remove it.
+    #[error("{} is refused: {why}; remove it if you do not know it", .path.display())]
+    Refused {
+        /// What was refused.
+        path: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
+    /// A file or directory could not be made, opened, synchronised, renamed or removed. Nothing was published.
+    #[error("{doing} {} failed: {source}", .path.display())]
+    File {
+        /// What was tried, as in "renaming".
+        doing: &'static str,
+        /// What it was tried on.
+        path: PathBuf,
+        /// What the system said.
+        source: Errno,
+    },
+    /// What lies on the disk is not what was written: restore `older`, and see to the disk.
+    #[error("{} is damaged at byte {offset}: {what}; {}", .path.display(), offer(*.older))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The first byte of the record or block that fails its check.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+        /// The newest older version that is whole, if there is one.
+        older: Option<u64>,
+    },
+    /// There is no whole version of this number: restore another.
+    #[error("there is no whole version {version}; {}", offer(*.older))]
+    NoVersion {
+        /// The number asked for.
+        version: u64,
+        /// The newest older version that is whole, if there is one.
+        older: Option<u64>,
+    },
+    /// A whole version is never written again: take another number, or prune this one first.
+    #[error("version {version} is already there and whole: save under another number")]
+    Exists {
+        /// The number.
+        version: u64,
+    },
+    /// What was to be saved or restored could not be fetched or passed on: see there. Nothing was published.
+    #[error("the bytes of a region could not be had: {0}")]
+    Region(String),
+    /// A defect of the caller: nothing was written or read.
+    #[error("{0}")]
+    Argument(String),
+}
+
+fn offer(older: Option<u64>) -> String {
+    older.map_or_else(
+        || "there is no older version".to_owned(),
+        |version| format!("version {version} is the newest older one"),
+    )
 }

@@ -13,12 +13,45 @@ pub struct Faults {
     pub writes_fail: AtomicBool,
     /// Every read fails with an I/O error.
     pub reads_fail: AtomicBool,
+    /// Every write stops half-way and says that it failed.
+    pub short_writes: AtomicBool,
+    /// Bytes are not made to last: every synchronisation of a file fails with an I/O error.
+    pub syncs_fail: AtomicBool,
+    /// Every renaming says that the new name is on another file system.
+    pub renames_fail: AtomicBool,
     /// Every n-th call fails with an I/O error; 0 is never.
     pub every_nth: AtomicU64,
     calls: AtomicU64,
 }
 
 impl Faults {
+    /// What synchronising a file meets.
+    pub(crate) fn sync(&self) -> std::result::Result<(), Errno> {
+        if self.syncs_fail.load(Ordering::Relaxed) || self.strikes() {
+            return Err(Errno::IO);
+        }
+        Ok(())
+    }
+
+    /// What reading meets.
+    pub(crate) fn read(&self) -> std::result::Result<(), Errno> {
+        if self.reads_fail.load(Ordering::Relaxed) || self.strikes() {
+            return Err(Errno::IO);
+        }
+        Ok(())
+    }
+
+    /// What giving a file another name meets.
+    pub(crate) fn rename(&self) -> std::result::Result<(), Errno> {
+        if self.renames_fail.load(Ordering::Relaxed) {
+            return Err(Errno::XDEV);
+        }
+        if self.strikes() {
+            return Err(Errno::IO);
+        }
+        Ok(())
+    }
+
     fn strikes(&self) -> bool {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let nth = self.every_nth.load(Ordering::Relaxed);
@@ -38,6 +71,10 @@ impl<S: Storage> Faulty<S> {
     pub fn new(inner: S, faults: std::sync::Arc<Faults>) -> Self {
         Self { inner, faults }
     }
+
+    pub(crate) fn inner(&self) -> &S {
+        &self.inner
+    }
 }
 
 impl<S: Storage> Storage for Faulty<S> {
@@ -50,6 +87,15 @@ impl<S: Storage> Storage for Faulty<S> {
             return Err(Error::Full {
                 offset,
                 bytes: bytes.len(),
+            });
+        }
+        if self.faults.short_writes.load(Ordering::Relaxed) {
+            let half = bytes.len() / 2 / self.alignment() * self.alignment();
+            self.inner.write_at(offset, &bytes[..half])?;
+            return Err(Error::Write {
+                offset,
+                bytes: bytes.len(),
+                source: Errno::IO,
             });
         }
         if self.faults.writes_fail.load(Ordering::Relaxed) || self.faults.strikes() {

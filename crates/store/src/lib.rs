@@ -2,15 +2,24 @@
 #![forbid(unsafe_code)]
 
 pub mod conformance;
+pub mod container;
 mod error;
 mod faulty;
+mod file;
+mod repository;
 mod scratch;
 mod throttled;
+mod vault;
 
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
+pub use repository::{
+    Damage, Options, Piece, Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot,
+    VersionInfo,
+};
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;
+pub use vault::Vault;
 
 use std::fmt::Debug;
 

@@ -1,14 +1,12 @@
 //! A file without a name, for histories that live and die with their process.
 
+use crate::file::File;
 use crate::{Error, Result, Storage};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::{self, Errno};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// What direct I/O asks of offsets, lengths and addresses on every file system in use today.
-const BLOCK: usize = 4096;
 
 /// What the file system gave, which may be less than what was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +21,7 @@ pub struct Obtained {
 /// process however that ends, and out of reach of whoever else writes to the directory.
 #[derive(Debug)]
 pub struct Scratch {
-    file: OwnedFd,
+    file: File,
     obtained: Obtained,
 }
 
@@ -59,9 +57,12 @@ impl Scratch {
                 Err(source) => return Err(failed(source)),
             },
         };
-        let mut scratch = Self { file, obtained };
-        if scratch.obtained.direct && !scratch.direct_io_works() {
-            scratch.file = nameless(directory, OFlags::empty()).map_err(failed)?;
+        let mut scratch = Self {
+            file: File::new(file),
+            obtained,
+        };
+        if scratch.obtained.direct && !scratch.file.can_write() {
+            scratch.file = File::new(nameless(directory, OFlags::empty()).map_err(failed)?);
             scratch.obtained.direct = false;
         }
         Ok(scratch)
@@ -71,33 +72,6 @@ impl Scratch {
     #[must_use]
     pub fn obtained(&self) -> Obtained {
         self.obtained
-    }
-
-    /// Some file systems take the flag and refuse the I/O.
-    fn direct_io_works(&self) -> bool {
-        let buffer = vec![0_u8; 2 * BLOCK];
-        let start = buffer.as_ptr().align_offset(BLOCK);
-        let Some(block) = buffer.get(start..start + BLOCK) else {
-            return false;
-        };
-        let works = io_pwrite(&self.file, block, 0).is_ok();
-        works && fs::ftruncate(&self.file, 0).is_ok()
-    }
-
-    fn check(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let block = BLOCK as u64;
-        let aligned = offset.is_multiple_of(block)
-            && bytes.len().is_multiple_of(BLOCK)
-            && (bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(BLOCK));
-        if aligned {
-            Ok(())
-        } else {
-            Err(Error::Unaligned {
-                offset,
-                bytes: bytes.len(),
-                alignment: BLOCK,
-            })
-        }
     }
 }
 
@@ -131,72 +105,24 @@ fn unlinked(directory: &Path) -> io::Result<(OwnedFd, Obtained)> {
     ))
 }
 
-fn io_pwrite(file: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<usize> {
-    io::retry_on_intr(|| io::pwrite(file, bytes, offset))
-}
-
 impl Storage for Scratch {
     fn alignment(&self) -> usize {
-        BLOCK
+        self.file.alignment()
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.check(offset, bytes)?;
-        let mut done = 0;
-        while done < bytes.len() {
-            match io_pwrite(&self.file, &bytes[done..], offset + done as u64) {
-                // A write ends within its first block only where the storage is full.
-                Ok(0..BLOCK) | Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
-                    return Err(Error::Full {
-                        offset,
-                        bytes: bytes.len(),
-                    });
-                }
-                Ok(written) => done += written - written % BLOCK,
-                Err(source) => {
-                    return Err(Error::Write {
-                        offset,
-                        bytes: bytes.len(),
-                        source,
-                    });
-                }
-            }
-        }
-        Ok(())
+        self.file.write_at(offset, bytes)
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.check(offset, bytes)?;
-        let length = bytes.len();
-        let mut done = 0;
-        while done < length {
-            let rest = &mut bytes[done..];
-            match io::retry_on_intr(|| io::pread(&self.file, &mut *rest, offset + done as u64)) {
-                // The end of the file: these bytes were never written.
-                Ok(0) => {
-                    return Err(Error::Read {
-                        offset,
-                        bytes: length,
-                        source: Errno::NODATA,
-                    });
-                }
-                Ok(read) => done += read,
-                Err(source) => {
-                    return Err(Error::Read {
-                        offset,
-                        bytes: length,
-                        source,
-                    });
-                }
-            }
-        }
-        Ok(())
+        self.file.read_at(offset, bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::BLOCK;
 
     #[test]
     fn conforms() {
@@ -213,6 +139,7 @@ mod tests {
     fn the_fallback_conforms_and_leaves_no_name() {
         let directory = tempfile::tempdir().unwrap();
         let (file, obtained) = unlinked(directory.path()).unwrap();
+        let file = File::new(file);
         crate::conformance::run_all(&Scratch { file, obtained });
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }

@@ -32,7 +32,7 @@ pub enum Error {
     BeyondCapacity {
         /// Where the range asked for ends.
         end: usize,
-        /// The arena's length in bytes.
+        /// The arena's length in bytes, or what it was resized to.
         capacity: usize,
     },
     /// This strategy needs a CUDA device: choose another one, or another device.
@@ -46,6 +46,12 @@ pub enum Error {
     Zero {
         /// Which setting.
         setting: &'static str,
+    },
+    /// This strategy has its memory from one call, and gives it back as a whole: choose another one.
+    #[error("the memory of {strategy} cannot be given back in parts")]
+    Fixed {
+        /// The strategy's name.
+        strategy: &'static str,
     },
     /// The system refused a thread: raise the limit of processes, or stop some threads.
     #[error("no thread could be started to grow the arena: {reason}")]
@@ -71,7 +77,12 @@ pub(crate) fn wait_usable(level: &Watermark, end: usize, capacity: usize) -> Res
                 capacity,
                 source,
             },
-            End::Complete | End::Stopped => Error::Abandoned { reached, capacity },
+            // It was resized.
+            End::Complete => Error::BeyondCapacity {
+                end,
+                capacity: reached,
+            },
+            End::Stopped => Error::Abandoned { reached, capacity },
         }
     })
 }

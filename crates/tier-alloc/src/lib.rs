@@ -13,10 +13,11 @@
 //! ([`PinOrder`]).
 //!
 //! Each arena has a few threads of its own, which end with it. Levels ([`DeviceArena::usable`],
-//! [`HostArena::touched`], [`HostArena::pinned`]) only rise, and reading one costs one load.
+//! [`HostArena::touched`], [`HostArena::pinned`]) rise, and reading one costs one load. They fall only where
+//! memory is given back ([`DeviceArena::resize`], [`HostArena::resize`]).
 //!
 //! **What is deliberately absent.** No allocator: who gets which offset is the business of whoever
-//! owns the arena. No shrinking yet.
+//! owns the arena.
 
 #![forbid(unsafe_code)]
 

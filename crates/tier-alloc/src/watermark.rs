@@ -1,4 +1,4 @@
-//! A level that only rises, and those who wait for it.
+//! A level that rises, and those who wait for it. It falls only where memory is given back.
 
 use std::time::Instant;
 
@@ -44,6 +44,14 @@ impl Watermark {
     pub(crate) fn finish(&self, end: End) {
         self.end.lock().get_or_insert(end);
         self.changed.notify_all();
+    }
+
+    /// Takes the level back to `to` if it is above, and lets it rise again. Only while nobody raises it: what was
+    /// reached is no more.
+    pub(crate) fn reopen(&self, to: usize) {
+        let mut end = self.end.lock();
+        self.level.fetch_min(to, Ordering::Release);
+        *end = None;
     }
 
     pub(crate) fn end(&self) -> Option<End> {
@@ -154,6 +162,18 @@ mod tests {
         assert_eq!(level.wait(10), Ok(()));
         assert_eq!(level.wait(11), Err(End::Stopped));
         assert_eq!(level.wait_end(), End::Stopped);
+    }
+
+    #[test]
+    fn a_level_that_was_taken_back_rises_again() {
+        let level = Watermark::at(10);
+        level.reopen(20);
+        assert_eq!((level.level(), level.end()), (10, None));
+        level.reopen(4);
+        assert_eq!(level.level(), 4);
+        assert!(!level.wait_until(5, Instant::now()));
+        level.raise(6);
+        assert_eq!(level.wait(5), Ok(()));
     }
 
     #[test]

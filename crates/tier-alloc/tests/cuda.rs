@@ -254,3 +254,39 @@ fn managed_memory_stays_below_half_of_what_is_free() {
     drop(one);
     HostArena::start(&device, free / 3, HostGrowth::Managed).unwrap();
 }
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn arenas_give_memory_back_and_take_it_again() {
+    let device = gpu().unwrap();
+    let stream = device.stream().unwrap();
+    let before = device.free_bytes().unwrap();
+    let fast = DeviceArena::start(&device, 4 * GIB, DeviceGrowth::default()).unwrap();
+    let large = HostArena::start(&device, 4 * GIB, HostGrowth::default()).unwrap();
+    stream
+        .fill(&mut fast.lend_mut(0..4 * GIB).unwrap(), 3)
+        .unwrap();
+    large.wait_grown();
+    large
+        .copy_in(&stream, fast.lend(0..GIB).unwrap(), 0)
+        .unwrap();
+    assert!(fast.resize(GIB).unwrap() <= 2 * GIB);
+    assert!(before - device.free_bytes().unwrap() < 3 * GIB as u64);
+    assert_eq!(large.resize(GIB).unwrap(), GIB);
+    assert_eq!(large.pinned(), GIB);
+    let start = Instant::now();
+    assert_eq!(fast.resize(4 * GIB).unwrap(), 4 * GIB);
+    println!("3 GiB of device memory again after {:?}", start.elapsed());
+    assert_eq!(large.resize(4 * GIB).unwrap(), 4 * GIB);
+    large.wait_grown();
+    println!("3 GiB pinned again after {:?}", start.elapsed());
+    assert_eq!(large.pinned(), 4 * GIB);
+    // Across the border of what stayed and what is new, both ways.
+    large
+        .copy_out(&stream, 0, fast.lend_mut(3 * GIB..4 * GIB).unwrap())
+        .unwrap();
+    let source = fast.lend(3 * GIB..4 * GIB).unwrap();
+    large.copy_in(&stream, source, GIB / 2).unwrap();
+    let seen = large.lend(0..GIB + GIB / 2).unwrap();
+    assert!(seen.bytes().unwrap().iter().all(|&byte| byte == 3));
+}

@@ -155,3 +155,39 @@ fn it_can_be_shared() {
     other.join().unwrap().unwrap();
     assert_eq!(arena.usable(), 8 * MIB);
 }
+
+#[test]
+fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
+    const MIB: usize = 1 << 20;
+    let device = host::open(host::Options::default().device_bytes(64 << 20)).unwrap();
+    let growth = DeviceGrowth::IncrementalVmm {
+        chunk: Some(4 * MIB),
+    };
+    let arena = DeviceArena::start(&device, 40 * MIB, growth).unwrap();
+    arena
+        .lend_mut(0..40 * MIB)
+        .unwrap()
+        .bytes_mut()
+        .unwrap()
+        .fill(7);
+    let first = arena.lend(0..MIB).unwrap();
+    assert!(arena.resize(0).is_err(), "some of it is lent");
+    assert_eq!(arena.resize(9 * MIB).unwrap(), 12 * MIB, "whole chunks");
+    assert_eq!(arena.usable(), 12 * MIB);
+    assert_eq!(device.free_bytes().unwrap(), 52 << 20);
+    assert!(first.bytes().unwrap().iter().all(|&byte| byte == 7));
+    drop(first);
+    assert!(arena.lend(12 * MIB..13 * MIB).is_err());
+    assert_eq!(arena.resize(40 * MIB).unwrap(), 40 * MIB);
+    arena.lend_mut(0..40 * MIB).unwrap();
+    assert!(arena.report().finished);
+    assert_eq!(arena.resize(0).unwrap(), 0);
+    assert_eq!(device.free_bytes().unwrap(), 64 << 20);
+    // No more than the device has: the rest is taken by somebody else.
+    let others = device.alloc(60 << 20).unwrap();
+    assert!(arena.resize(40 * MIB).is_err());
+    drop(others);
+    assert_eq!(arena.resize(40 * MIB).unwrap(), 40 * MIB);
+    let direct = DeviceArena::start(&device, 2 * MIB, DeviceGrowth::DirectAlloc).unwrap();
+    assert!(matches!(direct.resize(0), Err(Error::Fixed { .. })));
+}

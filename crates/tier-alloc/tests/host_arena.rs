@@ -189,3 +189,32 @@ fn as_needed_it_grows_ahead_of_what_is_copied_and_no_farther() {
         arena.touched()
     );
 }
+
+#[test]
+fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
+    let device = open(Choice::Host).unwrap();
+    let arena = HostArena::start(&device, 40 * MIB, pieces(4 * MIB, 2)).unwrap();
+    let mut all = arena.lend_mut(0..40 * MIB).unwrap();
+    all.bytes_mut().unwrap().fill(7);
+    let busy = arena.resize(8 * MIB);
+    assert!(matches!(busy, Err(Error::Device(_))), "all of it is lent");
+    drop(all);
+    let mut before = (40 * MIB, 7);
+    for (asked, kept) in [(24, 24), (4000, 40), (0, 0), (9, 10), (40, 40), (12, 12)] {
+        let limit = arena.resize(asked * MIB).unwrap();
+        // Pinned pieces are 2 MiB or 4 MiB, as the application copies.
+        assert!(limit == kept * MIB || limit == (kept + 2) * MIB, "{limit}");
+        arena.wait_grown();
+        assert_eq!(arena.touched(), limit);
+        assert!(arena.pinned() <= limit);
+        let mut all = arena.lend_mut(0..limit).unwrap();
+        let bytes = all.bytes_mut().unwrap();
+        let (old, new) = bytes.split_at_mut(before.0.min(limit));
+        assert!(old.iter().all(|&byte| byte == before.1));
+        assert!(new.iter().all(|&byte| byte == 0));
+        bytes.fill(kept as u8);
+        before = (limit, kept as u8);
+    }
+    let direct = HostArena::start(&device, 2 * MIB, HostGrowth::DirectPin).unwrap();
+    assert!(matches!(direct.resize(0), Err(Error::Fixed { .. })));
+}

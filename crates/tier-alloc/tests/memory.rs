@@ -45,6 +45,13 @@ fn no_more_than_their_capacity_and_all_of_it_back() {
     assert!(peak <= 128 * MIB + 13 * MIB, "{peak} bytes at the peak");
     let left = status("VmRSS:").saturating_sub(before);
     assert!(left <= 8 * MIB, "{left} bytes left behind");
+    let host = HostArena::start(&device, 96 * MIB, HostGrowth::default()).unwrap();
+    host.wait_grown();
+    let whole = status("VmRSS:");
+    host.resize(32 * MIB).unwrap();
+    let given = whole - status("VmRSS:");
+    assert!(given >= 60 * MIB, "{given} bytes given back of 64 MiB");
+    drop(host);
     let left = status("VmSize:").saturating_sub(addresses);
     assert!(
         left <= 130 * MIB,

@@ -32,6 +32,11 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-peers",
+        ours: &["tierflow-device", "tierflow-placement"],
+        others: true,
+    },
+    Room {
         package: "tierflow-tier-alloc",
         ours: &["tierflow-device"],
         others: true,
@@ -65,6 +70,11 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-cli",
+        ours: &["tierflow-store"],
+        others: true,
+    },
+    Room {
         package: "tierflow-benches",
         ours: &[
             "tierflow-lifecycle",
@@ -74,6 +84,7 @@ const ROOMS: &[Room] = &[
             "tierflow-tier-alloc",
             "tierflow-dedup",
             "tierflow-store",
+            "tierflow-peers",
             "tierflow-engine",
             "tierflow-sim",
         ],

@@ -10,7 +10,10 @@
 mod copies;
 mod host_memory;
 mod memory;
+mod peers;
 mod reservations;
+
+pub use peers::{PEER_CASES, PeerCase};
 
 use crate::device::Device;
 use crate::error::Error;
@@ -91,6 +94,14 @@ pub const CASES: &[Case] = &[
         check: reservations::more_than_there_is,
     },
     Case {
+        name: "reservation: chunks are taken away and put back",
+        check: reservations::unmaps,
+    },
+    Case {
+        name: "host: pages are given back",
+        check: reservations::discards,
+    },
+    Case {
         name: "host: touching keeps the content",
         check: reservations::touch_keeps,
     },
@@ -155,6 +166,17 @@ pub const CASES: &[Case] = &[
 /// The first case that it [`Failed`].
 pub fn run_all(device: &Device) -> Result<(), Failed> {
     CASES.iter().try_for_each(|case| case.run(device))
+}
+
+/// Puts two devices through every case for peers.
+///
+/// # Errors
+///
+/// The first case that they [`Failed`].
+pub fn run_all_peers(device: &Device, peer: &Device) -> Result<(), Failed> {
+    PEER_CASES
+        .iter()
+        .try_for_each(|case| case.run(device, peer))
 }
 
 /// Ends the case unless the condition holds.

@@ -3,7 +3,7 @@ use std::ops::Range;
 use super::{Expect, Outcome, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
-use crate::reservation::{HostReservation, Pinned};
+use crate::host_reservation::{HostReservation, Pinned};
 
 const MIB: usize = 1 << 20;
 
@@ -62,6 +62,91 @@ pub(super) fn by_chunks(device: &Device) -> Outcome {
         .copy_all([(src, dst)])
         .expect_ok("copying across chunks")?;
     holds(&stream, &copy, 0, &all)
+}
+
+pub(super) fn unmaps(device: &Device) -> Outcome {
+    let stream = device.stream().expect_ok("making a stream")?;
+    let granularity = device.info().granularity;
+    let reservation = device.reserve(4 * granularity).expect_ok("reserving")?;
+    let memory = reservation.memory();
+    for range in [0..1, 1..3, 3..4] {
+        let range = range.start * granularity..range.end * granularity;
+        reservation.map(range).expect_ok("mapping")?;
+    }
+    let first = pattern(3, granularity);
+    write(&stream, memory, 0, &first)?;
+    let part = reservation.unmap(2 * granularity..4 * granularity);
+    require!(
+        matches!(part, Err(Error::Invalid(Invalid::Misaligned { .. }))),
+        "half of a chunk was unmapped"
+    );
+    let rest = granularity..4 * granularity;
+    let lent = memory.lend(4 * granularity - 1..4 * granularity);
+    let busy = reservation.unmap(rest.clone());
+    require!(
+        matches!(busy, Err(Error::Busy { .. })),
+        "lent bytes were unmapped"
+    );
+    drop(lent);
+    reservation.unmap(rest.clone()).expect_ok("unmapping")?;
+    require!(reservation.mapped() == granularity, "one chunk is left");
+    let again = reservation.unmap(rest.clone());
+    require!(
+        matches!(again, Err(Error::Invalid(Invalid::Unmapped { .. }))),
+        "unmapped twice"
+    );
+    require!(
+        memory.lend(rest.clone()).is_err(),
+        "lent after it was unmapped"
+    );
+    // As one chunk this time.
+    reservation.map(rest.clone()).expect_ok("mapping again")?;
+    let other = pattern(4, rest.len());
+    write(&stream, memory, rest.start, &other)?;
+    holds(&stream, memory, rest.start, &other)?;
+    holds(&stream, memory, 0, &first)
+}
+
+pub(super) fn discards(device: &Device) -> Outcome {
+    let stream = device.stream().expect_ok("making a stream")?;
+    let piece = HostReservation::GRANULARITY;
+    let host = device.reserve_host(4 * piece).expect_ok("reserving")?;
+    let memory = host.memory();
+    // Pinned or not, as the machine allows.
+    let _first = host.pin(0..piece).expect_ok("pinning")?;
+    let second = host.pin(piece..3 * piece).expect_ok("pinning")?;
+    let bytes = pattern(5, 4 * piece);
+    write(&stream, memory, 0, &bytes)?;
+    let cut = host.discard(2 * piece..4 * piece);
+    require!(
+        second != Pinned::Yes || matches!(cut, Err(Error::Invalid(Invalid::Misaligned { .. }))),
+        "a pinned piece was cut through"
+    );
+    let odd = host.discard(piece + 1..4 * piece);
+    require!(
+        matches!(odd, Err(Error::Invalid(Invalid::Misaligned { .. }))),
+        "a part of a page was given back"
+    );
+    let lent = memory.lend(4 * piece - 1..4 * piece);
+    let busy = host.discard(piece..4 * piece);
+    require!(
+        matches!(busy, Err(Error::Busy { .. })),
+        "lent bytes were given back"
+    );
+    drop(lent);
+    let pinned = host.pinned_bytes();
+    host.discard(piece..4 * piece).expect_ok("giving back")?;
+    require!(host.pinned_bytes() == pinned.min(piece), "it is unpinned");
+    let zeros = vec![0; 3 * piece];
+    holds(&stream, memory, piece, &zeros)?;
+    // Copies cross what is pinned, what was, and what is again.
+    let _third = host.pin(2 * piece..4 * piece).expect_ok("pinning again")?;
+    let inner = device.alloc(4 * piece).expect_ok("allocating")?;
+    write(&stream, &inner, 0, &bytes)?;
+    let src = inner.lend(0..4 * piece).expect_ok("lending")?;
+    let dst = memory.lend_mut(0..4 * piece).expect_ok("lending")?;
+    stream.copy_all([(src, dst)]).expect_ok("copying")?;
+    holds(&stream, memory, 0, &bytes)
 }
 
 pub(super) fn refuses_ranges(device: &Device) -> Outcome {

@@ -2,9 +2,10 @@
 //! as long as a call takes.
 
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::sys::{self, CUdevice_P2PAttribute as P2p, CUresult};
 
 use crate::error::{Error, Result, Unavailable};
+use crate::peer::PeerLink;
 
 /// The oldest driver that will do, as 1000 × major + 10 × minor: that of the CUDA headers that the
 /// bindings were made from, so that every symbol they look up is there.
@@ -67,17 +68,29 @@ impl Context {
         checked("cuDeviceGetAttribute", value)
     }
 
-    /// Whether the GPU of this number can reach this one's memory.
-    pub(crate) fn reachable_from(&self, peer: usize) -> Result<bool> {
-        let peer = checked(
-            "cuDeviceGet",
-            result::device::get(i32::try_from(peer).unwrap_or(-1)),
-        )?;
+    /// How this GPU reaches the memory of the one of this number, if it does.
+    pub(crate) fn link_to(&self, peer: usize) -> Result<Option<PeerLink>> {
+        let number = i32::try_from(peer).unwrap_or(-1);
+        let peer = checked("cuDeviceGet", result::device::get(number))?;
         let mut can = 0;
         // SAFETY: `can` is a valid place for the answer, and the driver named both devices.
-        let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, peer, self.device) };
+        let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, self.device, peer) };
         checked("cuDeviceCanAccessPeer", asked.result())?;
-        Ok(can != 0)
+        if can == 0 {
+            return Ok(None);
+        }
+        let about = |attribute| {
+            let mut value = 0;
+            // SAFETY: as above.
+            let asked = unsafe {
+                sys::cuDeviceGetP2PAttribute(&raw mut value, attribute, self.device, peer)
+            };
+            checked("cuDeviceGetP2PAttribute", asked.result()).map(|()| value)
+        };
+        Ok(Some(PeerLink {
+            performance_rank: about(P2p::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)?,
+            native_atomics: about(P2p::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)? != 0,
+        }))
     }
 
     /// The GPU's place on the PCI bus, `0000:0F:00.0`.

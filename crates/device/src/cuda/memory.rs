@@ -1,10 +1,13 @@
 //! Device memory: whole (`cuMemAlloc`), or as addresses that get chunks of memory behind them
 //! (virtual memory management).
 
+use std::os::fd::AsFd;
+
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult};
 
 use super::context::{Context, checked, failure};
+use super::share;
 use crate::backend::Behind;
 use crate::error::{Error, Result};
 use crate::memory::out_of_memory;
@@ -48,11 +51,14 @@ pub(super) unsafe fn free(context: &Context, address: u64) {
 }
 
 /// Memory as virtual memory management wants it described.
-fn described(context: &Context, behind: &Behind) -> sys::CUmemAllocationProp {
+pub(super) fn described(
+    location: sys::CUmemLocation,
+    handles: sys::CUmemAllocationHandleType,
+) -> sys::CUmemAllocationProp {
     sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
-        location: location(context, behind),
+        requestedHandleTypes: handles,
+        location,
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
             compressionType: 0,
@@ -63,17 +69,31 @@ fn described(context: &Context, behind: &Behind) -> sys::CUmemAllocationProp {
     }
 }
 
-fn location(context: &Context, behind: &Behind) -> sys::CUmemLocation {
-    match behind {
-        Behind::Device { .. } => device(context.device()),
+/// Memory that nobody but this process maps.
+fn private(context: &Context, behind: &Behind) -> Result<sys::CUmemAllocationProp> {
+    let none = sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
+    Ok(described(location(context, behind)?, none))
+}
+
+fn location(context: &Context, behind: &Behind) -> Result<sys::CUmemLocation> {
+    Ok(match behind {
+        Behind::Peer { device: peer } => numbered(peer.info().ordinal)?,
         Behind::Host { node } => sys::CUmemLocation {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA,
             id: i32::try_from(*node).unwrap_or(0),
         },
-    }
+        _ => device(context.device()),
+    })
 }
 
-fn device(id: i32) -> sys::CUmemLocation {
+/// The device of this number.
+fn numbered(ordinal: usize) -> Result<sys::CUmemLocation> {
+    let number = i32::try_from(ordinal).unwrap_or(-1);
+    let found = checked("cuDeviceGet", result::device::get(number))?;
+    Ok(device(found))
+}
+
+pub(super) fn device(id: i32) -> sys::CUmemLocation {
     sys::CUmemLocation {
         type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
         id,
@@ -84,13 +104,13 @@ fn device(id: i32) -> sys::CUmemLocation {
 fn reached_by(context: &Context, behind: &Behind) -> Result<Vec<sys::CUmemLocation>> {
     let mut who = vec![device(context.device())];
     match behind {
-        Behind::Host { .. } => who.push(location(context, behind)),
+        Behind::Host { .. } => who.push(location(context, behind)?),
         Behind::Device { peers } => {
             for &peer in peers {
-                let number = i32::try_from(peer).unwrap_or(-1);
-                who.push(device(checked("cuDeviceGet", result::device::get(number))?));
+                who.push(numbered(peer)?);
             }
         }
+        Behind::Peer { .. } | Behind::Exported(_) | Behind::Imported(_) => {}
     }
     Ok(who)
 }
@@ -99,7 +119,7 @@ fn reached_by(context: &Context, behind: &Behind) -> Result<Vec<sys::CUmemLocati
 pub(super) fn granularity(context: &Context, behind: &Behind) -> Result<usize> {
     let _entered = context.enter()?;
     let mut granularity = 0;
-    let prop = described(context, behind);
+    let prop = private(context, behind)?;
     let flag = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
     // SAFETY: both pointers are to live values of this frame.
     let asked =
@@ -132,10 +152,6 @@ pub(super) unsafe fn map(
     len: usize,
     behind: &Behind,
 ) -> Result<()> {
-    let what = match behind {
-        Behind::Device { .. } => "a chunk of device memory (cuMemCreate)",
-        Behind::Host { .. } => "a chunk of host memory (cuMemCreate)",
-    };
     let _entered = context.enter()?;
     let access: Vec<_> = reached_by(context, behind)?
         .into_iter()
@@ -144,30 +160,70 @@ pub(super) unsafe fn map(
             flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         })
         .collect();
-    let prop = described(context, behind);
-    let mut handle = 0;
-    // SAFETY: both pointers are to live values of this frame; `len` is a multiple of the
-    // granularity by the caller's promise.
-    let created = unsafe { sys::cuMemCreate(&raw mut handle, len, &raw const prop, 0) };
-    created
-        .result()
-        .map_err(|error| refused(context, what, len, error))?;
-    // SAFETY: the range is reserved, aligned and not mapped, by the caller's promise, and the
-    // handle is of as many bytes.
-    let mapped = unsafe { sys::cuMemMap(address, len, 0, handle, 0) };
+    let handle = obtain(context, len, behind)?;
+    // SAFETY: the range is reserved, aligned and not mapped, by the caller's promise. The driver
+    // refuses a handle of fewer bytes.
+    let mapped = unsafe { sys::cuMemMap(address, len, 0, handle.0, 0) };
     // The mapping holds the memory from here on, or nobody does.
-    // SAFETY: created above and released once.
-    let released = unsafe { sys::cuMemRelease(handle) };
+    let released = handle.release();
     checked("cuMemMap", mapped.result())?;
     // SAFETY: the range was mapped just above; `access` is an array of as many live descriptors.
     let granted = unsafe { sys::cuMemSetAccess(address, len, access.as_ptr(), access.len()) };
-    let ready = checked("cuMemRelease", released.result())
-        .and_then(|()| checked("cuMemSetAccess", granted.result()));
+    let ready = released.and_then(|()| checked("cuMemSetAccess", granted.result()));
     if ready.is_err() {
         // SAFETY: mapped above with this range, and nobody has been told of it.
         unsafe { unmap(context, address, len) };
     }
     ready
+}
+
+/// A handle of memory, and whether it is ours to release.
+struct Handle(sys::CUmemGenericAllocationHandle, bool);
+
+impl Handle {
+    fn release(self) -> Result<()> {
+        if !self.1 {
+            return Ok(());
+        }
+        // SAFETY: obtained by whoever made this, and released once, as it is consumed.
+        let released = unsafe { sys::cuMemRelease(self.0) };
+        checked("cuMemRelease", released.result())
+    }
+}
+
+fn obtain(context: &Context, len: usize, behind: &Behind) -> Result<Handle> {
+    match behind {
+        Behind::Exported(chunk) => {
+            share::Chunk::of(chunk.as_ref()).map(|handle| Handle(handle, false))
+        }
+        Behind::Imported(memory) => {
+            share::import(memory.as_fd()).map(|handle| Handle(handle, true))
+        }
+        _ => {
+            let what = match behind {
+                Behind::Host { .. } => "a chunk of host memory (cuMemCreate)",
+                _ => "a chunk of device memory (cuMemCreate)",
+            };
+            let prop = private(context, behind)?;
+            create(context, len, &prop, what).map(|handle| Handle(handle, true))
+        }
+    }
+}
+
+/// Memory without an address; the context is current.
+pub(super) fn create(
+    context: &Context,
+    len: usize,
+    prop: &sys::CUmemAllocationProp,
+    what: &'static str,
+) -> Result<sys::CUmemGenericAllocationHandle> {
+    let mut handle = 0;
+    // SAFETY: both pointers are to live values; `len` is a multiple of the granularity, or refused.
+    let created = unsafe { sys::cuMemCreate(&raw mut handle, len, prop, 0) };
+    match created.result() {
+        Ok(()) => Ok(handle),
+        Err(error) => Err(refused(context, what, len, error)),
+    }
 }
 
 /// # Safety

@@ -3,10 +3,12 @@
 //! It works in the device's primary context, which it shares with the CUDA runtime and the
 //! libraries on top of it: an address here is an address there.
 
+mod completion;
 mod context;
 mod host_memory;
 mod memory;
 mod module;
+mod share;
 mod stream;
 
 use std::any::Any;
@@ -15,11 +17,12 @@ use std::sync::Arc;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
-use crate::backend::{Backend, Behind, Queue};
+use crate::backend::{Backend, Behind, Exportable, Queue};
 use crate::device::{Info, Kind};
 use crate::error::{Result, Unavailable};
+use crate::host_reservation::Pinned;
 use crate::numa;
-use crate::reservation::Pinned;
+use crate::peer::PeerLink;
 
 use context::{Context, checked};
 pub use module::{Arg, Function, Launch, Module};
@@ -97,7 +100,7 @@ unsafe impl Backend for Cuda {
         unsafe { memory::map(&self.context, address, len, behind) }
     }
 
-    unsafe fn unmap(&self, address: u64, len: usize) {
+    unsafe fn unmap(&self, address: u64, len: usize, _behind: &Behind) {
         // SAFETY: the caller's promise.
         unsafe { memory::unmap(&self.context, address, len) }
     }
@@ -135,8 +138,16 @@ unsafe impl Backend for Cuda {
         unsafe { host_memory::free_managed(&self.context, address, len) }
     }
 
-    fn can_share_with(&self, peer: usize) -> Result<bool> {
-        self.context.reachable_from(peer)
+    fn export(&self, len: usize) -> Result<Arc<dyn Exportable>> {
+        Ok(Arc::new(share::Chunk::new(&self.context, len)?))
+    }
+
+    fn link_to(&self, peer: usize) -> Result<Option<PeerLink>> {
+        self.context.link_to(peer)
+    }
+
+    fn bus_id(&self) -> Option<String> {
+        self.context.bus_id().ok()
     }
 
     fn numa_node(&self) -> Option<u32> {

@@ -6,9 +6,9 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Host;
 use crate::error::{Error, Result};
+use crate::host_reservation::{Pinned, WhyUnpinned};
 use crate::memory::out_of_memory;
 use crate::pages;
-use crate::reservation::{Pinned, WhyUnpinned};
 
 impl Host {
     pub(super) fn free(&self) -> u64 {
@@ -18,7 +18,7 @@ impl Host {
     }
 
     /// Counts `len` bytes as used, if there are so many left.
-    fn take(&self, len: usize, what: &'static str) -> Result<()> {
+    pub(super) fn take(&self, len: usize, what: &'static str) -> Result<()> {
         let total = self.info.total_bytes;
         // Relaxed: the count guards no other data.
         self.used

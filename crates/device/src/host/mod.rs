@@ -2,16 +2,20 @@
 //! thread. The same program, with no GPU and no driver.
 
 mod memory;
+mod share;
 mod stream;
 
 use std::any::Any;
-use std::sync::atomic::AtomicU64;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::backend::{Backend, Behind, Queue};
+use crate::backend::{Backend, Behind, Exportable, Queue};
 use crate::device::{Device, Info, Kind};
 use crate::error::{Invalid, Result};
+use crate::host_reservation::Pinned;
 use crate::pages;
-use crate::reservation::Pinned;
+use crate::peer::PeerLink;
 
 /// How the host back end is to behave.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +24,9 @@ pub struct Options {
     /// Bytes of device memory that there are to be; `None` for all of the machine's memory. An
     /// allocation or mapping beyond it is out of memory, as on a GPU.
     pub device_bytes: Option<u64>,
+    /// The device's number: devices of different numbers are different devices, and peers of one
+    /// another.
+    pub ordinal: usize,
 }
 
 impl Options {
@@ -27,6 +34,13 @@ impl Options {
     #[must_use]
     pub fn device_bytes(mut self, bytes: u64) -> Self {
         self.device_bytes = Some(bytes);
+        self
+    }
+
+    /// These options with another number than 0.
+    #[must_use]
+    pub fn ordinal(mut self, ordinal: usize) -> Self {
+        self.ordinal = ordinal;
         self
     }
 }
@@ -54,8 +68,8 @@ pub fn open(options: Options) -> Result<Device> {
 #[derive(Debug)]
 pub(crate) struct Host {
     info: Info,
-    /// Bytes of device memory given out.
-    used: AtomicU64,
+    /// Bytes of device memory given out. Exported chunks may outlive the device.
+    used: Arc<AtomicU64>,
     /// Bytes of host memory locked by this device.
     locked: AtomicU64,
 }
@@ -66,7 +80,7 @@ impl Host {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let info = Info {
             kind: Kind::Host,
-            ordinal: 0,
+            ordinal: options.ordinal,
             name: String::from("host memory"),
             total_bytes: options.device_bytes.unwrap_or(total),
             free_bytes: options.device_bytes.unwrap_or(available),
@@ -77,8 +91,19 @@ impl Host {
         };
         Self {
             info,
-            used: AtomicU64::new(0),
+            used: Arc::default(),
             locked: AtomicU64::new(0),
+        }
+    }
+
+    /// Whose memory is used up by what is behind a mapping of this device's.
+    fn owner<'a>(&'a self, behind: &'a Behind) -> Result<&'a Self> {
+        match behind {
+            Behind::Peer { device } => {
+                let peer = device.backend().as_any().downcast_ref();
+                peer.ok_or_else(|| Invalid::OtherDevice.into())
+            }
+            _ => Ok(self),
         }
     }
 }
@@ -109,20 +134,35 @@ unsafe impl Backend for Host {
 
     fn granularity(&self, behind: &Behind) -> Result<usize> {
         match behind {
-            Behind::Device { .. } => Ok(self.info.granularity),
             Behind::Host { .. } => Err(not_cuda("host memory in chunks of the driver's")),
+            _ => Ok(self.info.granularity),
         }
     }
 
-    unsafe fn map(&self, address: u64, len: usize, _behind: &Behind) -> Result<()> {
-        // `granularity` lets nothing but device memory through, and every device is this process.
-        // SAFETY: the caller's promise.
-        unsafe { self.map_pages(address, len) }
+    unsafe fn map(&self, address: u64, len: usize, behind: &Behind) -> Result<()> {
+        let shared = match behind {
+            Behind::Exported(chunk) => chunk.fd(),
+            Behind::Imported(memory) => memory.as_fd(),
+            _ => {
+                let owner = self.owner(behind)?;
+                // SAFETY: the caller's promise; every device is memory of this process.
+                return unsafe { owner.map_pages(address, len) };
+            }
+        };
+        share::check(shared, len)?;
+        // SAFETY: the caller's promise, and the file is as long and stays so.
+        unsafe { pages::map_file(address, len, shared) }
     }
 
-    unsafe fn unmap(&self, address: u64, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { self.unmap_pages(address, len) }
+    unsafe fn unmap(&self, address: u64, len: usize, behind: &Behind) {
+        match (behind, self.owner(behind)) {
+            // SAFETY: the caller's promise.
+            (Behind::Device { .. } | Behind::Peer { .. }, Ok(owner)) => unsafe {
+                owner.unmap_pages(address, len);
+            },
+            // SAFETY: the caller's promise.
+            _ => unsafe { pages::decommit(address, len) },
+        }
     }
 
     unsafe fn release(&self, address: u64, len: usize) {
@@ -152,8 +192,27 @@ unsafe impl Backend for Host {
 
     unsafe fn free_managed(&self, _address: u64, _len: usize) {}
 
-    fn can_share_with(&self, _peer: usize) -> Result<bool> {
-        Ok(true)
+    fn export(&self, len: usize) -> Result<Arc<dyn Exportable>> {
+        self.take(len, "exported memory")?;
+        match share::Chunk::new(len, &self.used) {
+            Ok(chunk) => Ok(Arc::new(chunk)),
+            Err(error) => {
+                self.used.fetch_sub(len as u64, Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    fn link_to(&self, _peer: usize) -> Result<Option<PeerLink>> {
+        // The processor reaches all of them, and its atomics work everywhere.
+        Ok(Some(PeerLink {
+            performance_rank: 0,
+            native_atomics: true,
+        }))
+    }
+
+    fn bus_id(&self) -> Option<String> {
+        None
     }
 
     fn numa_node(&self) -> Option<u32> {

@@ -30,6 +30,9 @@ pub enum Violation {
     /// Invariant 5: a version that is gone costs no more I/O.
     #[error("version {0} is gone and idle, but its copies are kept")]
     Unreaped(Version),
+    /// Memory that was released is in use.
+    #[error("version {0}'s copy on tier {1} lies beyond the limit, though its bytes were released")]
+    BeyondLimit(Version, usize),
     /// A depth limit's counter drifted.
     #[error("tier {0} miscounts its transfers")]
     Miscounted(usize),
@@ -103,6 +106,9 @@ impl Plan {
             let readers = reading.get(&tier).copied().unwrap_or(0) + callers;
             if copy.readers != readers || (readers > 0 && !copy.is_readable()) {
                 return Err(Violation::Readers(version, index, copy.readers));
+            }
+            if !self.tiers[index].vacating && self.is_beyond_limit(version, tier) {
+                return Err(Violation::BeyondLimit(version, index));
             }
             if !record.doomed && copy.state == State::Flushed && !record.has_lower(tier) {
                 return Err(Violation::Unflushed(version, index));

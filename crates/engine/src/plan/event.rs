@@ -50,6 +50,16 @@ pub enum Event {
         /// Bytes.
         size: u64,
     },
+    /// The application wants room for `size` bytes on the fastest tier, to write `version` there in place. It is held,
+    /// once granted, until [`Event::Written`], for as long as the application likes; the version is not there before.
+    Produce {
+        /// The call.
+        ticket: Ticket,
+        /// A name not used before in this history.
+        version: Version,
+        /// Bytes.
+        size: u64,
+    },
     /// The copy allowed by [`Command::Write`] ended.
     Written {
         /// The call.
@@ -59,6 +69,14 @@ pub enum Event {
     },
     /// The application wants `version` back.
     Restore {
+        /// The call.
+        ticket: Ticket,
+        /// The version.
+        version: Version,
+    },
+    /// The application wants to read `version` in place, on the fastest tier, where it is brought first; where it lies,
+    /// if there is no room. It is held, once granted, until [`Event::Read`], for as long as the application likes.
+    Consume {
         /// The call.
         ticket: Ticket,
         /// The version.
@@ -89,6 +107,25 @@ pub enum Event {
     Wait {
         /// The call.
         ticket: Ticket,
+    },
+    /// Only the first `bytes` of a tier may be used from now on; all of it, to begin with. More take effect at once. Of
+    /// fewer, the tier is emptied as far as copies are used and other tiers can take them, until
+    /// [`Command::Released`]. With 0 the tier is out of use and everybody goes past it.
+    Limit {
+        /// The tier.
+        tier: TierId,
+        /// Bytes from its start; its capacity if that is less.
+        bytes: u64,
+    },
+    /// A version of an earlier run lies on a tier that outlives the engine, whole. Of a version on several tiers, the
+    /// lowest is named first. What contradicts what the plan knows, or finds no room, is not taken in.
+    Adopt {
+        /// The version.
+        version: Version,
+        /// Bytes.
+        size: u64,
+        /// Where it lies.
+        tier: TierId,
     },
     /// A transfer delivered.
     TransferDone {
@@ -143,6 +180,22 @@ pub enum Command {
         /// The transfer.
         id: TransferId,
     },
+    /// Nothing lies beyond the first `bytes` of a tier any more, nor will before the next [`Event::Limit`]: the memory
+    /// may be given away. The answer to the latest such event, and said once.
+    Released {
+        /// The tier.
+        tier: TierId,
+        /// Bytes from its start that stay in use: the limit, rounded down to the tier's alignment.
+        bytes: u64,
+    },
+    /// The copy at `place`, or what a failed write left of it, is given up: whoever keeps copies under their names
+    /// removes it. Said before the bytes are handed out again.
+    Drop {
+        /// What was there.
+        version: Version,
+        /// Where.
+        place: Place,
+    },
     /// The call is answered and there is nothing to copy.
     Finish {
         /// The call.
@@ -168,7 +221,7 @@ pub enum Refusal {
         /// The largest tier's capacity in bytes.
         largest: u64,
     },
-    /// Every tier is full of versions that must be kept, and nothing is under way that would change it.
+    /// Every tier that is large enough, as far as it may be used, is full of versions that must be kept, and nothing is under way that would change it.
     NoRoom,
     /// Versions wait for a tier that takes no more: they are safe where they are, but not lower.
     Stalled {

@@ -22,6 +22,7 @@ impl Plan {
         for (index, tier) in self.tiers.iter().enumerate() {
             (tier.closed, &tier.deferred).hash(hasher);
             tier.flushes.fingerprint(hasher);
+            (tier.table.limit(), tier.vacating).hash(hasher);
             tier.backlog.fingerprint(hasher);
             tier.fetches.hash(hasher);
             let ahead = tier.cursor.at.saturating_sub(self.order.head());
@@ -56,10 +57,14 @@ impl Plan {
             size,
             copies,
             doomed,
+            produced,
             unreadable,
+            adopted,
             waiting,
         } = record;
-        (size, doomed, unreadable, waiting.len()).hash(hasher);
+        (size, doomed, produced, unreadable, adopted, waiting.len()).hash(hasher);
+        let in_place = |ticket: &&super::Ticket| self.callers.lent.contains(*ticket);
+        waiting.iter().filter(in_place).count().hash(hasher);
         for (copy, tier) in copies.iter().zip(&self.tiers) {
             let copy = copy.as_ref().map(|copy| {
                 let ahead = copy.queued_at.map(|mark| tier.backlog.ahead(mark));

@@ -58,9 +58,7 @@ impl Plan {
                     this.flushes.push(version);
                 }
             }
-            if self.is_pressed(tier) {
-                self.flush_from(tier);
-            }
+            self.flush_from(tier);
         }
     }
 
@@ -74,12 +72,17 @@ impl Plan {
             .saturating_mul(this.table.reserved(self.last_size));
         let fits = self.unwritten > 0
             && !self.sizes_vary
-            && used.saturating_add(to_come) <= this.table.capacity();
-        self.hurry || self.starved || (used > this.flush_above && !fits)
+            && used.saturating_add(to_come) <= this.table.limit();
+        self.hurry || self.starved || (used > this.flush_above() && !fits)
     }
 
+    /// Starts flushes from `tier`: first of what lies beyond its limit, then, if they are wanted, of all that are queued.
     fn flush_from(&mut self, tier: TierId) {
-        while let Some(version) = self.next_flush(tier) {
+        let pressed = self.is_pressed(tier);
+        while let Some(version) = self
+            .flush_to_leave(tier)
+            .or_else(|| pressed.then(|| self.next_flush(tier))?)
+        {
             match self.head(version, tier) {
                 Head::Settled => {
                     self.leave_flush_queue(version, tier);
@@ -133,7 +136,11 @@ impl Plan {
         if record.doomed || record.unreadable || copy.queued_at.is_none() || record.has_lower(tier)
         {
             Head::Settled
-        } else if self.after_restore == AfterRestore::Discard && copy.is_pinned() && !self.hurry {
+        } else if self.after_restore == AfterRestore::Discard
+            && copy.is_pinned()
+            && !self.hurry
+            && !self.is_beyond_limit(version, tier)
+        {
             Head::Defer
         } else {
             Head::Flush { size: record.size }

@@ -13,9 +13,12 @@
 //! | `event` | what can be said to the plan, and by it? |
 //! | `history` | which versions are there, with which copies? |
 //! | `restore_order` | what will be read next? |
+//! | `limit` | how much of a tier may be used, and how does the rest become empty? |
+//! | `adopt` | what was there before? |
 //! | `outlook` | what is the policy told of each copy? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
+//! | `in_place` | how is a part of the cache itself lent? |
 //! | `flush`, `flush_queue` | what goes down next? |
 //! | `prefetch` | what comes up next? |
 //! | `guess` | what comes up though nobody asked for it? |
@@ -23,6 +26,7 @@
 //! | `check` | does everything that must hold, hold? |
 //! | `fingerprint` | will two plans do the same? |
 
+mod adopt;
 mod bandwidth;
 mod callers;
 mod check;
@@ -32,6 +36,8 @@ mod flush;
 mod flush_queue;
 mod guess;
 mod history;
+mod in_place;
+mod limit;
 mod outlook;
 mod prefetch;
 mod restore_order;
@@ -50,6 +56,7 @@ use flush_queue::FlushQueue;
 use guess::Guesses;
 use hashbrown::HashMap;
 use history::{Discarded, Record};
+pub(crate) use in_place::FASTEST;
 use prefetch::Cursor;
 use restore_order::RestoreOrder;
 use tierflow_evict::{AllocationTable, Candidates, Conduct, Policy, TableError};
@@ -78,7 +85,7 @@ pub struct TierConfig {
     pub flush_bandwidth: u64,
     /// Bytes in use above which its copies are flushed without being asked for: what never fills its tier never
     /// leaves it. 0 flushes everything at once, as the paper does. Whoever is blocked, or waits for durability, is
-    /// served whatever this says.
+    /// served whatever this says. Where [`Event::Limit`] leaves it a part of its capacity, it is this part of the limit.
     pub flush_above: u64,
     /// How many flushes may leave it at a time.
     pub flush_depth: usize,
@@ -115,9 +122,20 @@ struct Tier {
     flushing: usize,
     prefetching: usize,
     cursor: Cursor,
+    /// Whether it was said yet that nothing lies beyond the limit.
+    vacating: bool,
     /// A write failed: nothing is sent here until the application asks for something again.
     closed: bool,
     statistics: TierStatistics,
+}
+
+impl Tier {
+    /// Bytes in use above which copies are flushed, of what may be used.
+    fn flush_above(&self) -> u64 {
+        let (limit, capacity) = (self.table.limit(), self.table.capacity());
+        let part = u128::from(self.flush_above) * u128::from(limit) / u128::from(capacity);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
 }
 
 /// The state machine. See the [module](self).
@@ -175,6 +193,7 @@ impl Plan {
                 flushing: 0,
                 prefetching: 0,
                 cursor: Cursor::default(),
+                vacating: false,
                 closed: false,
                 statistics: TierStatistics::default(),
             })
@@ -217,10 +236,22 @@ impl Plan {
             Event::Written { ticket, ok } => self.written(ticket, ok),
             Event::Restore { ticket, version } => self.restore(ticket, version),
             Event::Read { ticket, ok } => self.read(ticket, ok),
+            Event::Produce {
+                ticket,
+                version,
+                size,
+            } => self.produce(ticket, version, size),
+            Event::Consume { ticket, version } => self.consume(ticket, version),
             Event::Hint { versions } => versions.into_iter().for_each(|v| self.hint(v)),
             Event::PrefetchStart => self.prefetch_started = true,
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
             Event::Wait { ticket } => self.wait(ticket),
+            Event::Limit { tier, bytes } => self.limit(tier, bytes),
+            Event::Adopt {
+                version,
+                size,
+                tier,
+            } => self.adopt(version, size, tier),
             Event::TransferDone { id, elapsed_ns } => self.transfer_done(id, elapsed_ns),
             Event::TransferFailed { id, why } => self.transfer_failed(id, why),
         }
@@ -239,6 +270,7 @@ impl Plan {
     /// Does all that can be done now: flushes first, since they make room; callers before prefetches.
     fn pump(&mut self) {
         loop {
+            self.vacate_all();
             self.flush_all();
             if !self.admit_blocked() {
                 break;
@@ -255,7 +287,7 @@ impl Plan {
     pub fn size_of(&self, version: Version) -> Option<u64> {
         self.records
             .get(&version)
-            .filter(|r| !r.doomed)
+            .filter(|r| r.is_held())
             .map(|r| r.size)
     }
 
@@ -266,10 +298,19 @@ impl Plan {
         record.fastest()
     }
 
+    /// Where the copy of a version on a tier lies, while there is one.
+    #[must_use]
+    pub fn place(&self, version: Version, tier: TierId) -> Option<Place> {
+        let record = self.records.get(&version).filter(|r| !r.doomed)?;
+        record.copy(tier).map(|copy| copy.place)
+    }
+
     /// Why a version is not held: never seen, or gone.
     #[must_use]
     pub fn absence(&self, version: Version) -> Refusal {
-        let gone = self.discarded.contains(version) || self.records.contains_key(&version);
+        let is_doomed = |record: &Record| record.doomed;
+        let gone =
+            self.discarded.contains(version) || self.records.get(&version).is_some_and(is_doomed);
         if gone {
             Refusal::Discarded
         } else {
@@ -281,7 +322,7 @@ impl Plan {
     pub fn versions(&self) -> impl Iterator<Item = Version> + '_ {
         self.records
             .iter()
-            .filter(|(_, r)| !r.doomed)
+            .filter(|(_, r)| r.is_held())
             .map(|(&v, _)| v)
     }
 

@@ -35,7 +35,9 @@ impl Plan {
         this.candidates.clear();
         this.candidates
             .set_flush_bandwidth(this.backlog.bytes_per_second());
-        for fragment in this.table.fragments() {
+        let limit = this.table.limit();
+        let usable = this.table.fragments().iter();
+        for fragment in usable.take_while(|f| f.offset + f.size <= limit) {
             let outlook = match fragment.occupant {
                 // Room without any eviction: not the question.
                 None if fragment.size >= reserved => Some(Outlook::NEVER),

@@ -34,7 +34,7 @@ impl Plan {
         }
         let mut reach = 0_u64;
         for tier in (0..self.tiers.len().saturating_sub(1)).map(TierId) {
-            reach = reach.saturating_add(self.tiers[tier.0].table.capacity());
+            reach = reach.saturating_add(self.tiers[tier.0].table.limit());
             if self.prefetch_into(tier, reach) {
                 self.guess_into(tier);
             }

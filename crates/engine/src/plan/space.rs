@@ -1,7 +1,7 @@
 //! Room in a tier: the eviction policy's view of every fragment, and the claim of a window.
 
 use super::Plan;
-use super::event::{Place, TierId};
+use super::event::{Command, Place, TierId};
 use super::history::Copy;
 use super::outlook::Judge;
 use super::prefetch::advance;
@@ -30,10 +30,10 @@ pub(super) enum Found {
 }
 
 impl Plan {
-    /// Whether `size` bytes fit into the tier when it is empty.
+    /// Whether `size` bytes fit into what may be used of the tier, when it is empty.
     pub(super) fn fits(&self, tier: TierId, size: u64) -> bool {
         let table = &self.tiers[tier.0].table;
-        table.reserved(size) <= table.capacity()
+        table.reserved(size) <= table.limit()
     }
 
     /// Takes room for `version`: the lowest gap that fits, else the window that the tier's policy gives up.
@@ -109,8 +109,8 @@ impl Plan {
         Some(place(tier, slot))
     }
 
-    /// Gives up the copy of `version` on `tier` to make room.
-    fn evict(&mut self, tier: TierId, version: Version) {
+    /// Gives up the copy of `version` on `tier`, to make room or to empty what may not be used any more.
+    pub(super) fn evict(&mut self, tier: TierId, version: Version) {
         let Some(mut copy) = self.take_copy(tier, version) else {
             return;
         };
@@ -127,7 +127,7 @@ impl Plan {
             _ => {}
         }
         advance(&mut copy.state, Move::Evicted);
-        self.vacate(tier, version);
+        self.vacate(version, copy.place);
     }
 
     /// Frees the bytes of `version` on `tier`: their transfer failed, or nobody will read them again.
@@ -141,12 +141,13 @@ impl Plan {
             advance(&mut copy.state, Move::Consumed);
             advance(&mut copy.state, Move::Evicted);
         }
-        self.vacate(tier, version);
+        self.vacate(version, copy.place);
     }
 
     /// Makes a gap of the copy's place. The table holds every copy (Plan::check), so there is nothing to report.
-    fn vacate(&mut self, tier: TierId, version: Version) {
-        let _ = self.tiers[tier.0].table.remove(&version);
+    fn vacate(&mut self, version: Version, place: Place) {
+        let _ = self.tiers[place.tier.0].table.remove(&version);
+        self.commands.push(Command::Drop { version, place });
     }
 
     /// Takes a copy out of its record, and out of the flush queue's sums.

@@ -3,7 +3,7 @@
 use crate::world::{Ending, World};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use tierflow_engine::plan::AfterRestore;
+use tierflow_engine::plan::{AfterRestore, TierId};
 
 /// A small world, and all that its application may do, each once, in any order.
 #[derive(Debug, Clone)]
@@ -14,6 +14,8 @@ pub(crate) struct Model {
     pub(crate) policy: usize,
     pub(crate) percent: u64,
     pub(crate) after: AfterRestore,
+    /// The first versions are of an earlier run and lie on these tiers, the lowest named first.
+    pub(crate) adopts: &'static [&'static [usize]],
     /// Sizes of the versions, checkpointed in this order.
     pub(crate) sizes: &'static [u64],
     /// Versions that are restored, each at most once.
@@ -21,6 +23,10 @@ pub(crate) struct Model {
     pub(crate) hints: &'static [u64],
     pub(crate) drops: &'static [u64],
     pub(crate) wait: bool,
+    /// Whether versions are written and read in place.
+    pub(crate) in_place: bool,
+    /// Limits that are set to tiers, each once.
+    pub(crate) limits: &'static [(usize, u64)],
     /// How many things may fail.
     pub(crate) failures: usize,
     /// Calls that may be open at a time: 1 is an application of one thread.
@@ -35,6 +41,7 @@ enum Action {
     Hint,
     PrefetchStart,
     Wait,
+    Limit(usize, u64),
     End(Ending),
 }
 
@@ -56,13 +63,16 @@ impl Drop for Replay<'_> {
 
 impl<'a> Replay<'a> {
     fn of(model: &'a Model, actions: &[Action]) -> Self {
-        let world = World::new(
+        let mut world = World::new(
             model.capacities,
             model.depth,
             model.policy,
             model.percent,
             model.after,
         );
+        for (tiers, size) in model.adopts.iter().zip(model.sizes) {
+            world.adopt(*size, tiers);
+        }
         let mut replay = Self {
             model,
             world,
@@ -85,13 +95,18 @@ impl<'a> Replay<'a> {
         match action {
             Action::Checkpoint => {
                 let size = model.sizes[self.world.next_version as usize];
-                self.world.checkpoint(size);
+                match model.in_place {
+                    true => self.world.produce(size),
+                    false => self.world.checkpoint(size),
+                }
             }
+            Action::Restore(version) if model.in_place => self.world.consume(version),
             Action::Restore(version) => self.world.restore(version),
             Action::Drop(version) => self.world.drop_version(version),
             Action::Hint => self.world.hint(model.hints.to_vec()),
             Action::PrefetchStart => self.world.prefetch_start(),
             Action::Wait => self.world.wait(),
+            Action::Limit(tier, bytes) => self.world.limit(TierId(tier), bytes),
             Action::End(ending) => {
                 self.failures += usize::from(!ending.is_well() && !ending.is_cancelled());
                 self.world.end(ending);
@@ -121,6 +136,8 @@ impl<'a> Replay<'a> {
         );
         calls.extend(model.drops.iter().map(|&version| Action::Drop(version)));
         calls.extend(model.wait.then_some(Action::Wait));
+        let limits = model.limits.iter();
+        calls.extend(limits.map(|&(tier, bytes)| Action::Limit(tier, bytes)));
         calls.extend((!model.hints.is_empty()).then_some(Action::Hint));
         calls.extend((!model.hints.is_empty()).then_some(Action::PrefetchStart));
         calls.retain(|call| {
@@ -129,7 +146,10 @@ impl<'a> Replay<'a> {
                 _ => true,
             };
             let is_new = *call == Action::Checkpoint || !self.done.contains(call);
-            let blocks = !matches!(call, Action::Hint | Action::PrefetchStart | Action::Drop(_));
+            let blocks = !matches!(
+                call,
+                Action::Hint | Action::PrefetchStart | Action::Drop(_) | Action::Limit(..)
+            );
             was_written && is_new && (!blocks || self.world.open_calls() < model.calls)
         });
         actions.append(&mut calls);
@@ -179,9 +199,16 @@ impl Explored {
                 if !is_new {
                     break;
                 }
+                // What is lent may never be given back.
+                if replay.world.under_way() == replay.world.slots() {
+                    assert_eq!(replay.world.open_calls(), 0, "somebody waits for nothing");
+                }
                 if replay.world.under_way() == 0 {
                     explored.quiet += 1;
-                    assert_eq!(replay.world.open_calls(), 0, "somebody waits for nothing");
+                    assert!(
+                        replay.failures > 0 || replay.world.is_released(),
+                        "what may not be used any more never becomes free"
+                    );
                     let mut other = Replay::of(model, &replay.done);
                     other.world.read_back();
                 }

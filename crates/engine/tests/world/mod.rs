@@ -35,13 +35,19 @@ pub(crate) struct World {
     bytes: Vec<Vec<Option<u64>>>,
     after: AfterRestore,
     open: BTreeMap<Ticket, Call>,
+    /// Of the open calls, those that hold a slot in place.
+    lent: BTreeSet<Ticket>,
     writing: VecDeque<(Ticket, u64, Place)>,
     reading: VecDeque<(Ticket, u64, Place)>,
     transfers: VecDeque<(TransferId, u64, Place, Place)>,
     cancelled: BTreeSet<TransferId>,
+    /// By tier: bytes that may be used, and whether those beyond were said to be free.
+    limits: Vec<(u64, bool)>,
     /// Accepted and neither discarded nor dropped: version to size.
     pub(crate) held: BTreeMap<u64, u64>,
     pub(crate) gone: BTreeSet<u64>,
+    /// Held, and written by an earlier run.
+    adopted: BTreeSet<u64>,
     pub(crate) refused: u64,
     transfers_started: u64,
     next_ticket: u64,
@@ -93,12 +99,18 @@ impl World {
                 .collect(),
             after,
             open: BTreeMap::new(),
+            lent: BTreeSet::new(),
             writing: VecDeque::new(),
             reading: VecDeque::new(),
             transfers: VecDeque::new(),
             cancelled: BTreeSet::new(),
+            limits: capacities
+                .iter()
+                .map(|&capacity| (capacity, true))
+                .collect(),
             held: BTreeMap::new(),
             gone: BTreeSet::new(),
+            adopted: BTreeSet::new(),
             refused: 0,
             transfers_started: 0,
             next_ticket: 0,
@@ -127,7 +139,9 @@ impl World {
                     place,
                 } => {
                     assert_eq!(self.open[&ticket], Call::Checkpoint(version));
+                    assert!(place.tier == TierId(0) || !self.lent.contains(&ticket));
                     self.assert_unused(&place);
+                    self.assert_usable(&place);
                     self.writing.push_back((ticket, version, place));
                 }
                 Command::Read {
@@ -151,13 +165,31 @@ impl World {
                         "I/O for a version that is gone"
                     );
                     self.assert_unused(&to);
+                    self.assert_usable(&to);
                     self.transfers_started += 1;
                     self.transfers.push_back((id, version, from, to));
                 }
                 Command::Cancel { id } => assert!(self.cancelled.insert(id)),
+                Command::Released { tier, bytes } => {
+                    assert_eq!(self.limits[tier.0], (bytes, false));
+                    self.limits[tier.0].1 = true;
+                    // Whoever is given the memory uses it.
+                    self.bytes[tier.0][bytes as usize..].fill(None);
+                }
+                Command::Drop { version, place } => {
+                    self.assert_unused(&place);
+                    let span = self.span(&place).iter_mut();
+                    span.filter(|byte| **byte == Some(version))
+                        .for_each(|byte| *byte = None);
+                }
                 Command::Finish { ticket, result } => self.finished(ticket, result),
             }
         }
+    }
+
+    /// Nothing new goes beyond a limit.
+    fn assert_usable(&self, place: &Place) {
+        assert!(place.offset + place.reserved <= self.limits[place.tier.0].0);
     }
 
     /// Invariant 2 seen from outside: nobody reads or writes these bytes.
@@ -195,11 +227,35 @@ impl World {
                 );
             }
             (Call::Drop(version), Ok(())) => {
-                self.held.remove(&version);
-                self.gone.insert(version);
+                self.forget(version);
             }
             (Call::Drop(_) | Call::Wait, _) => {}
             (call, result) => panic!("{call:?} was answered {result:?} without a copy"),
+        }
+    }
+
+    /// The number of what an earlier run wrote is free again.
+    fn forget(&mut self, version: u64) {
+        self.held.remove(&version);
+        if !self.adopted.remove(&version) {
+            self.gone.insert(version);
+        }
+    }
+
+    /// The next version is one of an earlier run that lies on these tiers.
+    pub(crate) fn adopt(&mut self, size: u64, tiers: &[usize]) {
+        let version = self.next_version;
+        self.next_version += 1;
+        self.adopted.insert(version);
+        self.held.insert(version, size);
+        for tier in tiers.iter().copied().map(TierId) {
+            self.tell(Event::Adopt {
+                version,
+                size,
+                tier,
+            });
+            let place = self.plan.place(version, tier).expect("there is room");
+            self.span(&place).fill(Some(version));
         }
     }
 
@@ -230,6 +286,32 @@ impl World {
         self.tell(Event::Restore { ticket, version });
     }
 
+    /// As [`Self::checkpoint`], in place.
+    pub(crate) fn produce(&mut self, size: u64) {
+        let version = self.next_version;
+        self.next_version += 1;
+        let ticket = self.ticket(Call::Checkpoint(version));
+        self.lent.insert(ticket);
+        self.tell(Event::Produce {
+            ticket,
+            version,
+            size,
+        });
+    }
+
+    /// As [`Self::restore`], in place.
+    pub(crate) fn consume(&mut self, version: u64) {
+        let ticket = self.ticket(Call::Restore(version));
+        self.lent.insert(ticket);
+        self.tell(Event::Consume { ticket, version });
+    }
+
+    /// Slots that are lent: nobody may wait for them to be given back.
+    pub(crate) fn slots(&self) -> usize {
+        let granted = self.writing.iter().chain(&self.reading);
+        granted.filter(|(t, ..)| self.lent.contains(t)).count()
+    }
+
     pub(crate) fn hint(&mut self, versions: Vec<u64>) {
         self.tell(Event::Hint { versions });
     }
@@ -241,6 +323,23 @@ impl World {
     pub(crate) fn wait(&mut self) {
         let ticket = self.ticket(Call::Wait);
         self.tell(Event::Wait { ticket });
+    }
+
+    pub(crate) fn limit(&mut self, tier: TierId, bytes: u64) {
+        self.limits[tier.0] = (bytes.min(self.bytes[tier.0].len() as u64), false);
+        self.tell(Event::Limit { tier, bytes });
+    }
+
+    /// Leaves a tier `quarters` of its capacity.
+    pub(crate) fn limit_to(&mut self, tier: usize, quarters: u64) {
+        let tier = tier % self.bytes.len();
+        let capacity = self.bytes[tier].len() as u64;
+        self.limit(TierId(tier), capacity * quarters / 4);
+    }
+
+    /// Whether all that lies beyond the limits was said to be free.
+    pub(crate) fn is_released(&self) -> bool {
+        self.limits.iter().all(|&(_, released)| released)
     }
 
     pub(crate) fn drop_version(&mut self, version: u64) {
@@ -289,8 +388,7 @@ impl World {
             "version {version} came back wrong"
         );
         if ok && self.after == AfterRestore::Discard {
-            self.held.remove(&version);
-            self.gone.insert(version);
+            self.forget(version);
         }
         self.tell(Event::Read { ticket, ok });
     }

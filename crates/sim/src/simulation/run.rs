@@ -280,6 +280,9 @@ impl<'a> Run<'a> {
                     return Ok(Some(Event::TransferFailed { id, why }));
                 }
             }
+            // No workload sets limits.
+            Command::Released { .. } => {}
+            Command::Drop { .. } => {}
             Command::Finish { ticket, result } => self.finish(gpu, ticket, result)?,
         }
         Ok(None)

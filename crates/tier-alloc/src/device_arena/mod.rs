@@ -2,6 +2,7 @@
 
 mod chunks;
 mod report;
+mod resize;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -106,12 +107,23 @@ struct Shared {
     usable: Watermark,
     start: Instant,
     timeline: Mutex<Vec<Mapped>>,
+    /// How far it is to grow, in bytes. Locked while a chunk is mapped, or some are taken away.
+    limit: Mutex<usize>,
 }
 
 #[derive(Debug)]
 enum Backing {
     Whole(Memory),
     Chunks(Reservation),
+}
+
+impl Backing {
+    fn memory(&self) -> &Memory {
+        match self {
+            Self::Whole(memory) => memory,
+            Self::Chunks(reservation) => reservation.memory(),
+        }
+    }
 }
 
 impl DeviceArena {
@@ -168,7 +180,7 @@ impl DeviceArena {
         self.memory().len()
     }
 
-    /// Bytes that are usable now, from the first one on. It only rises.
+    /// Bytes that are usable now, from the first one on. It falls only by [`resize`](Self::resize).
     pub fn usable(&self) -> usize {
         self.shared.usable.level()
     }
@@ -254,19 +266,18 @@ fn in_chunks(chunk: Option<usize>, granularity: usize) -> Chunks {
 
 impl Shared {
     fn new(backing: Backing, usable: Watermark, start: Instant) -> Self {
+        let limit = backing.memory().len();
         Self {
             backing,
             usable,
             start,
             timeline: Mutex::default(),
+            limit: Mutex::new(limit),
         }
     }
 
     fn memory(&self) -> &Memory {
-        match &self.backing {
-            Backing::Whole(memory) => memory,
-            Backing::Chunks(reservation) => reservation.memory(),
-        }
+        self.backing.memory()
     }
 
     fn note(&self, bytes: usize, took: Duration) {
@@ -284,8 +295,13 @@ impl Shared {
         };
         let capacity = reservation.memory().len();
         let mut start = 0;
-        while start < capacity && !stop.is_set() {
-            let end = start.saturating_add(chunks.size()).min(capacity);
+        while !stop.is_set() {
+            let limit = self.limit.lock();
+            start = self.usable.level();
+            let end = start.saturating_add(chunks.size()).min(*limit);
+            if start >= end {
+                break;
+            }
             let begun = Instant::now();
             if let Err(error) = reservation.map(start..end) {
                 return self.usable.finish(End::Failed(error));

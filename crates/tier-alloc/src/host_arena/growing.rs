@@ -1,5 +1,6 @@
 //! What an arena and its threads share.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ pub(super) struct Growing {
     pub(super) usable: Watermark,
     pub(super) touched: Watermark,
     pub(super) pinned: Watermark,
+    /// How far it is to grow, in bytes.
+    pub(super) limit: AtomicUsize,
     /// How far copies have come; it never ends.
     pub(super) needed: Watermark,
     pub(super) pace: Pace,
@@ -50,6 +53,7 @@ impl Growing {
         start: Instant,
     ) -> Self {
         Self {
+            limit: AtomicUsize::new(obtained.backing.memory().len()),
             backing: obtained.backing,
             usable: obtained.usable,
             touched: obtained.touched,
@@ -71,6 +75,11 @@ impl Growing {
 
     pub(super) fn capacity(&self) -> usize {
         self.backing.memory().len()
+    }
+
+    /// Bytes from the first one on that it is to grow to: all, or what was left of them.
+    pub(super) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
     }
 
     pub(super) fn levels(&self) -> [&Watermark; 3] {

@@ -8,6 +8,7 @@ mod measured;
 mod model;
 mod pieces;
 mod report;
+mod resize;
 mod strategy;
 mod touch_then_pin;
 mod vmm_host;
@@ -16,6 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use tierflow_device::{Device, Kind, Memory, ReadLoan, WriteLoan};
 
 use crate::error::{Error, Result, wait_usable};
@@ -52,8 +54,8 @@ use strategy::Wanted;
 /// ```
 #[derive(Debug)]
 pub struct HostArena {
-    // First, so that the threads end before anything else goes.
-    _workers: Workers,
+    // First, so that the threads end before anything else goes. Locked while the arena is resized.
+    workers: Mutex<Workers>,
     growing: Arc<Growing>,
     ring: Option<Ring>,
     growth: HostGrowth,
@@ -103,7 +105,7 @@ impl HostArena {
         let mut workers = Workers::default();
         strategy.grow(&growing, &mut workers)?;
         Ok(Self {
-            _workers: workers,
+            workers: Mutex::new(workers),
             growing,
             ring,
             growth,

@@ -1,0 +1,233 @@
+//! The same checkpoint with peers in processes of their own, a recall, and a lender that is killed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tierflow_device::{Device, Kind};
+use tierflow_peers::{Error, Loan, Overflow, Room};
+use tierflow_placement::{Destination, Schedule, Transfer};
+
+use super::checkpoint::{Group, pattern, sum};
+use super::{Clock, PATIENCE};
+use crate::experiments::Run;
+
+/// The schedule with each peer's room lent by a process of its own.
+pub(super) fn measure(
+    run: &mut Run,
+    clock: &Clock,
+    group: &Group<'_>,
+    schedule: &Schedule,
+) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut lenders = Vec::new();
+    for (at, transfer) in schedule.transfers().iter().enumerate() {
+        if let Destination::Peer(peer) = transfer.to {
+            let device = &group.devices[peer.0];
+            let path = folder.path().join(format!("lender-{at}"));
+            let granularity = device.info().granularity as u64;
+            let bytes = transfer.bytes.next_multiple_of(granularity);
+            lenders.push((*transfer, Process::start(&path, device, bytes)?));
+        }
+    }
+    ensure!(!lenders.is_empty(), "the schedule sends nothing to peers");
+    clock.stage("waiting for the lenders");
+    for (_, lender) in &lenders {
+        lender.expect("ready")?;
+    }
+    clock.stage("borrowing");
+    let began = Instant::now();
+    let mut loans = Vec::new();
+    for (transfer, lender) in &lenders {
+        let from = &group.devices[transfer.from.0];
+        loans.push(Loan::ask(from, &lender.path, transfer.bytes, PATIENCE)?);
+        lender.expect("lent")?;
+    }
+    let borrowing = began.elapsed();
+    let case = group.case("min-time-max-flow, between processes");
+    run.value(&case, "all loans", "ns", borrowing.as_nanos() as f64)?;
+    let overflow = with_loans(group, schedule, &lenders, &loans)?;
+
+    clock.stage("storing with lenders");
+    group.time(run, &case, schedule, &overflow)?;
+    clock.stage("what the lenders see");
+    for (transfer, lender) in &mut lenders {
+        let found = lender.ask("sum")?;
+        let wanted = format!("sum {}", wanted(transfer, lender.bytes as usize)?);
+        ensure!(
+            found == wanted,
+            "{transfer}: the lender sees {found}, not {wanted}"
+        );
+    }
+
+    clock.stage("recall");
+    let (_, first) = &mut lenders[0];
+    first.tell("recall")?;
+    let began = Instant::now();
+    while !loans[0].is_recalled()? {
+        ensure!(began.elapsed() < PATIENCE, "no recall arrives");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    // What lies there is saved before it is given back.
+    group.spoil()?;
+    overflow.load(group.remainders(), PATIENCE)?;
+    ensure!(group.wrong()? == 0, "what was saved at the recall is wrong");
+    drop(overflow);
+    loans[0].give_back()?;
+    let answer = first.answer()?;
+    let lent = first.bytes;
+    ensure!(answer == format!("returned {lent}"), "it says {answer}");
+    run.value(
+        &case,
+        "recall to return",
+        "ns",
+        began.elapsed().as_nanos() as f64,
+    )?;
+
+    clock.stage("a lender is killed");
+    let (_, mut killed) = lenders.pop().context("there is no lender")?;
+    let last = loans.last().context("there is no loan")?;
+    killed.child.kill()?;
+    let status = killed.child.wait()?;
+    eprintln!("  killed: {status}");
+    if lenders.is_empty() {
+        // It was the one that had its memory back.
+        return Ok(());
+    }
+    let began = Instant::now();
+    let gone = loop {
+        match last.is_recalled() {
+            Err(gone) => break gone,
+            Ok(_) => ensure!(
+                began.elapsed() < PATIENCE,
+                "nobody says that the lender is gone"
+            ),
+        }
+    };
+    ensure!(matches!(gone, Error::Gone { .. }), "{gone}");
+    run.value(
+        &case,
+        "until a dead lender is known",
+        "ns",
+        began.elapsed().as_nanos() as f64,
+    )?;
+    // It is as good as lost, and a copy from there may fail; it must not hang.
+    let device = &group.devices[0];
+    let mut bytes = vec![0; last.memory().len().min(1 << 20)];
+    let loan = last.memory().lend(0..bytes.len())?;
+    let read = device.stream()?.read(&loan, &mut bytes);
+    eprintln!("  a copy from the dead lender's memory: {read:?}");
+    run.value(
+        &case,
+        "memory of a dead lender is readable",
+        "1",
+        f64::from(u8::from(read.is_ok())),
+    )?;
+    // The device works on.
+    let own = device.alloc(1 << 20)?;
+    device.stream()?.fill(&mut own.lend_mut(0..1 << 20)?, 3)?;
+    Ok(())
+}
+
+fn with_loans(
+    group: &Group<'_>,
+    schedule: &Schedule,
+    lenders: &[(Transfer, Process)],
+    loans: &[Loan],
+) -> Result<Overflow> {
+    let room = |transfer: &Transfer| {
+        let at = lenders.iter().position(|(lent, _)| lent == transfer);
+        match at {
+            Some(at) => Ok(Room {
+                memory: loans[at].memory().clone(),
+                start: 0,
+            }),
+            None => Room::on_host(&group.devices[transfer.from.0], transfer),
+        }
+    };
+    Ok(Overflow::with_rooms(group.devices, schedule, room)?)
+}
+
+/// The sum of what was sent there. Beyond it the chunk holds what nobody knows, so a chunk must be
+/// filled whole.
+fn wanted(transfer: &Transfer, lent: usize) -> Result<u64> {
+    let (offset, bytes) = (transfer.offset as usize, transfer.bytes as usize);
+    ensure!(bytes == lent, "{bytes} bytes are sent to a chunk of {lent}");
+    let all = pattern(transfer.from.0, offset + bytes);
+    Ok(sum(&all[offset..]))
+}
+
+/// A lender.
+struct Process {
+    child: Child,
+    path: PathBuf,
+    bytes: u64,
+    lines: Receiver<String>,
+}
+
+impl Process {
+    fn start(path: &Path, device: &Device, bytes: u64) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("lender").arg(path).arg(bytes.to_string());
+        if device.info().kind == Kind::Cuda {
+            command.arg(device.info().ordinal.to_string());
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a lender")?;
+        let out = child.stdout.take().context("a lender without output")?;
+        let (sender, lines) = channel();
+        // It ends with the lender.
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Self {
+            child,
+            path: path.to_owned(),
+            bytes,
+            lines,
+        })
+    }
+
+    fn tell(&mut self, line: &str) -> Result<()> {
+        let stdin = self
+            .child
+            .stdin
+            .as_mut()
+            .context("a lender without input")?;
+        writeln!(stdin, "{line}")?;
+        Ok(stdin.flush()?)
+    }
+
+    fn answer(&self) -> Result<String> {
+        let line = self.lines.recv_timeout(PATIENCE);
+        line.context("a lender says nothing (its own words are above)")
+    }
+
+    fn ask(&mut self, line: &str) -> Result<String> {
+        self.tell(line)?;
+        self.answer()
+    }
+
+    fn expect(&self, wanted: &str) -> Result<()> {
+        let line = self.answer()?;
+        if line != wanted {
+            bail!("a lender says {line:?}, not {wanted:?}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,192 @@
+//! Durable checkpoints against the disk's own bandwidth: large ones both ways, small ones by the second.
+//!
+//! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use tierflow_store::{Options, Region, Repository, Retention, Snapshot};
+
+use super::{Experiment, Run};
+
+/// See the module.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "store",
+    about: "durable checkpoints: 128 MiB against the disk's raw direct I/O, 4 KiB by the second",
+    needs_gpu: false,
+    run,
+};
+
+const LARGE: usize = 128 << 20;
+const SMALL: usize = 4 << 10;
+/// The raw I/O: so many threads, each with one request of so many bytes. The store's own figures.
+const THREADS: usize = 4;
+const REQUEST: usize = 4 << 20;
+const ALIGNMENT: usize = 4096;
+/// Linux's flag for direct I/O, but for some processors that are not measured here.
+const O_DIRECT: i32 = 0o40000;
+/// What 4 KiB checkpoints are to reach, a second.
+const GOAL: f64 = 50_000.0;
+
+fn run(run: &mut Run) -> Result<()> {
+    let folder = match std::env::var_os("TIERFLOW_STORE") {
+        Some(folder) => TempDir::new_in(folder)?,
+        None => TempDir::new()?,
+    };
+    large(run, folder.path())?;
+    small(run, folder.path())
+}
+
+/// Raw and durable in turns, so that both see the disk in the same moods.
+fn large(run: &mut Run, folder: &Path) -> Result<()> {
+    let rounds = if run.is_quick() { 5 } else { 15 };
+    let repository = Repository::open(folder.join("large"), Options::default().threads(THREADS))?;
+    let content: Vec<u8> = (0..LARGE).map(|at| ((at / 61) ^ at) as u8).collect();
+    let regions = [Region::new("state", &content)];
+    let mut memory = vec![0; LARGE];
+    let mut times: [Vec<f64>; 4] = Default::default();
+    // Written over in each round: raw I/O waits for no file system to find room.
+    let path = folder.join("raw");
+    raw_write(&path, &content)?;
+    for round in 0..rounds {
+        times[0].push(bandwidth(|| raw_write(&path, &content))?);
+        let snapshot = Snapshot {
+            version: round,
+            base: None,
+            regions: &regions,
+        };
+        times[1].push(bandwidth(|| Ok(repository.save(&snapshot)?))?);
+        times[2].push(bandwidth(|| raw_read(&path))?);
+        memory.fill(0);
+        times[3].push(bandwidth(|| {
+            let piece = repository.piece(round)?;
+            Ok(piece.restore(&mut [("state", &mut memory)])?)
+        })?);
+        ensure!(memory == content, "version {round} came back as another");
+        repository.prune(&Retention::newest(1))?;
+    }
+    for (way, raw, durable) in [("save", 0, 1), ("restore", 2, 3)] {
+        run.samples(
+            &format!("bytes={LARGE}, way={way}, by=raw"),
+            "bandwidth",
+            "bytes/s",
+            &times[raw],
+        )?;
+        let reference = crate::report::Spread::of(&times[raw])?.median;
+        let case = format!("bytes={LARGE}, way={way}, by=store");
+        run.samples(&case, "bandwidth", "bytes/s", &times[durable])?
+            .against(reference);
+    }
+    Ok(())
+}
+
+fn bandwidth(work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let begun = Instant::now();
+    work()?;
+    Ok(LARGE as f64 / begun.elapsed().as_secs_f64())
+}
+
+fn direct(path: &Path, options: &mut OpenOptions) -> Result<File> {
+    let file = options.custom_flags(O_DIRECT).open(path);
+    file.with_context(|| {
+        format!(
+            "{} has no direct I/O to compare with: name another folder by TIERFLOW_STORE",
+            path.display()
+        )
+    })
+}
+
+fn raw_write(path: &Path, content: &[u8]) -> Result<()> {
+    let file = direct(
+        path,
+        OpenOptions::new().write(true).create(true).truncate(false),
+    )?;
+    side_by_side(|at, memory| {
+        memory.copy_from_slice(&content[at..at + REQUEST]);
+        Ok(file.write_all_at(memory, at as u64)?)
+    })?;
+    Ok(file.sync_data()?)
+}
+
+fn raw_read(path: &Path) -> Result<()> {
+    let file = direct(path, OpenOptions::new().read(true))?;
+    side_by_side(|at, memory| Ok(file.read_exact_at(memory, at as u64)?))
+}
+
+/// One request after the other on each thread.
+fn side_by_side(request: impl Fn(usize, &mut [u8]) -> Result<()> + Sync) -> Result<()> {
+    let next = AtomicU64::new(0);
+    let work = || -> Result<()> {
+        let mut bytes = vec![0; REQUEST + ALIGNMENT];
+        let start = bytes.as_ptr().align_offset(ALIGNMENT);
+        let memory = &mut bytes[start..start + REQUEST];
+        loop {
+            let at = next.fetch_add(REQUEST as u64, Ordering::Relaxed) as usize;
+            if at >= LARGE {
+                return Ok(());
+            }
+            request(at, memory)?;
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+    })
+}
+
+/// For so long as is said, with old versions pruned on the way. Each is on the disk when its call returns.
+fn small(run: &mut Run, folder: &Path) -> Result<()> {
+    let lasting = Duration::from_secs(if run.is_quick() { 2 } else { 20 });
+    for (threads, calls_of) in [(1, 1), (64, 1), (1, 64), (1, 2048), (2, 2048)] {
+        let directory = folder.join(format!("small-{threads}-{calls_of}"));
+        let repository = Repository::open(&directory, Options::default())?;
+        let (next, saved) = (AtomicU64::new(0), AtomicU64::new(0));
+        let begun = Instant::now();
+        let work = || -> Result<()> {
+            let content = [7; SMALL];
+            let regions = [Region::new("state", &content)];
+            while begun.elapsed() < lasting {
+                let first = next.fetch_add(calls_of, Ordering::Relaxed);
+                let versions = first..first + calls_of;
+                let snapshots: Vec<_> = versions
+                    .map(|version| Snapshot {
+                        version,
+                        base: None,
+                        regions: &regions,
+                    })
+                    .collect();
+                repository.save_all(&snapshots)?;
+                saved.fetch_add(calls_of, Ordering::Relaxed);
+                if first / 200_000 != (first + calls_of) / 200_000 {
+                    repository.prune(&Retention::newest(50_000))?;
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| match thread.join() {
+                    Ok(result) => result,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                })
+        })?;
+        let rate = saved.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
+        let case = format!("bytes={SMALL}, threads={threads}, in one call={calls_of}");
+        run.value(&case, "checkpoints", "1/s", rate)?.against(GOAL);
+        drop(repository);
+        std::fs::remove_dir_all(&directory)?;
+    }
+    Ok(())
+}

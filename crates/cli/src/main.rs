@@ -1,0 +1,98 @@
+//! The command `tierflow`. See the README, or `tierflow --help`.
+#![forbid(unsafe_code)]
+
+mod export;
+mod output;
+mod prune;
+mod show;
+mod verify;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
+use output::Output;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Lists, checks, exports and prunes checkpoints.
+#[derive(Debug, Parser)]
+#[command(name = "tierflow", version, arg_required_else_help = true)]
+struct Cli {
+    /// Answer with one JSON value
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the whole versions, and what is known to be damaged
+    List {
+        /// The directory of versions
+        directory: PathBuf,
+    },
+    /// Show what a version consists of
+    Show {
+        /// The directory of versions
+        directory: PathBuf,
+        /// The version; the newest if it is left out
+        version: Option<u64>,
+    },
+    /// Read everything and check every checksum; exit code 1 if something is damaged
+    Verify {
+        /// The directory of versions
+        directory: PathBuf,
+        /// Only this version
+        version: Option<u64>,
+    },
+    /// Write regions to files
+    Export(export::Arguments),
+    /// Give up versions that no rule keeps
+    Prune(prune::Arguments),
+    /// Write a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(cli.json);
+    match run(cli.command, output) {
+        Ok(code) => code,
+        Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.error(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(action: Action, output: Output) -> Result<ExitCode> {
+    match action {
+        Action::List { directory } => show::list(&directory, output)?,
+        Action::Show { directory, version } => show::show(&directory, version, output)?,
+        Action::Verify { directory, version } => {
+            return verify::verify(&directory, version, output);
+        }
+        Action::Export(arguments) => export::export(&arguments, output)?,
+        Action::Prune(arguments) => prune::prune(&arguments, output)?,
+        Action::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tierflow", &mut script);
+            output.raw(&script)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

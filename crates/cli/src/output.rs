@@ -1,0 +1,101 @@
+//! Answers for people and for programs.
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+use tierflow_store::Damage;
+
+/// Where answers go and in which form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    json: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Answers with `text`, or with `value` as JSON.
+    pub(crate) fn answer(self, value: &impl Serialize, text: &str) -> Result<()> {
+        if self.json {
+            let json = serde_json::to_string_pretty(value)? + "\n";
+            self.raw(json.as_bytes())
+        } else {
+            self.raw(text.as_bytes())
+        }
+    }
+
+    pub(crate) fn raw(self, bytes: &[u8]) -> Result<()> {
+        let mut output = std::io::stdout().lock();
+        output.write_all(bytes)?;
+        Ok(output.flush()?)
+    }
+
+    pub(crate) fn error(self, error: &anyhow::Error) {
+        if self.json {
+            eprintln!("{}", serde_json::json!({ "error": format!("{error:#}") }));
+        } else {
+            eprintln!("tierflow: {error:#}");
+        }
+    }
+
+    /// A bar over bytes, on a terminal only.
+    pub(crate) fn progress(self, bytes: u64) -> ProgressBar {
+        let bar = if self.json {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new(bytes)
+        };
+        let template = "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        match ProgressStyle::with_template(template) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        }
+    }
+}
+
+/// Whether nobody reads the answer any more, as in `tierflow list | head -1`.
+pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// Damage as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct DamageRow {
+    path: String,
+    offset: u64,
+    version: Option<u64>,
+    what: &'static str,
+}
+
+impl From<&Damage> for DamageRow {
+    fn from(damage: &Damage) -> Self {
+        Self {
+            path: damage.path.display().to_string(),
+            offset: damage.offset,
+            version: damage.version,
+            what: damage.what,
+        }
+    }
+}
+
+impl DamageRow {
+    /// One line.
+    pub(crate) fn line(&self) -> String {
+        let version = self
+            .version
+            .map_or(String::new(), |v| format!("version {v}: "));
+        format!(
+            "damaged: {version}{} at byte {}: {}\n",
+            self.path, self.offset, self.what
+        )
+    }
+}
+
+/// Bytes for people.
+pub(crate) fn bytes(count: u64) -> String {
+    indicatif::BinaryBytes(count).to_string()
+}

@@ -1,0 +1,149 @@
+//! `tierflow list` and `tierflow show`.
+
+use crate::output::{DamageRow, Output, bytes};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tierflow_store::{Options, Repository};
+
+#[derive(Debug, Serialize)]
+struct Listing {
+    versions: Vec<Version>,
+    damage: Vec<DamageRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct Version {
+    version: u64,
+    ranks: u32,
+    bytes: u64,
+    created_ns: u64,
+    run: u64,
+    base: Option<u64>,
+}
+
+pub(crate) fn list(directory: &Path, output: Output) -> Result<()> {
+    let repository = Repository::read_only(directory, Options::default())?;
+    let versions = repository.versions()?.into_iter().map(|info| Version {
+        version: info.version,
+        ranks: info.ranks,
+        bytes: info.bytes,
+        created_ns: info.created,
+        run: info.run,
+        base: info.base,
+    });
+    let listing = Listing {
+        versions: versions.collect(),
+        damage: repository.damage().iter().map(DamageRow::from).collect(),
+    };
+    let mut text = String::new();
+    if listing.versions.is_empty() {
+        text.push_str("no whole version\n");
+    } else {
+        writeln!(
+            text,
+            "{:>12} {:>6} {:>12}  {:<14} base",
+            "version", "ranks", "size", "written"
+        )?;
+    }
+    for row in &listing.versions {
+        let base = row.base.map_or("-".to_owned(), |base| base.to_string());
+        let (size, age) = (bytes(row.bytes), age(row.created_ns));
+        writeln!(
+            text,
+            "{:>12} {:>6} {size:>12}  {age:<14} {base}",
+            row.version, row.ranks
+        )?;
+    }
+    text.extend(listing.damage.iter().map(DamageRow::line));
+    output.answer(&listing, &text)
+}
+
+fn age(created_ns: u64) -> String {
+    let created = UNIX_EPOCH.checked_add(Duration::from_nanos(created_ns));
+    match created.and_then(|created| SystemTime::now().duration_since(created).ok()) {
+        Some(age) => format!("{} ago", indicatif::HumanDuration(age)),
+        None => "in the future".to_owned(),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Contents {
+    version: u64,
+    pieces: Vec<Contained>,
+}
+
+#[derive(Debug, Serialize)]
+struct Contained {
+    rank: u32,
+    path: String,
+    position: u64,
+    bytes: u64,
+    regions: Vec<Region>,
+}
+
+#[derive(Debug, Serialize)]
+struct Region {
+    name: String,
+    bytes: u64,
+    numpy: &'static str,
+    shape: Vec<u64>,
+}
+
+/// The version that was named, or the newest.
+pub(crate) fn chosen(repository: &Repository, version: Option<u64>) -> Result<u64> {
+    match version {
+        Some(version) => Ok(version),
+        None => repository
+            .latest(None)?
+            .context("there is no whole version"),
+    }
+}
+
+pub(crate) fn show(directory: &Path, version: Option<u64>, output: Output) -> Result<()> {
+    let repository = Repository::read_only(directory, Options::default())?;
+    let version = chosen(&repository, version)?;
+    let (_, ranks) = repository.piece(version)?.rank();
+    let mut contents = Contents {
+        version,
+        pieces: Vec::new(),
+    };
+    let mut text = format!("version {version}, {ranks} rank(s)\n");
+    for rank in 0..ranks {
+        let piece = repository.piece_of(version, rank)?;
+        let regions: Vec<Region> = piece
+            .regions()
+            .iter()
+            .map(|region| Region {
+                name: region.name.clone(),
+                bytes: region.length,
+                numpy: region.element.numpy(),
+                shape: region.shape.clone(),
+            })
+            .collect();
+        let position = piece.head().position;
+        writeln!(
+            text,
+            "rank {rank}: {} at byte {position}",
+            piece.path().display()
+        )?;
+        for region in &regions {
+            let (size, shape) = (bytes(region.bytes), &region.shape);
+            writeln!(
+                text,
+                "  {:<40} {size:>12}  {} {shape:?}",
+                region.name, region.numpy
+            )?;
+        }
+        contents.pieces.push(Contained {
+            rank,
+            path: piece.path().display().to_string(),
+            position,
+            bytes: regions.iter().map(|region| region.bytes).sum(),
+            regions,
+        });
+    }
+    output.answer(&contents, &text)
+}

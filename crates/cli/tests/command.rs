@@ -1,0 +1,205 @@
+//! The command as its users run it.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use tierflow_store::container::Element;
+use tierflow_store::{Options, Region, Repository, Snapshot};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tierflow"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs with `--json`, and returns the exit code and the answer.
+fn json(arguments: &[&str]) -> (i32, Value) {
+    let output = run(&[&["--json"], arguments].concat());
+    let answer = serde_json::from_slice(&output.stdout);
+    (
+        output.status.code().unwrap(),
+        answer.unwrap_or_else(|_| Value::from(text(&output.stderr))),
+    )
+}
+
+fn values() -> Vec<u8> {
+    (0..6)
+        .flat_map(|value: u32| (value as f32).to_le_bytes())
+        .collect()
+}
+
+fn repository() -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let repository = Repository::open(&path, Options::default()).unwrap();
+    let (grid, large) = (values(), vec![7; 2_000_000]);
+    for version in 1..=6 {
+        let regions = [
+            Region::new("grid", &grid).array(Element::F32, &[2, 3]),
+            Region::new("large", &large),
+        ];
+        let regions = if version == 6 {
+            &regions[..]
+        } else {
+            &regions[..1]
+        };
+        repository
+            .save(&Snapshot {
+                version,
+                base: None,
+                regions,
+            })
+            .unwrap();
+    }
+    (directory, path.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn versions_are_listed_and_shown() {
+    let (_kept, path) = repository();
+    let (code, answer) = json(&["list", &path]);
+    assert_eq!(code, 0);
+    let versions: Vec<_> = answer["versions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v["version"].as_u64())
+        .collect();
+    assert_eq!(versions, (1..=6).map(Some).collect::<Vec<_>>());
+    assert_eq!(answer["versions"][5]["bytes"], 2_000_024);
+    assert_eq!(answer["damage"], Value::Array(vec![]));
+    let human = text(&run(&["list", &path]).stdout);
+    assert_eq!(human.lines().count(), 7, "{human}");
+
+    let (code, answer) = json(&["show", &path]);
+    assert_eq!((code, &answer["version"]), (0, &Value::from(6)));
+    assert_eq!(
+        answer["pieces"][0]["regions"][0]["shape"],
+        serde_json::json!([2, 3])
+    );
+    let human = text(&run(&["show", &path, "6"]).stdout);
+    assert!(
+        human.contains("grid") && human.contains("<f4 [2, 3]") && human.contains("large"),
+        "{human}"
+    );
+}
+
+#[test]
+fn verify_says_by_its_exit_code_what_it_found() {
+    let (_kept, path) = repository();
+    let (code, answer) = json(&["verify", &path]);
+    assert_eq!(
+        (code, &answer["sound"], &answer["pieces"]),
+        (0, &Value::from(true), &Value::from(6))
+    );
+    let file = Path::new(&path).join("rank-0/v00000000000000000006.tfc");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[1_500_000] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let (code, answer) = json(&["verify", &path]);
+    assert_eq!((code, &answer["sound"]), (1, &Value::from(false)));
+    assert_eq!(answer["damage"][0]["version"], 6);
+    assert_eq!(json(&["verify", &path, "5"]).0, 0);
+    assert_eq!(json(&["verify", &path, "7"]).0, 2);
+    let output = run(&["verify", &path]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stdout).contains("damaged: version 6: "),
+        "{output:?}"
+    );
+    let output = run(&["export", &path, "6"]);
+    assert!(
+        text(&output.stderr).contains("version 5 is the newest older one"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn regions_are_exported() {
+    let (kept, path) = repository();
+    let to = kept.path().join("out");
+    std::fs::create_dir(&to).unwrap();
+    let to = to.to_str().unwrap();
+    let (code, answer) = json(&["export", &path, "6", "--to", to]);
+    assert_eq!((code, answer["files"].as_array().unwrap().len()), (0, 2));
+    let npy = std::fs::read(Path::new(to).join("grid.npy")).unwrap();
+    assert!(npy.starts_with(b"\x93NUMPY\x01\x00") && npy.ends_with(&values()));
+    assert_eq!(npy.len(), 128 + 24);
+    let raw = [
+        "export", &path, "1", "--region", "grid", "--format", "raw", "--to", to,
+    ];
+    assert_eq!(json(&raw).0, 0);
+    assert_eq!(
+        std::fs::read(Path::new(to).join("grid.raw")).unwrap(),
+        values()
+    );
+    assert_eq!(json(&raw).0, 2, "no file is written over");
+    assert_eq!(json(&[&raw[..], &["--force"]].concat()).0, 0);
+    assert_eq!(
+        json(&["export", &path, "1", "--region", "large", "--to", to]).0,
+        2
+    );
+}
+
+#[test]
+fn prune_keeps_what_the_rules_keep() {
+    let (_kept, path) = repository();
+    let busy = Repository::open(&path, Options::default()).unwrap();
+    let (code, message) = json(&["prune", &path, "--keep", "1"]);
+    assert_eq!(code, 2);
+    assert!(
+        message
+            .as_str()
+            .unwrap()
+            .contains("in use by another process"),
+        "{message}"
+    );
+    drop(busy);
+    let (code, answer) = json(&["prune", &path, "--keep", "1", "--every", "3"]);
+    assert_eq!(
+        (code, &answer["versions"]),
+        (0, &serde_json::json!([1, 2, 4, 5]))
+    );
+    let (_, answer) = json(&["list", &path]);
+    assert_eq!(answer["versions"].as_array().unwrap().len(), 2);
+    let (_, answer) = json(&["prune", &path, "--keep", "1", "--younger-than", "1d"]);
+    assert_eq!(answer["versions"], serde_json::json!([]));
+    assert_eq!(
+        run(&["prune", &path]).status.code(),
+        Some(2),
+        "without a rule nothing is given up"
+    );
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let output = run(&["list", "/nonexistent/run"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("/nonexistent/run"),
+        "{output:?}"
+    );
+    let (_kept, path) = repository();
+    let output = run(&["show", &path, "99"]);
+    assert!(
+        text(&output.stderr).contains("no whole version 99; version 6 is the newest"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn shells_get_their_completions() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert!(
+            output.status.success() && text(&output.stdout).contains("prune"),
+            "{shell}"
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! What was there before: versions that an earlier run left on a tier that outlives it.
+
+use super::event::TierId;
+use super::history::{Copy, Record};
+use super::prefetch::advance;
+use super::{Place, Plan};
+use crate::Version;
+use tierflow_lifecycle::{Event as Move, State};
+
+impl Plan {
+    /// Takes in a version as if it had been written to `tier` long ago.
+    pub(super) fn adopt(&mut self, version: Version, size: u64, tier: TierId) {
+        let record = self.records.get(&version);
+        let fits_in = record.is_none_or(|record| {
+            let same = record.adopted && !record.doomed && record.size == size;
+            same && record.copy(tier).is_none()
+        });
+        let Some(this) = self.tiers.get_mut(tier.0) else {
+            return;
+        };
+        if size == 0 || !fits_in || self.discarded.contains(version) {
+            return;
+        }
+        let reserved = this.table.reserved(size);
+        let gap = this.table.first_gap(reserved);
+        let Some(slot) = gap.and_then(|offset| this.table.insert(offset, version, size).ok())
+        else {
+            return;
+        };
+        this.statistics.peak_bytes = this.statistics.peak_bytes.max(this.table.used());
+        if record.is_none() && self.order.next(version).is_some() {
+            self.unwritten = self.unwritten.saturating_sub(1);
+        }
+        let mut state = State::Init;
+        advance(&mut state, Move::WriteBegan);
+        advance(&mut state, Move::WriteEnded);
+        let tiers = self.tiers.len();
+        let record = self.records.entry(version).or_insert_with(|| Record {
+            adopted: true,
+            ..Record::new(size, tiers)
+        });
+        record.copies[tier.0] = Some(Copy {
+            place: Place {
+                tier,
+                offset: slot.offset,
+                size: slot.size,
+                reserved: slot.reserved,
+            },
+            state,
+            readers: 0,
+            incoming: None,
+            queued_at: None,
+            written: self.tick,
+            used: self.tick,
+        });
+        if !record.has_lower(tier) {
+            self.enqueue_flush(version, tier);
+        }
+        if self.order.next(version).is_some() {
+            self.rewind();
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What links carry: copies between pairs and to the host, alone and together, timed on the devices.
+
+mod measure;
+
+use std::time::Duration;
+
+use tierflow_device::Device;
+use tierflow_placement::GpuId;
+
+use crate::error::{Error, Result, While};
+use crate::machine::{Gpu, HostLink, Link, Machine};
+use measure::Bench;
+
+/// How thorough a calibration is to be. The default takes well under a second and 1.3 GiB of each GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Effort {
+    /// Bytes of one copy. Too few, and it is the start of a copy that is measured.
+    pub bytes: usize,
+    /// Copies of which the fastest counts; more of them see past what disturbs one.
+    pub trials: usize,
+    /// How long one copy may take.
+    pub patience: Duration,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self {
+            bytes: 256 << 20,
+            trials: 4,
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Effort {
+    /// The same with copies of so many bytes.
+    #[must_use]
+    pub fn bytes(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// The same with so many trials.
+    #[must_use]
+    pub fn trials(mut self, trials: usize) -> Self {
+        self.trials = trials;
+        self
+    }
+}
+
+/// Two GPUs that together send less than this share of what each sends alone have a link to the host in
+/// common.
+const SHARED: f64 = 0.85;
+
+/// Measures what the links between devices, and from them to the host, carry: each alone; all that a
+/// device sends, to peers and to peers and the host; all that it receives; each two devices to the host
+/// at once; those that share a link to it, and all. GPU n is the n-th device.
+///
+/// Nothing else should use the devices meanwhile.
+///
+/// # Errors
+/// [`Error::NoDevices`], [`Error::Twice`], [`Error::Device`] where memory is too little or a copy
+/// fails, [`Error::TimedOut`].
+pub fn calibrate(devices: &[Device], effort: Effort) -> Result<Machine> {
+    distinct(devices)?;
+    let bench = Bench::new(devices, effort)?;
+    let count = devices.len();
+    let mut links = Vec::new();
+    for from in 0..count {
+        for to in (0..count).filter(|to| *to != from) {
+            let Some(way) = bench.way(from, to) else {
+                continue;
+            };
+            links.push(Link {
+                from,
+                to,
+                bandwidth: bench.alone(from, to)?,
+                performance_rank: way.performance_rank,
+                native_atomics: way.native_atomics,
+            });
+        }
+    }
+    let mut gpus = Vec::new();
+    for (at, device) in devices.iter().enumerate() {
+        let out: Vec<&Link> = links.iter().filter(|link| link.from == at).collect();
+        let into: Vec<usize> = links
+            .iter()
+            .filter(|link| link.to == at)
+            .map(|link| link.from)
+            .collect();
+        let peers: Vec<usize> = out.iter().map(|link| link.to).collect();
+        let to_host = bench.to_host(&[at])?;
+        let to_peers = bench.send(at, &peers)?;
+        gpus.push(Gpu {
+            name: device.info().name.clone(),
+            bus_id: device.bus_id(),
+            numa_node: device.numa_node(),
+            to_host,
+            to_peers,
+            from_peers: bench.receive(at, &into)?,
+            to_all: match to_peers {
+                Some(to_peers) => Some(bench.send_all(at, &peers, to_peers, to_host)?),
+                None => None,
+            },
+        });
+    }
+    let groups = sharing(&bench, &gpus)?;
+    let mut host_links = Vec::new();
+    for gpus in groups {
+        let bandwidth = bench.to_host(&gpus)?;
+        host_links.push(HostLink { gpus, bandwidth });
+    }
+    let all: Vec<usize> = (0..count).collect();
+    let to_host = bench.to_host(&all)?;
+    Ok(Machine::measured(gpus, links, host_links, to_host))
+}
+
+fn distinct(devices: &[Device]) -> Result<()> {
+    if devices.is_empty() {
+        return Err(Error::NoDevices);
+    }
+    for (other, device) in devices.iter().enumerate() {
+        if let Some(one) = devices[..other].iter().position(|one| one.is_same(device)) {
+            let (one, other) = (GpuId(one), GpuId(other));
+            return Err(Error::Twice { one, other });
+        }
+    }
+    Ok(())
+}
+
+/// The GPUs in groups that share a link to the host.
+fn sharing(bench: &Bench<'_>, gpus: &[Gpu]) -> Result<Vec<Vec<usize>>> {
+    let mut group: Vec<usize> = (0..gpus.len()).collect();
+    for one in 0..gpus.len() {
+        for other in one + 1..gpus.len() {
+            let apart = gpus[one].to_host + gpus[other].to_host;
+            if bench.to_host(&[one, other])? < SHARED * apart {
+                let (keep, gone) = (group[one], group[other]);
+                for member in group.iter_mut().filter(|member| **member == gone) {
+                    *member = keep;
+                }
+            }
+        }
+    }
+    let mut groups: Vec<Vec<usize>> = vec![Vec::new(); gpus.len()];
+    for (gpu, of) in group.into_iter().enumerate() {
+        groups[of].push(gpu);
+    }
+    groups.retain(|group| !group.is_empty());
+    Ok(groups)
+}
+
+/// The way of one device to another's memory.
+fn way(from: &Device, to: &Device) -> Result<Option<tierflow_device::PeerLink>> {
+    from.link_to(to).when(|| {
+        let (from, to) = (&from.info().ordinal, &to.info().ordinal);
+        format!("asking how device {from} reaches device {to}")
+    })
+}

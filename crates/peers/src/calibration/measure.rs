@@ -1,0 +1,182 @@
+//! The memory and the streams that copies are measured with, and the measurements.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use tierflow_device::{Device, HostReservation, Memory, PeerLink, Reservation, Stream};
+
+use super::{Effort, way};
+use crate::error::{Result, While};
+use crate::lanes::{self, Lane};
+use crate::overflow::host_memory;
+
+/// What one device copies from and to.
+struct Desk {
+    /// What it copies from, on the device.
+    source: Memory,
+    /// Its addresses for memory of its peers, `effort.bytes` for each.
+    at_peers: Reservation,
+    at_host: HostReservation,
+    /// One for each peer, and one for the host.
+    streams: Vec<Stream>,
+}
+
+pub(super) struct Bench<'a> {
+    devices: &'a [Device],
+    desks: Vec<Desk>,
+    /// How each device reaches each other one.
+    ways: Vec<Vec<Option<PeerLink>>>,
+    bytes: usize,
+    effort: Effort,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(devices: &'a [Device], effort: Effort) -> Result<Self> {
+        let granularity = devices.iter().map(|device| device.info().granularity);
+        let granularity = granularity.max().unwrap_or(1);
+        let bytes = effort.bytes.max(1).next_multiple_of(granularity);
+        let mut bench = Self {
+            devices,
+            desks: Vec::new(),
+            ways: Vec::new(),
+            bytes,
+            effort,
+        };
+        for device in devices {
+            let ways = devices.iter().map(|peer| way(device, peer));
+            bench.ways.push(ways.collect::<Result<_>>()?);
+        }
+        for at in 0..devices.len() {
+            let desk = bench.desk(at)?;
+            bench.desks.push(desk);
+        }
+        Ok(bench)
+    }
+
+    fn desk(&self, at: usize) -> Result<Desk> {
+        let device = &self.devices[at];
+        let doing = || format!("memory for the calibration of GPU {at}");
+        let source = device.alloc(self.bytes).when(doing)?;
+        let at_peers = device
+            .reserve(self.bytes * self.devices.len())
+            .when(doing)?;
+        let streams = self.devices.iter().map(|_| device.stream());
+        let streams: Vec<_> = streams
+            .chain([device.stream()])
+            .collect::<tierflow_device::Result<_>>()
+            .when(doing)?;
+        for (peer, to) in self.devices.iter().enumerate() {
+            if self.ways[at][peer].is_some() {
+                let room = self.room(peer);
+                at_peers
+                    .map_on(room, to)
+                    .when(|| format!("memory of GPU {peer} for GPU {at}"))?;
+            }
+        }
+        let at_host = host_memory(device, self.bytes).when(doing)?;
+        let all = source.lend_mut(0..self.bytes).when(doing)?;
+        let mut all = all;
+        streams[0].fill(&mut all, 0x5a).when(doing)?;
+        drop(all);
+        Ok(Desk {
+            source,
+            at_peers,
+            at_host,
+            streams,
+        })
+    }
+
+    fn room(&self, peer: usize) -> Range<usize> {
+        peer * self.bytes..(peer + 1) * self.bytes
+    }
+
+    pub(super) fn way(&self, from: usize, to: usize) -> Option<PeerLink> {
+        self.ways[from][to]
+    }
+
+    /// One device to one peer, bytes/s.
+    pub(super) fn alone(&self, from: usize, to: usize) -> Result<f64> {
+        self.best(&[(from, Some(to), self.bytes)])
+    }
+
+    /// One device to these peers at once; `None` if there is no peer.
+    pub(super) fn send(&self, from: usize, peers: &[usize]) -> Result<Option<f64>> {
+        let copies: Vec<_> = peers
+            .iter()
+            .map(|&peer| (from, Some(peer), self.bytes))
+            .collect();
+        self.best_of_some(&copies)
+    }
+
+    /// These peers to one device at once; `None` if there is no peer.
+    pub(super) fn receive(&self, to: usize, peers: &[usize]) -> Result<Option<f64>> {
+        let copies: Vec<_> = peers
+            .iter()
+            .map(|&peer| (peer, Some(to), self.bytes))
+            .collect();
+        self.best_of_some(&copies)
+    }
+
+    /// One device to these peers and the host at once, with as many bytes for each as make both end
+    /// together if they do not disturb one another.
+    pub(super) fn send_all(
+        &self,
+        from: usize,
+        peers: &[usize],
+        to_peers: f64,
+        to_host: f64,
+    ) -> Result<f64> {
+        let for_peers = (self.bytes * peers.len()) as f64;
+        let for_host = ((for_peers * to_host / to_peers) as usize).max(1);
+        // Where the host is the faster one, it is the peers that get less.
+        let scale = (self.bytes as f64 / for_host as f64).min(1.0);
+        let scaled = |bytes: usize| ((bytes as f64 * scale) as usize).clamp(1, self.bytes);
+        let mut copies: Vec<_> = peers
+            .iter()
+            .map(|&peer| (from, Some(peer), scaled(self.bytes)))
+            .collect();
+        copies.push((from, None, scaled(for_host)));
+        self.best(&copies)
+    }
+
+    /// These devices to the host at once.
+    pub(super) fn to_host(&self, gpus: &[usize]) -> Result<f64> {
+        let copies: Vec<_> = gpus.iter().map(|&gpu| (gpu, None, self.bytes)).collect();
+        self.best(&copies)
+    }
+
+    fn best_of_some(&self, copies: &[(usize, Option<usize>, usize)]) -> Result<Option<f64>> {
+        if copies.is_empty() {
+            return Ok(None);
+        }
+        self.best(copies).map(Some)
+    }
+
+    /// Bytes/s of all these copies together: from, to a peer or the host, bytes.
+    fn best(&self, copies: &[(usize, Option<usize>, usize)]) -> Result<f64> {
+        let bytes: usize = copies.iter().map(|copy| copy.2).sum();
+        let mut shortest = Duration::MAX;
+        // One more than counts: the first finds nothing warm.
+        for _ in 0..=self.effort.trials {
+            let lanes = copies.iter().map(|copy| self.lane(*copy));
+            let lanes = lanes.collect::<Result<Vec<_>>>()?;
+            let took = lanes::run("a copy of the calibration", lanes, self.effort.patience)?;
+            shortest = shortest.min(took.into_iter().max().unwrap_or_default());
+        }
+        Ok(bytes as f64 / shortest.max(Duration::from_nanos(1)).as_secs_f64())
+    }
+
+    fn lane(&self, (from, to, bytes): (usize, Option<usize>, usize)) -> Result<Lane<'_>> {
+        let desk = &self.desks[from];
+        let doing = || format!("a copy of the calibration from GPU {from}");
+        let (memory, start, stream) = match to {
+            Some(peer) => (desk.at_peers.memory(), self.room(peer).start, peer),
+            None => (desk.at_host.memory(), 0, self.devices.len()),
+        };
+        Ok(Lane {
+            stream: &desk.streams[stream],
+            from: desk.source.lend(0..bytes).when(doing)?,
+            to: memory.lend_mut(start..start + bytes).when(doing)?,
+        })
+    }
+}

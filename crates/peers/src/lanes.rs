@@ -1,0 +1,74 @@
+//! Copies that start together, each on a stream of its own, timed, with a deadline.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tierflow_device::{ReadLoan, Stream, Transfer, WriteLoan};
+
+use crate::error::{Error, Result, While};
+
+/// One copy, and the stream that makes it.
+#[derive(Debug)]
+pub(crate) struct Lane<'a> {
+    pub(crate) stream: &'a Stream,
+    pub(crate) from: ReadLoan,
+    pub(crate) to: WriteLoan,
+}
+
+/// Runs all lanes at once; how long each took from the common start.
+///
+/// Each has a thread of its own, as on the host back end it is the calling thread that copies.
+pub(crate) fn run(doing: &str, lanes: Vec<Lane<'_>>, patience: Duration) -> Result<Vec<Duration>> {
+    let go = AtomicBool::new(false);
+    let mut start = Instant::now();
+    let ends: Vec<Result<Instant>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = lanes
+            .into_iter()
+            .map(|lane| {
+                let go = &go;
+                scope.spawn(move || {
+                    while !go.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                    lane.copy(doing, patience)
+                })
+            })
+            .collect();
+        // Threads take a moment to be there; what comes late would count as slow.
+        std::thread::sleep(Duration::from_micros(200));
+        start = Instant::now();
+        go.store(true, Ordering::Release);
+        let ends = threads.into_iter().map(|thread| match thread.join() {
+            Ok(end) => end,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ends.collect()
+    });
+    let ends = ends.into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(ends.into_iter().map(|end| end - start).collect())
+}
+
+impl Lane<'_> {
+    fn copy(self, doing: &str, patience: Duration) -> Result<Instant> {
+        let deadline = Instant::now() + patience;
+        let transfer = self.stream.copy(self.from, self.to);
+        while !transfer.is_done() {
+            if Instant::now() > deadline {
+                return Err(give_up(doing, transfer, patience));
+            }
+            std::hint::spin_loop();
+        }
+        let end = Instant::now();
+        transfer.wait().result.when(|| doing.to_owned())?;
+        Ok(end)
+    }
+}
+
+/// The bytes stay lent for good, as the device may still be at them.
+fn give_up(doing: &str, transfer: Transfer, patience: Duration) -> Error {
+    std::mem::forget(transfer);
+    Error::TimedOut {
+        doing: doing.to_owned(),
+        patience,
+    }
+}

@@ -1,0 +1,212 @@
+//! Messages and descriptors between processes of one machine, each wait with an end.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use crate::error::{Error, Result};
+
+/// Bytes of a message: what kind it is, and a number.
+const LENGTH: usize = 16;
+
+/// How often to look whether somebody has come.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+}
+
+/// Where others connect to. The path is removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// What was received.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) kind: u64,
+    pub(crate) value: u64,
+    pub(crate) descriptor: Option<OwnedFd>,
+}
+
+impl Listener {
+    pub(crate) fn bind(path: &Path) -> Result<Self> {
+        let doing = "listening on a socket";
+        let fd = new(doing)?;
+        let address = address(path)?;
+        rustix::net::bind(&fd, &address).map_err(|errno| system(doing, errno))?;
+        rustix::net::listen(&fd, 64).map_err(|errno| system(doing, errno))?;
+        let path = path.to_owned();
+        Ok(Self { fd, path })
+    }
+
+    /// The next process that comes, if it is of the same user.
+    pub(crate) fn accept(&self, patience: Duration) -> Result<Socket> {
+        let doing = "waiting for a process that borrows";
+        let deadline = Instant::now() + patience;
+        let fd = loop {
+            match rustix::net::accept_with(&self.fd, SocketFlags::CLOEXEC) {
+                Ok(fd) => break fd,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED)
+                    if Instant::now() < deadline =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {
+                    return Err(timed_out(doing, patience));
+                }
+                Err(errno) => return Err(system(doing, errno)),
+            }
+        };
+        let theirs = sockopt::socket_peercred(&fd).map_err(|errno| system(doing, errno))?;
+        if theirs.uid != rustix::process::getuid() {
+            return Err(Error::Protocol("it belongs to another user".to_owned()));
+        }
+        Ok(Socket { fd })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Whoever removed it before us has done our work.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Socket {
+    /// Connects, and waits for a listener that is not there yet.
+    pub(crate) fn connect(path: &Path, patience: Duration) -> Result<Self> {
+        let doing = "connecting to a process that lends";
+        let deadline = Instant::now() + patience;
+        let address = address(path)?;
+        let fd = new(doing)?;
+        loop {
+            match rustix::net::connect(&fd, &address) {
+                Ok(()) => break,
+                Err(Errno::AGAIN | Errno::NOENT | Errno::CONNREFUSED | Errno::INTR)
+                    if Instant::now() < deadline =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(Errno::AGAIN | Errno::NOENT | Errno::CONNREFUSED | Errno::INTR) => {
+                    return Err(timed_out(doing, patience));
+                }
+                Err(errno) => return Err(system(doing, errno)),
+            }
+        }
+        rustix::io::ioctl_fionbio(&fd, false).map_err(|errno| system(doing, errno))?;
+        Ok(Self { fd })
+    }
+
+    pub(crate) fn send(
+        &self,
+        doing: &'static str,
+        kind: u64,
+        value: u64,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<()> {
+        let mut bytes = [0; LENGTH];
+        bytes[..8].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..].copy_from_slice(&value.to_le_bytes());
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [descriptor];
+        let descriptors: Vec<_> = descriptors.into_iter().flatten().collect();
+        if !descriptors.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        // A message is far smaller than what a socket buffers, so this waits for nobody who is alive; who
+        // does not read is given up at once.
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match rustix::net::sendmsg(&self.fd, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
+            Ok(_) => Ok(()),
+            Err(Errno::PIPE | Errno::CONNRESET) => Err(Error::Gone { doing }),
+            Err(errno) => Err(system(doing, errno)),
+        }
+    }
+
+    /// The next message. Without patience, one that is there already.
+    pub(crate) fn receive(&self, doing: &'static str, patience: Duration) -> Result<Message> {
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let flags = if patience.is_zero() {
+            flags | RecvFlags::DONTWAIT
+        } else {
+            let patience = patience.max(PAUSE);
+            sockopt::set_socket_timeout(&self.fd, Timeout::Recv, Some(patience))
+                .map_err(|errno| system(doing, errno))?;
+            flags
+        };
+        let mut bytes = [0; LENGTH];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut into = [IoSliceMut::new(&mut bytes)];
+            match rustix::net::recvmsg(&self.fd, &mut into, &mut ancillary, flags) {
+                Ok(received) => break received,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(timed_out(doing, patience)),
+                Err(Errno::CONNRESET) => return Err(Error::Gone { doing }),
+                Err(errno) => return Err(system(doing, errno)),
+            }
+        };
+        let mut descriptor = None;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                descriptor = fds.last();
+            }
+        }
+        let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
+        match received.bytes {
+            0 => Err(Error::Gone { doing }),
+            LENGTH if !received.flags.intersects(cut) => {
+                let number = |at: usize| {
+                    let mut word = [0; 8];
+                    word.copy_from_slice(&bytes[at..at + 8]);
+                    u64::from_le_bytes(word)
+                };
+                Ok(Message {
+                    kind: number(0),
+                    value: number(8),
+                    descriptor,
+                })
+            }
+            other => Err(Error::Protocol(format!("a message of {other} bytes"))),
+        }
+    }
+}
+
+/// A socket that keeps messages apart and waits for nothing.
+fn new(doing: &'static str) -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    rustix::net::socket_with(family, kind, flags, None).map_err(|errno| system(doing, errno))
+}
+
+fn address(path: &Path) -> Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path).map_err(|errno| system("naming a socket", errno))
+}
+
+fn timed_out(doing: &str, patience: Duration) -> Error {
+    Error::TimedOut {
+        doing: doing.to_owned(),
+        patience,
+    }
+}
+
+fn system(doing: &'static str, errno: Errno) -> Error {
+    let why = errno.into();
+    Error::System { doing, why }
+}

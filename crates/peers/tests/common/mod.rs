@@ -1,0 +1,46 @@
+//! Devices and bytes for the tests.
+
+#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![allow(dead_code, reason = "not every test file uses all of it")]
+
+pub(crate) mod skewed;
+
+use tierflow_device::{Choice, Device, Memory, host, open};
+
+/// So many devices of plain memory.
+pub(crate) fn hosts(count: usize, bytes: u64) -> Vec<Device> {
+    let options = host::Options::default().device_bytes(bytes);
+    let device = |ordinal| host::open(options.clone().ordinal(ordinal)).unwrap();
+    (0..count).map(device).collect()
+}
+
+/// So many GPUs of this machine.
+pub(crate) fn gpus(count: usize) -> Vec<Device> {
+    let gpu = |ordinal| open(Choice::Cuda { ordinal }).unwrap();
+    (0..count).map(gpu).collect()
+}
+
+/// Bytes that differ from place to place and from seed to seed, with no short period.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = vec![0; len];
+    for chunk in bytes.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
+    }
+    bytes
+}
+
+pub(crate) fn write(device: &Device, memory: &Memory, bytes: &[u8]) {
+    let mut loan = memory.lend_mut(0..bytes.len()).unwrap();
+    device.stream().unwrap().write(bytes, &mut loan).unwrap();
+}
+
+pub(crate) fn read(device: &Device, memory: &Memory, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let loan = memory.lend(0..len).unwrap();
+    device.stream().unwrap().read(&loan, &mut bytes).unwrap();
+    bytes
+}

@@ -1,0 +1,167 @@
+//! Memory that one process lends to another. Run without the harness, as it starts itself anew to be
+//! the lender: `processes lend PATH`.
+
+#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{hosts, pattern, read, write};
+use tierflow_device::Device;
+use tierflow_peers::{Error, Lender, Loan};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const SPARE: u64 = 8 << 20;
+
+type Case = (&'static str, fn(&Device));
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["lend", path] => lend(Path::new(path)),
+        // There is nothing to list and nothing that is ignored.
+        ref other if other.contains(&"--list") || other.contains(&"--ignored") => {}
+        _ => {
+            let device = hosts(1, 64 << 20).remove(0);
+            let cases: [Case; 4] = [
+                ("a loan is recalled and given back", recalled),
+                ("a lender lends what it has", no_more_than_spare),
+                ("a lender that dies", lender_dies),
+                ("a process that says nonsense", nonsense),
+            ];
+            for (name, case) in cases {
+                case(&device);
+                println!("test {name} ... ok");
+            }
+        }
+    }
+}
+
+/// Lends until it is killed, each loan until it holds what the pattern of its length is; then it is
+/// recalled.
+fn lend(path: &Path) {
+    let device = hosts(1, SPARE).remove(0);
+    let lender = Lender::bind(&device, path, SPARE).unwrap();
+    loop {
+        let lent = match lender.lend(PATIENCE) {
+            Ok(lent) => lent,
+            Err(Error::TimedOut { .. }) => return,
+            Err(error) => {
+                println!("{error}");
+                continue;
+            }
+        };
+        let len = lent.chunk().len();
+        let own = device.reserve_for_exported(len).unwrap();
+        own.map_exported(0, lent.chunk()).unwrap();
+        while read(&device, own.memory(), len) != pattern(len as u64, len) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(own);
+        lent.recall().unwrap();
+        lent.wait_returned(PATIENCE).unwrap();
+        drop(lent);
+        assert_eq!(lender.spare(), SPARE);
+    }
+}
+
+struct Process {
+    child: Child,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+fn lender() -> Process {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lender");
+    let child = Command::new(std::env::current_exe().unwrap())
+        .arg("lend")
+        .arg(&path)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    Process {
+        child,
+        path,
+        _folder: folder,
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_for_recall(loan: &Loan) -> bool {
+    (0..20_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        loan.is_recalled().unwrap()
+    })
+}
+
+fn recalled(device: &Device) {
+    let process = lender();
+    for len in [4 << 20, 1 << 20] {
+        let loan = Loan::ask(device, &process.path, len as u64, PATIENCE).unwrap();
+        assert!(!loan.is_recalled().unwrap());
+        write(device, loan.memory(), &pattern(len as u64, len));
+        assert!(
+            wait_for_recall(&loan),
+            "the lender saw what was written, and wants it back"
+        );
+        // What lies there can be saved first; meanwhile it cannot be given back.
+        let reader = loan.memory().lend(0..1).unwrap();
+        let busy = loan.give_back().unwrap_err();
+        assert!(matches!(busy, Error::Device { .. }), "{busy}");
+        drop(reader);
+        loan.give_back().unwrap();
+    }
+}
+
+fn no_more_than_spare(device: &Device) {
+    let process = lender();
+    let too_much = Loan::ask(device, &process.path, SPARE + 1, PATIENCE).unwrap_err();
+    assert!(
+        matches!(too_much, Error::NothingToLend { spare: SPARE, .. }),
+        "{too_much}"
+    );
+    let nothing = Loan::ask(device, &process.path, 0, PATIENCE).unwrap_err();
+    assert!(matches!(nothing, Error::NothingToLend { .. }), "{nothing}");
+    let all = Loan::ask(device, &process.path, SPARE, PATIENCE).unwrap();
+    assert_eq!(all.memory().len() as u64, SPARE);
+    let nobody = Path::new("/nonexistent/lender");
+    let nobody = Loan::ask(device, nobody, 1, Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(nobody, Error::TimedOut { .. }), "{nobody}");
+}
+
+fn lender_dies(device: &Device) {
+    let mut process = lender();
+    let loan = Loan::ask(device, &process.path, 1 << 20, PATIENCE).unwrap();
+    let bytes = pattern(5, 1 << 20);
+    write(device, loan.memory(), &bytes);
+    process.child.kill().unwrap();
+    process.child.wait().unwrap();
+    let gone = loan.is_recalled().unwrap_err();
+    assert!(matches!(gone, Error::Gone { .. }), "{gone}");
+    // What is mapped stays mapped: nobody is killed for reading it.
+    assert!(read(device, loan.memory(), bytes.len()) == bytes);
+    let gone = loan.give_back().unwrap_err();
+    assert!(matches!(gone, Error::Gone { .. }), "{gone}");
+}
+
+fn nonsense(device: &Device) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lender");
+    let lender = Lender::bind(device, &path, SPARE).unwrap();
+    // A stream socket is not even let in.
+    assert!(std::os::unix::net::UnixStream::connect(&path).is_err());
+    let early = lender.lend(Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(early, Error::TimedOut { .. }), "{early}");
+    drop(lender);
+    assert!(!path.exists());
+}

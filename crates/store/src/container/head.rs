@@ -1,0 +1,284 @@
+//! The head of a record: what it holds, where, and the checksums of all of it.
+
+use super::region::{REGION_LIMIT, ROW, RegionInfo};
+use super::{UNIT, checksum, round_up};
+use thiserror::Error;
+
+/// The first eight bytes of a record.
+pub const MAGIC: [u8; 8] = *b"TIERFLOW";
+/// The version of the format that this crate writes, and the only one there is.
+pub const FORMAT: u32 = 1;
+/// Bytes of payload under one checksum, as written here; any multiple of 256 up to 1 GiB is read.
+pub const BLOCK_BYTES: u32 = 1 << 20;
+/// A head has at most this many bytes: room for 64 Ki regions and 7 TiB of payload in blocks of 1 MiB.
+pub const HEAD_LIMIT: u32 = 64 << 20;
+/// Bytes before the region table.
+pub(super) const FIXED: usize = 96;
+const NO_BASE: u64 = u64::MAX;
+const LARGEST_BLOCK: u32 = 1 << 30;
+
+/// Bytes that are no head, and what is wrong with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Invalid(pub(crate) &'static str);
+
+impl Invalid {
+    /// What is wrong.
+    #[must_use]
+    pub fn what(self) -> &'static str {
+        self.0
+    }
+}
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One rank's piece of a version.
+    Piece,
+    /// The list of all ranks' pieces of a version: the payload is [rows](super::rows).
+    Manifest,
+    /// The list of a segment's records, its last one: the payload is [rows](super::rows).
+    Index,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Piece, Self::Manifest, Self::Index];
+}
+
+/// A record's head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// What the record is.
+    pub kind: Kind,
+    /// Where in its file the record starts, in bytes: a copy of a record within another's payload is none.
+    pub position: u64,
+    /// The checkpoint's number.
+    pub version: u64,
+    /// Counts the records that a rank wrote: of two with the same version, the higher one counts.
+    pub sequence: u64,
+    /// The run of the application that wrote it: the pieces of one version must agree.
+    pub run: u64,
+    /// The version that this one is a difference against; it and what it depends on are kept as long as this one.
+    pub base: Option<u64>,
+    /// When it was written, in nanoseconds since 1970 by the writer's clock. Nothing is ordered by it.
+    pub created: u64,
+    /// Whose piece it is.
+    pub rank: u32,
+    /// How many pieces the version has.
+    pub ranks: u32,
+    /// How long the head is, in bytes: a multiple of [`UNIT`]. The payload follows at once.
+    pub length: u32,
+    /// How long the payload is, in bytes: a multiple of [`UNIT`]. The record ends with it.
+    pub payload_length: u64,
+    /// Bytes of payload under one checksum; the last block may be shorter.
+    pub block_bytes: u32,
+    /// What the payload holds.
+    pub regions: Vec<RegionInfo>,
+    /// The checksum of each block.
+    pub blocks: Vec<u64>,
+}
+
+impl Head {
+    /// How long the whole record is, in bytes: a multiple of [`UNIT`].
+    #[must_use]
+    pub fn record_length(&self) -> u64 {
+        u64::from(self.length).saturating_add(self.payload_length)
+    }
+
+    /// How many bytes a head with so many regions and blocks has at least, if it may exist.
+    pub(crate) fn size(regions: usize, blocks: u64) -> Option<u32> {
+        let table = (regions as u64).checked_mul(ROW as u64)?;
+        let size = blocks
+            .checked_mul(8)?
+            .checked_add(table)?
+            .checked_add(FIXED as u64 + 8)?;
+        let size = u32::try_from(round_up(size, UNIT as u64)?).ok()?;
+        (size <= HEAD_LIMIT && regions <= REGION_LIMIT).then_some(size)
+    }
+
+    /// How many blocks a payload of `length` bytes has.
+    pub(crate) fn block_count(&self) -> u64 {
+        self.payload_length.div_ceil(u64::from(self.block_bytes))
+    }
+
+    /// The head as it is written.
+    ///
+    /// # Errors
+    /// [`Invalid`] if the fields contradict each other.
+    pub fn encode(&self) -> Result<Vec<u8>, Invalid> {
+        let size = self.length;
+        self.check(self.regions.len())?;
+        if self.blocks.len() as u64 != self.block_count() {
+            return Err(Invalid("not one checksum for each block"));
+        }
+        for region in &self.regions {
+            region.check()?;
+        }
+        let mut bytes = Vec::with_capacity(size as usize);
+        bytes.extend(MAGIC);
+        bytes.extend(FORMAT.to_le_bytes());
+        bytes.extend(size.to_le_bytes());
+        for word in [
+            self.payload_length,
+            self.position,
+            self.version,
+            self.sequence,
+            self.run,
+            self.base.unwrap_or(NO_BASE),
+            self.created,
+        ] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(self.rank.to_le_bytes());
+        bytes.extend(self.ranks.to_le_bytes());
+        bytes.extend(self.block_bytes.to_le_bytes());
+        bytes.extend((self.regions.len() as u32).to_le_bytes());
+        bytes.extend((self.kind as u32).to_le_bytes());
+        bytes.resize(FIXED, 0);
+        for region in &self.regions {
+            let at = bytes.len();
+            bytes.resize(at + ROW, 0);
+            region.encode(&mut bytes[at..]);
+        }
+        for block in &self.blocks {
+            bytes.extend(block.to_le_bytes());
+        }
+        bytes.resize(size as usize - 8, 0);
+        let sum = checksum(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        Ok(bytes)
+    }
+
+    /// How many bytes to hand to [`decode`](Self::decode), by the first [`UNIT`] bytes of a record.
+    ///
+    /// # Errors
+    /// [`Invalid`] if no record of this format starts there.
+    pub fn length(start: &[u8; UNIT]) -> Result<usize, Invalid> {
+        if start[..8] != MAGIC {
+            return Err(Invalid("no record starts here"));
+        }
+        if u32_at(start, 8) != FORMAT {
+            return Err(Invalid(
+                "a format that this version of Tierflow does not know",
+            ));
+        }
+        let length = u32_at(start, 12);
+        check_length(length)?;
+        Ok(length as usize)
+    }
+
+    /// Reads a head from exactly its bytes. Allocates no more than a few times their length, whatever they say.
+    ///
+    /// # Errors
+    /// [`Invalid`] if they are not what [`encode`](Self::encode) writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Invalid> {
+        let start = bytes.first_chunk().ok_or(Invalid("the head is cut off"))?;
+        let length = Self::length(start)?;
+        if bytes.len() != length {
+            return Err(Invalid("the head is cut off"));
+        }
+        if u64_at(bytes, length - 8) != checksum(&bytes[..length - 8]) {
+            return Err(Invalid("the head's checksum does not match"));
+        }
+        let word = |at| u64_at(bytes, at);
+        let region_count = u32_at(bytes, 84) as usize;
+        let mut head = Self {
+            kind: *Kind::ALL
+                .get(u32_at(bytes, 88) as usize)
+                .ok_or(Invalid("a record of an unknown kind"))?,
+            length: length as u32,
+            payload_length: word(16),
+            position: word(24),
+            version: word(32),
+            sequence: word(40),
+            run: word(48),
+            base: Some(word(56)).filter(|base| *base != NO_BASE),
+            created: word(64),
+            rank: u32_at(bytes, 72),
+            ranks: u32_at(bytes, 76),
+            block_bytes: u32_at(bytes, 80),
+            regions: Vec::new(),
+            blocks: Vec::new(),
+        };
+        if u32_at(bytes, 92) != 0 {
+            return Err(Invalid("an unused field is not zero"));
+        }
+        head.check(region_count)?;
+        let (table, sums) = bytes[FIXED..length - 8].split_at(region_count * ROW);
+        let rows = table.as_chunks::<ROW>().0.iter();
+        head.regions = rows
+            .map(|row| RegionInfo::decode(row, head.payload_length))
+            .collect::<Result<_, _>>()?;
+        let (sums, rest) = sums.split_at(8 * head.block_count() as usize);
+        if rest.iter().any(|byte| *byte != 0) {
+            return Err(Invalid("an unused field is not zero"));
+        }
+        let words = sums.as_chunks::<8>().0.iter();
+        head.blocks = words.map(|word| u64::from_le_bytes(*word)).collect();
+        head.check_names()?;
+        Ok(head)
+    }
+
+    /// Whether the fixed fields agree with each other and with a table of `regions` rows.
+    fn check(&self, regions: usize) -> Result<(), Invalid> {
+        check_length(self.length)?;
+        if self.ranks == 0 || self.rank >= self.ranks {
+            return Err(Invalid("the rank is none of the group's"));
+        }
+        if self.base.is_some_and(|base| base >= self.version) {
+            return Err(Invalid("the base is not an older version"));
+        }
+        let unit = UNIT as u64;
+        if self.block_bytes == 0
+            || self.block_bytes > LARGEST_BLOCK
+            || !u64::from(self.block_bytes).is_multiple_of(unit)
+        {
+            return Err(Invalid("the block size is impossible"));
+        }
+        if !self.position.is_multiple_of(unit) || !self.payload_length.is_multiple_of(unit) {
+            return Err(Invalid("a length or position is no multiple of 256"));
+        }
+        let end = u64::from(self.length)
+            .checked_add(self.payload_length)
+            .and_then(|length| self.position.checked_add(length));
+        if end.is_none() {
+            return Err(Invalid("the record ends behind all files"));
+        }
+        if Self::size(regions, self.block_count()).is_none_or(|least| least > self.length) {
+            return Err(Invalid("the tables do not fit into the head"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_names(&self) -> Result<(), Invalid> {
+        let mut names: Vec<&str> = self
+            .regions
+            .iter()
+            .map(|region| region.name.as_str())
+            .collect();
+        names.sort_unstable();
+        if names.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Invalid("two regions have the same name"));
+        }
+        Ok(())
+    }
+}
+
+fn check_length(length: u32) -> Result<(), Invalid> {
+    if length == 0 || length > HEAD_LIMIT || !(length as usize).is_multiple_of(UNIT) {
+        return Err(Invalid("the head's length is impossible"));
+    }
+    Ok(())
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}

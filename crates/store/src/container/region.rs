@@ -1,0 +1,174 @@
+//! Regions: the named arrays that a checkpoint is made of.
+
+use super::head::Invalid;
+
+/// Bytes of one row of the region table.
+pub(super) const ROW: usize = 128;
+/// A region's name has at most this many bytes of UTF-8.
+pub const NAME_BYTES: usize = 40;
+/// A record has at most this many regions.
+pub const REGION_LIMIT: usize = 65_536;
+const DIMENSIONS: usize = 8;
+
+macro_rules! elements {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $size:literal, $numpy:literal;)*) => {
+        /// What a region's bytes are, little-endian.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+        #[non_exhaustive]
+        pub enum Element {
+            $($(#[$doc])* $name = $code,)*
+        }
+
+        impl Element {
+            fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Bytes of one element.
+            #[must_use]
+            pub fn size(self) -> u64 {
+                match self {
+                    $(Self::$name => $size,)*
+                }
+            }
+
+            /// NumPy's name of the type; brain floats, which NumPy lacks, are two opaque bytes.
+            #[must_use]
+            pub fn numpy(self) -> &'static str {
+                match self {
+                    $(Self::$name => $numpy,)*
+                }
+            }
+        }
+    };
+}
+
+elements! {
+    /// Bytes of which nothing is said. The region has no shape.
+    #[default]
+    Bytes = 0, 1, "|u1";
+    /// Unsigned, 8 bits.
+    U8 = 1, 1, "|u1";
+    /// Unsigned, 16 bits.
+    U16 = 2, 2, "<u2";
+    /// Unsigned, 32 bits.
+    U32 = 3, 4, "<u4";
+    /// Unsigned, 64 bits.
+    U64 = 4, 8, "<u8";
+    /// Signed, 8 bits.
+    I8 = 5, 1, "|i1";
+    /// Signed, 16 bits.
+    I16 = 6, 2, "<i2";
+    /// Signed, 32 bits.
+    I32 = 7, 4, "<i4";
+    /// Signed, 64 bits.
+    I64 = 8, 8, "<i8";
+    /// IEEE 754, 16 bits.
+    F16 = 9, 2, "<f2";
+    /// IEEE 754, 32 bits.
+    F32 = 10, 4, "<f4";
+    /// IEEE 754, 64 bits.
+    F64 = 11, 8, "<f8";
+    /// Brain float: the upper half of an `F32`.
+    Bf16 = 12, 2, "|V2";
+    /// Two `F32`: real, imaginary.
+    C64 = 13, 8, "<c8";
+    /// Two `F64`: real, imaginary.
+    C128 = 14, 16, "<c16";
+}
+
+/// One row of the region table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionInfo {
+    /// Its name, unlike those of the record's other regions.
+    pub name: String,
+    /// Where it starts, in bytes from the start of the payload.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub length: u64,
+    /// What it consists of.
+    pub element: Element,
+    /// Its extents, slowest first (C order); empty for [`Element::Bytes`] and for a single element.
+    pub shape: Vec<u64>,
+}
+
+impl RegionInfo {
+    /// Whether name, type, shape and length agree.
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        if self.name.is_empty() || self.name.len() > NAME_BYTES || self.name.contains('\0') {
+            return Err(Invalid("a region's name is not 1 to 40 bytes without NUL"));
+        }
+        if self.shape.len() > DIMENSIONS {
+            return Err(Invalid("a region has more than 8 dimensions"));
+        }
+        if self.element == Element::Bytes {
+            return if self.shape.is_empty() {
+                Ok(())
+            } else {
+                Err(Invalid("a region of bytes has a shape"))
+            };
+        }
+        let bytes = self
+            .shape
+            .iter()
+            .try_fold(self.element.size(), |bytes, extent| {
+                bytes.checked_mul(*extent)
+            });
+        if bytes == Some(self.length) {
+            Ok(())
+        } else {
+            Err(Invalid("a region's length is not that of its shape"))
+        }
+    }
+
+    pub(super) fn encode(&self, row: &mut [u8]) {
+        row[..8].copy_from_slice(&self.offset.to_le_bytes());
+        row[8..16].copy_from_slice(&self.length.to_le_bytes());
+        row[16] = self.element as u8;
+        row[17] = self.shape.len() as u8;
+        for (at, extent) in self.shape.iter().enumerate() {
+            row[24 + 8 * at..32 + 8 * at].copy_from_slice(&extent.to_le_bytes());
+        }
+        row[88..88 + self.name.len()].copy_from_slice(self.name.as_bytes());
+    }
+
+    pub(super) fn decode(row: &[u8; ROW], payload: u64) -> Result<Self, Invalid> {
+        let word = |at: usize| super::head::u64_at(row, at);
+        let (offset, length) = (word(0), word(8));
+        if offset.checked_add(length).is_none_or(|end| end > payload) {
+            return Err(Invalid("a region ends behind the payload"));
+        }
+        let element = Element::from_code(row[16]).ok_or(Invalid("a region of an unknown type"))?;
+        let dimensions = usize::from(row[17]);
+        if dimensions > DIMENSIONS {
+            return Err(Invalid("a region has more than 8 dimensions"));
+        }
+        let name = &row[88..];
+        let end = name
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(NAME_BYTES);
+        let unused = row[18..24]
+            .iter()
+            .chain(&row[24 + 8 * dimensions..88])
+            .chain(&name[end..]);
+        if unused.into_iter().any(|byte| *byte != 0) {
+            return Err(Invalid("an unused field is not zero"));
+        }
+        let name = std::str::from_utf8(&name[..end]);
+        let info = Self {
+            name: name
+                .map_err(|_| Invalid("a region's name is not UTF-8"))?
+                .to_owned(),
+            offset,
+            length,
+            element,
+            shape: (0..dimensions).map(|at| word(24 + 8 * at)).collect(),
+        };
+        info.check()?;
+        Ok(info)
+    }
+}

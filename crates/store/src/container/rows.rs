@@ -1,0 +1,87 @@
+//! The payloads that the store itself writes: lists of records, 32 bytes a row.
+
+use super::head::u64_at;
+
+const ROW: usize = 32;
+
+/// A row of one of the two lists.
+pub trait Row: Sized {
+    /// Its four words.
+    fn words(&self) -> [u64; 4];
+    /// The row of four words.
+    fn from_words(words: [u64; 4]) -> Self;
+}
+
+/// One rank's piece, in a [`Kind::Manifest`](super::Kind::Manifest). Together they name one record and no other,
+/// wherever it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ManifestRow {
+    /// Whose.
+    pub rank: u64,
+    /// The piece's [`Head::sequence`](super::Head::sequence).
+    pub sequence: u64,
+    /// The piece's [`Head::created`](super::Head::created).
+    pub created: u64,
+    /// The piece's length in bytes.
+    pub record_length: u64,
+}
+
+/// One record of a segment, in a [`Kind::Index`](super::Kind::Index).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexRow {
+    /// Its version.
+    pub version: u64,
+    /// Where it starts in the segment, in bytes.
+    pub position: u64,
+    /// Its [`Head::sequence`](super::Head::sequence).
+    pub sequence: u64,
+    /// Its length in bytes.
+    pub record_length: u64,
+}
+
+impl Row for ManifestRow {
+    fn words(&self) -> [u64; 4] {
+        [self.rank, self.sequence, self.created, self.record_length]
+    }
+
+    fn from_words([rank, sequence, created, record_length]: [u64; 4]) -> Self {
+        Self {
+            rank,
+            sequence,
+            created,
+            record_length,
+        }
+    }
+}
+
+impl Row for IndexRow {
+    fn words(&self) -> [u64; 4] {
+        [
+            self.version,
+            self.position,
+            self.sequence,
+            self.record_length,
+        ]
+    }
+
+    fn from_words([version, position, sequence, record_length]: [u64; 4]) -> Self {
+        Self {
+            version,
+            position,
+            sequence,
+            record_length,
+        }
+    }
+}
+
+/// The rows of a region; what is left over at its end is no row.
+pub fn rows<R: Row>(region: &[u8]) -> impl Iterator<Item = R> + '_ {
+    let rows = region.as_chunks::<ROW>().0.iter();
+    rows.map(|row| R::from_words([0, 8, 16, 24].map(|at| u64_at(row, at))))
+}
+
+/// The region that [`rows`] reads.
+pub(crate) fn encode<R: Row>(rows: impl IntoIterator<Item = R>) -> Vec<u8> {
+    let words = rows.into_iter().flat_map(|row| row.words());
+    words.flat_map(u64::to_le_bytes).collect()
+}

@@ -1,0 +1,116 @@
+//! An open file as [`Storage`]: whole blocks, by direct I/O where the file system has it.
+
+use crate::{Error, Result, Storage};
+use rustix::fs;
+use rustix::io::{self, Errno};
+use std::os::fd::OwnedFd;
+
+/// What direct I/O asks of offsets, lengths and addresses on every file system in use today.
+pub(crate) const BLOCK: usize = 4096;
+
+/// A file read and written in whole blocks.
+#[derive(Debug)]
+pub(crate) struct File {
+    descriptor: OwnedFd,
+}
+
+impl File {
+    pub(crate) fn new(descriptor: OwnedFd) -> Self {
+        Self { descriptor }
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    /// Some file systems take the flag for direct I/O and refuse the I/O. The file is empty before and after.
+    pub(crate) fn can_write(&self) -> bool {
+        let buffer = vec![0_u8; 2 * BLOCK];
+        let start = buffer.as_ptr().align_offset(BLOCK);
+        let Some(block) = buffer.get(start..start + BLOCK) else {
+            return false;
+        };
+        let works = io_pwrite(&self.descriptor, block, 0).is_ok();
+        works && fs::ftruncate(&self.descriptor, 0).is_ok()
+    }
+}
+
+fn check(offset: u64, bytes: &[u8]) -> Result<()> {
+    let aligned = offset.is_multiple_of(BLOCK as u64)
+        && bytes.len().is_multiple_of(BLOCK)
+        && (bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(BLOCK));
+    if aligned {
+        Ok(())
+    } else {
+        Err(Error::Unaligned {
+            offset,
+            bytes: bytes.len(),
+            alignment: BLOCK,
+        })
+    }
+}
+
+fn io_pwrite(file: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    io::retry_on_intr(|| io::pwrite(file, bytes, offset))
+}
+
+impl Storage for File {
+    fn alignment(&self) -> usize {
+        BLOCK
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        check(offset, bytes)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            match io_pwrite(&self.descriptor, &bytes[done..], offset + done as u64) {
+                // A write ends within its first block only where the storage is full.
+                Ok(0..BLOCK) | Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
+                    return Err(Error::Full {
+                        offset,
+                        bytes: bytes.len(),
+                    });
+                }
+                Ok(written) => done += written - written % BLOCK,
+                Err(source) => {
+                    return Err(Error::Write {
+                        offset,
+                        bytes: bytes.len(),
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        check(offset, bytes)?;
+        let length = bytes.len();
+        let mut done = 0;
+        while done < length {
+            let rest = &mut bytes[done..];
+            match io::retry_on_intr(|| {
+                io::pread(&self.descriptor, &mut *rest, offset + done as u64)
+            }) {
+                // The end of the file: these bytes were never written.
+                Ok(0) => {
+                    return Err(Error::Read {
+                        offset,
+                        bytes: length,
+                        source: Errno::NODATA,
+                    });
+                }
+                Ok(read) => done += read,
+                Err(source) => {
+                    return Err(Error::Read {
+                        offset,
+                        bytes: length,
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! Large pieces: a file each, written by several threads at a time.
+
+use super::aligned::Aligned;
+use super::catalog::{Name, Record};
+use super::directory::Directory;
+use super::snapshot::{Layout, encoded};
+use crate::container::checksum;
+use crate::file::{BLOCK, File};
+use crate::{Error, Faulty, Result, Storage};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of one write, a multiple of the block that a checksum covers.
+pub(super) const WRITE_BYTES: u64 = 4 << 20;
+
+/// Writes a piece under a name that nobody reads, makes it last, and only then gives it its own.
+pub(crate) fn write(
+    directory: &Directory,
+    layout: &mut Layout<'_>,
+    threads: usize,
+) -> Result<Record> {
+    let name = Name::Alone(layout.head.version);
+    let unpublished = name.unpublished();
+    // Left by a call that failed: no other writes this version now.
+    directory.remove(&unpublished)?;
+    let written = write_file(directory, &unpublished, layout, threads)
+        .and_then(|()| directory.publish(&unpublished, &name.published()));
+    if let Err(error) = written {
+        // Whichever name it has by now: what failed is not there.
+        let _already_failed = directory.remove(&unpublished);
+        if matches!(
+            error,
+            Error::File {
+                doing: "synchronising",
+                ..
+            }
+        ) {
+            let _already_failed = directory.remove(&name.published());
+        }
+        return Err(error);
+    }
+    Ok(Record::new(name, 0, &layout.head))
+}
+
+fn write_file(
+    directory: &Directory,
+    name: &str,
+    layout: &mut Layout<'_>,
+    threads: usize,
+) -> Result<()> {
+    let length = layout.head.record_length();
+    let file = directory.create(name, length)?;
+    layout.head.blocks = write_payload(&file, layout, threads)?;
+    let head = encoded(&layout.head)?;
+    let mut memory = Aligned::default();
+    let buffer = memory.get_mut(head.len());
+    buffer.copy_from_slice(&head);
+    file.write_at(0, buffer)?;
+    directory.truncate(name, &file, length)?;
+    directory.sync_file(name, &file)
+}
+
+/// Writes the payload and returns its checksums, made of the very bytes that are handed to the disk.
+fn write_payload(file: &Faulty<File>, layout: &Layout<'_>, threads: usize) -> Result<Vec<u64>> {
+    let (start, length) = (u64::from(layout.head.length), layout.head.payload_length);
+    debug_assert!(length.is_multiple_of(BLOCK as u64));
+    let parts = length.div_ceil(WRITE_BYTES);
+    let next = AtomicU64::new(0);
+    let sums = Mutex::new(vec![0; layout.head.block_count() as usize]);
+    let work = || -> Result<()> {
+        let mut memory = Aligned::default();
+        loop {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            if part >= parts {
+                return Ok(());
+            }
+            let at = part * WRITE_BYTES;
+            let buffer = memory.get_mut((length - at).min(WRITE_BYTES) as usize);
+            layout.fill(at, buffer).inspect_err(|_| {
+                next.store(parts, Ordering::Relaxed);
+            })?;
+            let blocks = buffer.chunks(layout.head.block_bytes as usize);
+            let found: Vec<u64> = blocks.map(checksum).collect();
+            let first = (at / u64::from(layout.head.block_bytes)) as usize;
+            let mut all = sums.lock().unwrap_or_else(PoisonError::into_inner);
+            all[first..first + found.len()].copy_from_slice(&found);
+            drop(all);
+            file.write_at(start + at, buffer).inspect_err(|_| {
+                // The others need not go on.
+                next.store(parts, Ordering::Relaxed);
+            })?;
+        }
+    };
+    side_by_side(threads.min(parts as usize), work)?;
+    Ok(sums.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Runs `work` on so many threads, of which this is one, and returns the first error.
+pub(super) fn side_by_side(threads: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads)
+            // A thread that cannot be had is one less.
+            .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, &work).ok())
+            .collect();
+        let mut result = work();
+        for other in others {
+            match other.join() {
+                Ok(theirs) => result = result.and(theirs),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        result
+    })
+}

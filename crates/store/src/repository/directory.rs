@@ -1,0 +1,346 @@
+//! A directory held open: everything within it is reached through its descriptor, so nobody can put another in its
+//! place, and nothing leaves its file system.
+
+use super::handle::{Handle, Plain};
+use crate::file::{BLOCK, File};
+use crate::{Error, Faults, Faulty, Result};
+use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open directory of this user's.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    descriptor: Arc<OwnedFd>,
+    path: PathBuf,
+    owner: u32,
+    faults: Arc<Faults>,
+}
+
+/// A lock that is held until this is dropped. Let go in so many words: a process that another thread is just starting
+/// has the descriptor too until it runs its program, and would hold the lock with it.
+#[derive(Debug)]
+pub(crate) struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _closing_does_it_too = fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// What tells whether a file is still the one that was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    inode: u64,
+    pub(crate) size: u64,
+    modified: (i64, u64),
+}
+
+const FOLDER: OFlags = OFlags::DIRECTORY
+    .union(OFlags::RDONLY)
+    .union(OFlags::CLOEXEC);
+
+impl Directory {
+    /// Opens `path`, after making it (its parent must exist) if `create`. For writing, it must belong to this user.
+    pub(crate) fn open(path: &Path, create: bool, faults: Arc<Faults>) -> Result<Self> {
+        let failed = |source| Error::Open {
+            directory: path.to_path_buf(),
+            source,
+        };
+        if create {
+            match fs::mkdir(path, Mode::RWXU) {
+                Ok(()) => sync_parent(path).map_err(failed)?,
+                Err(Errno::EXIST) => {}
+                Err(source) => return Err(failed(source)),
+            }
+        }
+        let descriptor = fs::open(path, FOLDER, Mode::empty()).map_err(failed)?;
+        let owner = fs::fstat(&descriptor).map_err(failed)?.st_uid;
+        if create && owner != rustix::process::geteuid().as_raw() {
+            return Err(Error::Refused {
+                path: path.to_path_buf(),
+                why: "it belongs to another user",
+            });
+        }
+        Ok(Self {
+            descriptor: Arc::new(descriptor),
+            path: path.to_path_buf(),
+            owner,
+            faults,
+        })
+    }
+
+    /// Opens the directory `name` in this one, after making it if `create`.
+    pub(crate) fn sub(&self, name: &str, create: bool) -> Result<Self> {
+        if create {
+            match fs::mkdirat(&*self.descriptor, name, Mode::RWXU) {
+                Ok(()) => self.sync()?,
+                Err(Errno::EXIST) => {}
+                Err(source) => return Err(self.failed("making", name, source)),
+            }
+        }
+        let path = self.path.join(name);
+        let descriptor = match fs::openat(
+            &*self.descriptor,
+            name,
+            FOLDER | OFlags::NOFOLLOW,
+            Mode::empty(),
+        ) {
+            Ok(descriptor) => descriptor,
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                return Err(Error::Refused {
+                    path,
+                    why: "it is no directory",
+                });
+            }
+            Err(source) => return Err(self.failed("opening", name, source)),
+        };
+        let stat = fs::fstat(&descriptor).map_err(|e| self.failed("looking at", name, e))?;
+        if stat.st_uid != self.owner {
+            return Err(Error::Refused {
+                path,
+                why: "it belongs to another user",
+            });
+        }
+        if Mode::from_raw_mode(stat.st_mode).contains(Mode::WOTH) {
+            return Err(Error::Refused {
+                path,
+                why: "everybody may write there",
+            });
+        }
+        Ok(Self {
+            descriptor: Arc::new(descriptor),
+            path,
+            owner: self.owner,
+            faults: Arc::clone(&self.faults),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names in it, sorted.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        self.still_there()?;
+        let failed = |source| self.failed("reading", "", source);
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&*self.descriptor).map_err(failed)? {
+            // A name that is not UTF-8 is none of ours.
+            if let Ok(name) = entry.map_err(failed)?.file_name().to_str() {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Takes the lock that keeps other processes from writing here, until what is returned is dropped.
+    pub(crate) fn lock(&self) -> Result<Lock> {
+        const NAME: &str = "lock";
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(&*self.descriptor, NAME, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|source| self.failed_opening(NAME, source))?;
+        self.check(NAME, &file)?;
+        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lock(file)),
+            Err(Errno::WOULDBLOCK) => Err(Error::Busy {
+                directory: self.path.clone(),
+            }),
+            Err(source) => Err(self.failed("locking", NAME, source)),
+        }
+    }
+
+    /// Makes the file `name`, which must not be there, to be written.
+    pub(crate) fn create(&self, name: &str, reserve: u64) -> Result<Faulty<File>> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let open = |flags| fs::openat(&*self.descriptor, name, flags, mode);
+        let reopen = flags.difference(OFlags::CREATE | OFlags::EXCL) | OFlags::NOFOLLOW;
+        let file = match open(flags | OFlags::DIRECT).map(File::new) {
+            Ok(file) if file.can_write() => file,
+            // Made, and then found unfit.
+            Ok(_) => open(reopen)
+                .map(File::new)
+                .map_err(|e| self.failed("opening", name, e))?,
+            // Some file systems make the file before they refuse direct I/O.
+            Err(Errno::INVAL) => open(flags)
+                .or_else(|_| open(reopen))
+                .map(File::new)
+                .map_err(|e| self.failed("making", name, e))?,
+            Err(source) => return Err(self.failed("making", name, source)),
+        };
+        // In one piece where that can be had, and not at all where there is no room.
+        let reserved = fs::fallocate(file.descriptor(), fs::FallocateFlags::empty(), 0, reserve);
+        if let Err(Errno::NOSPC | Errno::DQUOT) = reserved {
+            self.remove(name)?;
+            return Err(Error::Full {
+                offset: 0,
+                bytes: usize::try_from(reserve).unwrap_or(usize::MAX),
+            });
+        }
+        Ok(Faulty::new(file, Arc::clone(&self.faults)))
+    }
+
+    /// Makes what was written to `file` last, and checks that it still has a name.
+    pub(crate) fn sync_file(&self, name: &str, file: &Faulty<File>) -> Result<()> {
+        let descriptor = file.inner().descriptor();
+        let synced = self.faults.sync().and_then(|()| fs::fdatasync(descriptor));
+        synced.map_err(|source| self.failed("synchronising", name, source))?;
+        let stat = fs::fstat(descriptor).map_err(|e| self.failed("looking at", name, e))?;
+        if stat.st_nlink == 0 {
+            return Err(Error::Vanished {
+                directory: self.path.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Cuts `file` off.
+    pub(crate) fn truncate(&self, name: &str, file: &Faulty<File>, size: u64) -> Result<()> {
+        fs::ftruncate(file.inner().descriptor(), size)
+            .map_err(|source| self.failed("cutting off", name, source))
+    }
+
+    /// Gives `from`, whose bytes were made to last, the name `to`, and makes that last.
+    pub(crate) fn publish(&self, from: &str, to: &str) -> Result<()> {
+        let renamed = self
+            .faults
+            .rename()
+            .and_then(|()| fs::renameat(&*self.descriptor, from, &*self.descriptor, to));
+        renamed.map_err(|source| self.failed("renaming", from, source))?;
+        self.sync()
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        match fs::unlinkat(&*self.descriptor, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(source) => Err(self.failed("removing", name, source)),
+        }
+    }
+
+    /// Makes the names last.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let synced = self
+            .faults
+            .sync()
+            .and_then(|()| fs::fsync(&*self.descriptor));
+        synced.map_err(|source| self.failed("synchronising", "", source))
+    }
+
+    /// The stamp of the file `name`; `None` where there is none.
+    pub(crate) fn stamp(&self, name: &str) -> Result<Option<Stamp>> {
+        match fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => self.check_stat(name, &stat).map(|()| Some(stamp(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(source) => Err(self.failed("looking at", name, source)),
+        }
+    }
+
+    /// Opens the file `name` to read it; `None` where there is none.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<Handle>> {
+        match self.open_to_read(name, OFlags::empty()) {
+            Ok(plain) => {
+                let stat = self.check(name, &plain)?;
+                let plain = Plain::new(plain, stat.st_size as u64, Arc::clone(&self.faults));
+                Ok(Some(Handle::new(self.clone(), name, stat.st_ino, plain)))
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(source) => Err(self.failed_opening(name, source)),
+        }
+    }
+
+    /// Opens the file `name` for direct I/O, if it is still the one that was opened before and that can be had.
+    pub(crate) fn read_directly(&self, name: &str, inode: u64) -> Option<File> {
+        let file = self.open_to_read(name, OFlags::DIRECT).ok()?;
+        let same = self
+            .check(name, &file)
+            .is_ok_and(|stat| stat.st_ino == inode);
+        Some(File::new(file)).filter(|_| same)
+    }
+
+    fn open_to_read(&self, name: &str, extra: OFlags) -> rustix::io::Result<OwnedFd> {
+        // A pipe of that name would be waited for without the flag.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        fs::openat(&*self.descriptor, name, flags | extra, Mode::empty())
+    }
+
+    /// A file is taken for one of ours if it is a plain one of the directory's owner.
+    fn check(&self, name: &str, file: &OwnedFd) -> Result<Stat> {
+        let stat = fs::fstat(file).map_err(|e| self.failed("looking at", name, e))?;
+        self.check_stat(name, &stat)?;
+        Ok(stat)
+    }
+
+    fn check_stat(&self, name: &str, stat: &Stat) -> Result<()> {
+        let why = if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            "it is no plain file"
+        } else if stat.st_uid != self.owner {
+            "it belongs to another user"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Refused {
+            path: self.path.join(name),
+            why,
+        })
+    }
+
+    fn still_there(&self) -> Result<()> {
+        let links = fs::fstat(&*self.descriptor).map(|stat| stat.st_nlink);
+        if links == Ok(0) {
+            return Err(Error::Vanished {
+                directory: self.path.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn failed_opening(&self, name: &str, source: Errno) -> Error {
+        if source == Errno::LOOP {
+            return Error::Refused {
+                path: self.path.join(name),
+                why: "it is a symbolic link",
+            };
+        }
+        self.failed("opening", name, source)
+    }
+
+    fn failed(&self, doing: &'static str, name: &str, source: Errno) -> Error {
+        if matches!(source, Errno::NOENT | Errno::STALE) && self.still_there().is_err() {
+            return Error::Vanished {
+                directory: self.path.clone(),
+            };
+        }
+        if matches!(source, Errno::NOSPC | Errno::DQUOT) {
+            return Error::Full {
+                offset: 0,
+                bytes: BLOCK,
+            };
+        }
+        Error::File {
+            doing,
+            path: self.path.join(name),
+            source,
+        }
+    }
+}
+
+fn stamp(stat: &Stat) -> Stamp {
+    Stamp {
+        inode: stat.st_ino,
+        size: stat.st_size as u64,
+        modified: (stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+/// Makes the name of a new directory last.
+fn sync_parent(path: &Path) -> rustix::io::Result<()> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let parent = fs::open(parent.unwrap_or(Path::new(".")), FOLDER, Mode::empty())?;
+    fs::fsync(parent)
+}

@@ -1,0 +1,121 @@
+//! An open file of a repository, to be read: heads through the page cache, large payloads past it.
+
+use super::aligned::Aligned;
+use super::directory::Directory;
+use crate::container::Source;
+use crate::file::{BLOCK, File};
+use crate::{Error, Faults, Result, Storage};
+use rustix::io::{self, Errno};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// Any range of a file, through the page cache.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    file: OwnedFd,
+    size: u64,
+    faults: Arc<Faults>,
+}
+
+impl Plain {
+    pub(super) fn new(file: OwnedFd, size: u64, faults: Arc<Faults>) -> Self {
+        Self { file, size, faults }
+    }
+}
+
+impl Source for Plain {
+    type Error = Error;
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.size)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let length = bytes.len();
+        let failed = |source| Error::Read {
+            offset,
+            bytes: length,
+            source,
+        };
+        self.faults.read().map_err(failed)?;
+        let mut done = 0;
+        while done < length {
+            let rest = &mut bytes[done..];
+            match io::retry_on_intr(|| io::pread(&self.file, &mut *rest, offset + done as u64)) {
+                Ok(0) => return Err(failed(Errno::NODATA)),
+                Ok(read) => done += read,
+                Err(source) => return Err(failed(source)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads of so many bytes and more go past the page cache.
+const DIRECT_BYTES: usize = 256 << 10;
+
+/// A file by both ways.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    directory: Directory,
+    name: String,
+    path: PathBuf,
+    inode: u64,
+    pub(crate) plain: Plain,
+    direct: OnceLock<Option<File>>,
+}
+
+impl Handle {
+    pub(super) fn new(directory: Directory, name: &str, inode: u64, plain: Plain) -> Self {
+        Self {
+            path: directory.path().join(name),
+            directory,
+            name: name.to_owned(),
+            inode,
+            plain,
+            direct: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads a range, past the page cache if it is long and that is possible. `memory` is used and may grow.
+    pub(crate) fn read<'a>(
+        &self,
+        offset: u64,
+        length: usize,
+        memory: &'a mut Aligned,
+    ) -> Result<&'a [u8]> {
+        let skip = (offset % BLOCK as u64) as usize;
+        let whole = (skip + length).next_multiple_of(BLOCK);
+        let bytes = memory.get_mut(whole);
+        let start = offset - skip as u64;
+        let fits = length >= DIRECT_BYTES && start + whole as u64 <= self.plain.size;
+        match fits.then(|| self.direct()).flatten() {
+            Some(direct) => {
+                self.plain.faults.read().map_err(|source| Error::Read {
+                    offset,
+                    bytes: length,
+                    source,
+                })?;
+                direct.read_at(start, bytes)?;
+            }
+            None => self.plain.read(offset, &mut bytes[skip..skip + length])?,
+        }
+        Ok(&bytes[skip..skip + length])
+    }
+
+    fn direct(&self) -> Option<&File> {
+        let open = || {
+            let file = self.directory.read_directly(&self.name, self.inode)?;
+            // Some file systems take the flag for direct I/O and refuse the I/O.
+            let mut memory = Aligned::default();
+            let works = file.read_at(0, memory.get_mut(BLOCK)).is_ok();
+            Some(file).filter(|_| works)
+        };
+        self.direct.get_or_init(open).as_ref()
+    }
+}

@@ -1,0 +1,274 @@
+//! One rank's piece of a version, to be restored.
+
+use super::aligned::Aligned;
+use super::alone::{WRITE_BYTES, side_by_side};
+use super::catalog::{CHECKSUM, Record};
+use super::directory::Directory;
+use super::handle::Handle;
+use crate::container::{Found, Head, RegionInfo, Source, checksum, scan};
+use crate::{Error, Result};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// One rank's piece of a version. It stays readable when it is pruned meanwhile.
+#[derive(Debug)]
+pub struct Piece {
+    head: Head,
+    handle: Handle,
+    threads: usize,
+    older: Option<u64>,
+}
+
+/// A part of the payload and where its bytes go.
+struct Part<'a> {
+    offset: u64,
+    length: usize,
+    /// Where in the part the bytes come from, and where they go to.
+    targets: Vec<(usize, &'a mut [u8])>,
+}
+
+impl Piece {
+    pub(super) fn open(
+        directory: &Directory,
+        record: &Record,
+        threads: usize,
+        older: Option<u64>,
+    ) -> Result<Self> {
+        let published = directory.read(&record.file.published())?;
+        let handle = match published {
+            Some(handle) => Some(handle),
+            None => directory.read(&record.file.unpublished())?,
+        };
+        let handle = handle.ok_or(Error::NoVersion {
+            version: record.version,
+            older,
+        })?;
+        let mut found = None;
+        if record.position < handle.plain.size()? {
+            scan(&handle.plain, record.position, |first| {
+                found = Some(first);
+                Ok(false)
+            })?;
+        }
+        let damaged = |what| Error::Damaged {
+            path: handle.path().to_path_buf(),
+            offset: record.position,
+            what,
+            older,
+        };
+        match found {
+            Some(Found::Record(head)) if head.sequence == record.sequence => Ok(Self {
+                head: *head,
+                handle,
+                threads,
+                older,
+            }),
+            Some(Found::Record(_)) => Err(damaged("another record lies in the place of this one")),
+            Some(Found::Damage { what, .. }) => Err(damaged(what.what())),
+            None => Err(damaged("the file is cut off")),
+        }
+    }
+
+    /// The version's number.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.head.version
+    }
+
+    /// Whose piece of how many.
+    #[must_use]
+    pub fn rank(&self) -> (u32, u32) {
+        (self.head.rank, self.head.ranks)
+    }
+
+    /// All that the head says.
+    #[must_use]
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The file in which it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.handle.path()
+    }
+
+    /// What it consists of.
+    #[must_use]
+    pub fn regions(&self) -> &[RegionInfo] {
+        &self.head.regions
+    }
+
+    fn region(&self, name: &str) -> Result<&RegionInfo> {
+        let mut regions = self.head.regions.iter();
+        regions.find(|region| region.name == name).ok_or_else(|| {
+            Error::Argument(format!(
+                "version {} has no region {name:?}: see what regions() lists",
+                self.head.version
+            ))
+        })
+    }
+
+    /// One region in memory of its own.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore).
+    pub fn read(&self, name: &str) -> Result<Vec<u8>> {
+        // No more than the file is long.
+        let mut bytes = vec![0; self.region(name)?.length as usize];
+        self.restore(&mut [(name, &mut bytes)])?;
+        Ok(bytes)
+    }
+
+    /// Fills memory with regions, each as long as the region is. Every block that it takes from the disk is checked.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for an unknown name or a wrong length, before anything is read; [`Error::Damaged`], naming
+    /// an older version to go on with, and [`Error::Read`] leave the memory unspecified.
+    pub fn restore(&self, into: &mut [(&str, &mut [u8])]) -> Result<()> {
+        let mut targets = Vec::with_capacity(into.len());
+        for (name, bytes) in into {
+            let region = self.region(name)?;
+            if region.length != bytes.len() as u64 {
+                return Err(Error::Argument(format!(
+                    "region {name:?} has {} bytes, and the memory for it {}",
+                    region.length,
+                    bytes.len()
+                )));
+            }
+            if !bytes.is_empty() {
+                targets.push((region.offset, &mut **bytes));
+            }
+        }
+        targets.sort_by_key(|(offset, _)| *offset);
+        self.read_parts(self.parts(targets, false), &|_| {})
+    }
+
+    /// Hands a region on to `push`, from its start to its end in parts of a few MiB, each with its offset in the region
+    /// and checked before.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore), and what `push` fails with, which ends it.
+    pub fn read_through(
+        &self,
+        name: &str,
+        push: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let region = self.region(name)?;
+        let (start, end) = (region.offset, region.offset + region.length);
+        let mut memory = Aligned::default();
+        for part in self.parts(Vec::new(), true) {
+            let part_end = part.offset + part.length as u64;
+            let (from, to) = (start.max(part.offset), end.min(part_end));
+            if from < to {
+                let bytes = self.checked(part.offset, part.length, &mut memory)?;
+                let within = (from - part.offset) as usize..(to - part.offset) as usize;
+                push(from - start, &bytes[within])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `bytes` with the payload from `offset`, the start of a block, to the end of one.
+    pub(super) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let mut memory = Aligned::default();
+        bytes.copy_from_slice(self.checked(offset, bytes.len(), &mut memory)?);
+        Ok(())
+    }
+
+    /// Checks every block. `progress` is told how many bytes more were checked, by several threads.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Read`].
+    pub fn verify(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
+        self.read_parts(self.parts(Vec::new(), true), progress)
+    }
+
+    /// The parts of the payload that hold something wanted, or `all`.
+    fn parts<'a>(&self, targets: Vec<(u64, &'a mut [u8])>, all: bool) -> Vec<Part<'a>> {
+        let block = u64::from(self.head.block_bytes);
+        let step = block * (WRITE_BYTES / block).max(1);
+        let mut parts: Vec<Part<'a>> = Vec::new();
+        let mut targets = targets.into_iter().peekable();
+        let mut rest: Option<(u64, &'a mut [u8])> = None;
+        let mut at = 0;
+        while at < self.head.payload_length {
+            let end = self.head.payload_length.min(at.saturating_add(step));
+            let mut part = Part {
+                offset: at,
+                length: (end - at) as usize,
+                targets: Vec::new(),
+            };
+            while let Some((offset, bytes)) = rest.take().or_else(|| targets.next()) {
+                if offset >= end {
+                    rest = Some((offset, bytes));
+                    break;
+                }
+                let (now, later) = bytes.split_at_mut(bytes.len().min((end - offset) as usize));
+                let more = !later.is_empty();
+                part.targets.push(((offset - at) as usize, now));
+                if more {
+                    rest = Some((end, later));
+                    break;
+                }
+            }
+            if all || !part.targets.is_empty() {
+                parts.push(part);
+            }
+            at = end;
+        }
+        parts
+    }
+
+    fn read_parts(&self, parts: Vec<Part<'_>>, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
+        let threads = self.threads.min(parts.len());
+        let parts = Mutex::new(parts.into_iter());
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        side_by_side(threads, || {
+            let mut memory = Aligned::default();
+            while let Some(part) = next() {
+                let read = self.read_part(part, &mut memory, progress);
+                if read.is_err() {
+                    // The others need not go on.
+                    while next().is_some() {}
+                }
+                read?;
+            }
+            Ok(())
+        })
+    }
+
+    fn read_part(
+        &self,
+        part: Part<'_>,
+        memory: &mut Aligned,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        let bytes = self.checked(part.offset, part.length, memory)?;
+        for (from, target) in part.targets {
+            target.copy_from_slice(&bytes[from..from + target.len()]);
+        }
+        progress(part.length as u64);
+        Ok(())
+    }
+
+    /// A part of the payload, of whole blocks, each of which matches its checksum.
+    fn checked<'m>(&self, offset: u64, length: usize, memory: &'m mut Aligned) -> Result<&'m [u8]> {
+        let at = self.head.position + u64::from(self.head.length) + offset;
+        let bytes = self.handle.read(at, length, memory)?;
+        let block = self.head.block_bytes as usize;
+        let first = (offset / block as u64) as usize;
+        let sums = &self.head.blocks[first..];
+        for (number, (bytes, sum)) in bytes.chunks(block).zip(sums).enumerate() {
+            if checksum(bytes) != *sum {
+                return Err(Error::Damaged {
+                    path: self.handle.path().to_path_buf(),
+                    offset: at + (number * block) as u64,
+                    what: CHECKSUM,
+                    older: self.older,
+                });
+            }
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,141 @@
+//! Which versions stay.
+
+use super::VersionInfo;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Which versions to keep: those that any of the rules keeps, and all that they are differences against, however
+/// indirectly. What is newer than the newest whole version stays too: it may still be completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    newest: usize,
+    every: Option<u64>,
+    younger_than: Option<Duration>,
+}
+
+impl Retention {
+    /// Keeps the `count` newest whole versions; at least the newest one is always kept.
+    #[must_use]
+    pub fn newest(count: usize) -> Self {
+        Self {
+            newest: count.max(1),
+            every: None,
+            younger_than: None,
+        }
+    }
+
+    /// Keeps versions whose numbers are multiples of `step` as well.
+    #[must_use]
+    pub fn and_every(self, step: u64) -> Self {
+        let every = Some(step).filter(|step| *step > 0);
+        Self { every, ..self }
+    }
+
+    /// Keeps versions as well that were written less than `age` before now. By a clock that was set back, a version is
+    /// from the future and counts as young; by one that was set forward, the rule keeps less, and the others hold.
+    #[must_use]
+    pub fn and_younger_than(self, age: Duration) -> Self {
+        Self {
+            younger_than: Some(age),
+            ..self
+        }
+    }
+
+    /// Which of the whole versions `whole`, in ascending order, these rules give up now.
+    #[must_use]
+    pub fn given_up(&self, whole: &[VersionInfo]) -> Vec<u64> {
+        let bases = whole
+            .iter()
+            .filter_map(|info| Some((info.version, info.base?)));
+        let kept = self.kept(whole, &bases.collect(), super::save::now());
+        let versions = whole.iter().map(|info| info.version);
+        versions.filter(|version| !kept.contains(version)).collect()
+    }
+
+    /// The versions of `whole` (ascending) that stay, but for what `bases` (version and its base, of all pieces that
+    /// there are) says that they need. `now` is in nanoseconds since 1970.
+    pub(super) fn kept(
+        &self,
+        whole: &[VersionInfo],
+        bases: &BTreeMap<u64, u64>,
+        now: u64,
+    ) -> BTreeSet<u64> {
+        let first_newest = whole.len().saturating_sub(self.newest);
+        let keeps = |(at, info): &(usize, &VersionInfo)| {
+            let age = Duration::from_nanos(now.saturating_sub(info.created));
+            *at >= first_newest
+                || self
+                    .every
+                    .is_some_and(|step| info.version.is_multiple_of(step))
+                || self.younger_than.is_some_and(|limit| age < limit)
+        };
+        let versions = whole.iter().enumerate().filter(keeps);
+        let mut kept: BTreeSet<u64> = versions.map(|(_, info)| info.version).collect();
+        let newest = whole.last().map(|info| info.version);
+        kept.extend(bases.keys().filter(|version| Some(**version) > newest));
+        with_bases(kept, bases)
+    }
+}
+
+/// `versions` and all that they are differences against.
+pub(super) fn with_bases(versions: BTreeSet<u64>, bases: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
+    let mut needed = versions.clone();
+    for version in versions {
+        let mut at = version;
+        while let Some(base) = bases.get(&at)
+            && needed.insert(*base)
+        {
+            at = *base;
+        }
+    }
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(versions: impl IntoIterator<Item = u64>) -> Vec<VersionInfo> {
+        let info = |version| VersionInfo {
+            version,
+            ranks: 1,
+            bytes: 0,
+            created: version * 1_000,
+            run: 0,
+            base: None,
+        };
+        versions.into_iter().map(info).collect()
+    }
+
+    fn kept(rule: Retention, bases: &[(u64, u64)], now: u64) -> Vec<u64> {
+        let bases = bases.iter().copied().collect();
+        rule.kept(&whole(1..=9), &bases, now).into_iter().collect()
+    }
+
+    #[test]
+    fn a_version_stays_if_any_rule_keeps_it() {
+        assert_eq!(kept(Retention::newest(2), &[], 0), [8, 9]);
+        assert_eq!(kept(Retention::newest(0), &[], u64::MAX), [9]);
+        assert_eq!(kept(Retention::newest(1).and_every(4), &[], 0), [4, 8, 9]);
+        let young = Retention::newest(1).and_younger_than(Duration::from_nanos(2_500));
+        assert_eq!(kept(young, &[], 9_000), [7, 8, 9]);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_never_takes_the_newest() {
+        let young = Retention::newest(2).and_younger_than(Duration::from_secs(1));
+        assert_eq!(kept(young, &[], u64::MAX), [8, 9]);
+        assert_eq!(kept(young, &[], 0).len(), 9);
+    }
+
+    #[test]
+    fn what_a_difference_needs_stays() {
+        let bases = [(9, 7), (7, 2), (4, 3)];
+        assert_eq!(kept(Retention::newest(1), &bases, 0), [2, 7, 9]);
+    }
+
+    #[test]
+    fn what_is_not_yet_whole_stays_with_its_base() {
+        assert_eq!(kept(Retention::newest(1), &[(11, 5)], 0), [5, 9, 11]);
+    }
+}

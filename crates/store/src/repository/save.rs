@@ -1,0 +1,259 @@
+//! Saving: each piece by itself or packed, and the manifest of a version whose pieces are all there.
+
+use super::alone;
+use super::catalog::Record;
+use super::segment::Batch;
+use super::snapshot::{Label, Layout, Region, Snapshot};
+use super::{Owned, Piece, Repository, State};
+use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
+use crate::file::BLOCK;
+use crate::{Error, Result};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A call that saves many pieces hands them on in batches of about this many bytes.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// Nanoseconds since 1970.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+impl Repository {
+    /// Saves this rank's piece of a version. When it returns, the piece is on the disk to stay. It takes part in a
+    /// version of several ranks once the others have saved theirs.
+    ///
+    /// Threads may save different versions at the same time; small pieces then share one synchronisation.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] for a version that is whole or being saved; [`Error::Argument`] for names, shapes or a base
+    /// that cannot be; [`Error::Full`], [`Error::Write`], [`Error::File`]; [`Error::Vanished`] if the directory was
+    /// removed. After an error, what was there before is still there, and saving may be tried again.
+    pub fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.save_all(std::slice::from_ref(snapshot))
+    }
+
+    /// Saves many pieces, in their order. Small ones share writes and synchronisations.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save); the pieces before the one that failed may have been saved.
+    pub fn save_all(&self, snapshots: &[Snapshot<'_>]) -> Result<()> {
+        let owned = self.writer()?;
+        for (at, snapshot) in snapshots.iter().enumerate() {
+            if let Err(error) = self.reserve(snapshot.version, snapshot.base) {
+                self.release(&snapshots[..at]);
+                return Err(error);
+            }
+        }
+        let saved = self.save_reserved(owned, snapshots);
+        self.release(snapshots);
+        saved?;
+        snapshots
+            .iter()
+            .try_for_each(|snapshot| self.complete(snapshot.version))
+    }
+
+    /// Saves a piece that another repository holds, as it is: the same regions, run, time and checksums, which are
+    /// checked on the way. Nothing happens if it is there already.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save) and [`Piece::restore`]; [`Error::Argument`] for a piece of another rank or group.
+    pub fn copy(&self, piece: &Piece) -> Result<()> {
+        let owned = self.writer()?;
+        let (rank, head) = (self.options.rank, piece.head());
+        if piece.rank() != (rank, self.options.ranks) {
+            let (theirs, of) = piece.rank();
+            return Err(Error::Argument(format!(
+                "a piece of rank {theirs} of {of} cannot be copied as rank {rank} of {}",
+                self.options.ranks
+            )));
+        }
+        let version = head.version;
+        let same = |record: &Record| {
+            (record.run, record.created, record.base) == (head.run, head.created, head.base)
+        };
+        if !self.state().piece(rank, version).is_some_and(same) {
+            self.reserve(version, head.base)?;
+            let saved = self.copy_reserved(owned, piece);
+            self.state().saving.remove(&version);
+            saved?;
+        }
+        self.complete(version)
+    }
+
+    fn copy_reserved(&self, owned: &Owned, piece: &Piece) -> Result<()> {
+        let head = piece.head();
+        let sequence = owned.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let alone = head.payload_length >= self.options.packed_below
+            && head.payload_length.is_multiple_of(BLOCK as u64)
+            && head.block_bytes == BLOCK_BYTES;
+        let mut layout = Layout::copy(piece, sequence, alone)?;
+        if let (true, Some(directory)) = (alone, self.directory(self.options.rank)) {
+            let record = alone::write(&directory, &mut layout, self.options.threads)?;
+            self.keep(self.options.rank, [record]);
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        batch.encode(&mut layout)?;
+        self.pack(owned, batch, None)
+    }
+
+    /// What it takes to write as this rank.
+    fn writer(&self) -> Result<&Owned> {
+        self.owned.get(&self.options.rank).ok_or_else(|| {
+            Error::Argument("the repository was opened for reading: open it as a rank".to_owned())
+        })
+    }
+
+    fn save_reserved(&self, owned: &Owned, snapshots: &[Snapshot<'_>]) -> Result<()> {
+        let rank = self.options.rank;
+        let mut batch = Batch::default();
+        for snapshot in snapshots {
+            let label = self.label(owned, Kind::Piece);
+            let mut layout = Layout::new(snapshot, label, false)?;
+            if layout.head.payload_length >= self.options.packed_below {
+                layout = Layout::new(snapshot, label, true)?;
+                let Some(directory) = self.directory(rank) else {
+                    continue;
+                };
+                let record = alone::write(&directory, &mut layout, self.options.threads)?;
+                self.keep(rank, [record]);
+                continue;
+            }
+            batch.encode(&mut layout)?;
+            if batch.bytes.len() >= BATCH_BYTES {
+                self.pack(owned, std::mem::take(&mut batch), None)?;
+            }
+        }
+        if !batch.records.is_empty() {
+            self.pack(owned, batch, None)?;
+        }
+        Ok(())
+    }
+
+    fn directory(&self, rank: u32) -> Option<super::Directory> {
+        let state = self.state();
+        state
+            .catalogs
+            .get(&rank)
+            .map(|catalog| catalog.directory.clone())
+    }
+
+    fn label(&self, owned: &Owned, kind: Kind) -> Label {
+        Label {
+            kind,
+            sequence: owned.sequence.fetch_add(1, Ordering::Relaxed) + 1,
+            created: now(),
+            run: self.options.run,
+            rank: self.options.rank,
+            ranks: self.options.ranks,
+        }
+    }
+
+    /// Writes a batch of pieces, or a manifest of these rows, to a segment.
+    fn pack(&self, owned: &Owned, batch: Batch, rows: Option<&Vec<ManifestRow>>) -> Result<()> {
+        let _no_rewriting = owned.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let mut records = owned.packer.save(batch)?;
+        for record in &mut records {
+            record.rows = rows.cloned();
+        }
+        self.keep(self.options.rank, records);
+        Ok(())
+    }
+
+    fn keep(&self, rank: u32, records: impl IntoIterator<Item = Record>) {
+        let mut state = self.state();
+        if let Some(catalog) = state.catalogs.get_mut(&rank) {
+            records
+                .into_iter()
+                .for_each(|record| catalog.insert(record));
+        }
+    }
+
+    /// Makes sure that nobody else saves this version, and that nobody prunes its base.
+    fn reserve(&self, version: u64, base: Option<u64>) -> Result<()> {
+        let mut state = self.state();
+        let own = |state: &State, version| state.piece(self.options.rank, version).is_some();
+        if own(&state, version) && self.options.ranks > 1 {
+            self.refresh(&mut state)?;
+        }
+        if state.saving.contains_key(&version) || (own(&state, version) && state.is_whole(version))
+        {
+            return Err(Error::Exists { version });
+        }
+        if let Some(base) = base
+            && !own(&state, base)
+            && !state.saving.contains_key(&base)
+        {
+            return Err(Error::Argument(format!(
+                "version {version} is a difference against version {base}, which is not there"
+            )));
+        }
+        state.saving.insert(version, base);
+        Ok(())
+    }
+
+    fn release(&self, snapshots: &[Snapshot<'_>]) {
+        let mut state = self.state();
+        for snapshot in snapshots {
+            state.saving.remove(&snapshot.version);
+        }
+    }
+
+    /// Writes the manifest of a version if all its pieces are there and no manifest is.
+    fn complete(&self, version: u64) -> Result<()> {
+        let (rank, ranks) = (self.options.rank, self.options.ranks);
+        let Some(owned) = self.owned.get(&rank).filter(|_| ranks > 1) else {
+            return Ok(());
+        };
+        let mut state = self.state();
+        // The next one first: of many ranks that are still missing, each of the others asks for another.
+        for other in (rank + 1..ranks).chain(0..rank) {
+            let there = self.refresh_rank(&mut state, other)?;
+            if !there || state.piece(other, version).is_none() {
+                return Ok(());
+            }
+        }
+        if state.has_all(version).is_some() {
+            return Ok(());
+        }
+        let rows = match state.pieces(version) {
+            Some(pieces) => pieces.iter().map(|piece| piece.row()).collect::<Vec<_>>(),
+            None => return Ok(()),
+        };
+        drop(state);
+        let list = encode_rows(rows.iter().copied());
+        let snapshot = Snapshot {
+            version,
+            base: None,
+            regions: &[Region::new("pieces", &list)],
+        };
+        let mut batch = Batch::default();
+        let label = self.label(owned, Kind::Manifest);
+        batch.encode(&mut Layout::new(&snapshot, label, false)?)?;
+        self.pack(owned, batch, Some(&rows))
+    }
+
+    /// Completes versions whose last rank crashed between its piece and the manifest.
+    pub(super) fn complete_all(&self) -> Result<()> {
+        if self.options.ranks == 1 || !self.owned.contains_key(&self.options.rank) {
+            return Ok(());
+        }
+        let mut state = self.state();
+        self.refresh(&mut state)?;
+        let own = state.catalogs.get(&self.options.rank);
+        let pieces = own.map(|catalog| catalog.pieces.keys());
+        let versions = pieces.into_iter().flatten().copied();
+        let incomplete: Vec<u64> = versions
+            .filter(|version| state.has_all(*version).is_none() && state.pieces(*version).is_some())
+            .collect();
+        drop(state);
+        incomplete
+            .into_iter()
+            .try_for_each(|version| self.complete(version))
+    }
+}

@@ -1,0 +1,330 @@
+//! Small records, packed: callers that save at the same time share one write and one synchronisation (group commit).
+
+use super::aligned::Aligned;
+use super::catalog::{Name, Record};
+use super::directory::Directory;
+use super::snapshot::{Label, Layout, Region, Snapshot};
+use crate::container::{IndexRow, Kind, checksum, encode_rows};
+use crate::file::{BLOCK, File};
+use crate::{Error, Faulty, Result, Storage};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A segment that has grown to this many bytes is closed, and another one begun.
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// Bytes of one write.
+const WRITE_BYTES: usize = 4 << 20;
+/// Within a head: where the record starts.
+const POSITION: usize = 24;
+
+/// Records back to back, as they will lie in a segment but for their positions.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) bytes: Vec<u8>,
+    /// Of each record: where it starts in `bytes`, how long its head is, and what is known of it.
+    pub(crate) records: Vec<(usize, usize, Record)>,
+}
+
+impl Batch {
+    /// Appends a record that [`Layout::encode`] made or that was read from a segment.
+    pub(crate) fn push(&mut self, record: &[u8], head: usize, known: Record) {
+        self.records.push((self.bytes.len(), head, known));
+        self.bytes.extend_from_slice(record);
+    }
+
+    /// Lays out and appends a record.
+    pub(crate) fn encode(&mut self, layout: &mut Layout<'_>) -> Result<()> {
+        let at = self.bytes.len();
+        let head = layout.encode(&mut self.bytes)?;
+        let record = Record::new(Name::Segment(0), 0, &layout.head);
+        self.records.push((at, head, record));
+        Ok(())
+    }
+
+    /// Tells the records that they lie in `file`, the first at `position`.
+    fn place(&mut self, file: Name, position: u64) {
+        for (at, head, record) in &mut self.records {
+            record.file = file;
+            record.position = position + *at as u64;
+            let head = &mut self.bytes[*at..*at + *head];
+            head[POSITION..POSITION + 8].copy_from_slice(&record.position.to_le_bytes());
+            let (covered, sum) = head.split_at_mut(head.len() - 8);
+            sum.copy_from_slice(&checksum(covered).to_le_bytes());
+        }
+    }
+}
+
+/// A segment that is being written.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    file: Faulty<File>,
+    /// Up to here it is on the disk, a multiple of [`BLOCK`].
+    end: u64,
+    index: Vec<IndexRow>,
+}
+
+/// Where the outcome of a batch appears.
+type Outcome = Arc<Mutex<Option<Result<Vec<Record>>>>>;
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<(Batch, Outcome)>,
+    /// Whether a caller is writing what was queued before.
+    is_led: bool,
+    /// The number of the newest segment.
+    newest: u64,
+    open: Option<Open>,
+}
+
+/// The segments of one rank.
+#[derive(Debug)]
+pub(crate) struct Packer {
+    directory: Directory,
+    queue: Mutex<Queue>,
+    written: Condvar,
+}
+
+impl Packer {
+    pub(crate) fn new(directory: Directory, newest: u64) -> Self {
+        let queue = Queue {
+            newest,
+            ..Queue::default()
+        };
+        Self {
+            directory,
+            queue: Mutex::new(queue),
+            written: Condvar::new(),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other caller writes.
+    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        while queue.is_led {
+            let woken = self.written.wait(queue);
+            queue = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        queue
+    }
+
+    /// Writes a batch and makes it last. Returns its records with their places.
+    pub(crate) fn save(&self, batch: Batch) -> Result<Vec<Record>> {
+        let outcome = Outcome::default();
+        let mut queue = self.queue();
+        queue.waiting.push((batch, Arc::clone(&outcome)));
+        queue = self.lead(queue);
+        if let Some(done) = taken(&outcome) {
+            return done;
+        }
+        // Nobody wrote it meanwhile: this caller writes it, with whatever else has come.
+        let mut open = queue.open.take();
+        let mut newest = queue.newest;
+        let mut batches = std::mem::take(&mut queue.waiting);
+        queue.is_led = true;
+        drop(queue);
+
+        let written = self.write(&mut open, &mut newest, &mut batches);
+        if written.is_err() {
+            // What lies behind the end is unknown; what lies before it stays.
+            if let Some(open) = open.take() {
+                let name = Name::Segment(open.number).unpublished();
+                let _left_to_recovery = self.directory.truncate(&name, &open.file, open.end);
+            }
+        }
+        for (batch, outcome) in batches {
+            let records = batch.records.into_iter().map(|(_, _, record)| record);
+            let result = written.clone().map(|()| records.collect());
+            *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        }
+        let mut queue = self.queue();
+        queue.open = open;
+        queue.newest = newest;
+        queue.is_led = false;
+        drop(queue);
+        self.written.notify_all();
+        taken(&outcome).unwrap_or(written.map(|()| Vec::new()))
+    }
+
+    fn write(
+        &self,
+        open: &mut Option<Open>,
+        newest: &mut u64,
+        batches: &mut [(Batch, Outcome)],
+    ) -> Result<()> {
+        if open.as_ref().is_some_and(|open| open.end >= SEGMENT_BYTES) {
+            let closed = self.close(open);
+            // If that failed, it stays readable as it is, and is closed when the directory is opened again.
+            *open = None;
+            closed?;
+        }
+        let open = match open {
+            Some(open) => open,
+            None => {
+                *newest += 1;
+                open.insert(self.begin(*newest)?)
+            }
+        };
+        let file = Name::Segment(open.number);
+        let mut at = open.end;
+        for (batch, _) in &mut *batches {
+            batch.place(file, at);
+            at += batch.bytes.len() as u64;
+        }
+        let parts = batches.iter().map(|(batch, _)| batch.bytes.as_slice());
+        let end = write_all(&open.file, open.end, parts)?;
+        self.directory.sync_file(&file.unpublished(), &open.file)?;
+        open.end = end;
+        let records = batches.iter().flat_map(|(batch, _)| &batch.records);
+        open.index.extend(records.map(|(_, _, record)| row(record)));
+        Ok(())
+    }
+
+    fn begin(&self, number: u64) -> Result<Open> {
+        let name = Name::Segment(number).unpublished();
+        let file = match self.directory.create(&name, SEGMENT_BYTES) {
+            // What is asked for now may still fit.
+            Err(Error::Full { .. }) => self.directory.create(&name, 0)?,
+            file => file?,
+        };
+        self.directory.sync()?;
+        Ok(Open {
+            number,
+            file,
+            end: 0,
+            index: Vec::new(),
+        })
+    }
+
+    /// Ends the segment that is being written with the list of its records, and publishes it.
+    fn close(&self, open: &mut Option<Open>) -> Result<()> {
+        let Some(segment) = open.as_mut() else {
+            return Ok(());
+        };
+        let file = Name::Segment(segment.number);
+        let name = file.unpublished();
+        if segment.index.is_empty() {
+            *open = None;
+            return self.directory.remove(&name);
+        }
+        let index = index(&segment.index, file, segment.end)?;
+        let end = write_all(&segment.file, segment.end, [index.as_slice()])?;
+        self.directory.truncate(&name, &segment.file, end)?;
+        self.directory.sync_file(&name, &segment.file)?;
+        self.directory.publish(&name, &file.published())?;
+        *open = None;
+        Ok(())
+    }
+
+    /// Publishes the segment that is being written: what is saved next begins another one.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let mut queue = self.lead(self.queue());
+        let mut open = queue.open.take();
+        let result = self.close(&mut open);
+        // If that failed, it stays readable as it is, and is closed when the directory is opened again.
+        drop(open);
+        result
+    }
+
+    /// Writes a whole segment in the place of the one of this number, or of none.
+    pub(crate) fn replace(&self, number: u64, batch: &mut Batch) -> Result<Vec<Record>> {
+        let file = Name::Segment(number);
+        batch.place(file, 0);
+        let records = batch.records.iter().map(|(_, _, record)| record);
+        let rows: Vec<IndexRow> = records.clone().map(row).collect();
+        let length = batch.bytes.len().next_multiple_of(BLOCK) as u64;
+        let index = index(&rows, file, length)?;
+
+        let name = format!("s{number:020}.tmp");
+        self.directory.remove(&name)?;
+        let output = self.directory.create(&name, length + index.len() as u64)?;
+        let end = write_all(&output, 0, [batch.bytes.as_slice()])?;
+        let end = write_all(&output, end, [index.as_slice()])?;
+        self.directory.truncate(&name, &output, end)?;
+        self.directory.sync_file(&name, &output)?;
+        self.directory.publish(&name, &file.published())?;
+        Ok(records.cloned().collect())
+    }
+}
+
+impl Drop for Packer {
+    fn drop(&mut self) {
+        let _left_to_recovery = self.finish();
+    }
+}
+
+fn taken(outcome: &Outcome) -> Option<Result<Vec<Record>>> {
+    outcome
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+}
+
+fn row(record: &Record) -> IndexRow {
+    IndexRow {
+        version: record.version,
+        position: record.position,
+        sequence: record.sequence,
+        record_length: record.record_length,
+    }
+}
+
+/// The record that ends a segment.
+fn index(rows: &[IndexRow], file: Name, position: u64) -> Result<Vec<u8>> {
+    let label = Label {
+        kind: Kind::Index,
+        sequence: 0,
+        created: 0,
+        run: 0,
+        rank: 0,
+        ranks: 1,
+    };
+    let list = encode_rows(rows.iter().copied());
+    let snapshot = Snapshot {
+        version: 0,
+        base: None,
+        regions: &[Region::new("records", &list)],
+    };
+    let mut batch = Batch::default();
+    batch.encode(&mut Layout::new(&snapshot, label, false)?)?;
+    batch.place(file, position);
+    Ok(batch.bytes)
+}
+
+/// Writes `parts` one after the other from `offset`, a multiple of [`BLOCK`], and zeros to the next one, which is
+/// returned.
+fn write_all<'a>(
+    file: &impl Storage,
+    offset: u64,
+    parts: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<u64> {
+    let mut memory = Aligned::default();
+    let parts: Vec<&[u8]> = parts.into_iter().collect();
+    let total: usize = parts.iter().map(|part| part.len()).sum();
+    let capacity = total.next_multiple_of(BLOCK).min(WRITE_BYTES);
+    let (mut at, mut filled) = (offset, 0);
+    for mut part in parts {
+        while !part.is_empty() {
+            let buffer = memory.get_mut(capacity);
+            let (now, later) = part.split_at(part.len().min(capacity - filled));
+            buffer[filled..filled + now.len()].copy_from_slice(now);
+            filled += now.len();
+            part = later;
+            if filled == capacity {
+                file.write_at(at, buffer)?;
+                at += filled as u64;
+                filled = 0;
+            }
+        }
+    }
+    if filled > 0 {
+        let whole = filled.next_multiple_of(BLOCK);
+        let buffer = memory.get_mut(capacity);
+        buffer[filled..whole].fill(0);
+        file.write_at(at, &buffer[..whole])?;
+        at += whole as u64;
+    }
+    Ok(at)
+}

@@ -1,0 +1,240 @@
+//! What is to be saved, and where each byte of it will lie.
+
+use super::Piece;
+use crate::container::{BLOCK_BYTES, Element, Head, Kind, RegionInfo, UNIT, checksum, round_up};
+use crate::file::BLOCK;
+use crate::{Error, Result};
+
+/// Fills memory with the bytes of a region from an offset on. Called from several threads.
+pub type Pull<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
+
+/// A region to be saved: a name, and bytes that are borrowed or fetched when they are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Region<'a> {
+    name: &'a str,
+    bytes: Bytes<'a>,
+    element: Element,
+    shape: &'a [u64],
+}
+
+#[derive(Clone, Copy)]
+enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    Pulled(u64, &'a Pull<'a>),
+}
+
+impl Bytes<'_> {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Borrowed(bytes) => bytes.len() as u64,
+            Self::Pulled(length, _) => *length,
+        }
+    }
+
+    /// Fills `into` from `offset`; the range is within the region.
+    fn fill(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Borrowed(bytes) => {
+                let from = offset as usize;
+                into.copy_from_slice(&bytes[from..from + into.len()]);
+                Ok(())
+            }
+            Self::Pulled(_, pull) => pull(offset, into),
+        }
+    }
+}
+
+impl std::fmt::Debug for Bytes<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.length())
+    }
+}
+
+impl<'a> Region<'a> {
+    /// Bytes of which nothing is said. The name has 1 to 40 bytes.
+    #[must_use]
+    pub fn new(name: &'a str, bytes: &'a [u8]) -> Self {
+        Self {
+            name,
+            bytes: Bytes::Borrowed(bytes),
+            element: Element::Bytes,
+            shape: &[],
+        }
+    }
+
+    /// `length` bytes that lie elsewhere: `pull` fetches them, a few MiB at a time and in any order. What it fails with is
+    /// what saving fails with.
+    #[must_use]
+    pub fn pulled(name: &'a str, length: u64, pull: &'a Pull<'a>) -> Self {
+        Self {
+            bytes: Bytes::Pulled(length, pull),
+            ..Self::new(name, &[])
+        }
+    }
+
+    /// Says what the bytes are: an array of up to 8 extents, slowest first, so that they can be exported as one.
+    #[must_use]
+    pub fn array(self, element: Element, shape: &'a [u64]) -> Self {
+        Self {
+            element,
+            shape,
+            ..self
+        }
+    }
+}
+
+/// One rank's piece of a version, to be saved.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot<'a> {
+    /// The version's number.
+    pub version: u64,
+    /// The version that this one is a difference against, which must be there.
+    pub base: Option<u64>,
+    /// Its regions. No two have the same name.
+    pub regions: &'a [Region<'a>],
+}
+
+/// A piece laid out: its head (still without checksums) and what fills the payload.
+#[derive(Debug)]
+pub(crate) struct Layout<'a> {
+    pub(crate) head: Head,
+    payload: Payload<'a>,
+}
+
+#[derive(Debug)]
+enum Payload<'a> {
+    Regions(&'a [Region<'a>]),
+    /// As it lies elsewhere, byte for byte.
+    Copy(&'a Piece),
+}
+
+/// What a piece is called, apart from what it holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Label {
+    pub(crate) kind: Kind,
+    pub(crate) sequence: u64,
+    pub(crate) created: u64,
+    pub(crate) run: u64,
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+}
+
+impl<'a> Layout<'a> {
+    /// Lays `snapshot` out in a file of its own (`alone`), in whole blocks, or in as little as may be.
+    pub(crate) fn new(snapshot: &Snapshot<'a>, label: Label, alone: bool) -> Result<Self> {
+        let refused = |what| Error::Argument(format!("version {}: {what}", snapshot.version));
+        let too_large = || refused("it is too large for one record".to_owned());
+        if snapshot.base.is_some_and(|base| base >= snapshot.version) {
+            return Err(refused("the base must be an older version".to_owned()));
+        }
+        let unit = if alone { BLOCK } else { UNIT } as u64;
+        let mut end = 0;
+        let mut regions = Vec::with_capacity(snapshot.regions.len());
+        for region in snapshot.regions {
+            let info = RegionInfo {
+                name: region.name.to_owned(),
+                offset: end,
+                length: region.bytes.length(),
+                element: region.element,
+                shape: region.shape.to_vec(),
+            };
+            info.check()
+                .map_err(|what| refused(format!("region {:?}: {what}", region.name)))?;
+            end = round_up(end + info.length, unit).ok_or_else(too_large)?;
+            regions.push(info);
+        }
+        let blocks = end.div_ceil(u64::from(BLOCK_BYTES));
+        let size = Head::size(regions.len(), blocks).ok_or_else(too_large)?;
+        let length = size.next_multiple_of(unit as u32);
+        let head = Head {
+            kind: label.kind,
+            position: 0,
+            version: snapshot.version,
+            sequence: label.sequence,
+            run: label.run,
+            base: snapshot.base,
+            created: label.created,
+            rank: label.rank,
+            ranks: label.ranks,
+            length,
+            payload_length: end,
+            block_bytes: BLOCK_BYTES,
+            regions,
+            blocks: Vec::new(),
+        };
+        head.check_names()
+            .map_err(|what| refused(what.to_string()))?;
+        Ok(Self {
+            head,
+            payload: Payload::Regions(snapshot.regions),
+        })
+    }
+
+    /// A copy of a piece under another sequence number, its payload and the checksums of that as they are.
+    pub(crate) fn copy(piece: &'a Piece, sequence: u64, alone: bool) -> Result<Self> {
+        let mut head = Head {
+            position: 0,
+            sequence,
+            ..piece.head().clone()
+        };
+        if alone {
+            head.length = head.length.next_multiple_of(BLOCK as u32);
+        }
+        encoded(&head)?;
+        Ok(Self {
+            head,
+            payload: Payload::Copy(piece),
+        })
+    }
+
+    /// Fills `bytes` with the payload from `offset`, the start of a block: the regions and the zeros between them.
+    pub(crate) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let regions = match self.payload {
+            Payload::Regions(regions) => regions,
+            Payload::Copy(piece) => return piece.fill(offset, bytes),
+        };
+        let end = offset + bytes.len() as u64;
+        let infos = &self.head.regions;
+        let mut done = 0;
+        let first = infos.partition_point(|info| info.offset + info.length <= offset);
+        for (info, region) in infos[first..].iter().zip(&regions[first..]) {
+            if info.offset >= end {
+                break;
+            }
+            let from = offset.max(info.offset);
+            let to = end.min(info.offset + info.length);
+            if from >= to {
+                continue;
+            }
+            let (at, length) = ((from - offset) as usize, (to - from) as usize);
+            bytes[done..at].fill(0);
+            let into = &mut bytes[at..at + length];
+            region.bytes.fill(from - info.offset, into)?;
+            done = at + length;
+        }
+        bytes[done..].fill(0);
+        Ok(())
+    }
+
+    /// Appends the whole record to `record`, its head as if it lay at the start of a file. Returns the head's length.
+    pub(crate) fn encode(&mut self, record: &mut Vec<u8>) -> Result<usize> {
+        let start = record.len();
+        let payload = start + self.head.length as usize;
+        record.resize(start + self.head.record_length() as usize, 0);
+        if let Err(error) = self.fill(0, &mut record[payload..]) {
+            record.truncate(start);
+            return Err(error);
+        }
+        let blocks = record[payload..].chunks(self.head.block_bytes as usize);
+        self.head.blocks = blocks.map(checksum).collect();
+        let head = encoded(&self.head)?;
+        record[start..start + head.len()].copy_from_slice(&head);
+        Ok(head.len())
+    }
+}
+
+/// The head as it is written.
+pub(crate) fn encoded(head: &Head) -> Result<Vec<u8>> {
+    head.encode()
+        .map_err(|what| Error::Argument(format!("version {}: {what}", head.version)))
+}

@@ -1,0 +1,61 @@
+//! What keeps versions under their numbers.
+
+use crate::{Piece, Repository, Result, Snapshot, VersionInfo};
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+/// A place that keeps one rank's pieces of versions, each there as a whole or not at all: a directory, an object store.
+pub trait Vault: Debug + Send + Sync {
+    /// The whole versions, oldest first.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    fn versions(&self) -> Result<Vec<VersionInfo>>;
+
+    /// This rank's piece of a version, whether or not those of all others are there.
+    ///
+    /// # Errors
+    /// [`Error::NoVersion`](crate::Error::NoVersion), [`Error::Damaged`](crate::Error::Damaged), or when it cannot be
+    /// read.
+    fn piece(&self, version: u64) -> Result<Piece>;
+
+    /// Keeps this rank's piece of a version; it is there to stay when this returns.
+    ///
+    /// # Errors
+    /// After an error, what was there before is still there, and nothing else is.
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()>;
+
+    /// Keeps a piece as another vault holds it; nothing happens if it is there already.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save), and when it cannot be read.
+    fn copy(&self, piece: &Piece) -> Result<()>;
+
+    /// Gives up the pieces of these versions, as far as they are there.
+    ///
+    /// # Errors
+    /// When some may still be there.
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()>;
+}
+
+impl Vault for Repository {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.versions()
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        self.own_piece(version)
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.save(snapshot)
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        self.copy(piece)
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.remove(versions)
+    }
+}

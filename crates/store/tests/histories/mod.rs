@@ -1,0 +1,49 @@
+//! Versions whose bytes follow from their numbers.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "helpers of tests; each test file uses a part"
+)]
+
+use std::path::{Path, PathBuf};
+use tierflow_store::{Region, Repository, Snapshot};
+
+/// The bytes of a version.
+pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
+    let mut word = version.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Saves a version of one region.
+pub(crate) fn save(repository: &Repository, version: u64, length: usize) {
+    let bytes = bytes_of(version, length);
+    let regions = [Region::new("state", &bytes)];
+    let snapshot = Snapshot {
+        version,
+        base: None,
+        regions: &regions,
+    };
+    repository.save(&snapshot).unwrap();
+}
+
+/// Asserts that a version is what was saved.
+pub(crate) fn version_of(repository: &Repository, version: u64, length: usize) {
+    let bytes = repository.piece(version).unwrap().read("state").unwrap();
+    assert!(
+        bytes == bytes_of(version, length),
+        "version {version} is another"
+    );
+}
+
+/// Where a large version lies.
+pub(crate) fn path_of(directory: &Path, version: u64) -> PathBuf {
+    directory.join(format!("rank-0/v{version:020}.tfc"))
+}

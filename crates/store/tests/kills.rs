@@ -1,0 +1,131 @@
+//! A process that saves and prunes is killed at random instants, again and again on one directory. Every version that
+//! it reported as saved and had no leave to prune comes back bit for bit, and whatever is listed is whole.
+//!
+//! `TIERFLOW_KILLS=200` sets the number of kills; CI runs 20.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod histories;
+
+use histories::{bytes_of, save};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+use tierflow_store::{Options, Repository, Retention};
+
+const CHILD: &str = "TIERFLOW_KILLS_DIRECTORY";
+/// What the child prunes to: of the versions reported, these stay.
+const NEWEST: usize = 12;
+
+/// Small, middling, and large enough for a file and several threads.
+fn length_of(version: u64) -> usize {
+    match version % 7 {
+        0 => 3_000_000 + (version as usize % 100_000),
+        3 => 400_000,
+        _ => 100 + (version as usize * 37) % 9_000,
+    }
+}
+
+/// The process that is killed. As a test of its own, without its directory, it has nothing to do.
+#[test]
+fn child() {
+    let Ok(directory) = std::env::var(CHILD) else {
+        return;
+    };
+    let repository = Repository::open(directory, Options::default()).unwrap();
+    let first = repository
+        .latest(None)
+        .unwrap()
+        .map_or(1, |newest| newest + 1);
+    let mut output = std::io::stdout();
+    for version in first.. {
+        save(&repository, version, length_of(version));
+        writeln!(output, "saved {version}").unwrap();
+        output.flush().unwrap();
+        if version % 25 == 0 {
+            repository.prune(&Retention::newest(NEWEST)).unwrap();
+        }
+    }
+}
+
+/// Runs the child until it is killed, after `patience`. Returns the versions that it reported.
+fn killed(directory: &std::path::Path, patience: Duration) -> BTreeSet<u64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(CHILD, directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let lines = BufReader::new(output).lines().map_while(Result::ok);
+        // The test harness may write on the same line.
+        let reported = lines.filter_map(|line| line.split("saved ").nth(1)?.parse().ok());
+        reported.collect()
+    });
+    std::thread::sleep(patience);
+    child.kill().unwrap();
+    assert_eq!(
+        child.wait().unwrap().code(),
+        None,
+        "it ended before it was killed"
+    );
+    reader.join().unwrap()
+}
+
+fn check(repository: &Repository, reported: &BTreeSet<u64>) {
+    let listed: Vec<u64> = repository
+        .versions()
+        .unwrap()
+        .iter()
+        .map(|info| info.version)
+        .collect();
+    for version in &listed {
+        let bytes = repository.piece(*version).unwrap().read("state").unwrap();
+        assert!(
+            bytes == bytes_of(*version, length_of(*version)),
+            "version {version} is torn"
+        );
+    }
+    for version in reported.iter().rev().take(NEWEST) {
+        assert!(
+            listed.contains(version),
+            "version {version} was reported and is lost"
+        );
+    }
+    assert_eq!(repository.scrub(None, &|_, _| {}).unwrap().damage, []);
+}
+
+#[test]
+fn no_kill_loses_or_tears_a_version() {
+    let kills = std::env::var("TIERFLOW_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let mut reported = BTreeSet::new();
+    let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    println!("seed {seed}");
+    let mut random = u64::from(seed) | 1;
+    for _ in 0..kills {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        reported.extend(killed(
+            directory.path(),
+            Duration::from_micros(2_000 + (random >> 33) % 250_000),
+        ));
+        // As another process sees it, and as the one that takes over does.
+        check(
+            &Repository::read_only(directory.path(), Options::default()).unwrap(),
+            &reported,
+        );
+        check(
+            &Repository::open(directory.path(), Options::default()).unwrap(),
+            &reported,
+        );
+    }
+    println!("{kills} kills, {} versions reported", reported.len());
+    assert!(
+        !reported.is_empty(),
+        "every child was killed before it had saved anything"
+    );
+}

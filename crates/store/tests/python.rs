@@ -1,0 +1,65 @@
+//! The container's document is enough: a reader made from it, in Python, reads what was saved here.
+//!
+//! Where there is no `python3` the test fails; `TIERFLOW_WITHOUT_PYTHON=1` says that this is known and leaves it out.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod histories;
+
+use histories::{bytes_of, path_of, save};
+use std::path::Path;
+use std::process::{Command, Output};
+use tierflow_store::{Options, Repository};
+
+const READER: &str = include_str!("../../../docs/read_checkpoint.py");
+const LARGE: usize = 1_500_000;
+
+fn read(file: &Path, arguments: &[&str]) -> Output {
+    let output = Command::new("python3")
+        .args(["-c", READER])
+        .arg(file)
+        .args(arguments)
+        .output();
+    assert!(
+        output.is_ok(),
+        "python3 cannot be run ({output:?}): install it, or set TIERFLOW_WITHOUT_PYTHON=1"
+    );
+    output.unwrap()
+}
+
+#[test]
+fn sixty_lines_of_python_read_a_checkpoint() {
+    assert!(READER.lines().count() <= 60);
+    if std::env::var_os("TIERFLOW_WITHOUT_PYTHON").is_some() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let repository = Repository::open(directory.path(), Options::default()).unwrap();
+    let lengths = [(1, 0), (2, 300), (3, 70_000), (4, LARGE)];
+    for (version, length) in lengths {
+        save(&repository, version, length);
+    }
+    drop(repository);
+
+    let segment = directory.path().join("rank-0/s00000000000000000001.tfs");
+    let large = path_of(directory.path(), 4);
+    let listed = read(&segment, &[]);
+    assert!(listed.status.success(), "{listed:?}");
+    assert_eq!(listed.stdout, b"1 state 0\n2 state 300\n3 state 70000\n");
+    for (version, length) in lengths {
+        let file = if length == LARGE { &large } else { &segment };
+        let output = read(file, &[&version.to_string(), "state"]);
+        assert!(output.status.success(), "{output:?}");
+        assert!(
+            output.stdout == bytes_of(version, length),
+            "version {version}"
+        );
+    }
+
+    let whole = std::fs::read(&large).unwrap();
+    for at in [20, 50, whole.len() - 1] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 4;
+        std::fs::write(&large, bytes).unwrap();
+        assert!(!read(&large, &[]).status.success(), "byte {at}");
+    }
+}

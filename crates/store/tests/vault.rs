@@ -1,0 +1,184 @@
+//! Pieces that are pulled, pushed, copied from one repository to another, and removed by number.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod histories;
+
+use histories::{bytes_of, path_of, save, version_of};
+use std::collections::BTreeSet;
+use tierflow_store::{Error, Options, Region, Repository, Snapshot, Vault};
+
+const LARGE: usize = 9_000_001;
+
+fn open(directory: &std::path::Path) -> Repository {
+    Repository::open(directory, Options::default()).unwrap()
+}
+
+fn numbers(vault: &dyn Vault) -> Vec<u64> {
+    let versions = vault.versions().unwrap();
+    versions.into_iter().map(|info| info.version).collect()
+}
+
+#[test]
+fn pulled_regions_are_saved_and_pushed_back() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = open(home.path());
+    for (version, length) in [(1, 0), (2, 5_000), (3, LARGE)] {
+        let bytes = bytes_of(version, length);
+        let pull = |at: u64, into: &mut [u8]| {
+            into.copy_from_slice(&bytes[at as usize..at as usize + into.len()]);
+            Ok(())
+        };
+        let regions = [
+            Region::new("before", &bytes[..length / 3]),
+            Region::pulled("state", length as u64, &pull),
+        ];
+        let snapshot = Snapshot {
+            version,
+            base: None,
+            regions: &regions,
+        };
+        repository.save(&snapshot).unwrap();
+        version_of(&repository, version, length);
+        let mut pushed = Vec::new();
+        let piece = repository.piece(version).unwrap();
+        let mut push = |at: u64, bytes: &[u8]| {
+            assert_eq!(at, pushed.len() as u64);
+            pushed.extend_from_slice(bytes);
+            Ok(())
+        };
+        piece.read_through("state", &mut push).unwrap();
+        assert!(pushed == bytes);
+    }
+}
+
+#[test]
+fn what_cannot_be_pulled_is_not_published() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = open(home.path());
+    for length in [5_000, LARGE as u64] {
+        let pull = |at: u64, _: &mut [u8]| match at {
+            0 => Ok(()),
+            _ => Err(Error::Region("the device is gone".to_owned())),
+        };
+        let none = |_: u64, _: &mut [u8]| Err(Error::Region("the device is gone".to_owned()));
+        let regions = [
+            Region::pulled("a", length, &pull),
+            Region::pulled("b", length, &none),
+        ];
+        let snapshot = Snapshot {
+            version: 1,
+            base: None,
+            regions: &regions,
+        };
+        let error = repository.save(&snapshot).unwrap_err();
+        assert!(matches!(error, Error::Region(_)), "{error}");
+        assert_eq!(numbers(&repository), []);
+    }
+    save(&repository, 1, 100);
+    assert_eq!(numbers(&repository), [1]);
+}
+
+#[test]
+fn a_copy_is_the_piece_itself() {
+    let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let lengths = [(1, 0), (2, 5_000), (3, LARGE), (4, 700_000)];
+    let local = open(near.path());
+    for (version, length) in lengths {
+        save(&local, version, length);
+    }
+    let external = open(far.path());
+    for _ in 0..2 {
+        for (version, _) in lengths {
+            external.copy(&local.own_piece(version).unwrap()).unwrap();
+        }
+    }
+    let sums = |repository: &Repository, version| {
+        let head = repository.piece(version).unwrap().head().clone();
+        (head.blocks, head.created, head.regions)
+    };
+    for (version, length) in lengths {
+        version_of(&external, version, length);
+        assert_eq!(sums(&local, version), sums(&external, version));
+    }
+    // Nothing is written twice.
+    assert_eq!(external.scrub(None, &|_, _| {}).unwrap().pieces, 4);
+    assert_eq!(external.damage(), []);
+}
+
+#[test]
+fn a_damaged_piece_is_not_copied() {
+    let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let local = open(near.path());
+    save(&local, 1, 100);
+    save(&local, 2, LARGE);
+    let path = path_of(near.path(), 2);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[LARGE / 2] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let external = open(far.path());
+    let error = external.copy(&local.own_piece(2).unwrap()).unwrap_err();
+    assert!(
+        matches!(&error, Error::Damaged { path: named, older: Some(1), .. } if *named == path),
+        "{error}"
+    );
+    assert_eq!(numbers(&external), []);
+}
+
+#[test]
+fn copies_of_a_group_make_its_versions_whole() {
+    let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let local = |rank: u32| {
+        // Each rank on a host of its own.
+        let directory = near.path().join(format!("host-{rank}"));
+        Repository::open(directory, Options::default().rank(rank, 3).run(7)).unwrap()
+    };
+    let locals = [local(0), local(1), local(2)];
+    for local in &locals {
+        save(local, 5, 2_000);
+        assert_eq!(numbers(local), [], "the others' pieces are elsewhere");
+        assert_eq!(local.own_pieces().unwrap(), [5]);
+    }
+    for (rank, local) in (0..).zip(&locals) {
+        let options = Options::default().rank(rank, 3);
+        let external = Repository::open(far.path(), options).unwrap();
+        assert_eq!(numbers(&external), []);
+        external.copy(&local.own_piece(5).unwrap()).unwrap();
+    }
+    let external = Repository::read_only(far.path(), Options::default()).unwrap();
+    assert_eq!(numbers(&external), [5]);
+    let wrong = Repository::open(far.path(), Options::default().rank(0, 2)).unwrap();
+    let error = wrong.copy(&locals[0].own_piece(5).unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Argument(_)), "{error}");
+}
+
+#[test]
+fn versions_are_removed_by_number_but_for_bases() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = open(home.path());
+    for version in 0..8 {
+        save(
+            &repository,
+            version,
+            if version % 2 == 0 { 100 } else { LARGE },
+        );
+    }
+    let regions = [Region::new("difference", b"2 - 1")];
+    let difference = Snapshot {
+        version: 9,
+        base: Some(2),
+        regions: &regions,
+    };
+    repository.save(&difference).unwrap();
+    let removed = BTreeSet::from([0, 1, 2, 5, 77]);
+    repository.remove(&removed).unwrap();
+    assert_eq!(numbers(&repository), [2, 3, 4, 6, 7, 9]);
+    drop(repository);
+    let repository = open(home.path());
+    assert_eq!(numbers(&repository), [2, 3, 4, 6, 7, 9]);
+    version_of(&repository, 4, 100);
+    // Its number is free.
+    save(&repository, 5, 300);
+    version_of(&repository, 5, 300);
+    repository.remove(&BTreeSet::from([2, 9])).unwrap();
+    assert_eq!(numbers(&repository), [3, 4, 5, 6, 7]);
+}
