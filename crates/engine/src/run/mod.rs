@@ -10,6 +10,7 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `worker` | who carries the bytes between tiers? |
+//! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
@@ -19,6 +20,7 @@ mod keep;
 mod kept;
 mod lane;
 mod media;
+mod opening;
 mod pending;
 mod regions;
 mod worker;
@@ -27,5 +29,6 @@ pub(crate) use self::core::{Answer, Queues, Shared};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
+pub(crate) use opening::start as start_opening;
 pub(crate) use regions::{Sink, Source};
 pub(crate) use worker::{Crew, Direction, start as start_workers};
