@@ -31,6 +31,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     placement::EXPERIMENT,
     peers::EXPERIMENT,
     cache::EXPERIMENT,
+    cache::real::GOALS,
+    cache::real::CELLS,
+    cache::real::FIGURES,
     store::EXPERIMENT,
     in_place::EXPERIMENT,
 ];
