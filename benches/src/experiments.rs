@@ -28,6 +28,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::GPU_GOALS,
     dedup::GPU_FIGURES,
     dedup::GPU_GDV,
+    dedup::GPU_SCALING,
+    dedup::CODECS,
     placement::EXPERIMENT,
     peers::EXPERIMENT,
     cache::EXPERIMENT,
