@@ -228,7 +228,7 @@ fn versions_written_and_read_in_place() {
 
 #[test]
 fn other_policies() {
-    for (policy, name) in [(1, "fifo"), (2, "lru")] {
+    for (policy, name) in [(1, "fifo"), (2, "lru"), (3, "cost")] {
         let three = Model {
             name,
             policy,
@@ -292,6 +292,8 @@ fn a_long_walk() {
         (AfterRestore::Discard, 0),
         (AfterRestore::Keep, 1),
         (AfterRestore::Keep, 2),
+        (AfterRestore::Discard, 3),
+        (AfterRestore::Keep, 3),
     ] {
         let mut world = World::new(&[40, 70, 300], 2, policy, 30, after);
         let mut seed = 1_u64;
@@ -302,7 +304,7 @@ fn a_long_walk() {
             seed ^= seed << 17;
             seed % below
         };
-        for _ in 0..steps() / 3 {
+        for _ in 0..steps() / 5 {
             let held: Vec<_> = world.held.keys().copied().collect();
             let some = held.get(random(held.len().max(1) as u64) as usize).copied();
             match (random(16), some) {

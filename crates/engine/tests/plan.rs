@@ -6,7 +6,7 @@ mod world;
 
 use proptest::prelude::*;
 use tierflow_engine::plan::{AfterRestore, TierId};
-use world::{Ending, World};
+use world::{Ending, POLICIES, World};
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -118,7 +118,7 @@ proptest! {
         capacities in prop::collection::vec(1_u64..40, 1..4),
         big_last in any::<bool>(),
         depth in 1_usize..4,
-        policies in 0_usize..3,
+        policies in 0_usize..POLICIES,
         percent in prop_oneof![Just(0_u64), 0_u64..=100],
         after in after(),
         steps in prop::collection::vec(step(), 0..120),
@@ -203,7 +203,7 @@ fn a_checkpoint_larger_than_a_cache_passes_it_by() {
 
 #[test]
 fn a_flush_is_no_use_of_what_is_flushed() {
-    for policy in 0..3 {
+    for policy in 0..POLICIES {
         let mut world = World::new(&[20, 1_000], 1, policy, 0, AfterRestore::Keep);
         let tier = TierId(0);
         for version in 0..2 {

@@ -18,14 +18,14 @@ const GOALS: [(u32, [f64; 3]); 3] = [
     (256, [2400e9, 2000e9, 730e9]),
 ];
 
-struct Gpu {
+pub(super) struct Gpu {
     device: Device,
     stream: Stream,
-    kernels: gpu::Kernels,
+    pub(super) kernels: gpu::Kernels,
 }
 
 /// Memory for one checkpoint and for its difference on either side.
-struct Buffers {
+pub(super) struct Buffers {
     state: Memory,
     host: HostReservation,
     on_device: Memory,
@@ -34,25 +34,29 @@ struct Buffers {
 
 /// Where differences are to go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum To {
+pub(super) enum To {
     Host,
     Device,
 }
 
 /// One encoded checkpoint.
-struct Measured {
+pub(super) struct Measured {
     /// From the call to the header's last byte.
-    whole: Duration,
+    pub(super) whole: Duration,
     kernels: Vec<(&'static str, Duration)>,
-    stored: u64,
+    pub(super) stored: u64,
     payload: u64,
     metadata: u64,
     changed: u64,
 }
 
 impl Gpu {
-    fn new() -> Result<Self> {
-        let device = open(Choice::Cuda { ordinal: 0 })?;
+    pub(super) fn new() -> Result<Self> {
+        Self::at(0)
+    }
+
+    pub(super) fn at(ordinal: usize) -> Result<Self> {
+        let device = open(Choice::Cuda { ordinal })?;
         let stream = device.stream()?;
         let began = Instant::now();
         let kernels = gpu::Kernels::load(&device)?;
@@ -68,7 +72,7 @@ impl Gpu {
         })
     }
 
-    fn buffers(&self, len: usize) -> Result<Buffers> {
+    pub(super) fn buffers(&self, len: usize) -> Result<Buffers> {
         let room = tierflow_dedup::most_stored_bytes(len as u64) as usize;
         Ok(Buffers {
             state: self.device.alloc(len)?,
@@ -78,12 +82,12 @@ impl Gpu {
         })
     }
 
-    fn upload(&self, buffers: &Buffers, state: &[u8]) -> Result<()> {
+    pub(super) fn upload(&self, buffers: &Buffers, state: &[u8]) -> Result<()> {
         let mut loan = buffers.state.lend_mut(0..state.len())?;
         Ok(self.stream.write(state, &mut loan)?)
     }
 
-    fn encode(
+    pub(super) fn encode(
         &self,
         lineage: &mut gpu::Lineage,
         buffers: &Buffers,

@@ -103,6 +103,7 @@ impl Plan {
         self.reopen();
         self.sizes_vary |= self.last_size != 0 && self.last_size != size;
         self.last_size = size;
+        self.largest_size = self.largest_size.max(size);
         if self.order.next(version).is_some() {
             self.unwritten = self.unwritten.saturating_sub(1);
         }
@@ -248,6 +249,7 @@ impl Plan {
             advance(&mut copy.state, Move::WriteEnded);
         }
         if !dropped {
+            self.guesses.written(version);
             self.enqueue_flush(version, tier);
             if self.order.next(version).is_some() {
                 self.rewind();
@@ -330,6 +332,7 @@ impl Plan {
             if let Some(sequence) = self.order.consume(version) {
                 self.settle(sequence, size);
             }
+            self.guesses.consumed(version);
             self.consumed(version, tier);
         }
         self.settle_version(version);
@@ -385,6 +388,7 @@ impl Plan {
             return;
         }
         record.doomed = true;
+        self.guesses.gone(version);
         let waiting = std::mem::take(&mut record.waiting);
         let under_way: Vec<_> = record
             .copies

@@ -16,7 +16,7 @@ use tierflow_engine::plan::{
     AfterRestore, Command, Event, Place, Plan, PlanConfig, Refusal, Ticket, TierConfig, TierId,
     TransferFailure, TransferId,
 };
-use tierflow_evict::{Fifo, Lru, Policy, Score};
+use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
 /// What a call of the world is waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,11 +54,15 @@ pub(crate) struct World {
     pub(crate) next_version: u64,
 }
 
+/// How many policies there are.
+pub(crate) const POLICIES: usize = 4;
+
 pub(crate) fn policy(index: usize) -> Box<dyn Policy + Send> {
-    match index % 3 {
+    match index % POLICIES {
         0 => Box::new(Score),
         1 => Box::new(Fifo::default()),
-        _ => Box::new(Lru::default()),
+        2 => Box::new(Lru::default()),
+        _ => Box::<Cost>::default(),
     }
 }
 
