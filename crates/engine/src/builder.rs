@@ -3,7 +3,7 @@
 use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
 use crate::run::{
-    Crew, Direction, Lane, Media, Queues, Shared, Tier, start_opening, start_workers,
+    Crew, Direction, Lane, Media, Queues, Share, Shared, Tier, start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_evict::{Cost, Policy};
 use tierflow_store::{Retention, Scratch, Storage, Vault};
-use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, Pace};
+use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, HostPool, Pace};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
 const ALIGNMENT: u64 = 4096;
@@ -77,6 +77,7 @@ pub struct EngineBuilder {
     device_growth: DeviceOptions,
     evict_while_growing: bool,
     host_growth: HostOptions,
+    host_pool: Option<HostPool>,
 }
 
 impl EngineBuilder {
@@ -96,6 +97,7 @@ impl EngineBuilder {
             device_growth: DeviceOptions::default(),
             evict_while_growing: false,
             host_growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
+            host_pool: None,
         }
     }
 
@@ -110,6 +112,19 @@ impl EngineBuilder {
     #[must_use]
     pub fn host_cache(mut self, bytes: usize) -> Self {
         self.host_cache = bytes;
+        self
+    }
+
+    /// Shares a pool of host memory with other engines, of this process or of others on this machine: the host cache is
+    /// what the pool lets this engine use, up to [`host_cache`](Self::host_cache) bytes, or all of the pool if that is
+    /// not set. An engine that wants it has an equal part; what others leave idle it borrows, and gives back, emptied,
+    /// when they want it.
+    ///
+    /// It needs a tier below to flush to, and memory that can be given back in parts:
+    /// [`HostGrowth::Pieces`](tierflow_tier_alloc::HostGrowth::Pieces), the default.
+    #[must_use]
+    pub fn host_pool(mut self, pool: &HostPool) -> Self {
+        self.host_pool = Some(pool.clone());
         self
     }
 
@@ -237,8 +252,10 @@ impl EngineBuilder {
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
-    /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made.
-    pub fn build(self) -> Result<Engine> {
+    /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made. With a pool,
+    /// [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
+    pub fn build(mut self) -> Result<Engine> {
+        let share = self.share()?;
         let kinds = self.kinds();
         if kinds.is_empty() {
             return Err(Error::NoTier);
@@ -284,9 +301,31 @@ impl EngineBuilder {
         if let Some(tier) = device.filter(|_| self.evict_while_growing) {
             workers.extend(start_opening(&shared, tier)?);
         }
-        let engine = Engine::assemble(Arc::clone(&shared), workers);
+        let mut engine = Engine::assemble(Arc::clone(&shared), workers);
+        if let Some(share) = share {
+            engine.keep_within(share)?;
+        }
         lasting::adopt(&shared, &opened)?;
         Ok(engine)
+    }
+
+    /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
+    fn share(&mut self) -> Result<Option<Share>> {
+        let Some(pool) = &self.host_pool else {
+            return Ok(None);
+        };
+        if self.host_cache == 0 {
+            self.host_cache = usize::try_from(pool.bytes()).unwrap_or(usize::MAX);
+        }
+        if self.kinds().last() == Some(&Kind::Host) {
+            return Err(Error::NothingBelowPool);
+        }
+        let share = Share::of(pool, self.host_cache)?;
+        let growth = std::mem::take(&mut self.host_growth);
+        let slab = usize::try_from(share.slab()).unwrap_or(usize::MAX);
+        let begin = usize::try_from(share.bytes()).unwrap_or(usize::MAX);
+        self.host_growth = growth.in_slabs(slab)?.begin_with(begin);
+        Ok(Some(share))
     }
 
     /// The tiers asked for, fastest first.

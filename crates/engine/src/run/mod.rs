@@ -8,6 +8,7 @@
 //! | `keep` | how do bytes get there and back? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
+//! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
@@ -17,6 +18,7 @@
 
 mod core;
 mod keep;
+mod keeper;
 mod kept;
 mod lane;
 mod media;
@@ -26,6 +28,7 @@ mod regions;
 mod worker;
 
 pub(crate) use self::core::{Answer, Queues, Shared};
+pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
