@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use crate::device::{Device, Info};
 use crate::error::Result;
+use crate::host_reservation::Pinned;
 use crate::memory::Place;
 use crate::peer::PeerLink;
-use crate::reservation::Pinned;
 
 /// A device: its memory, and streams of work on it.
 ///

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, Behind};
 use crate::error::{Error, Invalid, Result};
+use crate::host_reservation::{HostReservation, Pinned};
 use crate::memory::Memory;
 use crate::pages;
 use crate::peer::{Exported, PeerLink};
-use crate::reservation::{HostReservation, Pinned, Reservation};
+use crate::reservation::Reservation;
 use crate::stream::Stream;
 use crate::{cuda, host};
 

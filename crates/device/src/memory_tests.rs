@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use crate::reservation::HostReservation;
+use crate::host_reservation::HostReservation;
 use crate::stream::cut;
 
 const PIECE: usize = HostReservation::GRANULARITY;

@@ -8,7 +8,7 @@ use crossbeam_channel::unbounded;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
-use tierflow_evict::{Policy, Score};
+use tierflow_evict::{Cost, Policy};
 use tierflow_store::{Retention, Scratch, Storage, Vault};
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, Pace};
 
@@ -89,7 +89,7 @@ impl EngineBuilder {
             node_local_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
             flush: None,
-            policy: Box::new(|| Box::new(Score)),
+            policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
             host_growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
         }
@@ -194,7 +194,7 @@ impl EngineBuilder {
         self
     }
 
-    /// The eviction policy of every tier; [`Score`] unless you choose another.
+    /// The eviction policy of every tier; [`Cost`] unless you choose another.
     #[must_use]
     pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
         self.policy = Box::new(move || Box::new(make()));

@@ -8,7 +8,7 @@ use crate::{EngineBuilder, Error, Result, Version};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tierflow_device::{Device, Stream};
+use tierflow_device::{Access, Device, Stream};
 use tierflow_tier_alloc::{DeviceReport, HostReport};
 
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
@@ -23,7 +23,7 @@ use tierflow_tier_alloc::{DeviceReport, HostReport};
 #[derive(Debug)]
 pub struct Engine {
     /// There until the engine is dropped.
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -92,6 +92,7 @@ impl Engine {
         })?;
         let Some(place) = place else { return Ok(()) };
         let tier = &self.shared.tiers[place.tier.0];
+        self.shared.pending.settle(&place, Access::Write);
         let copied = self
             .shared
             .with_lane(|lane| lane.write(&Source(regions), &tier.media, (version, &place), stream));
@@ -149,6 +150,7 @@ impl Engine {
         })?;
         let Some(place) = place else { return Ok(()) };
         let tier = &self.shared.tiers[place.tier.0];
+        self.shared.pending.settle(&place, Access::Read);
         let copied = self.shared.with_lane(|lane| {
             lane.read(&mut Sink(regions), &tier.media, (version, &place), stream)
         });
@@ -234,7 +236,7 @@ impl Engine {
     }
 
     /// Asks the plan: the place to copy to or from, or nothing to copy.
-    fn ask(
+    pub(crate) fn ask(
         &self,
         version: Version,
         size: u64,
@@ -297,6 +299,8 @@ impl Engine {
         Metrics {
             checkpoint: self.shared.checkpoints.read(),
             restore: self.shared.restores.read(),
+            produce: self.shared.produced.read(),
+            consume: self.shared.consumed.read(),
             tiers: std::iter::zip(&self.shared.tiers, tiers)
                 .map(|(tier, counts)| TierMetrics {
                     name: tier.name,

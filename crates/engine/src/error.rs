@@ -15,6 +15,9 @@ pub enum Error {
     /// The engine needs at least one tier.
     #[error("the engine has no tier: give it a device cache, a host cache or a scratch directory")]
     NoTier,
+    /// Nothing to lend: files are no memory.
+    #[error("the engine has no memory to lend: give it a device cache or a host cache")]
+    NoMemoryTier,
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(#[from] tierflow_evict::TableError),
@@ -56,9 +59,9 @@ pub enum Error {
         /// Bytes of the regions.
         given: u64,
     },
-    /// The checkpoint is larger than every tier.
+    /// The checkpoint is larger than every tier that it may go to; in place, that is the fastest alone.
     #[error(
-        "checkpoint {version} of {size} bytes fits no tier, the largest holds {largest}: enlarge one"
+        "checkpoint {version} of {size} bytes fits no tier that it may go to, the largest holds {largest}: enlarge one"
     )]
     TooLarge {
         /// The version asked for.

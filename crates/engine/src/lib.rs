@@ -4,6 +4,7 @@
 mod builder;
 mod engine;
 mod error;
+mod in_place;
 mod lasting;
 mod metrics;
 pub mod plan;
@@ -13,6 +14,7 @@ mod run;
 pub use builder::{EngineBuilder, Flush};
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use metrics::{Calls, HopMetrics, Metrics, TierMetrics};
 pub use plan::AfterRestore;
 pub use region::{Region, RegionMut};

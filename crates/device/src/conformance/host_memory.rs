@@ -3,8 +3,8 @@
 use super::{Expect, Outcome, holds, pattern, require, write};
 use crate::device::{Device, Kind};
 use crate::error::{Error, Invalid};
+use crate::host_reservation::Pinned;
 use crate::memory::{Memory, Place};
-use crate::reservation::Pinned;
 
 const MIB: usize = 1 << 20;
 

@@ -3,7 +3,7 @@ use std::ops::Range;
 use super::{Expect, Outcome, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
-use crate::reservation::{HostReservation, Pinned};
+use crate::host_reservation::{HostReservation, Pinned};
 
 const MIB: usize = 1 << 20;
 

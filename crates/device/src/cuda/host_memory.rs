@@ -7,9 +7,9 @@ use cudarc::driver::sys;
 use super::context::{Context, failure};
 use super::memory::{free_and_total, refused};
 use crate::error::{Error, Result};
+use crate::host_reservation::{Pinned, WhyUnpinned};
 use crate::memory::out_of_memory;
 use crate::pages;
-use crate::reservation::{Pinned, WhyUnpinned};
 
 /// Bytes of managed memory that this process has, on whatever GPU: they share the way to the host.
 static MANAGED: AtomicU64 = AtomicU64::new(0);

@@ -3,6 +3,7 @@
 //! It works in the device's primary context, which it shares with the CUDA runtime and the
 //! libraries on top of it: an address here is an address there.
 
+mod completion;
 mod context;
 mod host_memory;
 mod memory;
@@ -19,9 +20,9 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use crate::backend::{Backend, Behind, Exportable, Queue};
 use crate::device::{Info, Kind};
 use crate::error::{Result, Unavailable};
+use crate::host_reservation::Pinned;
 use crate::numa;
 use crate::peer::PeerLink;
-use crate::reservation::Pinned;
 
 use context::{Context, checked};
 pub use module::{Arg, Function, Launch, Module};

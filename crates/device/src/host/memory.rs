@@ -6,9 +6,9 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Host;
 use crate::error::{Error, Result};
+use crate::host_reservation::{Pinned, WhyUnpinned};
 use crate::memory::out_of_memory;
 use crate::pages;
-use crate::reservation::{Pinned, WhyUnpinned};
 
 impl Host {
     pub(super) fn free(&self) -> u64 {

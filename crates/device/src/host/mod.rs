@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::backend::{Backend, Behind, Exportable, Queue};
 use crate::device::{Device, Info, Kind};
 use crate::error::{Invalid, Result};
+use crate::host_reservation::Pinned;
 use crate::pages;
 use crate::peer::PeerLink;
-use crate::reservation::Pinned;
 
 /// How the host back end is to behave.
 #[derive(Clone, Debug, Default)]

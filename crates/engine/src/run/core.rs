@@ -2,6 +2,7 @@
 
 use super::lane::Lane;
 use super::media::Tier;
+use super::pending::Pending;
 use super::worker::{Direction, Job};
 use crate::metrics::CallCounter;
 use crate::plan::{
@@ -70,6 +71,10 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     pub(crate) checkpoints: CallCounter,
     pub(crate) restores: CallCounter,
+    pub(crate) produced: CallCounter,
+    pub(crate) consumed: CallCounter,
+    /// What streams still do on slots that were given back.
+    pub(crate) pending: Pending,
 }
 
 impl Shared {
@@ -89,6 +94,9 @@ impl Shared {
             stopping: AtomicBool::new(false),
             checkpoints: CallCounter::default(),
             restores: CallCounter::default(),
+            produced: CallCounter::default(),
+            consumed: CallCounter::default(),
+            pending: Pending::default(),
         }
     }
 

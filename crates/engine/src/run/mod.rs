@@ -7,6 +7,7 @@
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `keep` | how do bytes get there and back? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
+//! | `pending` | which work of the application's streams must be over first? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `worker` | who carries the bytes between tiers? |
 //!
@@ -18,6 +19,7 @@ mod keep;
 mod kept;
 mod lane;
 mod media;
+mod pending;
 mod regions;
 mod worker;
 

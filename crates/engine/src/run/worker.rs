@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Instant;
+use tierflow_device::Access;
 
 /// Which way a worker carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,6 +74,8 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
     let (Some(from), Some(to)) = (media(&job.from), media(&job.to)) else {
         return;
     };
+    shared.pending.settle(&job.from, Access::Read);
+    shared.pending.settle(&job.to, Access::Write);
     let outcome = lane.carry(
         job.version,
         (from, &job.from),
