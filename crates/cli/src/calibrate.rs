@@ -53,7 +53,7 @@ pub(crate) fn calibrate(arguments: &Arguments, output: Output) -> Result<()> {
     let bar = output.progress(rounds.sum());
     let mut samples = Vec::new();
     for &writers in &arguments.writers {
-        let mut measure = |write: bool| -> Result<u64> {
+        let measure = |write: bool| -> Result<u64> {
             let begun = Instant::now();
             run(&scratch, writers, bytes, write)?;
             bar.inc(writers as u64 * bytes);
