@@ -3,7 +3,8 @@
 use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
 use crate::run::{
-    Crew, Direction, Lane, Media, Queues, Share, Shared, Tier, start_opening, start_workers,
+    Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Tier, start_opening,
+    start_workers,
 };
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
@@ -73,6 +74,7 @@ pub struct EngineBuilder {
     node_local_limit: u64,
     after_restore: AfterRestore,
     flush: Option<Flush>,
+    timeline: usize,
     policy: MakePolicy,
     device_growth: DeviceOptions,
     evict_while_growing: bool,
@@ -93,6 +95,7 @@ impl EngineBuilder {
             node_local_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
             flush: None,
+            timeline: 0,
             policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
             evict_while_growing: false,
@@ -213,6 +216,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Keeps a time line of the last `entries` flushes, prefetches, waits, copies and evictions, for
+    /// [`Engine::write_timeline`]; 80 bytes each. 0, as unless you say otherwise, keeps none and costs nothing.
+    #[must_use]
+    pub fn timeline(mut self, entries: usize) -> Self {
+        self.timeline = entries;
+        self
+    }
+
     /// The eviction policy of every tier; [`Cost`] unless you choose another.
     #[must_use]
     pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
@@ -291,11 +302,24 @@ impl EngineBuilder {
             });
             tiers.push(tier);
         }
-        let plan = Plan::new(PlanConfig {
+        let mut plan = Plan::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
         })?;
-        let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
+        if kinds.iter().any(|kind| kind.lasts()) {
+            plan.flush_all_versions();
+        }
+        if self.timeline > 0 {
+            plan.keep_evictions();
+        }
+        let shared = Arc::new(Shared::new(
+            self.device,
+            tiers,
+            plan,
+            queues,
+            lane,
+            Recorder::new(self.timeline),
+        ));
         let mut workers = start_workers(&shared, crews)?;
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
         if let Some(tier) = device.filter(|_| self.evict_while_growing) {

@@ -10,6 +10,7 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `recorder` | where do callers wait, and what happened when? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
@@ -24,6 +25,7 @@ mod lane;
 mod media;
 mod opening;
 mod pending;
+mod recorder;
 mod regions;
 mod worker;
 
@@ -33,5 +35,6 @@ pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use opening::start as start_opening;
+pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
 pub(crate) use worker::{Crew, Direction, start as start_workers};

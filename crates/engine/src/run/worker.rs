@@ -3,6 +3,7 @@
 use super::core::Shared;
 use super::lane::Lane;
 use crate::plan::{Place, TransferId};
+use crate::timeline::{TimelineLane, What};
 use crate::{Error, Result, Version};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
@@ -42,7 +43,10 @@ pub(crate) struct Crew {
 pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHandle<()>>> {
     let mut threads = Vec::new();
     for crew in crews {
-        for mut lane in crew.workers {
+        for (number, mut lane) in crew.workers.into_iter().enumerate() {
+            let row = shared
+                .recorder
+                .worker_lane(&row(shared, crew.direction, crew.tier, number));
             let name = match crew.direction {
                 Direction::Down => format!("tierflow-down{}", crew.tier),
                 Direction::Up => format!("tierflow-up{}", crew.tier),
@@ -54,7 +58,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                     let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                         return;
                     };
-                    carry(&shared, &mut lane, &job);
+                    carry(&shared, &mut lane, &job, row);
                 }
             };
             threads.push(
@@ -68,8 +72,31 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
     Ok(threads)
 }
 
-fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
+/// What a worker's row in a time line is called.
+fn row(shared: &Shared, direction: Direction, tier: usize, number: usize) -> String {
+    let name = |tier: usize| shared.tiers.get(tier).map_or("", |tier| tier.name);
+    let number = number + 1;
+    match direction {
+        Direction::Down => format!("{} → below, worker {number}", name(tier)),
+        Direction::Up => format!("below → {}, worker {number}", name(tier)),
+    }
+}
+
+fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>) {
     let begun = Instant::now();
+    let (name, version, bytes) = match job.from.tier < job.to.tier {
+        true => ("flush", job.version, job.from.size),
+        false => ("prefetch", job.version, job.from.size),
+    };
+    let _span = tracing::debug_span!(
+        "transfer",
+        name,
+        version,
+        bytes,
+        from = job.from.tier.0,
+        to = job.to.tier.0
+    )
+    .entered();
     let media = |place: &Place| shared.tiers.get(place.tier.0).map(|tier| &tier.media);
     let (Some(from), Some(to)) = (media(&job.from), media(&job.to)) else {
         return;
@@ -83,6 +110,12 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
         &job.cancelled,
     );
     let arrived = outcome.is_ok();
+    let what = What {
+        name: if arrived { name } else { "given up" },
+        version: Some(version),
+        bytes,
+    };
+    shared.recorder.worked(row, what, begun);
     shared.carried(job.id, outcome.map(|()| begun.elapsed()));
     if arrived {
         shared.housekeep(job.to.tier);
