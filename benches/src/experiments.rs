@@ -13,6 +13,7 @@ pub mod growth;
 pub mod peers;
 pub mod placement;
 pub mod store;
+pub mod veloc;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -27,6 +28,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::GPU_FIGURES,
     placement::EXPERIMENT,
     peers::EXPERIMENT,
+    veloc::EXPERIMENT,
     cache::EXPERIMENT,
     store::EXPERIMENT,
 ];
