@@ -44,7 +44,7 @@ struct Rival {
 
 /// Runs the policies in turn, so that what drifts drifts for all of them, and reports each.
 pub(super) fn compare(run: &mut Run, machine: &Machine, case: &Case) -> Result<()> {
-    let trials = if run.is_quick() { 3 } else { 5 };
+    let trials = if run.is_quick() { 1 } else { 3 };
     let policies: [Box<dyn StorePolicy>; 5] = [
         Box::new(CacheOnly),
         Box::new(SsdOnly),
@@ -74,8 +74,11 @@ pub(super) fn compare(run: &mut Run, machine: &Machine, case: &Case) -> Result<(
         rival.is_whole(data.bytes())?;
         let (over, point) = case.last;
         let name = format!(
-            "figure={}, external={} × disk (throttled), policy={}, {over}={point}",
-            case.figure, case.times, rival.name
+            "figure={}, store={}, external={} × disk (throttled), policy={}, {over}={point}",
+            case.figure,
+            machine.disk_name(),
+            case.times,
+            rival.name
         );
         run.samples(&name, "local phase", "ns", &rival.local)?;
         run.samples(&name, "until flushed", "ns", &rival.whole)?;
@@ -102,12 +105,12 @@ impl Rival {
         };
         let stores = vec![
             LocalStore {
-                storage: Arc::new(Scratch::open(&machine.memory)?),
+                storage: machine.open_memory()?,
                 calibration: machine.memory_calibration.clone(),
                 chunks: in_memory,
             },
             LocalStore {
-                storage: Arc::new(Scratch::open(&machine.disk)?),
+                storage: machine.open_disk()?,
                 calibration: machine.disk_calibration.clone(),
                 chunks: all,
             },
