@@ -1,5 +1,6 @@
-// The leaf pass: every chunk is hashed and compared with the checkpoint before; what changed is looked up in the
-// record of hashes. The twin of crates/dedup/src/encode/leaves.rs.
+// The leaf pass: every chunk is hashed and compared with the checkpoint before. The twin of
+// crates/dedup/src/encode/leaves.rs, but for the looking up, which dedup_record.cu does for all that changed at once: the
+// memory's latency would stop this stream of bytes.
 //
 // It moves a checkpoint's bytes once, 16 bytes of digest for each chunk, and one bit; only what changed costs more.
 
@@ -19,12 +20,11 @@ __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_grou
 // What a thread has found so far.
 struct Tally {
     Digest content;
-    u64 changed, candidates;
+    u64 changed;
 };
 
-// A chunk's digest is known: is it new, and if so, where are its bytes?
-__device__ __forceinline__ bool is_changed(State *st, Tally &tally, u32 chunk, Digest digest, Digest before,
-                                           bool is_first, bool looks_up) {
+// A chunk's digest is known: did it change?
+__device__ __forceinline__ bool is_changed(State *st, Tally &tally, u32 chunk, Digest digest, Digest before, bool is_first) {
     if (!is_first && same(before, digest)) return false;
     Digest added = term(digest, chunk);
     tally.content.low += added.low, tally.content.high += added.high;
@@ -34,50 +34,27 @@ __device__ __forceinline__ bool is_changed(State *st, Tally &tally, u32 chunk, D
     }
     // Who only wants the content's sum keeps no digests.
     if (st->digests) store(st->digests + chunk, digest);
-    if (looks_up) {
-        u64 place = find(st, digest);
-        st->sources[chunk] = place;
-        tally.candidates += place == UNKNOWN;
-    }
     tally.changed += 1;
     return true;
 }
 
-// Forgets the oldest checkpoints until the candidates fit; Record::make_room.
-__device__ inline void make_room(State *st, u64 candidates) {
-    u32 oldest = st->oldest, count = st->generation_count, kept_from = 0;
-    u64 live = st->live;
-    while (count && (live + candidates > st->capacity || count >= GENERATIONS)) {
-        Generation gone = st->generations[oldest];
-        live -= gone.chunks;
-        kept_from = gone.ordinal + 1;
-        oldest = (oldest + 1) % GENERATIONS;
-        count -= 1;
-    }
-    st->oldest = oldest, st->generation_count = count, st->live = live;
-    st->kept_from = kept_from;
-}
-
-__device__ inline void finish_leaves(State *st, const u8 *data, Tally tally, bool is_first, bool looks_up) {
+__device__ inline void finish_leaves(State *st, const u8 *data, Tally tally, bool is_first) {
     add_to(&st->content.low, tally.content.low);
     add_to(&st->content.high, tally.content.high);
     add_to(&st->result.changed, tally.changed);
-    add_to(&st->result.candidates, tally.candidates);
     if (!is_last_block(&st->tickets[0]) || threadIdx.x != 0) return;
 
     // The one chunk that may be short is left to the end, or every thread would keep registers for it.
     u32 chunk = st->count - 1, bytes = chunk_bytes(st, chunk);
     if (bytes != 1u << st->shift) {
-        Tally last = {{0, 0}, 0, 0};
+        Tally last = {{0, 0}, 0};
         Digest digest = hash_any(data + ((u64)chunk << st->shift), bytes, &st->secret), before = {0, 0};
         if (!is_first) before = load(st->digests + chunk);
-        if (is_changed(st, last, chunk, digest, before, is_first, looks_up)) atomicOr(st->changed + chunk / 32, 1u << chunk % 32);
+        if (is_changed(st, last, chunk, digest, before, is_first)) atomicOr(st->changed + chunk / 32, 1u << chunk % 32);
         atomicAdd(&st->content.low, last.content.low);
         atomicAdd(&st->content.high, last.content.high);
         atomicAdd(&st->result.changed, last.changed);
-        atomicAdd(&st->result.candidates, last.candidates);
     }
-    if (looks_up) make_room(st, atomicAdd(&st->result.candidates, 0ull));
     if (st->full || st->method == FULL) {
         st->full = 1;
         st->result.stored = FULL;
@@ -88,9 +65,8 @@ __device__ inline void finish_leaves(State *st, const u8 *data, Tally tally, boo
 // Chunks of 16 * PIECES bytes, one thread each. A warp brings 32 of them into shared memory, the next 32 meanwhile;
 // the pieces are stored where the threads that read them one chunk apart meet no bank twice.
 template <int PIECES>
-__device__ __forceinline__ void leaves(State *st, const u8 *data, u32 is_first, u32 use_record) {
+__device__ __forceinline__ void leaves(State *st, const u8 *data, u32 is_first) {
     __shared__ ulonglong2 stage[WARPS][2][WARP * PIECES];
-    const bool looks_up = use_record && !st->full;
     const u32 lane = lane_id(), warp = threadIdx.x / WARP;
     const u32 words = st->words, stride = gridDim.x * WARPS;
     const u64 len = st->len, whole = len / (16 * PIECES);
@@ -118,7 +94,7 @@ __device__ __forceinline__ void leaves(State *st, const u8 *data, u32 is_first, 
         return !is_first && word < words && chunk < whole ? load(digests + chunk) : none;
     };
 
-    Tally tally = {{0, 0}, 0, 0};
+    Tally tally = {{0, 0}, 0};
     u32 word = blockIdx.x * WARPS + warp, half = 0;
     bring(word, half);
     Digest before = digest_before(word);
@@ -132,25 +108,25 @@ __device__ __forceinline__ void leaves(State *st, const u8 *data, u32 is_first, 
         if (chunk < whole) {
             const ulonglong2 *staged = stage[warp][half];
             Digest digest = hash_pieces<PIECES>([&](int k) { return staged[slot(lane * PIECES + k)]; }, secret);
-            changed = is_changed(st, tally, chunk, digest, before, is_first, looks_up);
+            changed = is_changed(st, tally, chunk, digest, before, is_first);
         }
         u32 bits = __ballot_sync(ALL, changed);
         if (lane == 0) st->changed[word] = bits;
         before = before_next;
     }
-    finish_leaves(st, data, tally, is_first, looks_up);
+    finish_leaves(st, data, tally, is_first);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_leaves_32(State *st, const u8 *data, u32 is_first, u32 use_record) {
-    leaves<2>(st, data, is_first, use_record);
+extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_leaves_32(State *st, const u8 *data, u32 is_first) {
+    leaves<2>(st, data, is_first);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_leaves_64(State *st, const u8 *data, u32 is_first, u32 use_record) {
-    leaves<4>(st, data, is_first, use_record);
+extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_leaves_64(State *st, const u8 *data, u32 is_first) {
+    leaves<4>(st, data, is_first);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 5) dedup_leaves_128(State *st, const u8 *data, u32 is_first, u32 use_record) {
-    leaves<8>(st, data, is_first, use_record);
+extern "C" __global__ void __launch_bounds__(THREADS, 5) dedup_leaves_128(State *st, const u8 *data, u32 is_first) {
+    leaves<8>(st, data, is_first);
 }
 
 // The digest of a chunk of a multiple of 64 * BATCH bytes, by four threads side by side; all four get it.
@@ -184,15 +160,14 @@ __device__ __forceinline__ Digest hash_long(const Secret *secret, const u8 *chun
 
 // Chunks of 256 bytes or more, four threads each, so eight for a warp.
 template <int BATCH>
-__device__ __forceinline__ void leaves_long(State *st, const u8 *data, u32 is_first, u32 use_record) {
+__device__ __forceinline__ void leaves_long(State *st, const u8 *data, u32 is_first) {
     __shared__ Secret secret;
     for (u32 k = threadIdx.x; k < sizeof(Secret) / 8; k += THREADS) ((u64 *)&secret)[k] = ((const u64 *)&st->secret)[k];
     __syncthreads();
-    const bool looks_up = use_record && !st->full;
     const u32 lane = lane_id(), part = lane % 4, shift = st->shift;
     const u32 units = (st->count + 7) / 8, stride = gridDim.x * WARPS;
     const u64 whole = st->len >> shift;
-    Tally tally = {{0, 0}, 0, 0};
+    Tally tally = {{0, 0}, 0};
     for (u32 unit = blockIdx.x * WARPS + threadIdx.x / WARP; unit < units; unit += stride) {
         u32 chunk = unit * 8 + lane / 4;
         bool is_whole = chunk < whole;
@@ -201,7 +176,7 @@ __device__ __forceinline__ void leaves_long(State *st, const u8 *data, u32 is_fi
         // Whoever has no whole chunk hashes the first one along, for the sums over four need all lanes.
         const u8 *from = data + ((u64)(is_whole ? chunk : 0) << shift);
         if (whole) digest = hash_long<BATCH>(&secret, from, 1u << shift, part);
-        bool changed = is_whole && part == 0 && is_changed(st, tally, chunk, digest, before, is_first, looks_up);
+        bool changed = is_whole && part == 0 && is_changed(st, tally, chunk, digest, before, is_first);
         u32 bits = __ballot_sync(ALL, changed);
         if (lane == 0) {
             u32 byte = 0;
@@ -209,15 +184,15 @@ __device__ __forceinline__ void leaves_long(State *st, const u8 *data, u32 is_fi
             ((u8 *)st->changed)[unit] = (u8)byte;
         }
     }
-    finish_leaves(st, data, tally, is_first, looks_up);
+    finish_leaves(st, data, tally, is_first);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_leaves_256(State *st, const u8 *data, u32 is_first, u32 use_record) {
-    leaves_long<4>(st, data, is_first, use_record);
+extern "C" __global__ void __launch_bounds__(THREADS, 8) dedup_leaves_256(State *st, const u8 *data, u32 is_first) {
+    leaves_long<4>(st, data, is_first);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_leaves_long(State *st, const u8 *data, u32 is_first, u32 use_record) {
-    leaves_long<8>(st, data, is_first, use_record);
+extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_leaves_long(State *st, const u8 *data, u32 is_first) {
+    leaves_long<8>(st, data, is_first);
 }
 
 // Hashes one chunk with one thread, 16 bytes at a time where it can.

@@ -8,42 +8,46 @@
 
 #define THREADS TILE_WORDS
 
-// The source of a changed chunk, whether or not its slot was resolved yet.
-__device__ __forceinline__ u64 source_of(const State *st, u32 chunk) {
-    u64 source = *(const volatile u64 *)(st->sources + chunk);
-    return source & SLOT ? st->owners[source & ~SLOT] : source;
+// The source of a changed chunk; UNKNOWN if it is stored with this checkpoint.
+__device__ __forceinline__ u64 source_of(const State *st, u32 chunk, u32 ordinal) {
+    u64 source = st->sources[chunk];
+    if (source == UNKNOWN) return UNKNOWN;
+    if (source & SLOT) source = pack(ordinal, (u32)st->owners[source & ~SLOT]);
+    return source == pack(ordinal, chunk) ? UNKNOWN : source;
 }
 
 __device__ __forceinline__ bool bit_at(const u32 *words, u32 chunk) { return words[chunk / 32] >> (chunk % 32) & 1; }
 
-// Resolves the sources, and marks what is stored here and what continues the chunk before.
+#define IS_FIRST 1u
+#define IS_BEHIND 2u
+#define IS_AGAIN 4u
+
+// Marks what is stored here and what continues the chunk before. Sources stay as they are, for the neighbours' sake.
 extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_resolve(State *st, u32 ordinal) {
-    __shared__ u32 first[TILE_WORDS], behind[TILE_WORDS], again[TILE_WORDS];
+    __shared__ u32 shared[THREADS][3];
     if (st->full) return;
     const u32 words = st->words, tiles = st->tiles, lane = lane_id(), t = threadIdx.x;
     const bool is_basic = st->method == BASIC;
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        u32 at = tile * TILE_WORDS + t;
+        u32 at = tile * TILE_WORDS + t, base = at - lane;
         u32 word = at < words ? st->changed[at] : 0;
-        first[t] = is_basic ? word : 0, behind[t] = 0, again[t] = 0;
-        __syncwarp();
+        u32 flags[3] = {word, 0, 0};
         if (!is_basic) {
-            u32 start = t - lane;
-            each_bit(word, [&](bool active, u32 owner, u32 bit) {
-                if (!active) return;
-                u32 chunk = (tile * TILE_WORDS + start + owner) * WARP + bit;
-                u64 source = source_of(st, chunk), own = pack(ordinal, chunk);
-                *(volatile u64 *)(st->sources + chunk) = source;
-                if (source == own) atomicOr(&first[start + owner], 1u << bit);
-                if (chunk == 0 || !bit_at(st->changed, chunk - 1)) return;
-                u64 left = source_of(st, chunk - 1);
-                if (source == left + 1) atomicOr(&behind[start + owner], 1u << bit);
-                // The chunk before may be the very source, which is stored and not repeated.
-                if (source == left && left != own - 1) atomicOr(&again[start + owner], 1u << bit);
+            map_bits(word, shared + (t - lane), flags, [&](bool active, u32 owner, u32 bit) {
+                if (!active) return 0u;
+                u32 chunk = (base + owner) * WARP + bit;
+                u64 source = source_of(st, chunk, ordinal);
+                bool is_first = source == UNKNOWN;
+                bool has_left = chunk != 0 && bit_at(st->changed, chunk - 1);
+                u64 left = has_left ? source_of(st, chunk - 1, ordinal) : 0;
+                // Two that are stored here lie side by side; one that is and one that is not never do, and the chunk
+                // before may be the very source, which is stored and not repeated.
+                if (is_first) return IS_FIRST | (has_left && left == UNKNOWN ? IS_BEHIND : 0u);
+                if (!has_left || left == UNKNOWN) return 0u;
+                return source == left + 1 ? IS_BEHIND : source == left ? IS_AGAIN : 0u;
             });
         }
-        __syncwarp();
-        u32 f = first[t], b = behind[t], a = again[t];
+        u32 f = flags[0], b = flags[1], a = flags[2];
         u64 counts = (u64)__popc(f) << 32 | __popc(b) << 16 | __popc(a), total;
         u64 ranks = block_scan(counts, &total);
         if (at < words) {
@@ -119,27 +123,36 @@ __device__ __forceinline__ Region region_at(const State *st, u32 chunk) {
     }
 }
 
+// The starts of the uniform nodes of a word's chunks, level by level, given which chunks continue the one before.
+__device__ __forceinline__ u32 paired(u32 nodes, u32 links, u32 size) { return nodes & ((nodes & links) >> size); }
+
+// The chunks of a word that no larger region within the word starts left of: what region_at says of is_inner for all but
+// the first of them.
+__device__ __forceinline__ u32 heads_in(u32 changed, u32 behind, u32 again) {
+    const u32 LEFT[5] = {0x55555555u, 0x11111111u, 0x01010101u, 0x00010001u, 0x00000001u};
+    u32 heads = changed, runs = changed, repeating = changed;
+#pragma unroll
+    for (u32 level = 0; level < 5; ++level) {
+        u32 size = 1u << level;
+        runs = paired(runs, behind, size) & LEFT[level];
+        repeating = paired(repeating, again, size) & LEFT[level];
+        heads &= ~((runs | repeating) << size);
+    }
+    return heads;
+}
+
 // Marks the chunks that regions start with, and decides on the form of the difference.
 extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_heads(State *st) {
-    __shared__ u32 heads[TILE_WORDS];
     if (st->full) return;
-    const u32 words = st->words, tiles = st->tiles, lane = lane_id(), t = threadIdx.x;
+    const u32 words = st->words, tiles = st->tiles, t = threadIdx.x;
     const bool is_basic = st->method == BASIC, is_list = st->method == LIST;
     for (u32 tile = blockIdx.x; tile < tiles && !is_basic; tile += gridDim.x) {
         u32 at = tile * TILE_WORDS + t;
-        u32 word = at < words ? st->changed[at] : 0;
-        heads[t] = is_list ? word : 0;
-        __syncwarp();
-        if (!is_list) {
-            u32 start = t - lane;
-            each_bit(word, [&](bool active, u32 owner, u32 bit) {
-                if (!active) return;
-                u32 chunk = (tile * TILE_WORDS + start + owner) * WARP + bit;
-                if (!region_at(st, chunk).is_inner) atomicOr(&heads[start + owner], 1u << bit);
-            });
+        u32 h = at < words ? st->changed[at] : 0, f = at < words ? st->first[at] : 0;
+        if (!is_list && h) {
+            h = heads_in(h, st->behind[at], st->again[at]);
+            if (h & 1 && region_at(st, at * WARP).is_inner) h &= ~1u;
         }
-        __syncwarp();
-        u32 h = heads[t], f = at < words ? st->first[at] : 0;
         u32 total, ranks = block_scan((u32)(__popc(h & f) << 16 | __popc(h & ~f)), &total);
         if (at < words) st->heads[at] = h, st->head_ranks[at] = ranks;
         if (t == 0) st->tile_heads_first[tile] = total >> 16, st->tile_heads_shifted[tile] = total & 0xFFFF;
@@ -162,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 6) dedup_heads(State *st) 
 }
 
 // Writes the metadata to where it stays, and sums up metadata and payload.
-extern "C" __global__ void __launch_bounds__(THREADS) dedup_emit(State *st, u8 *out) {
+extern "C" __global__ void __launch_bounds__(THREADS) dedup_emit(State *st, u8 *out, u32 ordinal) {
     if (st->full) return;
     const u32 words = st->words, tiles = st->tiles, lane = lane_id(), t = threadIdx.x;
     const u32 firsts = st->result.first, shifts = st->result.shifted;
@@ -178,10 +191,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) dedup_emit(State *st, u8 *
         u32 at = tile * TILE_WORDS + t, base = tile * TILE_WORDS + t - lane;
         u32 stored = at < words ? st->first[at] : 0;
         if (is_basic && at < words) put(at, stored);
+        u32 before = at < words ? st->tile_first[tile] + (u32)(st->ranks[at] >> 32) : 0;
         each_bit(stored, [&](bool active, u32 owner, u32 bit) {
+            u32 theirs = __shfl_sync(ALL, stored, owner), rank = __shfl_sync(ALL, before, owner);
             if (!active) return;
             u32 chunk = (base + owner) * WARP + bit;
-            u32 rank = count_to(st->tile_first, st->first, st->ranks, 32, chunk) - 1;
+            rank += __popc(theirs & ((1u << bit) - 1));
             Digest added = term(load(st->digests + chunk), rank);
             payload.low += added.low, payload.high += added.high;
         });
@@ -199,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) dedup_emit(State *st, u8 *
                 put(st->tile_heads_first[tile] + (ranks >> 16) + __popc(head & first & below), name);
                 return;
             }
-            u64 source = st->sources[chunk];
+            u64 source = source_of(st, chunk, ordinal);
             u32 entry = st->tile_heads_shifted[tile] + (ranks & 0xFFFF) + __popc(head & ~first & below);
             put(firsts + entry, name);
             put(firsts + shifts + entry, (u32)(source >> 32) | (region.kind == REPEATING ? REPEATS : 0));

@@ -19,9 +19,14 @@
 #define REPEATS 0x80000000u
 #define GENERATIONS 4096u
 
-// In `owners`: a free slot, and one that is being filled.
+// The record of hashes is a table of slots in buckets of four, as many as a 32-byte sector of memory has room for: open
+// addressing, linear probing from the first slot of a bucket. A slot is a word that mostly says by itself that the digest
+// is another: the number of the generation that entered it, 12 bits; 20 bits of the digest; the chunk, 32 bits. The
+// whole digests are in `keys`, and looked at when all of that agrees.
+#define BUCKET 4u
+// In `owners`: a free slot, and one that `forget` has freed and `sweep` has not come to yet.
 #define EMPTY 0xFFFFFFFFFFFFFFFFull
-#define BUSY 0xFFFFFFFFFFFFFFFEull
+#define HOLE 0xFFFFFFFFFFFFFFFEull
 // In `sources`: not known to the record, and where it was entered then.
 #define UNKNOWN 0xFFFFFFFFFFFFFFFFull
 #define SLOT 0x8000000000000000ull
@@ -35,7 +40,7 @@ struct Result {
     Digest content, parent, payload;
     u64 metadata;
     u64 payload_bytes;
-    u64 changed, candidates, entered, live;
+    u64 changed, candidates, entered, live, collisions;
     u32 stored, first, shifted, evicted;
 };
 
@@ -46,8 +51,8 @@ struct State {
     u32 count, shift, words, tiles, method, unused;
     Digest *digests;  // of each chunk of the checkpoint before
     u64 *sources;     // of each changed chunk, where its bytes are: ordinal << 32 | chunk
-    Digest *keys;     // the record of hashes: open addressing, linear probing
-    u64 *owners;      // where the chunk with that digest was stored
+    Digest *keys;     // the record of hashes: the digest of each slot
+    u64 *owners;      // and the slot: which chunk of which generation was stored with it
     // One bit for each chunk.
     u32 *changed;
     u32 *first;   // it is stored with this checkpoint
@@ -60,6 +65,8 @@ struct State {
     // How many before each tile.
     u32 *tile_first, *tile_behind, *tile_again, *tile_heads_first, *tile_heads_shifted;
     Generation *generations;
+    // To compare bytes with, if asked to: the checkpoint before, and the chunk of each slot.
+    u8 *previous, *pool;
     // Changes with every checkpoint.
     Digest content, parent;
     u64 live;
@@ -194,27 +201,89 @@ __device__ __forceinline__ void each_bit(u32 word, F f) {
     }
 }
 
-__device__ __forceinline__ u64 home(const State *st, Digest d) { return __umul64hi(d.low, st->slots); }
+// Makes words of answers: f(active, owner, bit), for every bit that is set in the words of the warp's lanes, returns up
+// to N flags, and answers[k] becomes this lane's word of flag k. Few bits are spread over the lanes, many are taken
+// word by word. `shared` has N words for each lane of the warp. All lanes make every call.
+template <u32 N, class F>
+__device__ __forceinline__ void map_bits(u32 word, u32 (*shared)[N], u32 (&answers)[N], F f) {
+    const u32 lane = lane_id();
+    u32 total = __reduce_add_sync(ALL, __popc(word));
+#pragma unroll
+    for (u32 k = 0; k < N; ++k) answers[k] = 0;
+    if (total == 0) return;
+    if (total >= 8 * WARP) {
+        for (u32 owner = 0; owner < WARP; ++owner) {
+            u32 theirs = __shfl_sync(ALL, word, owner);
+            if (theirs == 0) continue;
+            u32 flags = f((theirs >> lane & 1) != 0, owner, lane);
+#pragma unroll
+            for (u32 k = 0; k < N; ++k) {
+                u32 bits = __ballot_sync(ALL, (flags >> k & 1) != 0);
+                if (owner == lane) answers[k] = bits;
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (u32 k = 0; k < N; ++k) shared[lane][k] = 0;
+    __syncwarp();
+    each_bit(word, [&](bool active, u32 owner, u32 bit) {
+        u32 flags = f(active, owner, bit);
+#pragma unroll
+        for (u32 k = 0; k < N; ++k) {
+            if (flags >> k & 1) atomicOr(&shared[owner][k], 1u << bit);
+        }
+    });
+    __syncwarp();
+#pragma unroll
+    for (u32 k = 0; k < N; ++k) answers[k] = shared[lane][k];
+    __syncwarp();
+}
 
-// Where the record has this digest, or UNKNOWN. Nobody writes to the record meanwhile.
-__device__ __forceinline__ u64 find(const State *st, Digest d) {
+// The first slot to look at.
+__device__ __forceinline__ u64 home(const State *st, Digest d) { return __umul64hi(d.low, st->slots / BUCKET) * BUCKET; }
+
+// What a slot holds for a digest that a generation enters, but for the chunk.
+__device__ __forceinline__ u64 slot_head(u32 generation, Digest d) {
+    return (u64)generation << 52 | (d.high >> 44) << 32;
+}
+__device__ __forceinline__ u32 slot_tag(u64 slot) { return (u32)(slot >> 32) & 0xFFFFFu; }
+__device__ __forceinline__ u32 slot_generation(u64 slot) { return (u32)(slot >> 52); }
+
+// The four slots of a bucket, as they are in the L2 cache at least.
+struct Bucket {
+    u64 slot[BUCKET];
+};
+
+__device__ __forceinline__ Bucket load_bucket(const u64 *from) {
+    ulonglong2 a = __ldcg((const ulonglong2 *)from), b = __ldcg((const ulonglong2 *)from + 1);
+    Bucket bucket = {{a.x, a.y, b.x, b.y}};
+    return bucket;
+}
+
+// The slot of this digest, or UNKNOWN. Nobody writes to the record meanwhile.
+__device__ __forceinline__ u64 find_slot(const State *st, Digest d, u64 *word) {
     if (is_null(d)) return UNKNOWN;
     u64 slots = st->slots, at = home(st, d);
-    const Digest *keys = st->keys;
+    u32 tag = (u32)(d.high >> 44);
     for (;;) {
-        Digest key = load(keys + at);
-        if (same(key, d)) return st->owners[at];
-        if (is_null(key)) return UNKNOWN;
-        if (++at == slots) at = 0;
+        Bucket bucket = load_bucket(st->owners + at);
+#pragma unroll
+        for (u32 k = 0; k < BUCKET; ++k) {
+            u64 slot = bucket.slot[k];
+            if (slot == EMPTY) return UNKNOWN;
+            if (slot_tag(slot) != tag || !same(load(st->keys + at + k), d)) continue;
+            *word = slot;
+            return at + k;
+        }
+        at += BUCKET;
+        if (at == slots) at = 0;
     }
 }
 
-__device__ __forceinline__ u64 load_acquire(const u64 *p) {
-    u64 x;
-    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ void store_release(u64 *p, u64 x) {
-    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
+// Where the record has the bytes with this digest, or UNKNOWN.
+__device__ __forceinline__ u64 find(const State *st, Digest d) {
+    u64 slot = 0;
+    if (find_slot(st, d, &slot) == UNKNOWN) return UNKNOWN;
+    return pack(st->generations[slot_generation(slot)].ordinal, (u32)slot);
 }

@@ -36,6 +36,7 @@ fn outlook(key: u64, n: u64) -> Outlook {
         } else {
             Distance::At(n - key)
         },
+        refetch: random(key) % 50_000_000,
         written: key,
         used: random(key + 2 * n) % n,
     }
@@ -89,6 +90,7 @@ fn choose(criterion: &mut Criterion) {
                     table.candidates_into(black_box(&mut candidates), |key| Outlook {
                         evictable_in: Some(key % 2),
                         distance: Distance::At(key),
+                        refetch: random(key) % 50_000_000,
                         written: key,
                         used: key,
                     });

@@ -10,6 +10,7 @@ pub mod cache;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
+pub mod in_place;
 pub mod peers;
 pub mod placement;
 pub mod store;
@@ -21,16 +22,24 @@ pub const EXPERIMENTS: &[Experiment] = &[
     blocking::EXPERIMENT,
     growth::EXPERIMENT,
     alloc::GOALS,
+    alloc::COLD,
     alloc::SERIAL,
     alloc::FIGURES,
     dedup::CPU,
     dedup::GPU_GOALS,
     dedup::GPU_FIGURES,
+    dedup::GPU_GDV,
+    dedup::GPU_SCALING,
+    dedup::CODECS,
     placement::EXPERIMENT,
     peers::EXPERIMENT,
     veloc::EXPERIMENT,
     cache::EXPERIMENT,
+    cache::real::GOALS,
+    cache::real::CELLS,
+    cache::real::FIGURES,
     store::EXPERIMENT,
+    in_place::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

@@ -34,7 +34,8 @@ pub fn has_gpu() -> bool {
     Path::new("/dev/nvidiactl").exists()
 }
 
-fn gpus() -> Vec<String> {
+/// The GPUs, one line each.
+pub fn gpus() -> Vec<String> {
     let query = [
         "--query-gpu=name,memory.total,driver_version",
         "--format=csv,noheader",

@@ -19,6 +19,14 @@ pub const GOALS: Experiment = Experiment {
     run: goals::run,
 };
 
+/// The first of the goals alone.
+pub const COLD: Experiment = Experiment {
+    name: "alloc-cold",
+    about: "a cold start against a warm one, at 10 and at 5 ms",
+    needs_gpu: false,
+    run: goals::run_cold,
+};
+
 /// The last of the goals alone, for machines with several GPUs.
 pub const SERIAL: Experiment = Experiment {
     name: "alloc-serial",

@@ -8,8 +8,10 @@ use tierflow_dedup::{Chain, Config, Lineage, Method};
 
 use super::{Experiment, Run, copy};
 
+mod codecs;
 mod gdv;
 mod gpu;
+mod scaling;
 mod workloads;
 
 use workloads::{Size, WORKLOADS};
@@ -28,6 +30,30 @@ pub const GPU_GOALS: Experiment = Experiment {
     about: "de-duplication kernels: rates at 1, 10 and 100% changed, time of each kernel, restore",
     needs_gpu: true,
     run: gpu::goals,
+};
+
+/// The goal of the design for the degree vectors.
+pub const GPU_GDV: Experiment = Experiment {
+    name: "dedup-gdv",
+    about: "de-duplication of degree vectors on a GPU, end to end into host memory, and where the time goes",
+    needs_gpu: true,
+    run: gpu::degree_vectors,
+};
+
+/// What it is compared with.
+pub const CODECS: Experiment = Experiment {
+    name: "dedup-codecs",
+    about: "compressors on the same workloads: lz4 and zstd on the CPU, nvCOMP's codecs where it is installed",
+    needs_gpu: false,
+    run: codecs::codecs,
+};
+
+/// The paper's Figure 6.
+pub const GPU_SCALING: Experiment = Experiment {
+    name: "dedup-scaling",
+    about: "ICPP'23, Figure 6: strong scaling of degree vectors over lineages, on as many GPUs as there are",
+    needs_gpu: true,
+    run: scaling::strong,
 };
 
 /// The paper's figures on one GPU.
@@ -74,7 +100,6 @@ fn cpu(run: &mut Run) -> Result<()> {
                 measure(run, &case, Config::new(method).chunk(chunk), &history)?;
             }
         }
-        lz4(run, workload.name, &history)?;
     }
     Ok(())
 }
@@ -123,24 +148,5 @@ fn measure(run: &mut Run, case: &str, config: Config, history: &[Vec<u8>]) -> Re
     let rate = out.len() as f64 / began.elapsed().as_secs_f64();
     ensure!(out == *last, "{case}: what came back is not what went in");
     run.value(case, "restore", "bytes/s", rate)?;
-    Ok(())
-}
-
-/// A compressor that sees one checkpoint at a time, with all cores, for comparison.
-fn lz4(run: &mut Run, workload: &str, history: &[Vec<u8>]) -> Result<()> {
-    use rayon::prelude::*;
-    let (mut stored, mut seconds) = (0, 0.0);
-    for state in &history[1..] {
-        let began = Instant::now();
-        let pieces = state
-            .par_chunks(1 << 20)
-            .map(|piece| lz4_flex::compress(piece).len());
-        stored += pieces.sum::<usize>();
-        seconds += began.elapsed().as_secs_f64();
-    }
-    let bytes = history[0].len() as f64 * (history.len() - 1) as f64;
-    let case = format!("workload={workload}, method=lz4, chunk={}", 1 << 20);
-    run.value(&case, "ratio", "1", bytes / stored as f64)?;
-    run.value(&case, "encode", "bytes/s", bytes / seconds)?;
     Ok(())
 }

@@ -36,8 +36,9 @@ pub struct Config {
     /// Seeds the hash, so that data which collides in one lineage does not in another. 0 unless
     /// told.
     pub seed: u64,
-    /// Compare bytes whenever two digests match, and store both on a collision. Costs the memory of
-    /// all differences so far, and the reading of what matches. On the CPU only. Off unless told.
+    /// Compare bytes whenever two digests match, and store both on a collision. Costs the reading of
+    /// what matches, and memory: that of all differences so far on the CPU; of the checkpoint before
+    /// and of the record's chunks, 2.5 times a checkpoint, on the GPU. Off unless told.
     pub verify: bool,
     /// Chunks that the record of hashes may hold. At least the chunks of one checkpoint, which is
     /// the floor whatever is asked for; 1.2 times as many unless told.

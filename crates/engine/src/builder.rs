@@ -1,5 +1,6 @@
 //! How an engine is put together.
 
+use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
 use crate::run::{Crew, Direction, Lane, Media, Queues, Shared, Tier, start_workers};
 use crate::{Engine, Error, Result};
@@ -7,8 +8,8 @@ use crossbeam_channel::unbounded;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
-use tierflow_evict::{Policy, Score};
-use tierflow_store::{Scratch, Storage};
+use tierflow_evict::{Cost, Policy};
+use tierflow_store::{Retention, Scratch, Storage, Vault};
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, Pace};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
@@ -66,8 +67,10 @@ pub struct EngineBuilder {
     scratch: Option<PathBuf>,
     storage: Option<Arc<dyn Storage>>,
     storage_limit: u64,
+    lasting: Lasting,
+    node_local_limit: u64,
     after_restore: AfterRestore,
-    flush: Flush,
+    flush: Option<Flush>,
     policy: MakePolicy,
     device_growth: DeviceOptions,
     host_growth: HostOptions,
@@ -82,9 +85,11 @@ impl EngineBuilder {
             scratch: None,
             storage: None,
             storage_limit: UNLIMITED,
+            lasting: Lasting::default(),
+            node_local_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
-            flush: Flush::default(),
-            policy: Box::new(|| Box::new(Score)),
+            flush: None,
+            policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
             host_growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
         }
@@ -125,6 +130,55 @@ impl EngineBuilder {
         self
     }
 
+    /// A directory of this node, made if missing, in which versions outlive the process: the next engine on it finds them.
+    /// One process at a time writes there for each rank.
+    #[must_use]
+    pub fn node_local(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.lasting.node_local = Some(directory.into());
+        self
+    }
+
+    /// The most bytes to keep in the node-local directory. What also lies on external storage gives way to newer versions;
+    /// without external storage, nothing does.
+    #[must_use]
+    pub fn node_local_limit(mut self, bytes: u64) -> Self {
+        self.node_local_limit = bytes.min(UNLIMITED);
+        self
+    }
+
+    /// A directory on external storage, such as a parallel file system, in which versions outlive the node. With
+    /// [`node_local`](Self::node_local), they get there through that directory; [`Engine::wait`] waits until they are
+    /// published there.
+    #[must_use]
+    pub fn external(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.lasting.external = Some(External::Directory(directory.into()));
+        self
+    }
+
+    /// External storage of another kind. It must keep the pieces of the engine's own rank.
+    #[must_use]
+    pub fn external_vault(mut self, vault: Arc<dyn Vault>) -> Self {
+        self.lasting.external = Some(External::Vault(vault));
+        self
+    }
+
+    /// The engine keeps the pieces of one `rank`, counted from 0, of `ranks`, which are threads, processes or hosts that
+    /// share the external storage. A version that outlives the engine counts only when every rank's piece of it, written
+    /// in the same `run` of the application (a job's number, another one after each restart), is there.
+    #[must_use]
+    pub fn group(mut self, rank: u32, ranks: u32, run: u64) -> Self {
+        self.lasting.group = Group { rank, ranks, run };
+        self
+    }
+
+    /// Which versions to keep, of those that outlive the engine, as new ones reach the lowest tier; all unless you say
+    /// otherwise. The others are discarded, restored or not.
+    #[must_use]
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.lasting.retention = Some(retention);
+        self
+    }
+
     /// What becomes of versions once they are restored; they are kept unless you say otherwise.
     #[must_use]
     pub fn after_restore(mut self, after: AfterRestore) -> Self {
@@ -132,14 +186,15 @@ impl EngineBuilder {
         self
     }
 
-    /// When copies are flushed to the tier below; above half unless you say otherwise.
+    /// When copies are flushed to the tier below. Unless you say otherwise, above half; at once where versions are to
+    /// outlive the engine.
     #[must_use]
     pub fn flush(mut self, flush: Flush) -> Self {
-        self.flush = flush;
+        self.flush = Some(flush);
         self
     }
 
-    /// The eviction policy of every tier; [`Score`] unless you choose another.
+    /// The eviction policy of every tier; [`Cost`] unless you choose another.
     #[must_use]
     pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
         self.policy = Box::new(move || Box::new(make()));
@@ -168,8 +223,8 @@ impl EngineBuilder {
     /// unless growths were chosen that do it all at once.
     ///
     /// # Errors
-    /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if the scratch
-    /// directory refuses files; [`Error::Device`] if streams cannot be made.
+    /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
+    /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made.
     pub fn build(self) -> Result<Engine> {
         let kinds = self.kinds();
         if kinds.is_empty() {
@@ -178,16 +233,29 @@ impl EngineBuilder {
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
         let (queues, crews) = crews(&self.device, &kinds)?;
+        let opened = self.lasting.open()?;
+        let flush = self
+            .flush
+            .unwrap_or(if kinds.iter().any(|kind| kind.lasts()) {
+                Flush::Eager
+            } else {
+                Flush::default()
+            });
         let mut tiers = Vec::new();
         let mut configs = Vec::new();
         for (index, &kind) in kinds.iter().enumerate() {
-            let tier = self.tier(kind)?;
+            let tier = self.tier(kind, &opened)?;
+            let capacity = tier.media.capacity().unwrap_or(match kind {
+                Kind::NodeLocal => self.node_local_limit,
+                Kind::External => UNLIMITED,
+                Kind::Device | Kind::Host | Kind::Storage => self.storage_limit,
+            });
             configs.push(TierConfig {
-                capacity: tier.media.capacity().unwrap_or(self.storage_limit),
+                capacity,
                 alignment: ALIGNMENT,
                 policy: (self.policy)(),
                 flush_bandwidth: kind.flush_bandwidth(),
-                flush_above: self.flush.above(tier.media.capacity().unwrap_or(0)),
+                flush_above: flush.above(tier.media.capacity().unwrap_or(0)),
                 flush_depth: depth(&kinds, index),
                 prefetch_depth: depth(&kinds, index),
             });
@@ -199,7 +267,9 @@ impl EngineBuilder {
         })?;
         let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
         let workers = start_workers(&shared, crews)?;
-        Ok(Engine::assemble(shared, workers))
+        let engine = Engine::assemble(Arc::clone(&shared), workers);
+        lasting::adopt(&shared, &opened)?;
+        Ok(engine)
     }
 
     /// The tiers asked for, fastest first.
@@ -209,6 +279,8 @@ impl EngineBuilder {
             (self.device_cache > 0, Kind::Device),
             (self.host_cache > 0, Kind::Host),
             (storage, Kind::Storage),
+            (self.lasting.node_local.is_some(), Kind::NodeLocal),
+            (self.lasting.external.is_some(), Kind::External),
         ];
         asked
             .into_iter()
@@ -217,7 +289,7 @@ impl EngineBuilder {
             .collect()
     }
 
-    fn tier(&self, kind: Kind) -> Result<Tier> {
+    fn tier(&self, kind: Kind, opened: &Opened) -> Result<Tier> {
         let (name, media) = match kind {
             Kind::Device => {
                 let arena = DeviceArena::start(
@@ -245,6 +317,14 @@ impl EngineBuilder {
                 };
                 ("file", Media::Storage(storage))
             }
+            Kind::NodeLocal | Kind::External => {
+                let (name, kept) = match kind {
+                    Kind::NodeLocal => ("node-local", &opened.node_local),
+                    _ => ("external", &opened.external),
+                };
+                let kept = kept.as_ref().ok_or(Error::NoTier)?;
+                (name, Media::Kept(Arc::clone(kept)))
+            }
         };
         Ok(Tier { name, media })
     }
@@ -256,14 +336,21 @@ enum Kind {
     Device,
     Host,
     Storage,
+    NodeLocal,
+    External,
 }
 
 impl Kind {
+    /// Whether what lies there outlives the engine.
+    fn lasts(self) -> bool {
+        matches!(self, Self::NodeLocal | Self::External)
+    }
+
     /// A first guess in bytes/s of how fast its copies are flushed, until the first flush is measured.
     fn flush_bandwidth(self) -> u64 {
         match self {
             Self::Device => 20_000_000_000,
-            Self::Host | Self::Storage => 1_000_000_000,
+            Self::Host | Self::Storage | Self::NodeLocal | Self::External => 1_000_000_000,
         }
     }
 }
@@ -272,7 +359,7 @@ impl Kind {
 /// requests at a time; one DMA engine does not.
 fn depth(kinds: &[Kind], tier: usize) -> usize {
     match kinds.get(tier + 1) {
-        Some(Kind::Storage) => STORAGE_WORKERS,
+        Some(Kind::Storage | Kind::NodeLocal | Kind::External) => STORAGE_WORKERS,
         _ => 1,
     }
 }
@@ -285,7 +372,7 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
         for direction in [Direction::Down, Direction::Up] {
             let make = match kinds[tier] {
                 Kind::Device => Lane::with_stream,
-                Kind::Host | Kind::Storage => |device: &Device| Ok(Lane::new(device)),
+                _ => |device: &Device| Ok(Lane::new(device)),
             };
             let (sender, jobs) = unbounded();
             queues.insert((direction, tier), sender);
@@ -310,6 +397,7 @@ impl std::fmt::Debug for EngineBuilder {
             .field("host_cache", &self.host_cache)
             .field("scratch", &self.scratch)
             .field("storage", &self.storage)
+            .field("lasting", &self.lasting)
             .field("after_restore", &self.after_restore)
             .finish_non_exhaustive()
     }

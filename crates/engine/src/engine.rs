@@ -7,8 +7,8 @@ use crate::run::{Answer, Media, Shared, Sink, Source};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
-use tierflow_device::{Device, Stream};
+use std::time::{Duration, Instant};
+use tierflow_device::{Access, Device, Stream};
 use tierflow_tier_alloc::{DeviceReport, HostReport};
 
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
@@ -23,7 +23,7 @@ use tierflow_tier_alloc::{DeviceReport, HostReport};
 #[derive(Debug)]
 pub struct Engine {
     /// There until the engine is dropped.
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -92,15 +92,17 @@ impl Engine {
         })?;
         let Some(place) = place else { return Ok(()) };
         let tier = &self.shared.tiers[place.tier.0];
+        self.shared.pending.settle(&place, Access::Write);
         let copied = self
             .shared
-            .with_lane(|lane| lane.write(&Source(regions), &tier.media, &place, stream));
+            .with_lane(|lane| lane.write(&Source(regions), &tier.media, (version, &place), stream));
         self.shared.tell(Event::Written {
             ticket,
             ok: copied.is_ok(),
         });
         copied?;
         self.shared.checkpoints.add(size, begun.elapsed());
+        self.shared.housekeep(place.tier);
         Ok(())
     }
 
@@ -148,9 +150,10 @@ impl Engine {
         })?;
         let Some(place) = place else { return Ok(()) };
         let tier = &self.shared.tiers[place.tier.0];
-        let copied = self
-            .shared
-            .with_lane(|lane| lane.read(&mut Sink(regions), &tier.media, &place, stream));
+        self.shared.pending.settle(&place, Access::Read);
+        let copied = self.shared.with_lane(|lane| {
+            lane.read(&mut Sink(regions), &tier.media, (version, &place), stream)
+        });
         self.shared.tell(Event::Read {
             ticket,
             ok: copied.is_ok(),
@@ -163,15 +166,21 @@ impl Engine {
     /// Bytes of `version`: what its regions must add up to.
     ///
     /// # Errors
-    /// [`Error::Unknown`] or [`Error::Discarded`].
+    /// [`Error::Unknown`] or [`Error::Discarded`]; [`Error::Storage`] with the damage that makes a version of an earlier
+    /// run unreadable.
     pub fn restore_size(&self, version: Version) -> Result<u64> {
-        let core = self.shared.core.lock();
-        let plan = &core.plan;
-        plan.size_of(version)
-            .ok_or_else(|| match plan.absence(version) {
-                Refusal::Discarded => Error::Discarded { version },
-                _ => Error::Unknown { version },
-            })
+        let (size, absence) = {
+            let plan = &self.shared.core.lock().plan;
+            (plan.size_of(version), plan.absence(version))
+        };
+        match (size, absence) {
+            (Some(size), _) => Ok(size),
+            (None, Refusal::Discarded) => Err(Error::Discarded { version }),
+            (None, _) => Err(match self.shared.damage_of(version) {
+                Some(damage) => Error::Storage(damage),
+                None => Error::Unknown { version },
+            }),
+        }
     }
 
     /// Gives `version` up, restored or not: its copies go, and its pending flushes with them.
@@ -183,12 +192,39 @@ impl Engine {
             .map(drop)
     }
 
-    /// Waits until every version taken in lies on the lowest tier.
+    /// Waits until every version taken in lies on the lowest tier: where that outlives the engine, they are there to stay.
     ///
     /// # Errors
     /// [`Error::Stalled`] if some cannot get there.
     pub fn wait(&self) -> Result<()> {
         self.ask(0, 0, |ticket| Event::Wait { ticket }).map(drop)
+    }
+
+    /// [`Engine::wait`], for so long at most.
+    ///
+    /// # Errors
+    /// As [`Engine::wait`]; [`Error::TimedOut`] when the time is over. The versions are still on their way.
+    pub fn wait_for(&self, patience: Duration) -> Result<()> {
+        let wait = |ticket| Event::Wait { ticket };
+        match self.shared.ask_for(patience, wait) {
+            None => Err(Error::TimedOut { patience }),
+            Some(Answer::Done(Err(refusal))) => Err(self.refused(0, 0, refusal)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The newest version held; with `before`, the newest of a smaller number than that. In a new engine on the
+    /// directories of an earlier one: where to go on.
+    ///
+    /// Should its restore fail with [`tierflow_store::Error::Damaged`], the one before it is
+    /// `latest(Some(version))`; [`Engine::discard`] then frees the number of the damaged one.
+    #[must_use]
+    pub fn latest(&self, before: Option<Version>) -> Option<Version> {
+        let core = self.shared.core.lock();
+        let versions = core.plan.versions();
+        versions
+            .filter(|version| before.is_none_or(|before| *version < before))
+            .max()
     }
 
     /// The versions held, in ascending order.
@@ -200,7 +236,7 @@ impl Engine {
     }
 
     /// Asks the plan: the place to copy to or from, or nothing to copy.
-    fn ask(
+    pub(crate) fn ask(
         &self,
         version: Version,
         size: u64,
@@ -263,6 +299,8 @@ impl Engine {
         Metrics {
             checkpoint: self.shared.checkpoints.read(),
             restore: self.shared.restores.read(),
+            produce: self.shared.produced.read(),
+            consume: self.shared.consumed.read(),
             tiers: std::iter::zip(&self.shared.tiers, tiers)
                 .map(|(tier, counts)| TierMetrics {
                     name: tier.name,
@@ -282,7 +320,7 @@ impl Engine {
                     to: name(hop.to),
                     transfers: hop.transfers,
                     bytes: hop.bytes,
-                    busy: std::time::Duration::from_nanos(hop.busy_ns),
+                    busy: Duration::from_nanos(hop.busy_ns),
                     cancelled: hop.cancelled,
                     failed: hop.failed,
                 })
@@ -298,5 +336,6 @@ impl Drop for Engine {
             // A worker that panicked has nothing left to give back.
             let _ = worker.join();
         }
+        self.shared.clear_up();
     }
 }

@@ -15,6 +15,9 @@ pub enum Error {
     /// The engine needs at least one tier.
     #[error("the engine has no tier: give it a device cache, a host cache or a scratch directory")]
     NoTier,
+    /// Nothing to lend: files are no memory.
+    #[error("the engine has no memory to lend: give it a device cache or a host cache")]
+    NoMemoryTier,
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(#[from] tierflow_evict::TableError),
@@ -56,9 +59,9 @@ pub enum Error {
         /// Bytes of the regions.
         given: u64,
     },
-    /// The checkpoint is larger than every tier.
+    /// The checkpoint is larger than every tier that it may go to; in place, that is the fastest alone.
     #[error(
-        "checkpoint {version} of {size} bytes fits no tier, the largest holds {largest}: enlarge one"
+        "checkpoint {version} of {size} bytes fits no tier that it may go to, the largest holds {largest}: enlarge one"
     )]
     TooLarge {
         /// The version asked for.
@@ -80,6 +83,12 @@ pub enum Error {
         version: Version,
         /// Why the lowest tier took no more, if it failed.
         cause: Option<Arc<Error>>,
+    },
+    /// The caller's time was over first. What was asked for goes on: wait again.
+    #[error("it took longer than {patience:?}, and goes on")]
+    TimedOut {
+        /// How long the caller wanted to wait.
+        patience: std::time::Duration,
     },
     /// Some versions could not reach the lowest tier. They are still held, and can be restored.
     #[error("{copies} versions are not on the lowest tier{}; they stay where they are, try again", cause_text(.cause))]

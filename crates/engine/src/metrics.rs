@@ -75,6 +75,10 @@ pub struct Metrics {
     pub checkpoint: Calls,
     /// Calls of `restore`.
     pub restore: Calls,
+    /// Checkpoints produced in place: `produce` and `commit` together.
+    pub produce: Calls,
+    /// Calls of `consume`: versions lent in place.
+    pub consume: Calls,
     /// Fastest tier first.
     pub tiers: Vec<TierMetrics>,
     /// In the order of their first use.
@@ -83,7 +87,10 @@ pub struct Metrics {
 
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, calls) in [("checkpoint", self.checkpoint), ("restore", self.restore)] {
+        let copied = [("checkpoint", self.checkpoint), ("restore", self.restore)];
+        let in_place = [("produce", self.produce), ("consume", self.consume)];
+        let in_place = in_place.into_iter().filter(|(_, calls)| calls.count > 0);
+        for (name, calls) in copied.into_iter().chain(in_place) {
             let rate = calls.throughput() / 1e9;
             writeln!(
                 f,

@@ -156,3 +156,38 @@ fn what_fits_no_cache_goes_through_staging() {
         application.assert_restores(&engine, version, length);
     }
 }
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn consumed_in_place_through_all_tiers() {
+    let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let stream = device.stream().unwrap();
+    let engine = Engine::builder(&device)
+        .device_cache(32 * MIB)
+        .host_cache(96 * MIB)
+        .scratch(scratch.path())
+        .after_restore(AfterRestore::Discard)
+        .build()
+        .unwrap();
+    let size = |version: Version| 1 + (version as usize * 7_919_000) % (6 * MIB);
+    engine.hint((0..120).rev());
+    for version in 0..120 {
+        let mut slot = engine.produce(version, size(version)).unwrap();
+        let source = device.alloc(size(version)).unwrap();
+        let mut field = source.lend_mut(0..size(version)).unwrap();
+        stream
+            .write(&content(version, size(version)), &mut field)
+            .unwrap();
+        slot.copy_from(&stream, &field.into_read()).unwrap();
+        slot.commit();
+    }
+    for version in (0..120).rev() {
+        let slot = engine.consume(version).unwrap();
+        let mut bytes = vec![0; size(version)];
+        stream.read(&slot, &mut bytes).unwrap();
+        assert!(bytes == content(version, size(version)), "{version}");
+    }
+    print!("{}", engine.metrics());
+    assert_drains(&engine);
+}

@@ -27,6 +27,7 @@ const TWO: Model = Model {
     hints: &[1, 0],
     drops: &[],
     wait: false,
+    in_place: false,
     limits: &[],
     failures: 1,
     calls: 2,
@@ -197,8 +198,37 @@ fn tiers_shrink_and_grow() {
 }
 
 #[test]
+fn versions_written_and_read_in_place() {
+    let two = Model {
+        name: "two versions in place",
+        in_place: true,
+        ..TWO
+    };
+    let keep = Model {
+        name: "kept versions in place, in a cache that is taken away",
+        after: AfterRestore::Keep,
+        hints: &[0, 1, 0],
+        limits: &[(0, 0)],
+        drops: &[0],
+        wait: true,
+        ..two.clone()
+    };
+    let three = Model {
+        name: "three versions in place, three tiers",
+        capacities: &[2, 2, 4],
+        sizes: &[1, 2, 1],
+        restores: &[0, 1, 2],
+        hints: &[1, 0, 2],
+        calls: 1,
+        ..two.clone()
+    };
+    explore(&two, &[three]);
+    explore(&keep, &[]);
+}
+
+#[test]
 fn other_policies() {
-    for (policy, name) in [(1, "fifo"), (2, "lru")] {
+    for (policy, name) in [(1, "fifo"), (2, "lru"), (3, "cost")] {
         let three = Model {
             name,
             policy,
@@ -262,6 +292,8 @@ fn a_long_walk() {
         (AfterRestore::Discard, 0),
         (AfterRestore::Keep, 1),
         (AfterRestore::Keep, 2),
+        (AfterRestore::Discard, 3),
+        (AfterRestore::Keep, 3),
     ] {
         let mut world = World::new(&[40, 70, 300], 2, policy, 30, after);
         let mut seed = 1_u64;
@@ -272,12 +304,14 @@ fn a_long_walk() {
             seed ^= seed << 17;
             seed % below
         };
-        for _ in 0..steps() / 3 {
+        for _ in 0..steps() / 5 {
             let held: Vec<_> = world.held.keys().copied().collect();
             let some = held.get(random(held.len().max(1) as u64) as usize).copied();
             match (random(16), some) {
-                (0..=2, _) if held.len() < 40 => world.checkpoint(1 + random(12)),
-                (3 | 4, Some(version)) => world.restore(version),
+                (0, _) if held.len() < 40 => world.produce(1 + random(12)),
+                (3, Some(version)) => world.consume(version),
+                (1..=2, _) if held.len() < 40 => world.checkpoint(1 + random(12)),
+                (4, Some(version)) => world.restore(version),
                 (5, Some(version)) => world.hint(
                     (version.saturating_sub(random(6))..=version)
                         .rev()

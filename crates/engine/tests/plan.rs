@@ -6,11 +6,13 @@ mod world;
 
 use proptest::prelude::*;
 use tierflow_engine::plan::{AfterRestore, TierId};
-use world::{Ending, World};
+use world::{Ending, POLICIES, World};
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Checkpoint { size: u8 },
+    Produce { size: u8 },
+    Consume { version: u8 },
     Reuse { version: u8 },
     Restore { version: u8 },
     RestoreNewest { back: u8 },
@@ -25,6 +27,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0_u8..12).prop_map(|size| Step::Checkpoint { size }),
+        2 => (0_u8..12).prop_map(|size| Step::Produce { size }),
+        2 => any::<u8>().prop_map(|version| Step::Consume { version }),
         1 => any::<u8>().prop_map(|version| Step::Reuse { version }),
         3 => any::<u8>().prop_map(|version| Step::Restore { version }),
         3 => (0_u8..4).prop_map(|back| Step::RestoreNewest { back }),
@@ -68,6 +72,8 @@ fn run(world: &mut World, steps: &[Step]) {
                     assert_eq!(world.refused, before + 1);
                 }
             }
+            Step::Produce { size } => world.produce(u64::from(size)),
+            Step::Consume { version } => world.consume(u64::from(version) % (known + 2)),
             Step::Restore { version } => world.restore(u64::from(version) % (known + 2)),
             Step::RestoreNewest { back } => {
                 world.restore(known.saturating_sub(1 + u64::from(back)))
@@ -112,7 +118,7 @@ proptest! {
         capacities in prop::collection::vec(1_u64..40, 1..4),
         big_last in any::<bool>(),
         depth in 1_usize..4,
-        policies in 0_usize..3,
+        policies in 0_usize..POLICIES,
         percent in prop_oneof![Just(0_u64), 0_u64..=100],
         after in after(),
         steps in prop::collection::vec(step(), 0..120),
@@ -197,7 +203,7 @@ fn a_checkpoint_larger_than_a_cache_passes_it_by() {
 
 #[test]
 fn a_flush_is_no_use_of_what_is_flushed() {
-    for policy in 0..3 {
+    for policy in 0..POLICIES {
         let mut world = World::new(&[20, 1_000], 1, policy, 0, AfterRestore::Keep);
         let tier = TierId(0);
         for version in 0..2 {

@@ -49,10 +49,24 @@ pub struct Outlook {
     pub evictable_in: Option<u64>,
     /// How far it is from being restored.
     pub distance: Distance,
+    /// Nanoseconds that it takes to bring the copy back here once it is lost; 0 for one that nobody will ask for. Of
+    /// the policies here only [`Cost`](crate::Cost) looks at it. Above [`MAX_WAIT`] counts as that.
+    pub refetch: u64,
     /// Logical time at which it came into this cache; FIFO evicts the smallest.
     pub written: u64,
     /// Logical time of its last use; LRU evicts the smallest.
     pub used: u64,
+}
+
+impl Outlook {
+    /// What stays, whatever happens.
+    pub const NEVER: Self = Self {
+        evictable_in: None,
+        distance: Distance::At(0),
+        refetch: 0,
+        written: 0,
+        used: 0,
+    };
 }
 
 /// One fragment of a cache as a policy sees it.
@@ -93,7 +107,11 @@ pub struct Candidates {
     pub(crate) written: Vec<u64>,
     /// Per fragment; 0 in gaps.
     pub(crate) used: Vec<u64>,
+    /// Per fragment; 0 in gaps.
+    pub(crate) refetch: Vec<u64>,
     largest_gap: u64,
+    /// Bytes per second.
+    flush_bandwidth: u64,
 }
 
 impl Default for Candidates {
@@ -110,8 +128,21 @@ impl Candidates {
             borders: alloc::vec![Border::default()],
             written: Vec::new(),
             used: Vec::new(),
+            refetch: Vec::new(),
             largest_gap: 0,
+            flush_bandwidth: 1_000_000_000,
         }
+    }
+
+    /// Tells how fast copies of this cache are flushed, in bytes per second: what room costs. 1 GB/s unless told.
+    pub fn set_flush_bandwidth(&mut self, bytes_per_second: u64) {
+        self.flush_bandwidth = bytes_per_second;
+    }
+
+    /// How fast copies of this cache are flushed, in bytes per second.
+    #[must_use]
+    pub fn flush_bandwidth(&self) -> u64 {
+        self.flush_bandwidth
     }
 
     /// Forgets every fragment and keeps the memory.
@@ -119,6 +150,7 @@ impl Candidates {
         self.borders.truncate(1);
         self.written.clear();
         self.used.clear();
+        self.refetch.clear();
         self.largest_gap = 0;
     }
 
@@ -127,11 +159,12 @@ impl Candidates {
     /// Two gaps must not follow one another: push their sum. Bytes beyond [`MAX_CAPACITY`] are cut
     /// off.
     pub fn push(&mut self, size: u64, occupant: Option<Outlook>) {
-        let (wait, distance, never, written, used) = match occupant {
-            None => (0, GAP_DISTANCE, 0, 0, 0),
+        let (wait, distance, never, written, used, refetch) = match occupant {
+            None => (0, GAP_DISTANCE, 0, 0, 0, 0),
             Some(Outlook {
                 evictable_in,
                 distance,
+                refetch,
                 written,
                 used,
             }) => (
@@ -140,6 +173,7 @@ impl Candidates {
                 u64::from(evictable_in.is_none()),
                 written,
                 used,
+                refetch.min(MAX_WAIT),
             ),
         };
         let last = self.borders.last().copied().unwrap_or_default();
@@ -155,6 +189,7 @@ impl Candidates {
         });
         self.written.push(written);
         self.used.push(used);
+        self.refetch.push(refetch);
     }
 
     /// How many fragments there are, gaps included.
@@ -185,6 +220,7 @@ impl Candidates {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Candidate> {
         let (&written, &used) = (self.written.get(index)?, self.used.get(index)?);
+        let &refetch = self.refetch.get(index)?;
         let &[left, right] = self.borders.get(index..)?.first_chunk()?;
         let occupant = match right.distance.wrapping_sub(left.distance) {
             GAP_DISTANCE => None,
@@ -195,6 +231,7 @@ impl Candidates {
                     UNHINTED_DISTANCE => Distance::Unhinted,
                     hinted => Distance::At(hinted),
                 },
+                refetch,
                 written,
                 used,
             }),

@@ -16,6 +16,7 @@ fn push(candidates: &mut Candidates, fragment: &str) {
             "-" => Distance::Unhinted,
             hinted => Distance::At(hinted.parse().expect("a prefetch distance")),
         },
+        refetch: 0,
         written: 0,
         used: 0,
     });

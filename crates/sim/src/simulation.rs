@@ -9,7 +9,7 @@ use crate::workload::Workload;
 use crate::{Error, Result};
 use run::Run;
 use tierflow_engine::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
-use tierflow_evict::{Policy, Score};
+use tierflow_evict::{Cost, Policy};
 
 /// Makes the policy of one tier.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
@@ -25,12 +25,12 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A simulation with the [`Score`] policy.
+    /// A simulation with the engine's own policy, [`Cost`].
     #[must_use]
     pub fn new(hardware: Hardware) -> Self {
         Self {
             hardware,
-            policy: Box::new(|| Box::new(Score)),
+            policy: Box::new(|| Box::new(Cost::default())),
             checks: false,
         }
     }

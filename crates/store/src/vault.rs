@@ -12,7 +12,7 @@ pub trait Vault: Debug + Send + Sync {
     /// When they cannot be listed.
     fn versions(&self) -> Result<Vec<VersionInfo>>;
 
-    /// This rank's piece of a whole version.
+    /// This rank's piece of a version, whether or not those of all others are there.
     ///
     /// # Errors
     /// [`Error::NoVersion`](crate::Error::NoVersion), [`Error::Damaged`](crate::Error::Damaged), or when it cannot be
@@ -44,7 +44,7 @@ impl Vault for Repository {
     }
 
     fn piece(&self, version: u64) -> Result<Piece> {
-        self.piece(version)
+        self.own_piece(version)
     }
 
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {

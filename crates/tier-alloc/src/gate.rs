@@ -47,6 +47,12 @@ impl Gate {
         self.callers.enter()
     }
 
+    /// For the moments in which a copy between tiers is handed to the driver: pinning lets them pass, as each piece that
+    /// came first would cost the copy as long as it takes to pin. Never waits; costs a few nanoseconds.
+    pub(crate) fn enter_submission(&self) -> Pass<'_> {
+        self.callers.enter()
+    }
+
     /// For a copy between tiers. Never waits; costs a few nanoseconds.
     pub fn enter_transfer(&self) -> Pass<'_> {
         self.transfers.enter()
@@ -57,10 +63,15 @@ impl Gate {
         self.callers.wait_empty(patience)
     }
 
-    /// Waits for a moment at which a piece of work that takes `length`, and makes every copy wait meanwhile, disturbs
-    /// nobody: when the application copies nothing, and will probably not begin to before the work is done. Gives up
-    /// after `patience`, so that nobody starves.
-    pub(crate) fn wait_quiet(&self, length: Duration, patience: Duration) {
+    /// Waits for a moment at which work that makes every copy wait meanwhile disturbs nobody: when the application copies
+    /// nothing, and will probably not begin to for `least`. Says how long it will probably not, `wanted` at most. Gives
+    /// up after `patience`, so that nobody starves.
+    pub(crate) fn wait_quiet(
+        &self,
+        least: Duration,
+        wanted: Duration,
+        patience: Duration,
+    ) -> Duration {
         /// Before a copy is expected, and after, as long as it has not come.
         const BEFORE: Duration = Duration::from_micros(100);
         const AFTER: Duration = Duration::from_micros(300);
@@ -70,27 +81,31 @@ impl Gate {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if !self.wait_empty(left) || left.is_zero() {
-                return;
+                return wanted;
             }
             let Some(next) = self.rhythm.expected() else {
-                return;
+                return wanted;
             };
             let margin = next.tolerance + BEFORE;
-            if length + margin > next.interval / 2 {
+            if least + margin > next.interval / 2 {
                 // So frequent that there is no better moment.
-                return;
+                return wanted;
             }
             let now = Instant::now();
             let late = next.at + next.tolerance + AFTER;
-            if now + length + margin < next.at || now > late {
-                return;
+            if now > late {
+                return wanted;
+            }
+            let quiet = next.at.saturating_duration_since(now + margin);
+            if quiet > least {
+                return quiet.min(wanted);
             }
             let until = late.min(deadline);
             while Instant::now() < until && self.rhythm.count() == next.count {
                 std::thread::sleep(LOOK);
             }
             if Instant::now() >= until {
-                return;
+                return wanted;
             }
         }
     }
@@ -227,11 +242,26 @@ mod tests {
         let last = gate.rhythm.expected().expect("a rhythm").at;
         // Due before the work would be done; it does not come, and the work begins all the same,
         // but not before.
-        gate.wait_quiet(Duration::from_millis(6), LONG);
+        let ms = Duration::from_millis;
+        assert_eq!(gate.wait_quiet(ms(6), ms(7), LONG), ms(7));
         assert!(Instant::now() >= last);
         let before = Instant::now();
-        gate.wait_quiet(Duration::from_millis(1), LONG);
+        assert_eq!(gate.wait_quiet(ms(1), ms(2), LONG), ms(2));
         assert!(before.elapsed() < LONG);
+    }
+
+    #[test]
+    fn a_quiet_moment_is_as_long_as_until_the_next_copy() {
+        let gate = Gate::default();
+        let now = Instant::now();
+        // The next one is due in a minute less a second.
+        for ago in 0..4 {
+            let ago = Duration::from_secs(60 * (3 - ago) + 1);
+            gate.rhythm
+                .beat(now.checked_sub(ago).expect("the clock runs"));
+        }
+        let quiet = gate.wait_quiet(LONG / 60, LONG * 100, LONG);
+        assert!(quiet > LONG / 60 && quiet < LONG, "{quiet:?}");
     }
 
     #[test]

@@ -13,7 +13,10 @@ const MOST_LINES: usize = 500;
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &["crates/device/", "crates/dedup/"];
 /// Files elsewhere that launch CUDA kernels of an example, where no library of ours can do it for them.
-const UNSAFE_LAUNCHES: &[&str] = &["crates/engine/examples/rtm/cuda.rs"];
+const UNSAFE_LAUNCHES: &[&str] = &[
+    "crates/engine/examples/rtm/cuda.rs",
+    "crates/engine/tests/cuda_kernels.rs",
+];
 
 pub(crate) struct File {
     /// From the root of the workspace.

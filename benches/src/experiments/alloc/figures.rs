@@ -261,9 +261,8 @@ fn host_sizes(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
         if !matches!(strategy.1, "DirectPin" | "TouchThenPin-Auto" | "Pieces") {
             continue;
         }
-        for part in [8, 4, 2, 1] {
+        for count in [scale.count / 4, scale.count / 2, scale.count, scale.longest] {
             let mut load = load(scale, strategy, 5, line);
-            let count = scale.count / part;
             load.sizes = vec![scale.checkpoint; count];
             load.host_bytes = count * scale.checkpoint;
             load.device_bytes = (load.host_bytes / HOST_TO_DEVICE).max(2 * scale.checkpoint);

@@ -40,6 +40,14 @@ pub(super) fn run_serial(run: &mut Run) -> Result<()> {
     several_processes(run, &scale)
 }
 
+/// Goal 1 alone.
+pub(super) fn run_cold(run: &mut Run) -> Result<()> {
+    let scale = Scale::of_this_machine(run.is_quick())?;
+    scale.report(run)?;
+    touch_the_machine(run, &scale)?;
+    cold_against_warm(run, &scale).map(drop)
+}
+
 fn ns(time: Duration) -> f64 {
     time.as_nanos() as f64
 }

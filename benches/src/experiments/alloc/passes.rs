@@ -214,7 +214,7 @@ fn wait_warm(engine: &Engine) {
                 .is_none_or(|device| device.finished)
     };
     while !is_warm() {
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(700));
     }
 }
 

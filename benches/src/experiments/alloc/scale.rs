@@ -21,6 +21,8 @@ pub(super) struct Scale {
     /// Checkpoints of one pass: of the goals, and of the sweeps, which have many.
     pub(super) count: usize,
     pub(super) sweep_count: usize,
+    /// Checkpoints of the longest pass, twice as many where there is memory for them.
+    pub(super) longest: usize,
     /// Milliseconds of computing between two checkpoints.
     pub(super) intervals: Vec<u64>,
     /// Processes at a time.
@@ -80,7 +82,8 @@ impl Scale {
         // Everything at once may take three fifths of what there is.
         let available = available_bytes().unwrap_or(u64::MAX) / 5 * 3;
         let fits = usize::try_from(available).unwrap_or(usize::MAX);
-        let count = count.min(fits / checkpoint).max(HOST_TO_DEVICE);
+        let longest = (2 * count).min(fits / checkpoint).max(HOST_TO_DEVICE);
+        let count = count.min(longest);
         let share = share.min(fits / most / MIB * MIB).max(2 * MIB);
         let pinnable = if gpu { share } else { lockable(share)? };
         Ok(Self {
@@ -88,6 +91,7 @@ impl Scale {
             checkpoint,
             count,
             sweep_count: sweep_count.min(count),
+            longest,
             intervals,
             processes,
             share,

@@ -17,14 +17,14 @@ pub(super) struct Input<T> {
     pub(super) items: Vec<T>,
 }
 
-/// Sizes of `shots` shots. Recorded ones are thinned out to `versions`.
+/// Sizes of `shots` shots: recorded ones, thinned out to `versions`, then made-up ones.
 pub(super) fn shots(shots: usize, versions: usize) -> Result<Input<Vec<u64>>> {
+    let total = SHOT_BYTES / 384 * versions as u64;
+    let made_up = (0..shots as u64).map(|seed| made_up_sizes(versions, total, seed));
     let Some(folder) = std::env::var_os("TIERFLOW_TRACES") else {
-        let total = SHOT_BYTES / 384 * versions as u64;
-        let items = (0..shots as u64).map(|seed| made_up_sizes(versions, total, seed));
         return Ok(Input {
             origin: "made up",
-            items: items.collect(),
+            items: made_up.collect(),
         });
     };
     let mut items = Vec::new();
@@ -33,11 +33,13 @@ pub(super) fn shots(shots: usize, versions: usize) -> Result<Input<Vec<u64>>> {
         let step = sizes.len().div_ceil(versions).max(1);
         items.push(sizes.into_iter().step_by(step).collect());
     }
-    let all = items.iter().cycle().take(shots).cloned();
-    Ok(Input {
-        origin: "recorded",
-        items: all.collect(),
-    })
+    let origin = match items.len() {
+        recorded if recorded >= shots => "recorded",
+        _ => "recorded, then made up",
+    };
+    items.extend(made_up.skip(items.len()));
+    items.truncate(shots);
+    Ok(Input { origin, items })
 }
 
 /// Schedules with their names.

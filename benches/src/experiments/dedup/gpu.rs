@@ -18,14 +18,14 @@ const GOALS: [(u32, [f64; 3]); 3] = [
     (256, [2400e9, 2000e9, 730e9]),
 ];
 
-struct Gpu {
+pub(super) struct Gpu {
     device: Device,
     stream: Stream,
-    kernels: gpu::Kernels,
+    pub(super) kernels: gpu::Kernels,
 }
 
 /// Memory for one checkpoint and for its difference on either side.
-struct Buffers {
+pub(super) struct Buffers {
     state: Memory,
     host: HostReservation,
     on_device: Memory,
@@ -34,25 +34,29 @@ struct Buffers {
 
 /// Where differences are to go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum To {
+pub(super) enum To {
     Host,
     Device,
 }
 
 /// One encoded checkpoint.
-struct Measured {
+pub(super) struct Measured {
     /// From the call to the header's last byte.
-    whole: Duration,
+    pub(super) whole: Duration,
     kernels: Vec<(&'static str, Duration)>,
-    stored: u64,
+    pub(super) stored: u64,
     payload: u64,
     metadata: u64,
     changed: u64,
 }
 
 impl Gpu {
-    fn new() -> Result<Self> {
-        let device = open(Choice::Cuda { ordinal: 0 })?;
+    pub(super) fn new() -> Result<Self> {
+        Self::at(0)
+    }
+
+    pub(super) fn at(ordinal: usize) -> Result<Self> {
+        let device = open(Choice::Cuda { ordinal })?;
         let stream = device.stream()?;
         let began = Instant::now();
         let kernels = gpu::Kernels::load(&device)?;
@@ -68,7 +72,7 @@ impl Gpu {
         })
     }
 
-    fn buffers(&self, len: usize) -> Result<Buffers> {
+    pub(super) fn buffers(&self, len: usize) -> Result<Buffers> {
         let room = tierflow_dedup::most_stored_bytes(len as u64) as usize;
         Ok(Buffers {
             state: self.device.alloc(len)?,
@@ -78,12 +82,12 @@ impl Gpu {
         })
     }
 
-    fn upload(&self, buffers: &Buffers, state: &[u8]) -> Result<()> {
+    pub(super) fn upload(&self, buffers: &Buffers, state: &[u8]) -> Result<()> {
         let mut loan = buffers.state.lend_mut(0..state.len())?;
         Ok(self.stream.write(state, &mut loan)?)
     }
 
-    fn encode(
+    pub(super) fn encode(
         &self,
         lineage: &mut gpu::Lineage,
         buffers: &Buffers,
@@ -120,15 +124,16 @@ fn of(kernels: &[(&'static str, Duration)], wanted: &str) -> f64 {
     found.map_or(0.0, |(_, time)| time.as_secs_f64())
 }
 
-/// Bytes that each kernel has to move at least, for `chunks` chunks of which `changed` did; the leaf kernel's are the
-/// roofline's sequential ones.
+/// Bytes that each kernel has to move at least, for `chunks` chunks of which `changed` did; a random access is a sector of
+/// 32 bytes and costs two.
 fn least_bytes(kernel: &str, len: f64, chunks: f64, changed: f64, measured: &Measured) -> f64 {
     let stored = measured.payload as f64;
     match kernel {
-        "leaves" => len + 16.0 * chunks + changed * (16.0 + 8.0 + 2.0 * 32.0),
+        "leaves" => len + 16.0 * chunks + 16.0 * changed,
+        "find" => chunks / 8.0 + changed * (16.0 + 8.0 + 64.0),
         "enter" => chunks / 8.0 + changed * (8.0 + 16.0 + 4.0 * 32.0),
-        "resolve" => chunks / 2.0 + changed * (16.0 + 32.0),
-        "heads" => chunks / 2.0 + changed * 16.0,
+        "resolve" => chunks * 0.75 + changed * 8.0,
+        "heads" => chunks * 0.75,
         "emit" => chunks / 2.0 + changed * 24.0 + measured.metadata as f64,
         "gather" => 2.0 * stored,
         _ => 0.0,
@@ -315,6 +320,44 @@ fn restore(run: &mut Run, gpu: &Gpu, state: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
+/// Checkpoints that are measured, of the ten at which the work is done: one tenth of the work is like another.
+const MEASURED: usize = 5;
+
+/// Degree vectors into host memory, by chunk size, and what each kernel takes of it.
+pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
+    let gpu = Gpu::new()?;
+    let size = Size {
+        bytes: if run.is_quick() { 128 << 20 } else { 1 << 30 },
+        checkpoints: 10,
+    };
+    for workload in WORKLOADS.iter().filter(|one| one.name.starts_with("gdv")) {
+        let history = workload.beginning(size, 1 + MEASURED);
+        let len = history[0].len();
+        let buffers = gpu.buffers(len)?;
+        for chunk in [64, 128, 256, 512] {
+            for (name, method) in METHODS {
+                let case = format!("workload={}, method={name}, chunk={chunk}", workload.name);
+                let config = Config::new(method).chunk(chunk);
+                history_of(run, &gpu, &buffers, &case, config, &history)?;
+            }
+            let mut lineage = gpu::Lineage::new(
+                &gpu.kernels,
+                Config::new(Method::Tree).chunk(chunk),
+                len as u64,
+            )?;
+            lineage.profile(true);
+            let mut measured = Vec::new();
+            for (state, version) in history.iter().zip(0..) {
+                gpu.upload(&buffers, state)?;
+                measured.push(gpu.encode(&mut lineage, &buffers, version, To::Host)?);
+            }
+            let case = format!("workload={}, kernels, chunk={chunk}", workload.name);
+            report(run, &case, len, chunk, &measured[1..], None)?;
+        }
+    }
+    Ok(())
+}
+
 /// Figure 4 by chunk size at ten checkpoints, and Figure 5 by checkpoints.
 pub(super) fn figures(run: &mut Run) -> Result<()> {
     let gpu = Gpu::new()?;
@@ -396,7 +439,7 @@ fn history_of(
     let bytes = len as f64 * (history.len() - 1) as f64;
     run.value(case, "ratio", "1", bytes / stored as f64)?;
     let row = run.value(case, "end to end", "bytes/s", bytes / seconds)?;
-    if case.contains("gdv") && config.method == Method::Tree {
+    if case.contains("gdv") && matches!(config.method, Method::List | Method::Tree) {
         row.against(800e9);
     }
     Ok(())

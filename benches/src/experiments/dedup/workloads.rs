@@ -27,10 +27,15 @@ pub(super) struct Workload {
 impl Workload {
     /// All checkpoints, the first one included.
     pub(super) fn history(&self, size: Size) -> Vec<Vec<u8>> {
+        self.beginning(size, size.checkpoints)
+    }
+
+    /// The first checkpoints of so many.
+    pub(super) fn beginning(&self, size: Size, checkpoints: usize) -> Vec<Vec<u8>> {
         let began = Instant::now();
         let (mut state, mut step) = (self.start)(size);
         let mut history = vec![state.clone()];
-        while history.len() < size.checkpoints {
+        while history.len() < checkpoints {
             step(&mut state);
             history.push(state.clone());
         }

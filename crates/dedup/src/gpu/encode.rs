@@ -130,6 +130,10 @@ impl InFlight {
                 kernels.push((*name, after.elapsed_since(before)?));
             }
         }
-        Ok((Summary::new(&header, 0), report.changed, kernels))
+        Ok((
+            Summary::new(&header, report.collisions),
+            report.changed,
+            kernels,
+        ))
     }
 }

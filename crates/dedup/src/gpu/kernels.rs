@@ -14,6 +14,7 @@ use crate::error::{Invalid, Result};
 const LEAVES: &str = include_str!("../../ptx/dedup_leaves.ptx");
 const RECORD: &str = include_str!("../../ptx/dedup_record.ptx");
 const REGIONS: &str = include_str!("../../ptx/dedup_regions.ptx");
+const VERIFY: &str = include_str!("../../ptx/dedup_verify.ptx");
 const GATHER: &str = include_str!("../../ptx/dedup_gather.ptx");
 const RESTORE: &str = include_str!("../../ptx/dedup_restore.ptx");
 
@@ -33,9 +34,13 @@ struct Loaded {
     leaves_256: Function,
     leaves_long: Function,
     sample: Function,
+    find: Function,
     forget: Function,
     sweep: Function,
     enter: Function,
+    verify: Function,
+    verify_own: Function,
+    keep: Function,
     resolve: Function,
     heads: Function,
     emit: Function,
@@ -59,6 +64,7 @@ impl Kernels {
         let leaves = Module::load(cuda, LEAVES)?;
         let record = Module::load(cuda, RECORD)?;
         let regions = Module::load(cuda, REGIONS)?;
+        let verify = Module::load(cuda, VERIFY)?;
         let gather = Module::load(cuda, GATHER)?;
         let restore = Module::load(cuda, RESTORE)?;
         let loaded = Loaded {
@@ -69,9 +75,13 @@ impl Kernels {
             leaves_256: leaves.function("dedup_leaves_256")?,
             leaves_long: leaves.function("dedup_leaves_long")?,
             sample: leaves.function("dedup_sample")?,
+            find: record.function("dedup_find")?,
             forget: record.function("dedup_forget")?,
             sweep: record.function("dedup_sweep")?,
             enter: record.function("dedup_enter")?,
+            verify: verify.function("dedup_verify")?,
+            verify_own: verify.function("dedup_verify_own")?,
+            keep: verify.function("dedup_keep")?,
             resolve: regions.function("dedup_resolve")?,
             heads: regions.function("dedup_heads")?,
             emit: regions.function("dedup_emit")?,
@@ -121,7 +131,6 @@ pub(super) struct Pass {
     pub(super) report: u64,
     pub(super) ordinal: u32,
     pub(super) is_first: bool,
-    pub(super) looks_up: bool,
     pub(super) chunk: u32,
     pub(super) chunks: u32,
     pub(super) words: u32,
@@ -147,9 +156,8 @@ impl Kernels {
             Arg::address(pass.state),
             Arg::address(pass.data),
             Arg::u32(pass.is_first.into()),
-            Arg::u32(pass.looks_up.into()),
         ];
-        // SAFETY: four parameters of these types; they reach what `Pass` requires its caller to hold.
+        // SAFETY: three parameters of these types; they reach what `Pass` requires its caller to hold.
         Ok(unsafe { stream.launch(function, shape, &args) }?)
     }
 
@@ -158,6 +166,13 @@ impl Kernels {
         let args = [Arg::address(pass.state), Arg::address(pass.data)];
         // SAFETY: two parameters, both addresses, of what `Pass` requires its caller to hold.
         Ok(unsafe { stream.launch(&self.loaded.sample, shape, &args) }?)
+    }
+
+    pub(super) fn find(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 8);
+        let args = [Arg::address(pass.state)];
+        // SAFETY: one parameter, an address; the kernel keeps to the arena that it describes.
+        Ok(unsafe { stream.launch(&self.loaded.find, shape, &args) }?)
     }
 
     pub(super) fn forget(&self, stream: &Stream, pass: &Pass) -> Result<()> {
@@ -176,9 +191,41 @@ impl Kernels {
 
     pub(super) fn enter(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 8);
-        let args = [Arg::address(pass.state), Arg::u32(pass.ordinal)];
-        // SAFETY: two parameters of these types; the kernel keeps to the arena.
+        let args = [Arg::address(pass.state)];
+        // SAFETY: one parameter, an address; the kernel keeps to the arena.
         Ok(unsafe { stream.launch(&self.loaded.enter, shape, &args) }?)
+    }
+
+    pub(super) fn verify(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(256, u64::from(pass.words.div_ceil(8)), 8);
+        let args = [
+            Arg::address(pass.state),
+            Arg::address(pass.data),
+            Arg::u32(pass.ordinal),
+            Arg::u32(pass.is_first.into()),
+        ];
+        // SAFETY: four parameters of these types, of what `Pass` requires its caller to hold; the arena
+        // has the bytes to compare with, for its plan verifies.
+        Ok(unsafe { stream.launch(&self.loaded.verify, shape, &args) }?)
+    }
+
+    pub(super) fn verify_own(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(256, u64::from(pass.words.div_ceil(8)), 8);
+        let args = [
+            Arg::address(pass.state),
+            Arg::address(pass.data),
+            Arg::u32(pass.ordinal),
+        ];
+        // SAFETY: three parameters of these types, as for `verify`.
+        Ok(unsafe { stream.launch(&self.loaded.verify_own, shape, &args) }?)
+    }
+
+    pub(super) fn keep(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let bytes = u64::from(pass.chunks) * u64::from(pass.chunk);
+        let shape = self.shape(256, bytes.div_ceil(256 * 16), 8);
+        let args = [Arg::address(pass.state), Arg::address(pass.data)];
+        // SAFETY: two parameters, both addresses, as for `verify`.
+        Ok(unsafe { stream.launch(&self.loaded.keep, shape, &args) }?)
     }
 
     pub(super) fn resolve(&self, stream: &Stream, pass: &Pass) -> Result<()> {
@@ -197,8 +244,12 @@ impl Kernels {
 
     pub(super) fn emit(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 4);
-        let args = [Arg::address(pass.state), Arg::address(pass.out)];
-        // SAFETY: two parameters, both addresses. It writes metadata behind the header only where
+        let args = [
+            Arg::address(pass.state),
+            Arg::address(pass.out),
+            Arg::u32(pass.ordinal),
+        ];
+        // SAFETY: three parameters of these types. It writes metadata behind the header only where
         // `heads` found that all fits in a full checkpoint's room, which the caller holds.
         Ok(unsafe { stream.launch(&self.loaded.emit, shape, &args) }?)
     }
@@ -275,19 +326,23 @@ mod tests {
     use super::*;
 
     /// The kernels and how many parameters the wrappers above give them.
-    const WRAPPERS: [(&str, usize); 16] = [
-        ("dedup_leaves_32", 4),
-        ("dedup_leaves_64", 4),
-        ("dedup_leaves_128", 4),
-        ("dedup_leaves_256", 4),
-        ("dedup_leaves_long", 4),
+    const WRAPPERS: [(&str, usize); 20] = [
+        ("dedup_leaves_32", 3),
+        ("dedup_leaves_64", 3),
+        ("dedup_leaves_128", 3),
+        ("dedup_leaves_256", 3),
+        ("dedup_leaves_long", 3),
         ("dedup_sample", 2),
+        ("dedup_find", 1),
         ("dedup_forget", 1),
         ("dedup_sweep", 1),
-        ("dedup_enter", 2),
+        ("dedup_enter", 1),
+        ("dedup_verify", 4),
+        ("dedup_verify_own", 3),
+        ("dedup_keep", 2),
         ("dedup_resolve", 2),
         ("dedup_heads", 1),
-        ("dedup_emit", 2),
+        ("dedup_emit", 3),
         ("dedup_gather", 4),
         ("dedup_own", 5),
         ("dedup_scatter", 4),
@@ -297,7 +352,7 @@ mod tests {
     #[test]
     fn the_ptx_has_the_kernels_that_are_launched_with_as_many_parameters() {
         let mut found: Vec<(String, usize)> = Vec::new();
-        for ptx in [LEAVES, RECORD, REGIONS, GATHER, RESTORE] {
+        for ptx in [LEAVES, RECORD, VERIFY, REGIONS, GATHER, RESTORE] {
             for entry in ptx.split(".visible .entry ").skip(1) {
                 let (name, rest) = entry.split_once('(').unwrap();
                 let parameters = rest.split_once(')').unwrap().0;

@@ -7,7 +7,7 @@ use tierflow_device::{Event, Place, ReadLoan, Stream};
 use super::encode::{Encoding, InFlight};
 use super::kernels::{Kernels, Pass};
 use super::landing::Landing;
-use super::state::{Arena, Plan, Reports};
+use super::state::{Arena, Past, Plan, Reports};
 use crate::chain::Chain;
 use crate::config::{Config, Method};
 use crate::encode::{Last, Rebuilt, admit};
@@ -22,7 +22,7 @@ const BLOCKS_ACROSS_THE_BUS: u32 = 64;
 /// Encodes the checkpoints of one lineage on the GPU, one after the other.
 ///
 /// For each checkpoint of n bytes in chunks of c bytes it keeps about 60 n / c bytes of device memory,
-/// all of it allocated when it is made.
+/// all of it allocated when it is made; with [`Config::verify`] 2.5 n more.
 #[derive(Debug)]
 pub struct Lineage {
     kernels: Kernels,
@@ -46,8 +46,8 @@ impl Lineage {
     ///
     /// # Errors
     ///
-    /// As for [`crate::Lineage::new`] and [`crate::Lineage::encode`]; [`Invalid::NotOnGpu`] for
-    /// [`Config::verify`]; [`tierflow_device::Error::OutOfMemory`].
+    /// As for [`crate::Lineage::new`] and [`crate::Lineage::encode`];
+    /// [`tierflow_device::Error::OutOfMemory`].
     pub fn new(kernels: &Kernels, config: Config, len: u64) -> Result<Self> {
         Self::with(kernels, config, len, None)
     }
@@ -59,7 +59,7 @@ impl Lineage {
     /// # Errors
     ///
     /// As for [`new`](Self::new) and [`crate::Lineage::resume`].
-    pub fn resume<B: AsRef<[u8]>>(
+    pub fn resume<B: AsRef<[u8]> + Sync>(
         kernels: &Kernels,
         config: Config,
         len: u64,
@@ -69,15 +69,24 @@ impl Lineage {
         if let Some(expected) = chain.checkpoint_bytes().filter(|&bytes| bytes != len) {
             return Err(Invalid::Length { len, expected }.into());
         }
-        Self::with(kernels, config, len, past.as_ref())
+        let Some(rebuilt) = &past else {
+            return Self::new(kernels, config, len);
+        };
+        let previous = if config.verify {
+            chain.to_vec(rebuilt.last.version)?
+        } else {
+            Vec::new()
+        };
+        let past = Past {
+            rebuilt,
+            previous: &previous,
+            stored: &|place| chain.stored_chunk(place),
+        };
+        Self::with(kernels, config, len, Some(&past))
     }
 
-    fn with(kernels: &Kernels, config: Config, len: u64, past: Option<&Rebuilt>) -> Result<Self> {
+    fn with(kernels: &Kernels, config: Config, len: u64, past: Option<&Past<'_>>) -> Result<Self> {
         config.check()?;
-        if config.verify {
-            let what = "comparing bytes on every match needs all differences at hand";
-            return Err(Invalid::NotOnGpu { what }.into());
-        }
         let plan = Plan::new(&config, Layout::new(len, config.chunk)?);
         let device = kernels.device();
         let side = device.stream()?;
@@ -89,8 +98,8 @@ impl Lineage {
             arena: Arc::new(arena),
             reports: Reports::new(device)?,
             side: Arc::new(side),
-            last: past.map(|past| past.last),
-            next_ordinal: past.map_or(0, |past| past.last.ordinal + 1),
+            last: past.map(|past| past.rebuilt.last),
+            next_ordinal: past.map_or(0, |past| past.rebuilt.last.ordinal + 1),
             done: None,
             is_broken: false,
             profile: false,
@@ -166,10 +175,6 @@ impl Lineage {
             report: report.address(),
             ordinal,
             is_first: self.last.is_none(),
-            looks_up: matches!(
-                self.config.method,
-                Method::List | Method::Tree | Method::Auto
-            ),
             chunk: layout.chunk,
             chunks: layout.count,
             words: self.plan.words(),
@@ -222,15 +227,29 @@ impl Lineage {
         marks: &mut Vec<(&'static str, Event)>,
     ) -> Result<()> {
         type Wrapper = fn(&Kernels, &Stream, &Pass) -> Result<()>;
-        let mut steps: Vec<(&'static str, Wrapper)> = Vec::with_capacity(9);
+        let mut steps: Vec<(&'static str, Wrapper)> = Vec::with_capacity(13);
         if self.config.method == Method::Auto && !pass.is_first {
             steps.push(("sample", Kernels::sample));
         }
         steps.push(("leaves", Kernels::leaves));
-        if pass.looks_up {
+        let looks_up = matches!(
+            self.config.method,
+            Method::List | Method::Tree | Method::Auto
+        );
+        let verifies = self.config.verify;
+        if looks_up {
+            steps.push(("find", Kernels::find));
+        }
+        if verifies {
+            steps.push(("verify", Kernels::verify));
+        }
+        if looks_up {
             steps.push(("forget", Kernels::forget));
             steps.push(("sweep", Kernels::sweep));
             steps.push(("enter", Kernels::enter));
+            if verifies {
+                steps.push(("verify own", Kernels::verify_own));
+            }
         }
         if self.config.method != Method::Full {
             steps.push(("resolve", Kernels::resolve));
@@ -238,6 +257,9 @@ impl Lineage {
             steps.push(("emit", Kernels::emit));
         }
         steps.push(("gather", Kernels::gather));
+        if verifies {
+            steps.push(("keep", Kernels::keep));
+        }
         if self.profile {
             marks.push(("start", stream.record()?));
         }

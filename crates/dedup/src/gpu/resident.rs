@@ -183,7 +183,6 @@ impl Resident {
             report: report.address(),
             ordinal: 0,
             is_first: true,
-            looks_up: false,
             chunk: self.layout.chunk,
             chunks: self.layout.count,
             words: self.plan.words(),

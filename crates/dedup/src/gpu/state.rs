@@ -9,10 +9,14 @@ use crate::encode::{Last, Rebuilt};
 use crate::error::Result;
 use crate::hash::{Digest, Hasher, Sum};
 use crate::layout::Layout;
-use crate::record::{GENERATIONS, Record};
+use crate::record::GENERATIONS;
+use crate::regions::Place;
 
 /// Words of 32 chunks in a tile.
 const TILE_WORDS: u32 = 256;
+
+/// Slots of the record that are looked at together.
+const BUCKET: u64 = 4;
 
 /// Bytes of `State` up to the pointers.
 const CONSTANTS: usize = 48 * 8 + 3 * 8 + 6 * 4;
@@ -21,7 +25,7 @@ const HISTORY: usize = 2 * 16 + 8 + 2 * 4;
 /// Bytes of `State` behind that, all zero between checkpoints.
 const SCRATCH: usize = 8 + 8 * 4 + 2 * 4 + RESULT_BYTES;
 /// Bytes of `Result`.
-pub(super) const RESULT_BYTES: usize = 3 * 16 + 2 * 8 + 4 * 8 + 4 * 4;
+pub(super) const RESULT_BYTES: usize = 3 * 16 + 2 * 8 + 5 * 8 + 4 * 4;
 
 /// The arrays, in the order of their pointers in `State`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +47,11 @@ enum Array {
     TileHeadsFirst,
     TileHeadsShifted,
     Generations,
+    Previous,
+    Pool,
 }
 
-const ARRAYS: [Array; 17] = [
+const ARRAYS: [Array; 19] = [
     Array::Digests,
     Array::Sources,
     Array::Keys,
@@ -63,6 +69,8 @@ const ARRAYS: [Array; 17] = [
     Array::TileHeadsFirst,
     Array::TileHeadsShifted,
     Array::Generations,
+    Array::Previous,
+    Array::Pool,
 ];
 
 /// The sizes that follow from a configuration and a checkpoint's length.
@@ -76,6 +84,8 @@ pub(super) struct Plan {
     tiles: u32,
     /// Whether differences are made, or sums only.
     encodes: bool,
+    /// Whether bytes are compared, for which they are kept.
+    verifies: bool,
 }
 
 impl Plan {
@@ -87,10 +97,15 @@ impl Plan {
             method: config.method,
             capacity,
             // A fifth of the slots stays free, so that probing ends soon.
-            slots: (capacity.saturating_add(capacity / 4)).saturating_add(64),
+            slots: capacity
+                .saturating_add(capacity / 4)
+                .saturating_add(64)
+                .checked_next_multiple_of(BUCKET)
+                .unwrap_or(u64::MAX),
             words,
             tiles: words.div_ceil(TILE_WORDS),
             encodes: true,
+            verifies: config.verify,
         }
     }
 
@@ -125,6 +140,11 @@ impl Plan {
             Array::TileFirst | Array::TileBehind | Array::TileAgain => 4 * tiles,
             Array::TileHeadsFirst | Array::TileHeadsShifted => 4 * tiles,
             Array::Generations => in_record(8 * GENERATIONS as u64),
+            Array::Previous if self.verifies => self.layout.len,
+            Array::Pool if self.verifies => {
+                in_record(self.slots.saturating_mul(self.layout.chunk.into()))
+            }
+            Array::Previous | Array::Pool => 0,
         }
     }
 
@@ -170,7 +190,7 @@ impl Arena {
         stream: &Stream,
         plan: &Plan,
         hasher: &Hasher,
-        past: Option<&Rebuilt>,
+        past: Option<&Past<'_>>,
     ) -> Result<Self> {
         let (offsets, total) = plan.offsets();
         let total = usize::try_from(total).unwrap_or(usize::MAX);
@@ -198,13 +218,16 @@ impl Arena {
         };
         let mut state = state_bytes(plan, hasher, base, &offsets);
         if let Some(past) = past {
-            write(Array::Digests, &digests(past.digests.iter().copied()))?;
-            let (keys, owners, generations) = table(plan, &past.record);
-            write(Array::Keys, &keys)?;
-            write(Array::Owners, &owners)?;
-            write(Array::Generations, &generations)?;
+            let rebuilt = past.rebuilt;
+            write(Array::Digests, &digests(rebuilt.digests.iter().copied()))?;
+            let table = Table::new(plan, past);
+            write(Array::Keys, &digests(table.keys.into_iter()))?;
+            write(Array::Owners, &words(table.owners.into_iter()))?;
+            write(Array::Generations, &words(table.generations.into_iter()))?;
+            write(Array::Pool, &table.pool)?;
+            write(Array::Previous, past.previous)?;
             let history = state.len() - SCRATCH - HISTORY;
-            state[history..history + HISTORY].copy_from_slice(&history_bytes(past));
+            state[history..history + HISTORY].copy_from_slice(&history_bytes(rebuilt));
         }
         stream.write(&state, &mut memory.lend_mut(0..state.len())?)?;
         Ok(Self {
@@ -252,26 +275,67 @@ fn digests(digests: impl Iterator<Item = Digest>) -> Vec<u8> {
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// The record as the kernels keep it: keys, owners and generations.
-fn table(plan: &Plan, record: &Record) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-    let slots = plan.slots() as usize;
-    let mut keys = vec![Digest::default(); slots];
-    let mut owners = vec![u64::MAX; slots];
-    // A record holds no more than its capacity, which leaves a fifth of the slots free.
-    for (digest, place) in record.entries() {
-        let mut at = ((u128::from(digest.low) * slots as u128) >> 64) as usize;
-        while owners[at] != u64::MAX {
-            at = if at + 1 == slots { 0 } else { at + 1 };
+fn words(words: impl Iterator<Item = u64>) -> Vec<u8> {
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// What a lineage goes on from.
+pub(super) struct Past<'a> {
+    pub(super) rebuilt: &'a Rebuilt,
+    /// The newest checkpoint, and the bytes of any stored chunk; for comparing.
+    pub(super) previous: &'a [u8],
+    pub(super) stored: &'a dyn Fn(Place) -> Option<&'a [u8]>,
+}
+
+/// The record as the kernels keep it.
+struct Table {
+    keys: Vec<Digest>,
+    owners: Vec<u64>,
+    generations: Vec<u64>,
+    /// The bytes of each slot, if they are to be compared.
+    pool: Vec<u8>,
+}
+
+impl Table {
+    fn new(plan: &Plan, past: &Past<'_>) -> Self {
+        let slots = plan.slots() as usize;
+        let chunk = plan.layout.chunk_bytes();
+        let mut keys = vec![Digest::default(); slots];
+        let mut owners = vec![u64::MAX; slots];
+        let mut pool = vec![0; plan.bytes(Array::Pool) as usize];
+        let record = &past.rebuilt.record;
+        let ordinals: Vec<u32> = record.generations().map(|(ordinal, _)| ordinal).collect();
+        // A record holds no more than its capacity, which leaves a fifth of the slots free.
+        for (digest, place) in record.entries() {
+            // Every entry is of a generation that the record knows.
+            let Ok(generation) = ordinals.binary_search(&place.ordinal) else {
+                continue;
+            };
+            let buckets = slots as u128 / u128::from(BUCKET);
+            let bucket = ((u128::from(digest.low) * buckets) >> 64) as usize;
+            let mut at = bucket * BUCKET as usize;
+            while owners[at] != u64::MAX {
+                at = if at + 1 == slots { 0 } else { at + 1 };
+            }
+            keys[at] = digest;
+            owners[at] =
+                (generation as u64) << 52 | digest.high >> 44 << 32 | u64::from(place.chunk);
+            if let (Some(to), Some(bytes)) = (pool.get_mut(at * chunk..), (past.stored)(place))
+                && let Some(to) = to.get_mut(..bytes.len())
+            {
+                to.copy_from_slice(bytes);
+            }
         }
-        keys[at] = digest;
-        owners[at] = place.pack();
+        let generations = record
+            .generations()
+            .map(|(ordinal, chunks)| chunks << 32 | u64::from(ordinal));
+        Self {
+            keys,
+            owners,
+            generations: generations.collect(),
+            pool,
+        }
     }
-    let generations = record.generations().flat_map(|(ordinal, chunks)| {
-        let packed = chunks << 32 | u64::from(ordinal);
-        packed.to_le_bytes()
-    });
-    let owners = owners.into_iter().flat_map(u64::to_le_bytes).collect();
-    (digests(keys.into_iter()), owners, generations.collect())
 }
 
 /// `content` to `generation_count` of a `State`.
@@ -338,6 +402,8 @@ pub(super) struct Report {
     payload_bytes: u64,
     /// Chunks that changed.
     pub(super) changed: u64,
+    /// Chunks whose digest is another's.
+    pub(super) collisions: u64,
     stored: Stored,
     first: u32,
     shifted: u32,
@@ -355,7 +421,7 @@ impl Report {
             high: word(n + 1),
         };
         let forms = [Stored::Full, Stored::Basic, Stored::List, Stored::Tree];
-        let form = word(12) as u32;
+        let form = word(13) as u32;
         Self {
             content: sum(0),
             parent: sum(2),
@@ -363,12 +429,13 @@ impl Report {
             metadata: word(6),
             payload_bytes: word(7),
             changed: word(8),
+            collisions: word(12),
             stored: forms
                 .into_iter()
                 .find(|stored| u32::from(stored.code()) == form)
                 .unwrap_or(Stored::Full),
-            first: (word(12) >> 32) as u32,
-            shifted: word(13) as u32,
+            first: (word(13) >> 32) as u32,
+            shifted: word(14) as u32,
         }
     }
 
@@ -418,7 +485,10 @@ mod tests {
         let plan = Plan::new(&Config::new(Method::Tree).chunk(64), layout);
         let (offsets, _) = plan.offsets();
         let bytes = state_bytes(&plan, &Hasher::new(0), 0, &offsets);
-        assert_eq!(bytes.len(), CONSTANTS + 8 * 17 + HISTORY + SCRATCH);
+        assert_eq!(
+            bytes.len(),
+            CONSTANTS + 8 * ARRAYS.len() + HISTORY + SCRATCH
+        );
         assert!(bytes.len() as u64 <= offsets[0]);
     }
 }

@@ -156,3 +156,46 @@ pub(crate) fn oracle(history: &[Vec<u8>], chunk: usize) -> Vec<(u64, u32, u32)> 
     }
     stored
 }
+
+/// Two chunks of 32 bytes with one XXH3-128 digest under seed 0: whoever knows the secret can make both
+/// products of the hash vanish, and then only the sums of the halves count.
+pub(crate) fn colliding() -> ([u8; 32], [u8; 32]) {
+    let secret = [
+        0xbe4b_a423_396c_feb8_u64,
+        0x1cad_21f7_2c81_017c,
+        0xdb97_9083_e96d_d4de,
+        0x1f67_b3b7_a4a4_4072,
+    ];
+    let total = 0x1234_5678_9ABC_DEF0_u64;
+    let halves = [
+        [secret[0], total.wrapping_sub(secret[0])],
+        [total.wrapping_sub(secret[1]), secret[1]],
+    ];
+    let second = [secret[2], 77];
+    let chunk = |half: [u64; 2]| {
+        let mut chunk = [0; 32];
+        for (bytes, word) in chunk.chunks_mut(8).zip([half, second].concat()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        chunk
+    };
+    (chunk(halves[0]), chunk(halves[1]))
+}
+
+/// Chunks of 32 bytes that collide in one checkpoint, in the place of each other, and elsewhere in a later one.
+pub(crate) fn colliding_history() -> Vec<Vec<u8>> {
+    let (x, y) = colliding();
+    let fill = Random(3).bytes(20 * 32);
+    let with = |chunks: &[(usize, &[u8; 32])]| {
+        let mut state = fill.clone();
+        for (at, chunk) in chunks {
+            state[at * 32..][..32].copy_from_slice(*chunk);
+        }
+        state
+    };
+    vec![
+        with(&[(0, &x), (5, &y), (6, &x)]),
+        with(&[(0, &y), (5, &x), (6, &x)]),
+        with(&[(0, &y), (5, &x), (9, &y), (10, &x)]),
+    ]
+}

@@ -3,6 +3,7 @@
 //! It works in the device's primary context, which it shares with the CUDA runtime and the
 //! libraries on top of it: an address here is an address there.
 
+mod completion;
 mod context;
 mod host_memory;
 mod memory;

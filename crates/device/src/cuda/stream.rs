@@ -7,47 +7,80 @@ use std::time::Duration;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult};
 
+use super::completion::{Cell, Waiting};
 use super::context::{Context, checked, failure, lost};
 use crate::backend::{Copy, Mark, Queue};
 use crate::error::{Error, Invalid, Result};
 use crate::memory::Place;
 use crate::pages::{self, pointer};
 
+/// A stream, and what it says of itself. Marks of its work keep it alive.
 #[derive(Debug)]
-pub(crate) struct CudaQueue {
+struct Handle {
     context: Arc<Context>,
-    handle: sys::CUstream,
+    stream: sys::CUstream,
+    /// Where it says how far it is; `None` where it cannot, and the driver is asked.
+    cell: Option<Cell>,
 }
 
 // SAFETY: a stream handle is a name that the driver accepts from any thread; the driver locks.
-unsafe impl Send for CudaQueue {}
+unsafe impl Send for Handle {}
 // SAFETY: as above.
-unsafe impl Sync for CudaQueue {}
+unsafe impl Sync for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            if let Some(cell) = &self.cell {
+                if !cell.is_idle() {
+                    // A number is still to be written. With an error the device is lost, and writes nothing.
+                    // SAFETY: the stream is ours and alive.
+                    let _ = unsafe { result::stream::synchronize(self.stream) };
+                }
+                // SAFETY: the stream is idle, and whoever reads keeps this handle.
+                unsafe { cell.free(&self.context) };
+            }
+            // SAFETY: created in `CudaQueue::new` and destroyed once. Work in flight goes on.
+            let _ = unsafe { result::stream::destroy(self.stream) };
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct CudaQueue {
+    handle: Arc<Handle>,
+}
 
 impl CudaQueue {
     pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
         let _entered = context.enter()?;
         let kind = result::stream::StreamKind::NonBlocking;
-        let handle = checked("cuStreamCreate", result::stream::create(kind))?;
-        Ok(Self {
+        let stream = checked("cuStreamCreate", result::stream::create(kind))?;
+        // From here on dropping the handle destroys the stream.
+        let mut handle = Handle {
             context: Arc::clone(context),
-            handle,
+            stream,
+            cell: None,
+        };
+        handle.cell = Cell::new(context, stream)?;
+        Ok(Self {
+            handle: Arc::new(handle),
         })
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
-        &self.context
+        &self.handle.context
     }
 
     pub(super) fn handle(&self) -> sys::CUstream {
-        self.handle
+        self.handle.stream
     }
 
     /// # Safety
     /// As for `Queue::copy`, with the context current.
     unsafe fn copy_once(&self, copy: Copy) -> Result<(), DriverError> {
         let Copy { src, dst, len, .. } = copy;
-        let stream = self.handle;
+        let stream = self.handle();
         match (copy.src_place, copy.dst_place) {
             (Place::Device, Place::Device) => {
                 // SAFETY: the caller's promise, and both are device memory.
@@ -70,25 +103,16 @@ impl CudaQueue {
     }
 }
 
-impl Drop for CudaQueue {
-    fn drop(&mut self) {
-        if let Ok(_entered) = self.context.enter() {
-            // SAFETY: created in `new` and destroyed once. Work in flight goes on, and whoever
-            // waits for it has a mark of its own.
-            let _ = unsafe { result::stream::destroy(self.handle) };
-        }
-    }
-}
-
-// SAFETY: `cuStreamSynchronize` and `cuEventSynchronize` return when the work before is done, or
-// with an error that is reported as a lost device: the driver has torn its context down.
+// SAFETY: a number is written, and `cuStreamSynchronize` and `cuEventSynchronize` return, when the work
+// before is done; or there is an error that is reported as a lost device: the driver has torn its
+// context down.
 unsafe impl Queue for CudaQueue {
     /// The driver refuses a copy across the border of two registrations. The caller cuts at those
     /// it knows of; one that was pinned meanwhile, or that lies in a slice of the caller's own, it
     /// does not know. All of ours lie at multiples of the huge page, so a refused copy is tried
     /// again in pieces cut there.
     unsafe fn copy(&self, copy: Copy) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context().enter()?;
         // SAFETY: the caller's promise.
         let mut answer = unsafe { self.copy_once(copy) };
         let host = copy.src_place == Place::Host || copy.dst_place == Place::Host;
@@ -113,21 +137,31 @@ unsafe impl Queue for CudaQueue {
     }
 
     unsafe fn fill(&self, dst: u64, len: usize, byte: u8) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context().enter()?;
         // SAFETY: the caller's promise, and the context is current.
-        let filled = unsafe { result::memset_d8_async(dst, byte, len, self.handle) };
+        let filled = unsafe { result::memset_d8_async(dst, byte, len, self.handle()) };
         checked("cuMemsetD8Async", filled)
     }
 
     fn synchronize(&self) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context().enter()?;
+        if let Some(cell) = &self.handle.cell
+            && let Ok(number) = cell.enqueue(self.handle())
+        {
+            return cell.wait(number, self.handle(), Waiting::Spinning);
+        }
         // SAFETY: the stream is ours and alive.
-        let done = unsafe { result::stream::synchronize(self.handle) };
+        let done = unsafe { result::stream::synchronize(self.handle()) };
         done.map_err(|error| lost("cuStreamSynchronize", error))
     }
 
     fn record(&self, timed: bool) -> Result<Box<dyn Mark>> {
-        let _entered = self.context.enter()?;
+        let _entered = self.context().enter()?;
+        if let (Some(cell), false) = (&self.handle.cell, timed) {
+            let number = cell.enqueue(self.handle())?;
+            let handle = Arc::clone(&self.handle);
+            return Ok(Box::new(NumberMark { handle, number }));
+        }
         let flags = if timed {
             sys::CUevent_flags::CU_EVENT_DEFAULT as u32
         } else {
@@ -140,21 +174,21 @@ unsafe impl Queue for CudaQueue {
         let created = unsafe { sys::cuEventCreate(&raw mut handle, flags) };
         checked("cuEventCreate", created.result())?;
         let mark = CudaMark {
-            context: Arc::clone(&self.context),
+            context: Arc::clone(self.context()),
             handle,
         };
         // SAFETY: event and stream are ours, alive, and of one context.
-        let recorded = unsafe { result::event::record(mark.handle, self.handle) };
+        let recorded = unsafe { result::event::record(mark.handle, self.handle()) };
         checked("cuEventRecord", recorded)?;
         Ok(Box::new(mark))
     }
 
     fn wait(&self, mark: &dyn Mark) -> Result<()> {
         let mark = CudaMark::of(mark)?;
-        let _entered = self.context.enter()?;
+        let _entered = self.context().enter()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: the stream is ours, the event alive and recorded.
-        let waits = unsafe { result::stream::wait_event(self.handle, mark.handle, flags) };
+        let waits = unsafe { result::stream::wait_event(self.handle(), mark.handle, flags) };
         checked("cuStreamWaitEvent", waits)
     }
 
@@ -178,6 +212,40 @@ fn border(copy: Copy) -> usize {
         usize::MAX
     };
     copy.len.min(src).min(dst)
+}
+
+/// A number that a stream will write. It tells no time, and no stream waits for it.
+#[derive(Debug)]
+struct NumberMark {
+    handle: Arc<Handle>,
+    number: u32,
+}
+
+impl Mark for NumberMark {
+    fn is_done(&self) -> Result<bool> {
+        // There if there is a number.
+        Ok(self
+            .handle
+            .cell
+            .as_ref()
+            .is_none_or(|cell| cell.is_reached(self.number)))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let _entered = self.handle.context.enter()?;
+        let stream = self.handle.stream;
+        self.handle.cell.as_ref().map_or(Ok(()), |cell| {
+            cell.wait(self.number, stream, Waiting::Asleep)
+        })
+    }
+
+    fn elapsed_since(&self, _earlier: &dyn Mark) -> Result<Duration> {
+        Err(Invalid::NotReached.into())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 #[derive(Debug)]

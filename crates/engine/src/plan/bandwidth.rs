@@ -1,17 +1,65 @@
 //! What each hop between two tiers carries, measured, and what waits for it: the basis of `predict_evictable`
 //! (HPDC'23 §4.2).
 
+use super::TierConfig;
 use std::hash::{Hash, Hasher};
 
 /// Weight of the newest measurement in the moving average: 1/8.
 const SHIFT: u32 = 3;
 
+/// Bytes per second, a moving average; starts from a guess that the first measurement replaces.
+#[derive(Debug, Clone, Copy, Hash)]
+pub(super) struct Bandwidth {
+    bytes_per_second: u64,
+    measured: bool,
+}
+
+impl Bandwidth {
+    pub(super) fn new(guess_bytes_per_second: u64) -> Self {
+        Self {
+            bytes_per_second: guess_bytes_per_second.max(1),
+            measured: false,
+        }
+    }
+
+    /// One transfer was measured.
+    pub(super) fn measure(&mut self, bytes: u64, elapsed_ns: u64) {
+        let seen = u128::from(bytes) * 1_000_000_000 / u128::from(elapsed_ns.max(1));
+        let seen = u64::try_from(seen).unwrap_or(u64::MAX).max(1);
+        self.bytes_per_second = if self.measured {
+            (self.bytes_per_second - (self.bytes_per_second >> SHIFT))
+                .saturating_add(seen >> SHIFT)
+                .max(1)
+        } else {
+            seen
+        };
+        self.measured = true;
+    }
+
+    /// Nanoseconds that so many bytes need.
+    pub(super) fn ns(&self, bytes: u64) -> u64 {
+        let ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+/// By tier, and by the tier below that a copy comes from: as fast as the slowest flush on the way, until measured.
+pub(super) fn guesses(tiers: &[TierConfig]) -> Vec<Vec<Bandwidth>> {
+    let from_to = |from: usize, to: usize| {
+        let way = tiers.get(to..from).unwrap_or_default();
+        let slowest = way.iter().map(|tier| tier.flush_bandwidth).min();
+        Bandwidth::new(slowest.unwrap_or(1))
+    };
+    let all = 0..tiers.len();
+    all.clone()
+        .map(|to| all.clone().map(|from| from_to(from, to)).collect())
+        .collect()
+}
+
 /// Bandwidth and backlog of the flushes that leave one tier.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    /// Bytes per second, a moving average; starts from a guess that the first measurement replaces.
-    bandwidth: u64,
-    measured: bool,
+    bandwidth: Bandwidth,
     /// Bytes that ever joined the queue, and that left it (done, cancelled or not needed any more).
     joined: u64,
     left: u64,
@@ -20,11 +68,14 @@ pub(super) struct Backlog {
 impl Backlog {
     pub(super) fn new(guess_bytes_per_second: u64) -> Self {
         Self {
-            bandwidth: guess_bytes_per_second.max(1),
-            measured: false,
+            bandwidth: Bandwidth::new(guess_bytes_per_second),
             joined: 0,
             left: 0,
         }
+    }
+
+    pub(super) fn bytes_per_second(&self) -> u64 {
+        self.bandwidth.bytes_per_second
     }
 
     /// A copy joins the queue. Returns its mark, to be given to [`Self::wait_ns`].
@@ -40,16 +91,7 @@ impl Backlog {
 
     /// One flush was measured.
     pub(super) fn measure(&mut self, bytes: u64, elapsed_ns: u64) {
-        let seen = u128::from(bytes) * 1_000_000_000 / u128::from(elapsed_ns.max(1));
-        let seen = u64::try_from(seen).unwrap_or(u64::MAX).max(1);
-        self.bandwidth = if self.measured {
-            (self.bandwidth - (self.bandwidth >> SHIFT))
-                .saturating_add(seen >> SHIFT)
-                .max(1)
-        } else {
-            seen
-        };
-        self.measured = true;
+        self.bandwidth.measure(bytes, elapsed_ns);
     }
 
     /// Bytes that leave the queue before the copy with this mark has, its own included.
@@ -59,15 +101,12 @@ impl Backlog {
 
     /// All that the waits of copies to come depend on.
     pub(super) fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
-        (self.bandwidth, self.measured, self.joined - self.left).hash(hasher);
+        (self.bandwidth, self.joined - self.left).hash(hasher);
     }
 
     /// Nanoseconds until the copy with this mark is through, if the queue drains at the measured bandwidth. Never 0.
     pub(super) fn wait_ns(&self, mark: u64) -> u64 {
-        let ns = u128::from(self.ahead(mark)) * 1_000_000_000 / u128::from(self.bandwidth);
-        u64::try_from(ns)
-            .unwrap_or(u64::MAX - 1)
-            .clamp(1, u64::MAX - 1)
+        self.bandwidth.ns(self.ahead(mark)).clamp(1, u64::MAX - 1)
     }
 }
 

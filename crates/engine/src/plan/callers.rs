@@ -2,11 +2,12 @@
 
 use super::event::{Command, Place, Refusal, Ticket, TierId};
 use super::history::{Copy, Record};
+use super::in_place::FASTEST;
 use super::prefetch::advance;
 use super::space::{Found, Urgency};
 use super::{AfterRestore, Plan};
 use crate::Version;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use tierflow_lifecycle::{Event as Move, State};
@@ -27,6 +28,8 @@ pub(super) struct Callers {
     /// Callers copying in, and out.
     writing: HashMap<Ticket, (Version, TierId)>,
     reading: HashMap<Ticket, (Version, TierId)>,
+    /// Of all these, and of restores that wait, those in place.
+    pub(super) lent: HashSet<Ticket>,
     /// Calls of `wait`.
     waiting: Vec<Ticket>,
 }
@@ -40,8 +43,10 @@ impl Callers {
         !self.waiting.is_empty()
     }
 
+    /// A caller is in the middle of a copy, which ends by itself; a slot that is lent does not.
     pub(super) fn anyone_copying(&self) -> bool {
-        !self.writing.is_empty() || !self.reading.is_empty()
+        let mut copying = self.writing.keys().chain(self.reading.keys());
+        copying.any(|ticket| !self.lent.contains(ticket))
     }
 
     pub(super) fn is_blocked(&self, version: Version) -> bool {
@@ -50,9 +55,14 @@ impl Callers {
 
     /// All that the answers depend on; calls are told apart by what they are about.
     pub(super) fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
-        let blocked = self.blocked.iter().map(|b| (b.version, b.size));
-        let mut writing: Vec<_> = self.writing.values().collect();
-        let mut reading: Vec<_> = self.reading.values().collect();
+        let is_lent = |ticket: &Ticket| self.lent.contains(ticket);
+        let blocked = self.blocked.iter();
+        let blocked = blocked.map(|b| (b.version, b.size, is_lent(&b.ticket)));
+        let of = |calls: &HashMap<Ticket, _>| -> Vec<(Version, TierId, bool)> {
+            let calls = calls.iter();
+            calls.map(|(t, &(v, tier))| (v, tier, is_lent(t))).collect()
+        };
+        let (mut writing, mut reading) = (of(&self.writing), of(&self.reading));
         writing.sort_unstable();
         reading.sort_unstable();
         (blocked.collect::<Vec<_>>(), writing, reading).hash(hasher);
@@ -69,7 +79,8 @@ impl Callers {
 }
 
 impl Plan {
-    fn finish(&mut self, ticket: Ticket, result: Result<(), Refusal>) {
+    pub(super) fn finish(&mut self, ticket: Ticket, result: Result<(), Refusal>) {
+        self.callers.lent.remove(&ticket);
         self.commands.push(Command::Finish { ticket, result });
     }
 
@@ -92,11 +103,15 @@ impl Plan {
         self.reopen();
         self.sizes_vary |= self.last_size != 0 && self.last_size != size;
         self.last_size = size;
+        self.largest_size = self.largest_size.max(size);
         if self.order.next(version).is_some() {
             self.unwritten = self.unwritten.saturating_sub(1);
         }
-        self.records
-            .insert(version, Record::new(size, self.tiers.len()));
+        let record = Record {
+            produced: self.callers.lent.contains(&ticket),
+            ..Record::new(size, self.tiers.len())
+        };
+        self.records.insert(version, record);
         self.callers.blocked.push_back(Blocked {
             ticket,
             version,
@@ -155,7 +170,9 @@ impl Plan {
     /// copies, else on a lower tier. `Never` if there is none at the moment.
     fn room_for(&mut self, blocked: Blocked) -> Found {
         let Blocked { version, size, .. } = blocked;
-        let Some(own) = self.first_fitting(size) else {
+        let in_place = self.callers.lent.contains(&blocked.ticket);
+        let own = self.first_fitting(size);
+        let Some(own) = own.filter(|&own| !in_place || own == FASTEST) else {
             return Found::Never;
         };
         match self.claim(own, version, size, Urgency::Patient) {
@@ -170,6 +187,9 @@ impl Plan {
             Found::Wait | Found::Never => {}
         }
         for lower in (own.0 + 1..self.tiers.len()).map(TierId) {
+            if in_place {
+                break;
+            }
             if self.tiers[lower.0].closed || !self.fits(lower, size) {
                 continue;
             }
@@ -212,6 +232,7 @@ impl Plan {
         let Some((version, tier)) = self.callers.writing.remove(&ticket) else {
             return;
         };
+        self.callers.lent.remove(&ticket);
         let dropped = self.records.get(&version).is_some_and(|r| r.doomed);
         if !ok {
             self.release(tier, version);
@@ -221,14 +242,14 @@ impl Plan {
                 self.abandon(version, Refusal::Unknown)
             };
         }
-        if let Some(copy) = self
-            .records
-            .get_mut(&version)
-            .and_then(|r| r.copy_mut(tier))
-        {
+        if let Some(copy) = self.records.get_mut(&version).and_then(|r| {
+            r.produced = false;
+            r.copy_mut(tier)
+        }) {
             advance(&mut copy.state, Move::WriteEnded);
         }
         if !dropped {
+            self.guesses.written(version);
             self.enqueue_flush(version, tier);
             if self.order.next(version).is_some() {
                 self.rewind();
@@ -264,6 +285,9 @@ impl Plan {
     /// Serves a restore from the fastest readable copy, past any cache that is full; if a better one is on its way in
     /// already, waits for that.
     pub(super) fn serve(&mut self, ticket: Ticket, version: Version) {
+        if self.callers.lent.contains(&ticket) {
+            self.fetch_to_lend(version);
+        }
         let tick = self.tick;
         let Some(record) = self.records.get_mut(&version) else {
             return;
@@ -294,6 +318,7 @@ impl Plan {
         let Some((version, tier)) = self.callers.reading.remove(&ticket) else {
             return;
         };
+        self.callers.lent.remove(&ticket);
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
@@ -307,6 +332,7 @@ impl Plan {
             if let Some(sequence) = self.order.consume(version) {
                 self.settle(sequence, size);
             }
+            self.guesses.consumed(version);
             self.consumed(version, tier);
         }
         self.settle_version(version);
@@ -362,6 +388,7 @@ impl Plan {
             return;
         }
         record.doomed = true;
+        self.guesses.gone(version);
         let waiting = std::mem::take(&mut record.waiting);
         let under_way: Vec<_> = record
             .copies

@@ -60,7 +60,7 @@ impl Plan {
                 .filter(|f| f.occupant.is_some())
                 .count();
             let flushing = self.count(|t| t.purpose == Purpose::Flush && t.from.0 == index);
-            let prefetching = self.count(|t| t.purpose == Purpose::Prefetch && t.to.0 == index);
+            let prefetching = self.count(|t| t.purpose != Purpose::Flush && t.to.0 == index);
             if copies != occupied || flushing != tier.flushing || prefetching != tier.prefetching {
                 return Err(Violation::Miscounted(index));
             }

@@ -50,6 +50,16 @@ pub enum Event {
         /// Bytes.
         size: u64,
     },
+    /// The application wants room for `size` bytes on the fastest tier, to write `version` there in place. It is held,
+    /// once granted, until [`Event::Written`], for as long as the application likes; the version is not there before.
+    Produce {
+        /// The call.
+        ticket: Ticket,
+        /// A name not used before in this history.
+        version: Version,
+        /// Bytes.
+        size: u64,
+    },
     /// The copy allowed by [`Command::Write`] ended.
     Written {
         /// The call.
@@ -59,6 +69,14 @@ pub enum Event {
     },
     /// The application wants `version` back.
     Restore {
+        /// The call.
+        ticket: Ticket,
+        /// The version.
+        version: Version,
+    },
+    /// The application wants to read `version` in place, on the fastest tier, where it is brought first; where it lies,
+    /// if there is no room. It is held, once granted, until [`Event::Read`], for as long as the application likes.
+    Consume {
         /// The call.
         ticket: Ticket,
         /// The version.

@@ -14,13 +14,17 @@ impl Plan {
     pub fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
         (self.prefetch_started, self.starved, self.hurry).hash(hasher);
         (self.unwritten, self.sizes_vary, self.last_size).hash(hasher);
+        (self.largest_size, self.order.end() > 0).hash(hasher);
+        self.guesses.fingerprint(hasher);
         self.discarded.ranges.hash(hasher);
         self.order.queue.hash(hasher);
         self.callers.fingerprint(hasher);
         for (index, tier) in self.tiers.iter().enumerate() {
-            (tier.closed, &tier.flushes, &tier.deferred).hash(hasher);
+            (tier.closed, &tier.deferred).hash(hasher);
+            tier.flushes.fingerprint(hasher);
             (tier.table.limit(), tier.vacating).hash(hasher);
             tier.backlog.fingerprint(hasher);
+            tier.fetches.hash(hasher);
             let ahead = tier.cursor.at.saturating_sub(self.order.head());
             (ahead, tier.cursor.bytes).hash(hasher);
             for fragment in tier.table.fragments() {
@@ -38,8 +42,13 @@ impl Plan {
         let mut transfers: Vec<_> = self.transfers.values().collect();
         transfers.sort_by_key(|t| (t.version, t.from, t.to));
         for transfer in transfers {
-            let is_flush = transfer.purpose == super::transfers::Purpose::Flush;
-            (transfer.version, transfer.from, transfer.to, is_flush).hash(hasher);
+            (
+                transfer.version,
+                transfer.from,
+                transfer.to,
+                transfer.purpose,
+            )
+                .hash(hasher);
         }
     }
 
@@ -48,11 +57,14 @@ impl Plan {
             size,
             copies,
             doomed,
+            produced,
             unreadable,
             adopted,
             waiting,
         } = record;
-        (size, doomed, unreadable, adopted, waiting.len()).hash(hasher);
+        (size, doomed, produced, unreadable, adopted, waiting.len()).hash(hasher);
+        let in_place = |ticket: &&super::Ticket| self.callers.lent.contains(*ticket);
+        waiting.iter().filter(in_place).count().hash(hasher);
         for (copy, tier) in copies.iter().zip(&self.tiers) {
             let copy = copy.as_ref().map(|copy| {
                 let ahead = copy.queued_at.map(|mark| tier.backlog.ahead(mark));

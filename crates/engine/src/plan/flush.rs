@@ -3,8 +3,9 @@
 use super::event::{Place, TierId};
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
-use super::{AfterRestore, Plan};
+use super::{AfterRestore, Plan, Tier};
 use crate::Version;
+use tierflow_evict::FlushOrder;
 
 /// What to do with the version at the head of a flush queue.
 enum Head {
@@ -29,7 +30,7 @@ impl Plan {
         if let Some(copy) = record.copy_mut(tier) {
             let this = &mut self.tiers[tier.0];
             copy.queued_at = Some(this.backlog.join(size));
-            this.flushes.push_back(version);
+            this.flushes.push(version);
         }
     }
 
@@ -53,7 +54,9 @@ impl Plan {
         for tier in (0..self.tiers.len().saturating_sub(1)).map(TierId) {
             if self.hurry {
                 let this = &mut self.tiers[tier.0];
-                this.flushes.extend(this.deferred.drain(..));
+                for version in this.deferred.drain(..) {
+                    this.flushes.push(version);
+                }
             }
             self.flush_from(tier);
         }
@@ -75,20 +78,19 @@ impl Plan {
 
     /// Starts flushes from `tier`: first of what lies beyond its limit, then, if they are wanted, of all that are queued.
     fn flush_from(&mut self, tier: TierId) {
-        let oldest = self.is_pressed(tier).then_some(0);
-        while let Some((at, &version)) = self
+        let pressed = self.is_pressed(tier);
+        while let Some(version) = self
             .flush_to_leave(tier)
-            .or(oldest)
-            .and_then(|at| Some((at, self.tiers[tier.0].flushes.get(at)?)))
+            .or_else(|| pressed.then(|| self.next_flush(tier))?)
         {
             match self.head(version, tier) {
                 Head::Settled => {
                     self.leave_flush_queue(version, tier);
-                    self.tiers[tier.0].flushes.remove(at);
+                    self.tiers[tier.0].flushes.remove(version);
                 }
                 Head::Defer => {
                     let this = &mut self.tiers[tier.0];
-                    this.flushes.remove(at);
+                    this.flushes.remove(version);
                     this.deferred.push(version);
                 }
                 Head::Flush { size } => {
@@ -98,11 +100,30 @@ impl Plan {
                     let Some(to) = self.flush_target(version, size, tier) else {
                         return;
                     };
-                    self.tiers[tier.0].flushes.remove(at);
+                    self.tiers[tier.0].flushes.remove(version);
                     self.start(Purpose::Flush, version, tier, to);
                 }
             }
         }
+    }
+
+    /// The version to flush next, if any waits.
+    fn next_flush(&mut self, tier: TierId) -> Option<Version> {
+        let sizes_vary = self.sizes_vary;
+        let hints = self.order.end() - self.order.head();
+        let must_choose = |this: &mut Tier| {
+            // Without hints one copy is as good as another, and the oldest as good as any.
+            let knows = hints >= this.table.len() as u64;
+            !sizes_vary
+                && knows
+                && this.conduct.flush_order == FlushOrder::Evicted
+                && this.flushing < this.flush_depth
+                && !this.flushes.is_empty()
+                && !this.flushes.is_front_chosen()
+        };
+        // Each turn chooses copies that were not chosen before; some are flushed already.
+        while must_choose(&mut self.tiers[tier.0]) && self.choose_flushes(tier) {}
+        self.tiers[tier.0].flushes.front()
     }
 
     fn head(&self, version: Version, tier: TierId) -> Head {

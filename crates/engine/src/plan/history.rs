@@ -46,6 +46,8 @@ pub(super) struct Record {
     pub(super) copies: Vec<Option<Copy>>,
     /// Consumed and discardable, or dropped: its copies go as soon as nobody uses them.
     pub(super) doomed: bool,
+    /// It is being written in place and was not taken in yet.
+    pub(super) produced: bool,
     /// Its flush or its prefetch failed at the source: not tried again on the plan's own account.
     pub(super) unreadable: bool,
     /// An earlier run wrote it: once it is gone, its number is free.
@@ -60,10 +62,16 @@ impl Record {
             size,
             copies: (0..tiers).map(|_| None).collect(),
             doomed: false,
+            produced: false,
             unreadable: false,
             adopted: false,
             waiting: Vec::new(),
         }
+    }
+
+    /// It was taken in, and nobody has given it up.
+    pub(super) fn is_held(&self) -> bool {
+        !self.doomed && !self.produced
     }
 
     pub(super) fn copy(&self, tier: TierId) -> Option<&Copy> {

@@ -67,7 +67,7 @@ impl Plan {
         let this = &mut self.tiers[tier.0];
         if let Some(at) = this.deferred.iter().position(|&v| v == version) {
             this.deferred.swap_remove(at);
-            this.flushes.push_back(version);
+            this.flushes.push(version);
         }
         let under_way = record.copies.iter().skip(tier.0 + 1).any(Option::is_some);
         let is_stuck = record.doomed || record.unreadable || !copy.is_readable();
@@ -76,12 +76,12 @@ impl Plan {
         }
     }
 
-    /// The flush of a copy that stands in the way, if one is queued: its place in the queue.
-    pub(super) fn flush_to_leave(&self, tier: TierId) -> Option<usize> {
+    /// A copy that stands in the way and waits to be flushed.
+    pub(super) fn flush_to_leave(&self, tier: TierId) -> Option<Version> {
         let this = &self.tiers[tier.0];
-        let mut queued = this.flushes.iter();
+        let mut beyond = this.table.beyond_limit();
         this.vacating
-            .then(|| queued.position(|&version| self.is_beyond_limit(version, tier)))?
+            .then(|| beyond.find(|&version| this.flushes.contains(version)))?
     }
 
     /// Whether a copy on `tier` stands in the way.

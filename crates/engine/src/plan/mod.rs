@@ -15,10 +15,13 @@
 //! | `restore_order` | what will be read next? |
 //! | `limit` | how much of a tier may be used, and how does the rest become empty? |
 //! | `adopt` | what was there before? |
+//! | `outlook` | what is the policy told of each copy? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
-//! | `flush` | what goes down next? |
+//! | `in_place` | how is a part of the cache itself lent? |
+//! | `flush`, `flush_queue` | what goes down next? |
 //! | `prefetch` | what comes up next? |
+//! | `guess` | what comes up though nobody asked for it? |
 //! | `transfers` | what becomes of a copy under way? |
 //! | `check` | does everything that must hold, hold? |
 //! | `fingerprint` | will two plans do the same? |
@@ -30,8 +33,12 @@ mod check;
 mod event;
 mod fingerprint;
 mod flush;
+mod flush_queue;
+mod guess;
 mod history;
+mod in_place;
 mod limit;
+mod outlook;
 mod prefetch;
 mod restore_order;
 mod space;
@@ -43,14 +50,16 @@ pub use event::{Command, Event, Place, Refusal, Ticket, TierId, TransferFailure,
 pub use statistics::{HopStatistics, Statistics, TierStatistics};
 
 use crate::Version;
-use bandwidth::Backlog;
+use bandwidth::{Backlog, Bandwidth};
 use callers::Callers;
+use flush_queue::FlushQueue;
+use guess::Guesses;
 use hashbrown::HashMap;
 use history::{Discarded, Record};
+pub(crate) use in_place::FASTEST;
 use prefetch::Cursor;
 use restore_order::RestoreOrder;
-use std::collections::VecDeque;
-use tierflow_evict::{AllocationTable, Candidates, Policy, TableError};
+use tierflow_evict::{AllocationTable, Candidates, Conduct, Policy, TableError};
 use transfers::Transfer;
 
 /// What becomes of a version once the application has restored it.
@@ -98,12 +107,15 @@ pub struct PlanConfig {
 struct Tier {
     table: AllocationTable<Version>,
     policy: Box<dyn Policy + Send>,
+    conduct: Conduct,
     candidates: Candidates,
-    /// Versions whose copy here waits to be flushed, in the order of their writes.
-    flushes: VecDeque<Version>,
+    /// Versions whose copy here waits to be flushed.
+    flushes: FlushQueue,
     /// Flushes set aside because their copy is about to be consumed and discarded.
     deferred: Vec<Version>,
     backlog: Backlog,
+    /// By tier, what comes up from there.
+    fetches: Vec<Bandwidth>,
     flush_above: u64,
     flush_depth: usize,
     prefetch_depth: usize,
@@ -134,6 +146,7 @@ pub struct Plan {
     records: HashMap<Version, Record>,
     discarded: Discarded,
     order: RestoreOrder,
+    guesses: Guesses,
     prefetch_started: bool,
     /// Hinted versions that were not begun yet.
     unwritten: u64,
@@ -141,6 +154,8 @@ pub struct Plan {
     sizes_vary: bool,
     /// Bytes of the last checkpoint that was asked for.
     last_size: u64,
+    /// The most bytes that any checkpoint had.
+    largest_size: u64,
     /// A caller found no room: tiers flush whatever their level.
     starved: bool,
     /// Flushes set aside are wanted after all: somebody waits for room or for durability.
@@ -160,14 +175,18 @@ impl Plan {
     /// # Errors
     /// [`TableError::BadCapacity`] if a tier's capacity is smaller than its alignment, or absurdly large.
     pub fn new(config: PlanConfig) -> Result<Self, TableError> {
-        let tiers = config.tiers.into_iter().map(|tier| {
+        let fetches = bandwidth::guesses(&config.tiers);
+        let tiers = std::iter::zip(config.tiers, fetches).map(|(tier, fetches)| {
+            let conduct = tier.policy.conduct();
             Ok(Tier {
                 table: AllocationTable::new(tier.capacity, tier.alignment)?,
                 policy: tier.policy,
+                conduct,
                 candidates: Candidates::new(),
-                flushes: VecDeque::new(),
+                flushes: FlushQueue::default(),
                 deferred: Vec::new(),
                 backlog: Backlog::new(tier.flush_bandwidth),
+                fetches,
                 flush_above: tier.flush_above,
                 flush_depth: tier.flush_depth.max(1),
                 prefetch_depth: tier.prefetch_depth.max(1),
@@ -185,10 +204,12 @@ impl Plan {
             records: HashMap::new(),
             discarded: Discarded::default(),
             order: RestoreOrder::default(),
+            guesses: Guesses::default(),
             prefetch_started: false,
             unwritten: 0,
             sizes_vary: false,
             last_size: 0,
+            largest_size: 0,
             starved: false,
             hurry: false,
             callers: Callers::default(),
@@ -215,6 +236,12 @@ impl Plan {
             Event::Written { ticket, ok } => self.written(ticket, ok),
             Event::Restore { ticket, version } => self.restore(ticket, version),
             Event::Read { ticket, ok } => self.read(ticket, ok),
+            Event::Produce {
+                ticket,
+                version,
+                size,
+            } => self.produce(ticket, version, size),
+            Event::Consume { ticket, version } => self.consume(ticket, version),
             Event::Hint { versions } => versions.into_iter().for_each(|v| self.hint(v)),
             Event::PrefetchStart => self.prefetch_started = true,
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
@@ -260,7 +287,7 @@ impl Plan {
     pub fn size_of(&self, version: Version) -> Option<u64> {
         self.records
             .get(&version)
-            .filter(|r| !r.doomed)
+            .filter(|r| r.is_held())
             .map(|r| r.size)
     }
 
@@ -281,7 +308,9 @@ impl Plan {
     /// Why a version is not held: never seen, or gone.
     #[must_use]
     pub fn absence(&self, version: Version) -> Refusal {
-        let gone = self.discarded.contains(version) || self.records.contains_key(&version);
+        let is_doomed = |record: &Record| record.doomed;
+        let gone =
+            self.discarded.contains(version) || self.records.get(&version).is_some_and(is_doomed);
         if gone {
             Refusal::Discarded
         } else {
@@ -293,7 +322,7 @@ impl Plan {
     pub fn versions(&self) -> impl Iterator<Item = Version> + '_ {
         self.records
             .iter()
-            .filter(|(_, r)| !r.doomed)
+            .filter(|(_, r)| r.is_held())
             .map(|(&v, _)| v)
     }
 

@@ -35,12 +35,16 @@ impl Plan {
         let mut reach = 0_u64;
         for tier in (0..self.tiers.len().saturating_sub(1)).map(TierId) {
             reach = reach.saturating_add(self.tiers[tier.0].table.limit());
-            self.prefetch_into(tier, reach);
+            if self.prefetch_into(tier, reach) {
+                self.guess_into(tier);
+            }
         }
     }
 
     /// Walks the restore order from the cursor on, for the versions whose bytes add up to `reach`.
-    fn prefetch_into(&mut self, tier: TierId, reach: u64) {
+    /// True if nothing more is wanted.
+    fn prefetch_into(&mut self, tier: TierId, reach: u64) -> bool {
+        let mut satisfied = true;
         let mut cursor = self.tiers[tier.0].cursor;
         cursor.at = cursor.at.max(self.order.head());
         let (mut at, mut bytes) = (cursor.at, cursor.bytes);
@@ -53,6 +57,7 @@ impl Plan {
                     let (size, written) = self.expected_size(version);
                     bytes = bytes.saturating_add(size);
                     if bytes > reach {
+                        satisfied = false;
                         break;
                     }
                     // What is to be written yet will be read before all that stands behind it, so its room is spoken
@@ -63,8 +68,14 @@ impl Plan {
                         Wanted::Settled
                     } {
                         Wanted::Settled => true,
-                        Wanted::Later => false,
-                        Wanted::Full => break,
+                        Wanted::Later => {
+                            satisfied = false;
+                            false
+                        }
+                        Wanted::Full => {
+                            satisfied = false;
+                            break;
+                        }
                     }
                 }
             };
@@ -74,6 +85,7 @@ impl Plan {
             }
         }
         self.tiers[tier.0].cursor = cursor;
+        satisfied
     }
 
     /// Bytes of a hinted version and whether it can be read yet. One that was not even begun is taken to be as large as

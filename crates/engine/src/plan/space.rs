@@ -1,11 +1,12 @@
 //! Room in a tier: the eviction policy's view of every fragment, and the claim of a window.
 
+use super::Plan;
 use super::event::{Command, Place, TierId};
 use super::history::Copy;
+use super::outlook::Judge;
 use super::prefetch::advance;
-use super::{AfterRestore, Backlog, Plan, Record, RestoreOrder};
 use crate::Version;
-use tierflow_evict::{Distance, Outlook, Slot};
+use tierflow_evict::Slot;
 use tierflow_lifecycle::{Event as Move, State};
 
 /// Whether copies that are prefetched and not yet consumed may be given up.
@@ -60,12 +61,15 @@ impl Plan {
                     tier,
                     order,
                     backlog: &this.backlog,
+                    fetches: &this.fetches,
                     below_open,
                     urgency,
                     after: *after_restore,
                 };
                 this.table
                     .candidates_into(&mut this.candidates, |v| judge.outlook(v, records.get(&v)));
+                this.candidates
+                    .set_flush_bandwidth(this.backlog.bytes_per_second());
                 let Some(window) = this.policy.choose(&this.candidates, reserved) else {
                     return Found::Never;
                 };
@@ -87,12 +91,22 @@ impl Plan {
                 window.offset
             }
         };
+        self.take(tier, offset, version, size)
+            .map_or(Found::Never, Found::At)
+    }
+
+    /// Puts `version` into a gap.
+    pub(super) fn take(
+        &mut self,
+        tier: TierId,
+        offset: u64,
+        version: Version,
+        size: u64,
+    ) -> Option<Place> {
         let this = &mut self.tiers[tier.0];
-        let Ok(slot) = this.table.insert(offset, version, size) else {
-            return Found::Never;
-        };
+        let slot = this.table.insert(offset, version, size).ok()?;
         this.statistics.peak_bytes = this.statistics.peak_bytes.max(this.table.used());
-        Found::At(place(tier, slot))
+        Some(place(tier, slot))
     }
 
     /// Gives up the copy of `version` on `tier`, to make room or to empty what may not be used any more.
@@ -144,9 +158,11 @@ impl Plan {
             .copies
             .get_mut(tier.0)?
             .take()?;
+        self.tiers[tier.0].flushes.gone(version);
         if copy.queued_at.is_some() {
             self.tiers[tier.0].backlog.leave(copy.place.size);
         }
+        self.note(version);
         Some(copy)
     }
 }
@@ -157,67 +173,5 @@ fn place(tier: TierId, slot: Slot) -> Place {
         offset: slot.offset,
         size: slot.size,
         reserved: slot.reserved,
-    }
-}
-
-/// What the policy is told about each fragment of one tier.
-struct Judge<'a> {
-    tier: TierId,
-    order: &'a RestoreOrder,
-    backlog: &'a Backlog,
-    /// Whether some lower tier takes flushes.
-    below_open: bool,
-    urgency: Urgency,
-    after: AfterRestore,
-}
-
-impl Judge<'_> {
-    fn outlook(&self, version: Version, record: Option<&Record>) -> Outlook {
-        let copy = record.and_then(|r| r.copy(self.tier));
-        Outlook {
-            evictable_in: record.and_then(|r| self.evictable_in(r)),
-            distance: self
-                .order
-                .distance(version)
-                .map_or(Distance::Unhinted, Distance::At),
-            written: copy.map_or(0, |c| c.written),
-            used: copy.map_or(0, |c| c.used),
-        }
-    }
-
-    /// `state_ts` of Algorithm 1: ns until the copy may be overwritten; `None` if that is not in sight.
-    fn evictable_in(&self, record: &Record) -> Option<u64> {
-        let copy = record.copy(self.tier)?;
-        let soon = u64::from(!copy.is_idle());
-        if record.doomed {
-            return Some(soon);
-        }
-        match copy.state {
-            // On its way in to be read: it will be pinned.
-            State::ReadInProgress => None,
-            State::ReadComplete
-                if self.urgency == Urgency::Urgent && record.has_lower(self.tier) =>
-            {
-                Some(soon)
-            }
-            // Its flush goes on; where it is discarded after its restore, it was put off.
-            State::ReadComplete
-                if self.urgency == Urgency::Urgent
-                    && self.after == AfterRestore::Keep
-                    && self.below_open
-                    && !record.unreadable =>
-            {
-                copy.queued_at.map(|mark| self.backlog.wait_ns(mark))
-            }
-            State::ReadComplete => None,
-            _ if record.has_lower(self.tier) => Some(soon),
-            // The copy above will be consumed and discarded, and this one with it.
-            _ if self.after == AfterRestore::Discard && record.is_pinned_above(self.tier) => {
-                Some(soon)
-            }
-            _ if !self.below_open || record.unreadable => None,
-            State::WriteInProgress => Some(self.backlog.wait_ns(u64::MAX)),
-            _ => copy.queued_at.map(|mark| self.backlog.wait_ns(mark)),
-        }
     }
 }

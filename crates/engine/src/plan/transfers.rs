@@ -8,12 +8,14 @@ use crate::Version;
 use tierflow_lifecycle::{Event as Move, State};
 
 /// Why a transfer was started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     /// Down, so that the source becomes evictable.
     Flush,
     /// Up, so that a restore finds the version near.
     Prefetch,
+    /// Up, though no hint names the version.
+    Guess,
 }
 
 /// One transfer under way.
@@ -43,7 +45,7 @@ impl Plan {
             &mut state,
             match purpose {
                 Purpose::Flush => Move::WriteBegan,
-                Purpose::Prefetch => Move::ReadBegan,
+                Purpose::Prefetch | Purpose::Guess => Move::ReadBegan,
             },
         );
         record.copies[to.tier.0] = Some(Copy {
@@ -66,6 +68,7 @@ impl Plan {
             },
         );
         *self.under_way(purpose, from, to.tier) += 1;
+        self.note(version);
         self.commands.push(Command::Transfer {
             id,
             version,
@@ -78,7 +81,7 @@ impl Plan {
     fn under_way(&mut self, purpose: Purpose, from: TierId, to: TierId) -> &mut usize {
         match purpose {
             Purpose::Flush => &mut self.tiers[from.0].flushing,
-            Purpose::Prefetch => &mut self.tiers[to.0].prefetching,
+            Purpose::Prefetch | Purpose::Guess => &mut self.tiers[to.0].prefetching,
         }
     }
 
@@ -117,7 +120,7 @@ impl Plan {
                 &mut copy.state,
                 match purpose {
                     Purpose::Flush => Move::WriteEnded,
-                    Purpose::Prefetch => Move::ReadEnded,
+                    Purpose::Prefetch | Purpose::Guess => Move::ReadEnded,
                 },
             );
         }
@@ -128,14 +131,26 @@ impl Plan {
                 (Purpose::Prefetch, State::ReadComplete) => {
                     advance(&mut source.state, Move::Consumed)
                 }
-                (Purpose::Prefetch, _) => {}
+                (Purpose::Prefetch | Purpose::Guess, _) => {}
             }
+        }
+        let hinted = self.order.next(version).is_some();
+        if let Some(copy) = record.copy_mut(to)
+            && purpose == Purpose::Guess
+            && !hinted
+        {
+            advance(&mut copy.state, Move::Unpinned);
         }
         self.hop(from, to).carried(size, elapsed_ns);
         if purpose == Purpose::Flush {
             self.leave_flush_queue(version, from);
             self.tiers[from.0].backlog.measure(size, elapsed_ns);
             self.enqueue_flush(version, to);
+        } else {
+            // Those that are under way together share the hop.
+            let tier = &mut self.tiers[to.0];
+            let together = tier.prefetching as u64 + 1;
+            tier.fetches[from.0].measure(size, elapsed_ns / together);
         }
         self.settle_version(version);
     }
@@ -162,7 +177,7 @@ impl Plan {
                 self.tiers[from.0].flushes.push_front(version);
             }
             // Not tried again by itself: a restore still asks every tier that has it.
-            (Purpose::Flush | Purpose::Prefetch, _) => {
+            (_, _) => {
                 self.leave_flush_queue(version, from);
                 if let Some(record) = self.records.get_mut(&version) {
                     record.unreadable = true;
@@ -175,6 +190,7 @@ impl Plan {
     /// After anything ended that used `version`: frees it if it is doomed, serves who waited for it.
     pub(super) fn settle_version(&mut self, version: Version) {
         self.reap(version);
+        self.note(version);
         let waiting = match self.records.get_mut(&version) {
             Some(record) => std::mem::take(&mut record.waiting),
             None => return,

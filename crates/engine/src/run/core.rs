@@ -2,10 +2,13 @@
 
 use super::lane::Lane;
 use super::media::Tier;
+use super::pending::Pending;
 use super::worker::{Direction, Job};
 use crate::metrics::CallCounter;
-use crate::plan::{Command, Event, Place, Plan, Refusal, Ticket, TransferFailure, TransferId};
-use crate::{Error, Result};
+use crate::plan::{
+    Command, Event, Place, Plan, Refusal, Ticket, TierId, TransferFailure, TransferId,
+};
+use crate::{Error, Result, Version};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -68,6 +71,10 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     pub(crate) checkpoints: CallCounter,
     pub(crate) restores: CallCounter,
+    pub(crate) produced: CallCounter,
+    pub(crate) consumed: CallCounter,
+    /// What streams still do on slots that were given back.
+    pub(crate) pending: Pending,
 }
 
 impl Shared {
@@ -87,6 +94,9 @@ impl Shared {
             stopping: AtomicBool::new(false),
             checkpoints: CallCounter::default(),
             restores: CallCounter::default(),
+            produced: CallCounter::default(),
+            consumed: CallCounter::default(),
+            pending: Pending::default(),
         }
     }
 
@@ -98,24 +108,50 @@ impl Shared {
 
     /// Asks the plan and sleeps until it answers. The ticket names the call in the report that follows.
     pub(crate) fn ask(&self, event: impl FnOnce(Ticket) -> Event) -> (Ticket, Answer) {
-        let (ticket, answer) = {
-            let mut core = self.core.lock();
-            let ticket = Ticket(core.next_ticket);
-            core.next_ticket += 1;
-            match self.handle(&mut core, event(ticket), Some(ticket)) {
-                Some(answer) => return (ticket, answer),
-                None => {
-                    let (sender, receiver): (_, Receiver<Answer>) = bounded(1);
-                    core.sleeping.insert(ticket, sender);
-                    (ticket, receiver)
+        let (ticket, answer) = self.put(event);
+        let answer = answer.unwrap_or_else(|later| {
+            // The sender lives in `sleeping` until it has sent.
+            later.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom)))
+        });
+        (ticket, answer)
+    }
+
+    /// Asks the plan what it answers without a copy, and sleeps so long at most. `None` if that was not enough.
+    pub(crate) fn ask_for(
+        &self,
+        patience: Duration,
+        event: impl FnOnce(Ticket) -> Event,
+    ) -> Option<Answer> {
+        let (ticket, answer) = self.put(event);
+        answer.map_or_else(
+            |later| {
+                let answer = later.recv_timeout(patience).ok();
+                if answer.is_none() {
+                    self.core.lock().sleeping.remove(&ticket);
                 }
+                answer
+            },
+            Some,
+        )
+    }
+
+    /// Puts a question to the plan: its answer, or where that will appear.
+    fn put(
+        &self,
+        event: impl FnOnce(Ticket) -> Event,
+    ) -> (Ticket, std::result::Result<Answer, Receiver<Answer>>) {
+        let mut core = self.core.lock();
+        let ticket = Ticket(core.next_ticket);
+        core.next_ticket += 1;
+        let answer = match self.handle(&mut core, event(ticket), Some(ticket)) {
+            Some(answer) => Ok(answer),
+            None => {
+                let (sender, receiver) = bounded(1);
+                core.sleeping.insert(ticket, sender);
+                Err(receiver)
             }
         };
-        // The sender lives in `sleeping` until it has sent.
-        (
-            ticket,
-            answer.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom))),
-        )
+        (ticket, answer)
     }
 
     /// Hands one event to the plan and its commands to whom they concern. Returns the answer for `own`, if there is one.
@@ -126,8 +162,13 @@ impl Shared {
         let mut mine = None;
         for command in commands.drain(..) {
             let (ticket, answer) = match command {
-                Command::Transfer { id, from, to, .. } => {
-                    self.carry(core, id, from, to);
+                Command::Transfer {
+                    id,
+                    version,
+                    from,
+                    to,
+                } => {
+                    self.carry(core, (id, version), from, to);
                     continue;
                 }
                 Command::Cancel { id } => {
@@ -139,9 +180,15 @@ impl Shared {
                 Command::Write { ticket, place, .. } | Command::Read { ticket, place, .. } => {
                     (ticket, Answer::Copy(place))
                 }
+                Command::Drop { version, place } => {
+                    let tier = self.tiers.get(place.tier.0);
+                    if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
+                        kept.drop_copy(version, place.size);
+                    }
+                    continue;
+                }
                 // Nobody sets limits yet.
                 Command::Released { .. } => continue,
-                Command::Drop { .. } => continue,
                 Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
             };
             if Some(ticket) == own {
@@ -156,7 +203,7 @@ impl Shared {
     }
 
     /// Gives a transfer to the workers of its tier.
-    fn carry(&self, core: &mut Core, id: TransferId, from: Place, to: Place) {
+    fn carry(&self, core: &mut Core, (id, version): (TransferId, Version), from: Place, to: Place) {
         let cancelled = Arc::new(AtomicBool::new(false));
         core.carried.insert(id, Arc::clone(&cancelled));
         let queue = if from.tier < to.tier {
@@ -168,6 +215,7 @@ impl Shared {
             // The workers leave only when this sender is dropped.
             let _ = queue.send(Job {
                 id,
+                version,
                 from,
                 to,
                 cancelled,
@@ -196,6 +244,39 @@ impl Shared {
             }
         };
         self.handle(&mut core, event, None);
+    }
+
+    /// What makes a version that the plan does not know unreadable, if it lies on some tier.
+    pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
+        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        kept.filter_map(|kept| kept.vault().piece(version).err())
+            .find(|error| matches!(error, tierflow_store::Error::Damaged { .. }))
+    }
+
+    /// A version reached `tier`: gives up those that are not to be kept any more, and removes what was given up.
+    pub(crate) fn housekeep(&self, tier: TierId) {
+        let lowest = self.tiers.len() - 1;
+        let kept = self.tiers.get(tier.0).and_then(|tier| tier.media.kept());
+        if let Some(kept) = kept.filter(|_| tier.0 == lowest) {
+            for version in kept.outlived() {
+                let drop = |ticket| Event::Drop { ticket, version };
+                // It may be gone already.
+                let _answered_at_once = self.ask(drop);
+            }
+        }
+        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        kept.for_each(|kept| kept.tidy());
+    }
+
+    /// The workers are gone: what is left to give up and to remove.
+    pub(crate) fn clear_up(&self) {
+        let kept = || self.tiers.iter().filter_map(|tier| tier.media.kept());
+        kept().for_each(|kept| kept.look_again());
+        self.housekeep(TierId(self.tiers.len() - 1));
+        for kept in kept() {
+            // What is still there is found, and can be given up, by the next engine.
+            let _still_there = kept.remove_dropped();
+        }
     }
 
     pub(super) fn is_stopping(&self) -> bool {

@@ -4,7 +4,7 @@
 use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
 use crate::plan::{Place, TransferFailure};
-use crate::{Error, Result};
+use crate::{Error, Result, Version};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_device::{Device, HostReservation, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
@@ -13,7 +13,7 @@ use tierflow_store::Storage;
 const PIECE: u64 = 64 << 20;
 
 /// Size of the pinned buffer between the device and storage.
-const STAGING: u64 = 4 << 20;
+pub(super) const STAGING: u64 = 4 << 20;
 
 /// A failed transfer: which end failed, and how.
 pub(super) type Failed = (TransferFailure, Option<Error>);
@@ -42,7 +42,7 @@ impl Lane {
     }
 
     /// The caller's stream, or this lane's own.
-    fn stream_or<'s>(&'s mut self, theirs: Option<&'s Stream>) -> Result<&'s Stream> {
+    pub(super) fn stream_or<'s>(&'s mut self, theirs: Option<&'s Stream>) -> Result<&'s Stream> {
         match (theirs, &mut self.stream) {
             (Some(theirs), _) => Ok(theirs),
             (None, Some(own)) => Ok(own),
@@ -55,10 +55,11 @@ impl Lane {
         &mut self,
         source: &Source<'_, '_>,
         media: &Media,
-        place: &Place,
+        (version, place): (Version, &Place),
         stream: Option<&Stream>,
     ) -> Result<()> {
         match media.reach() {
+            Reach::Kept(kept) => self.keep_regions(source, kept, (version, place.size), stream),
             Reach::Memory(media) => {
                 let target = media.lend_mut(part(place, 0, place.size))?;
                 source.copy_to(0..place.size, target, self.stream_or(stream)?)
@@ -81,10 +82,11 @@ impl Lane {
         &mut self,
         sink: &mut Sink<'_, '_>,
         media: &Media,
-        place: &Place,
+        (version, place): (Version, &Place),
         stream: Option<&Stream>,
     ) -> Result<()> {
         match media.reach() {
+            Reach::Kept(kept) => self.bring_regions(sink, kept, version, stream),
             Reach::Memory(media) => {
                 let source = media.lend(part(place, 0, place.size))?;
                 sink.copy_from(0..place.size, source, self.stream_or(stream)?)
@@ -106,6 +108,7 @@ impl Lane {
     /// Carries a copy from one tier to another, piece by piece, until it is done or `cancelled`.
     pub(super) fn carry(
         &mut self,
+        version: Version,
         from: (&Media, &Place),
         to: (&Media, &Place),
         cancelled: &AtomicBool,
@@ -119,6 +122,11 @@ impl Lane {
             flushes.then(|| to.0.flushed_into(part(to.1, 0, from.1.size))),
             from.0.fetched_from(),
         );
+        match (from.0.reach(), to.0.reach()) {
+            (_, Reach::Kept(kept)) => return self.keep(from, kept, version, cancelled),
+            (Reach::Kept(kept), _) => return self.bring(kept, version, to, cancelled),
+            _ => {}
+        }
         for (start, length) in pieces(from.1.size, piece) {
             if cancelled.load(Ordering::Relaxed) {
                 return Err((TransferFailure::Cancelled, None));
@@ -156,6 +164,8 @@ impl Lane {
                         length,
                     )?;
                 }
+                // Not in pieces: see above.
+                (Reach::Kept(_), _) | (_, Reach::Kept(_)) => {}
             }
         }
         Ok(())
@@ -241,12 +251,12 @@ impl Lane {
         Ok(())
     }
 
-    fn copy(&mut self, source: ReadLoan, target: WriteLoan) -> Result<()> {
+    pub(super) fn copy(&mut self, source: ReadLoan, target: WriteLoan) -> Result<()> {
         Ok(self.stream_or(None)?.copy_all([(source, target)])?)
     }
 
     /// The pinned buffer, for pieces of a checkpoint of `size` bytes. Most runs never need one.
-    fn staging(&mut self, size: u64) -> Result<Staging> {
+    pub(super) fn staging(&mut self, size: u64) -> Result<Staging> {
         let needed = size
             .min(STAGING)
             .next_multiple_of(HostReservation::GRANULARITY as u64) as usize;
@@ -264,28 +274,28 @@ impl Lane {
 }
 
 /// The memory of the pinned buffer.
-struct Staging(tierflow_device::Memory);
+pub(super) struct Staging(tierflow_device::Memory);
 
 impl Staging {
-    fn lend(&self, length: u64) -> Result<ReadLoan> {
+    pub(super) fn lend(&self, length: u64) -> Result<ReadLoan> {
         Ok(self.0.lend(0..length as usize)?)
     }
 
-    fn lend_mut(&self, length: u64) -> Result<WriteLoan> {
+    pub(super) fn lend_mut(&self, length: u64) -> Result<WriteLoan> {
         Ok(self.0.lend_mut(0..length as usize)?)
     }
 }
 
 /// `length` rounded up to whole blocks. Places are reserved in whole blocks, so the bytes behind are the copy's own.
-fn padded(storage: &dyn Storage, length: u64) -> u64 {
+pub(super) fn padded(storage: &dyn Storage, length: u64) -> u64 {
     length.next_multiple_of(storage.alignment() as u64)
 }
 
-fn at_source(error: Error) -> Failed {
+pub(super) fn at_source(error: Error) -> Failed {
     (TransferFailure::Source, Some(error))
 }
 
-fn at_destination(error: Error) -> Failed {
+pub(super) fn at_destination(error: Error) -> Failed {
     (TransferFailure::Destination, Some(error))
 }
 
@@ -316,9 +326,10 @@ mod tests {
         };
         let content: Vec<u8> = (0..size).map(|i| ((i * 31) >> 7) as u8).collect();
         let regions = [crate::Region::from(content.as_slice())];
-        lane.write(&Source(&regions), &from, &place(4096), None)
+        lane.write(&Source(&regions), &from, (0, &place(4096)), None)
             .unwrap();
         lane.carry(
+            0,
             (&from, &place(4096)),
             (&to, &place(8192)),
             &AtomicBool::new(false),
@@ -326,10 +337,15 @@ mod tests {
         .unwrap();
         let mut back = vec![0; content.len()];
         let mut sinks = [crate::RegionMut::from(back.as_mut_slice())];
-        lane.read(&mut Sink(&mut sinks), &to, &place(8192), None)
+        lane.read(&mut Sink(&mut sinks), &to, (0, &place(8192)), None)
             .unwrap();
         assert!(back == content);
-        let stopped = lane.carry((&from, &place(0)), (&to, &place(0)), &AtomicBool::new(true));
+        let stopped = lane.carry(
+            0,
+            (&from, &place(0)),
+            (&to, &place(0)),
+            &AtomicBool::new(true),
+        );
         assert!(matches!(stopped, Err((TransferFailure::Cancelled, None))));
     }
 }

@@ -1,5 +1,6 @@
 //! What a tier is made of.
 
+use super::kept::Kept;
 use crate::plan::Place;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -21,6 +22,7 @@ pub(crate) enum Media {
     Device(DeviceArena),
     Host(HostArena),
     Storage(Arc<dyn Storage>),
+    Kept(Arc<Kept>),
 }
 
 /// An end of a copy, for which it failed.
@@ -35,6 +37,8 @@ pub(crate) enum Reach<'a> {
     Memory(&'a Media),
     /// Through reads and writes.
     Storage(&'a dyn Storage),
+    /// As a whole, by its version.
+    Kept(&'a Kept),
 }
 
 impl Media {
@@ -42,6 +46,15 @@ impl Media {
         match self {
             Self::Device(_) | Self::Host(_) => Reach::Memory(self),
             Self::Storage(storage) => Reach::Storage(storage.as_ref()),
+            Self::Kept(kept) => Reach::Kept(kept),
+        }
+    }
+
+    /// The tier that keeps copies under their versions' numbers.
+    pub(crate) fn kept(&self) -> Option<&Kept> {
+        match self {
+            Self::Kept(kept) => Some(kept),
+            Self::Device(_) | Self::Host(_) | Self::Storage(_) => None,
         }
     }
 
@@ -50,7 +63,7 @@ impl Media {
         match self {
             Self::Device(arena) => Some(arena.capacity() as u64),
             Self::Host(arena) => Some(arena.capacity() as u64),
-            Self::Storage(_) => None,
+            Self::Storage(_) | Self::Kept(_) => None,
         }
     }
 
@@ -58,7 +71,7 @@ impl Media {
     pub(super) fn gate(&self) -> Option<&Gate> {
         match self {
             Self::Host(arena) => Some(arena.gate()),
-            Self::Device(_) | Self::Storage(_) => None,
+            Self::Device(_) | Self::Storage(_) | Self::Kept(_) => None,
         }
     }
 
@@ -66,7 +79,7 @@ impl Media {
     pub(super) fn flushed_into(&self, range: Range<u64>) -> Option<Transferring<'_>> {
         match self {
             Self::Host(arena) => Some(arena.transferring(to_usize(range))),
-            Self::Device(_) | Self::Storage(_) => None,
+            Self::Device(_) | Self::Storage(_) | Self::Kept(_) => None,
         }
     }
 
@@ -109,7 +122,7 @@ impl Media {
         match self {
             Self::Device(arena) => Ok(arena.lend(range)?),
             Self::Host(arena) => Ok(arena.lend(range)?),
-            Self::Storage(_) => Err(not_memory()),
+            Self::Storage(_) | Self::Kept(_) => Err(not_memory()),
         }
     }
 
@@ -119,7 +132,7 @@ impl Media {
         match self {
             Self::Device(arena) => Ok(arena.lend_mut(range)?),
             Self::Host(arena) => Ok(arena.lend_mut(range)?),
-            Self::Storage(_) => Err(not_memory()),
+            Self::Storage(_) | Self::Kept(_) => Err(not_memory()),
         }
     }
 }

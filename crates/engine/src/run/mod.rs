@@ -4,7 +4,10 @@
 //! |---|---|
 //! | `media` | what is a tier made of, and how is a part of it lent? |
 //! | `lane` | how do bytes get from here to there? |
+//! | `kept` | how does a tier keep copies under their versions' numbers? |
+//! | `keep` | how do bytes get there and back? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
+//! | `pending` | which work of the application's streams must be over first? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `worker` | who carries the bytes between tiers? |
 //!
@@ -12,12 +15,16 @@
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod core;
+mod keep;
+mod kept;
 mod lane;
 mod media;
+mod pending;
 mod regions;
 mod worker;
 
 pub(crate) use self::core::{Answer, Queues, Shared};
+pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use regions::{Sink, Source};

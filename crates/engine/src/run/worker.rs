@@ -3,12 +3,13 @@
 use super::core::Shared;
 use super::lane::Lane;
 use crate::plan::{Place, TransferId};
-use crate::{Error, Result};
+use crate::{Error, Result, Version};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Instant;
+use tierflow_device::Access;
 
 /// Which way a worker carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,6 +24,7 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(super) id: TransferId,
+    pub(super) version: Version,
     pub(super) from: Place,
     pub(super) to: Place,
     pub(super) cancelled: Arc<AtomicBool>,
@@ -72,6 +74,17 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
     let (Some(from), Some(to)) = (media(&job.from), media(&job.to)) else {
         return;
     };
-    let outcome = lane.carry((from, &job.from), (to, &job.to), &job.cancelled);
+    shared.pending.settle(&job.from, Access::Read);
+    shared.pending.settle(&job.to, Access::Write);
+    let outcome = lane.carry(
+        job.version,
+        (from, &job.from),
+        (to, &job.to),
+        &job.cancelled,
+    );
+    let arrived = outcome.is_ok();
     shared.carried(job.id, outcome.map(|()| begun.elapsed()));
+    if arrived {
+        shared.housekeep(job.to.tier);
+    }
 }

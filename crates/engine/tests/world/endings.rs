@@ -108,15 +108,18 @@ impl World {
             let known = |byte: &Option<u64>| byte.filter(|version| !self.gone.contains(version));
             tier.iter().map(known).collect::<Vec<_>>().hash(hasher);
         }
-        let mut open: Vec<_> = self.open.values().collect();
+        let open = self.open.iter();
+        let mut open: Vec<_> = open
+            .map(|(t, call)| (call, self.lent.contains(t)))
+            .collect();
         open.sort_unstable();
         self.limits.hash(hasher);
         (open, &self.held, &self.gone, self.next_version).hash(hasher);
         self.endings().hash(hasher);
     }
 
-    /// Calls without an answer.
+    /// Calls without an answer. Whoever has a slot in place has it.
     pub(crate) fn open_calls(&self) -> usize {
-        self.open.len()
+        self.open.len() - self.slots()
     }
 }

@@ -16,7 +16,7 @@ use tierflow_engine::plan::{
     AfterRestore, Command, Event, Place, Plan, PlanConfig, Refusal, Ticket, TierConfig, TierId,
     TransferFailure, TransferId,
 };
-use tierflow_evict::{Fifo, Lru, Policy, Score};
+use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
 /// What a call of the world is waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +35,8 @@ pub(crate) struct World {
     bytes: Vec<Vec<Option<u64>>>,
     after: AfterRestore,
     open: BTreeMap<Ticket, Call>,
+    /// Of the open calls, those that hold a slot in place.
+    lent: BTreeSet<Ticket>,
     writing: VecDeque<(Ticket, u64, Place)>,
     reading: VecDeque<(Ticket, u64, Place)>,
     transfers: VecDeque<(TransferId, u64, Place, Place)>,
@@ -52,11 +54,15 @@ pub(crate) struct World {
     pub(crate) next_version: u64,
 }
 
+/// How many policies there are.
+pub(crate) const POLICIES: usize = 4;
+
 pub(crate) fn policy(index: usize) -> Box<dyn Policy + Send> {
-    match index % 3 {
+    match index % POLICIES {
         0 => Box::new(Score),
         1 => Box::new(Fifo::default()),
-        _ => Box::new(Lru::default()),
+        2 => Box::new(Lru::default()),
+        _ => Box::<Cost>::default(),
     }
 }
 
@@ -93,6 +99,7 @@ impl World {
                 .collect(),
             after,
             open: BTreeMap::new(),
+            lent: BTreeSet::new(),
             writing: VecDeque::new(),
             reading: VecDeque::new(),
             transfers: VecDeque::new(),
@@ -132,6 +139,7 @@ impl World {
                     place,
                 } => {
                     assert_eq!(self.open[&ticket], Call::Checkpoint(version));
+                    assert!(place.tier == TierId(0) || !self.lent.contains(&ticket));
                     self.assert_unused(&place);
                     self.assert_usable(&place);
                     self.writing.push_back((ticket, version, place));
@@ -276,6 +284,32 @@ impl World {
     pub(crate) fn restore(&mut self, version: u64) {
         let ticket = self.ticket(Call::Restore(version));
         self.tell(Event::Restore { ticket, version });
+    }
+
+    /// As [`Self::checkpoint`], in place.
+    pub(crate) fn produce(&mut self, size: u64) {
+        let version = self.next_version;
+        self.next_version += 1;
+        let ticket = self.ticket(Call::Checkpoint(version));
+        self.lent.insert(ticket);
+        self.tell(Event::Produce {
+            ticket,
+            version,
+            size,
+        });
+    }
+
+    /// As [`Self::restore`], in place.
+    pub(crate) fn consume(&mut self, version: u64) {
+        let ticket = self.ticket(Call::Restore(version));
+        self.lent.insert(ticket);
+        self.tell(Event::Consume { ticket, version });
+    }
+
+    /// Slots that are lent: nobody may wait for them to be given back.
+    pub(crate) fn slots(&self) -> usize {
+        let granted = self.writing.iter().chain(&self.reading);
+        granted.filter(|(t, ..)| self.lent.contains(t)).count()
     }
 
     pub(crate) fn hint(&mut self, versions: Vec<u64>) {

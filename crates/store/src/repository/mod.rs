@@ -135,21 +135,9 @@ impl Repository {
         }
         let older = state.older(Some(version));
         if !state.is_whole(version) {
-            // A head that was damaged since it was published tells more than that there is none.
-            return Err(state.damage_of(version).map_or(
-                Error::NoVersion { version, older },
-                |damage| Error::Damaged {
-                    path: damage.path.clone(),
-                    offset: damage.offset,
-                    what: damage.what,
-                    older,
-                },
-            ));
+            return Err(state.missing(version));
         }
-        let found = state.catalogs.get(&rank).and_then(|catalog| {
-            let record = catalog.pieces.get(&version)?;
-            Some((catalog.directory.clone(), record.clone()))
-        });
+        let found = state.found(rank, version);
         drop(state);
         let (directory, record) = found.ok_or_else(|| {
             Error::Argument(format!("version {version} has no piece of rank {rank}"))
@@ -180,12 +168,9 @@ impl Repository {
             self.refresh_rank(&mut state, rank)?;
         }
         let older = state.older(Some(version));
-        let found = state.catalogs.get(&rank).and_then(|catalog| {
-            let record = catalog.pieces.get(&version)?;
-            Some((catalog.directory.clone(), record.clone()))
-        });
+        let found = state.found(rank, version);
+        let (directory, record) = found.ok_or_else(|| state.missing(version))?;
         drop(state);
-        let (directory, record) = found.ok_or(Error::NoVersion { version, older })?;
         Piece::open(&directory, &record, self.options.threads, older)
     }
 
@@ -319,6 +304,27 @@ impl State {
             }
         }
         whole.into_values().collect()
+    }
+
+    /// Where a piece lies.
+    fn found(&self, rank: u32, version: u64) -> Option<(Directory, Record)> {
+        let catalog = self.catalogs.get(&rank)?;
+        let record = catalog.pieces.get(&version)?;
+        Some((catalog.directory.clone(), record.clone()))
+    }
+
+    /// Why a version is not there. A head that was damaged since it was published tells more than that there is none.
+    fn missing(&self, version: u64) -> Error {
+        let older = self.older(Some(version));
+        match self.damage_of(version) {
+            Some(damage) => Error::Damaged {
+                path: damage.path.clone(),
+                offset: damage.offset,
+                what: damage.what,
+                older,
+            },
+            None => Error::NoVersion { version, older },
+        }
     }
 
     fn damage_of(&self, version: u64) -> Option<&Damage> {

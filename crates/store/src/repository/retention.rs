@@ -41,6 +41,17 @@ impl Retention {
         }
     }
 
+    /// Which of the whole versions `whole`, in ascending order, these rules give up now.
+    #[must_use]
+    pub fn given_up(&self, whole: &[VersionInfo]) -> Vec<u64> {
+        let bases = whole
+            .iter()
+            .filter_map(|info| Some((info.version, info.base?)));
+        let kept = self.kept(whole, &bases.collect(), super::save::now());
+        let versions = whole.iter().map(|info| info.version);
+        versions.filter(|version| !kept.contains(version)).collect()
+    }
+
     /// The versions of `whole` (ascending) that stay, but for what `bases` (version and its base, of all pieces that
     /// there are) says that they need. `now` is in nanoseconds since 1970.
     pub(super) fn kept(

@@ -70,9 +70,7 @@ impl HostArena {
         let dst = self.lend_mut(range)?;
         let (src, ring_src) = src.split_at(direct);
         let (dst, ring_dst) = dst.split_at(direct);
-        if !src.is_empty() {
-            stream.copy_all([(src, dst)])?;
-        }
+        self.direct_copy(stream, src, dst)?;
         self.through_ring(ring_src, ring_dst)
     }
 
@@ -88,9 +86,7 @@ impl HostArena {
         let src = self.lend(range)?;
         let (src, ring_src) = src.split_at(direct);
         let (dst, ring_dst) = dst.split_at(direct);
-        if !src.is_empty() {
-            stream.copy_all([(src, dst)])?;
-        }
+        self.direct_copy(stream, src, dst)?;
         self.through_ring(ring_src, ring_dst)
     }
 
@@ -102,11 +98,32 @@ impl HostArena {
         if self.ring.is_none() || other_is_plain {
             return range.len();
         }
-        // As long as the ring would take: either way it is over by then.
-        let patience = Duration::from_secs_f64(range.len() as f64 / RING_RATE);
+        // As long as pinning comes nearer faster than the ring would copy, it is the faster way.
         let pinned = &self.growing.pinned;
-        pinned.wait_until(range.end, Instant::now() + patience);
+        let mut left = range.len();
+        loop {
+            let patience = Duration::from_secs_f64(left as f64 / RING_RATE);
+            let there = pinned.wait_until(range.end, Instant::now() + patience);
+            let now = range.end.saturating_sub(pinned.level()).min(range.len());
+            if there || pinned.end().is_some() || now > left / 2 {
+                break;
+            }
+            left = now;
+        }
         pinned.level().clamp(range.start, range.end) - range.start
+    }
+
+    fn direct_copy(&self, stream: &Stream, src: ReadLoan, dst: WriteLoan) -> Result<()> {
+        if src.is_empty() {
+            return Ok(());
+        }
+        let submission = self
+            .ring
+            .as_ref()
+            .map(|_| self.growing.gate.enter_submission());
+        let transfer = stream.copy(src, dst);
+        drop(submission);
+        Ok(transfer.wait().result?)
     }
 
     fn through_ring(&self, src: ReadLoan, dst: WriteLoan) -> Result<()> {

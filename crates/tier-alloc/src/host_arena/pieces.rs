@@ -17,8 +17,11 @@ use crate::watermark::{End, Watermark};
 use crate::workers::{Stop, Workers};
 
 /// How long pinning waits for a quiet moment. Where the application copies without pause, one
-/// 16 MiB piece in this time is 3 GB/s, and copies lose a tenth at most.
+/// 32 MiB piece in this time is 6 GB/s, and copies lose a fifth at most.
 const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Bytes that are worth a quiet moment of their own.
+const LEAST: usize = 4 * HostReservation::GRANULARITY;
 
 /// How long a thread that has nothing to do sleeps before it looks whether the arena is gone.
 const LOOK: Duration = Duration::from_millis(10);
@@ -168,35 +171,32 @@ impl Work {
             return;
         };
         let mut turns = Turns::default();
-        let mut usual = Duration::ZERO;
+        let mut usual = Usual::default();
         let mut start = growing.pinned.level();
         while start < self.end {
-            let range = start..self.end_of_next(start);
-            let wanted = |pace: Pace, needed| pace.pin_to(needed) > range.start;
+            let piece = self.range(start / self.settings.piece).end;
+            let wanted = |pace: Pace, needed| pace.pin_to(needed) > start;
             if !wanted(growing.pace, growing.needed.level()) {
                 turns.end();
                 if !self.wait_needed(stop, wanted) {
                     return;
                 }
             }
-            if growing.touched.level() < range.end {
+            if growing.touched.level() < piece {
                 // Others may pin while there is nothing to pin here.
                 turns.end();
-                if growing.touched.wait(range.end).is_err() {
+                if growing.touched.wait(piece).is_err() {
                     return;
                 }
             }
             if !turns.take(growing, stop) {
                 return;
             }
-            // After this it is our turn, whether or not somebody copies.
-            growing.gate.wait_quiet(usual, PATIENCE);
-            let end = range.end;
+            let end = self.wait_turn(start..piece, &usual);
             let begun = Instant::now();
-            match reservation.pin(range) {
+            match reservation.pin(start..end) {
                 Ok(Pinned::Yes) => {
-                    // The slowest of the last few, or nearly.
-                    usual = begun.elapsed().max(usual / 10 * 9);
+                    usual.note(end - start, begun.elapsed());
                     growing.pinned.raise(end);
                     growing.sample();
                 }
@@ -227,17 +227,54 @@ impl Work {
         }
     }
 
-    /// A whole piece; a small one while the application copies at moments that cannot be foreseen,
-    /// so that none of its copies waits for long.
-    fn end_of_next(&self, start: usize) -> usize {
-        let step = if self.growing.gate.is_unforeseen() {
+    /// Waits until pinning disturbs nobody, or may disturb somebody, and says how far to pin now: the whole piece, or as
+    /// much of it as can be done before the application's next copy.
+    ///
+    /// While it copies at moments that cannot be foreseen, that is as little as can be, so that none of its copies waits
+    /// for long. Not so while flushes wait for pinned memory: the application is then blocked, or soon will be, for far
+    /// longer than by a piece.
+    fn wait_turn(&self, piece: Range<usize>, usual: &Usual) -> usize {
+        let growing = &*self.growing;
+        let whole = usual.time(piece.len());
+        let least = usual.time(LEAST.min(piece.len()));
+        let quiet = growing.gate.wait_quiet(least, whole, PATIENCE);
+        let behind = growing.needed.level() > piece.start;
+        let bytes = if growing.gate.is_unforeseen() && !behind {
             HostReservation::GRANULARITY
+        } else if quiet < whole {
+            usual.bytes(quiet).max(LEAST)
         } else {
-            self.settings.piece
+            piece.len()
         };
-        // No farther than the piece that was touched as one.
-        let piece = self.range(start / self.settings.piece).end;
-        start.saturating_add(step).min(piece)
+        piece.start.saturating_add(bytes).min(piece.end)
+    }
+}
+
+/// How long pinning takes: the slowest of the last few pieces, or nearly.
+#[derive(Debug, Default)]
+struct Usual {
+    /// In ns, for as much as can be pinned at once at least.
+    unit: f64,
+}
+
+impl Usual {
+    const UNIT: usize = HostReservation::GRANULARITY;
+
+    fn note(&mut self, bytes: usize, took: Duration) {
+        // What a call costs whatever its size would count too much.
+        if bytes >= LEAST {
+            let units = bytes.div_ceil(Self::UNIT) as f64;
+            self.unit = (took.as_nanos() as f64 / units).max(self.unit * 0.9);
+        }
+    }
+
+    fn time(&self, bytes: usize) -> Duration {
+        Duration::from_nanos((bytes.div_ceil(Self::UNIT) as f64 * self.unit) as u64)
+    }
+
+    /// As many whole units as can be pinned in this time.
+    fn bytes(&self, time: Duration) -> usize {
+        (time.as_nanos() as f64 / self.unit.max(1.0)) as usize * Self::UNIT
     }
 }
 
@@ -249,5 +286,31 @@ impl Drop for EndOnPanic<'_> {
         if thread::panicking() {
             self.0.finish(End::Stopped);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pinning_is_expected_to_take_as_long_as_it_did() {
+        let mut usual = Usual::default();
+        assert_eq!(
+            usual.time(usize::MAX / 2),
+            Duration::ZERO,
+            "nothing is known"
+        );
+        usual.note(8 * Usual::UNIT, Duration::from_micros(800));
+        assert_eq!(usual.time(3 * Usual::UNIT), Duration::from_micros(300));
+        assert_eq!(usual.bytes(Duration::from_micros(350)), 3 * Usual::UNIT);
+        // A faster one counts less at first, a slower one at once.
+        usual.note(8 * Usual::UNIT, Duration::from_micros(80));
+        assert_eq!(usual.time(Usual::UNIT), Duration::from_micros(90));
+        usual.note(8 * Usual::UNIT, Duration::from_micros(1600));
+        assert_eq!(usual.time(Usual::UNIT), Duration::from_micros(200));
+        // One call costs something, whatever its size.
+        usual.note(Usual::UNIT, Duration::from_secs(1));
+        assert_eq!(usual.time(Usual::UNIT), Duration::from_micros(200));
     }
 }

@@ -1,0 +1,133 @@
+//! Compressors that see one checkpoint at a time, for comparison: lz4 and zstd on the CPU with all cores, and the
+//! codecs of the user's own nvCOMP on the GPU.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use serde::Deserialize;
+
+use super::Run;
+use super::workloads::{Size, WORKLOADS};
+use crate::machine;
+
+/// What is compressed by one call and one thread.
+const PIECE: usize = 1 << 20;
+
+/// Runs nvCOMP through its Python package, which brings the library along: nothing of it is needed to build this.
+const NVCOMP: &str = include_str!("nvcomp.py");
+
+pub(super) fn codecs(run: &mut Run) -> Result<()> {
+    let size = Size {
+        bytes: if run.is_quick() { 8 << 20 } else { 256 << 20 },
+        checkpoints: 10,
+    };
+    let measured = if run.is_quick() { 2 } else { 4 };
+    let mut nvcomp = Some(()).filter(|()| machine::has_gpu());
+    if nvcomp.is_none() {
+        eprintln!("  nvCOMP needs an NVIDIA GPU, and this machine has none");
+    }
+    for workload in WORKLOADS {
+        let history = workload.beginning(size, measured);
+        let case = |method: &str| format!("workload={}, method={method}", workload.name);
+        on_cpu(run, &case("lz4"), &history, lz4_flex::compress)?;
+        // In Rust alone zstd has this one level, so its ratio is a lower bound of zstd's.
+        let zstd = |piece: &[u8]| compress_to_vec(piece, CompressionLevel::Fastest);
+        on_cpu(run, &case("zstd"), &history, zstd)?;
+        if nvcomp.is_some() {
+            nvcomp = on_gpu(run, case, &history)?;
+        }
+    }
+    Ok(())
+}
+
+/// The first checkpoint does not count, as in the paper.
+pub(super) fn on_cpu(
+    run: &mut Run,
+    case: &str,
+    history: &[Vec<u8>],
+    compress: impl Fn(&[u8]) -> Vec<u8> + Sync,
+) -> Result<()> {
+    let (mut stored, mut seconds) = (0, 0.0);
+    for state in &history[1..] {
+        let began = Instant::now();
+        let pieces = state.par_chunks(PIECE).map(|piece| compress(piece).len());
+        stored += pieces.sum::<usize>();
+        seconds += began.elapsed().as_secs_f64();
+    }
+    let bytes = history[0].len() as f64 * (history.len() - 1) as f64;
+    run.value(case, "ratio", "1", bytes / stored as f64)?;
+    run.value(case, "encode", "bytes/s", bytes / seconds)?;
+    Ok(())
+}
+
+/// A line of nvcomp.py.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Missing {
+        missing: String,
+    },
+    Refused {
+        codec: String,
+        error: String,
+    },
+    Measured {
+        codec: String,
+        bytes: f64,
+        stored: f64,
+        compressing: f64,
+        seconds: f64,
+    },
+}
+
+/// `None` if nvCOMP is not installed, which it says.
+fn on_gpu(run: &mut Run, case: impl Fn(&str) -> String, history: &[Vec<u8>]) -> Result<Option<()>> {
+    let folder = tempfile::tempdir()?;
+    let mut files = Vec::new();
+    for (state, n) in history[1..].iter().zip(0..) {
+        let path = folder.path().join(format!("checkpoint-{n}"));
+        std::fs::write(&path, state)?;
+        files.push(path);
+    }
+    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let output = Command::new(&python)
+        .arg("-c")
+        .arg(NVCOMP)
+        .args(&files)
+        .stderr(Stdio::inherit())
+        .output();
+    let Ok(output) = output else {
+        eprintln!("  nvCOMP is not measured: there is no {python:?}; set $PYTHON");
+        return Ok(None);
+    };
+    ensure!(
+        output.status.success(),
+        "nvcomp.py ended with {}",
+        output.status
+    );
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        match serde_json::from_str(line).with_context(|| format!("nvcomp.py said {line:?}"))? {
+            Line::Missing { missing } => {
+                eprintln!("  nvCOMP is not installed ({missing}): pip install nvidia-nvcomp-cu13");
+                return Ok(None);
+            }
+            Line::Refused { codec, error } => eprintln!("  nvCOMP's {codec} refused: {error}"),
+            Line::Measured {
+                codec,
+                bytes,
+                stored,
+                compressing,
+                seconds,
+            } => {
+                let case = case(&format!("nvcomp-{}", codec.to_lowercase()));
+                run.value(&case, "ratio", "1", bytes / stored)?;
+                run.value(&case, "encode", "bytes/s", bytes / compressing)?;
+                run.value(&case, "end to end", "bytes/s", bytes / seconds)?;
+            }
+        }
+    }
+    Ok(Some(()))
+}

@@ -1,0 +1,101 @@
+//! What a checkpoint costs that is written in place: `produce` and `commit`, beside one that is copied.
+//!
+//! A history that fits the device cache, without a flush: what is measured is the call alone. Each version is given up
+//! again at once, so that sizes from 1 MiB to 1 GiB run in a cache of 2 GiB (256 MiB at most in quick mode).
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tierflow_device::{Choice, Device, open};
+use tierflow_engine::{Engine, Flush, Region};
+
+use super::{Experiment, Run};
+
+const MIB: usize = 1 << 20;
+
+/// See the [module](self).
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "in-place",
+    about: "blocking time of a checkpoint in place, by size, against one that is copied",
+    needs_gpu: false,
+    run,
+};
+
+fn run(run: &mut Run) -> Result<()> {
+    let device = open(Choice::Auto)?;
+    let (largest, rounds) = if run.is_quick() {
+        (256 * MIB, 20)
+    } else {
+        (1024 * MIB, 200)
+    };
+    let engine = Engine::builder(&device)
+        .device_cache(2 * largest)
+        .flush(Flush::Above { percent: 100 })
+        .build()?;
+    let mut size = MIB;
+    let mut version = 0;
+    while size <= largest {
+        one_size(run, &device, &engine, (size, rounds), &mut version)?;
+        size *= 4;
+    }
+    Ok(())
+}
+
+fn one_size(
+    run: &mut Run,
+    device: &Device,
+    engine: &Engine,
+    (size, rounds): (usize, usize),
+    version: &mut u64,
+) -> Result<()> {
+    let case = |way: &str| format!("way={way} bytes={size}");
+    let stream = device.stream()?;
+    let field = device.alloc(size)?;
+    stream.fill(&mut field.lend_mut(0..size)?, 1)?;
+    let (mut produced, mut ordered, mut consumed, mut copied) = Default::default();
+    for round in 0..rounds {
+        *version += 1;
+        let begun = Instant::now();
+        let slot = engine.produce(*version, size)?;
+        let lent = begun.elapsed();
+        // What the application would do here is its own time.
+        let begun = Instant::now();
+        if round % 2 == 0 {
+            slot.commit();
+            note(&mut produced, lent + begun.elapsed());
+        } else {
+            slot.commit_after(&stream)?;
+            note(&mut ordered, lent + begun.elapsed());
+        }
+        let begun = Instant::now();
+        let slot = engine.consume(*version)?;
+        drop(slot);
+        note(&mut consumed, begun.elapsed());
+        engine.discard(*version)?;
+        if round % 4 == 0 {
+            *version += 1;
+            let begun = Instant::now();
+            engine.checkpoint(*version, &[Region::from(&field)])?;
+            note(&mut copied, begun.elapsed());
+            engine.discard(*version)?;
+        }
+    }
+    let ways = [
+        ("produce-commit", &produced),
+        ("produce-commit-after", &ordered),
+        ("consume-drop", &consumed),
+        ("checkpoint", &copied),
+    ];
+    for (way, times) in ways {
+        let row = run.samples(&case(way), "blocked", "ns", times)?;
+        if way != "checkpoint" {
+            // The goal: 20 µs, whatever the size.
+            row.against(20_000.0);
+        }
+    }
+    Ok(())
+}
+
+fn note(times: &mut Vec<f64>, time: Duration) {
+    times.push(time.as_nanos() as f64);
+}

@@ -1,0 +1,120 @@
+//! The end of a stream's work, seen without asking the driver.
+//!
+//! The driver serves one thread at a time: whoever pins a piece of memory keeps all others waiting for as long as that
+//! takes, and those who ask it whether their copy is done wait with them, often several turns, as its lock is not fair.
+//! So the stream itself is told to write a number to pinned host memory behind its work, and who waits reads that.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::result::DriverError;
+use cudarc::driver::sys::{self, CUresult};
+use parking_lot::Mutex;
+
+use super::context::{Context, checked, lost};
+use super::host_memory::{alloc_pinned, free_pinned};
+use crate::error::Result;
+use crate::pages::pointer;
+
+/// Bytes that the driver is asked for: it gives no less than a page.
+const PAGE: usize = 4096;
+
+/// The number that a stream writes.
+#[derive(Debug)]
+pub(super) struct Cell {
+    address: u64,
+    /// The number behind the work enqueued last. Held while one is enqueued, so that they are written in order.
+    last: Mutex<u32>,
+}
+
+/// How to wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Waiting {
+    /// At once when it is done, at the cost of a processor.
+    Spinning,
+    /// A tenth of a millisecond late, at no cost.
+    Asleep,
+}
+
+impl Cell {
+    /// For this stream, which is alive, in its context, which is current. None where streams cannot write numbers.
+    pub(super) fn new(context: &Context, stream: sys::CUstream) -> Result<Option<Self>> {
+        // The pages are cleared.
+        let address = alloc_pinned(context, PAGE)?;
+        let cell = Self {
+            address,
+            last: Mutex::new(0),
+        };
+        // There is no attribute for it: every device that was ever seen can. A device that is lost says so later.
+        if cell.enqueue(stream).is_ok() {
+            return Ok(Some(cell));
+        }
+        // SAFETY: no number was enqueued.
+        unsafe { cell.free(context) };
+        Ok(None)
+    }
+
+    /// Lets `stream` write the next number behind all its work so far. The context is current.
+    pub(super) fn enqueue(&self, stream: sys::CUstream) -> Result<u32> {
+        let mut last = self.last.lock();
+        let next = last.wrapping_add(1);
+        // The default flag orders the work's own writes before that of the number.
+        let flags = sys::CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT as u32;
+        // SAFETY: the address is that of pinned host memory of ours, which is the same for the device, and which stays
+        // until the stream is done (`Handle::drop`); the stream is alive, and the context current.
+        let enqueued = unsafe { sys::cuStreamWriteValue32_v2(stream, self.address, next, flags) };
+        checked("cuStreamWriteValue32", enqueued.result())?;
+        *last = next;
+        Ok(next)
+    }
+
+    pub(super) fn is_reached(&self, number: u32) -> bool {
+        // SAFETY: aligned and mapped as long as `self` lives; the processor only reads it, and the device writes four
+        // bytes at once.
+        let cell = unsafe { AtomicU32::from_ptr(pointer(self.address).cast()) };
+        // Acquires what the device wrote before. Numbers wrap after years of copies, and are close together.
+        let reached = cell.load(Ordering::Acquire).wrapping_sub(number);
+        reached.cast_signed() >= 0
+    }
+
+    /// Whether everything enqueued is done.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_reached(*self.last.lock())
+    }
+
+    /// Waits for a number. From time to time it does ask the driver, as a device that is lost writes nothing any more.
+    pub(super) fn wait(&self, number: u32, stream: sys::CUstream, waiting: Waiting) -> Result<()> {
+        const ASK: Duration = Duration::from_millis(20);
+        /// After this long a processor is better used.
+        const SPIN: Duration = Duration::from_millis(5);
+        const NAP: Duration = Duration::from_micros(40);
+        let begun = Instant::now();
+        let mut asked = begun;
+        while !self.is_reached(number) {
+            let now = Instant::now();
+            match waiting {
+                Waiting::Spinning if now - begun < SPIN => std::hint::spin_loop(),
+                Waiting::Spinning => std::thread::yield_now(),
+                Waiting::Asleep => std::thread::sleep(NAP),
+            }
+            if now - asked > ASK {
+                asked = now;
+                // SAFETY: the caller keeps the stream alive, and the context is current.
+                match unsafe { sys::cuStreamQuery(stream) }.result() {
+                    Ok(()) | Err(DriverError(CUresult::CUDA_ERROR_NOT_READY)) => {}
+                    Err(error) => return Err(lost("cuStreamQuery", error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    /// The stream writes no number any more, and nobody reads one.
+    pub(super) unsafe fn free(&self, context: &Context) {
+        // SAFETY: allocated in `new`, and the caller's promise.
+        unsafe { free_pinned(context, self.address) };
+    }
+}

@@ -1,0 +1,366 @@
+//! Checkpoints and restores without a copy: parts of the cache, lent.
+
+use crate::plan::{Event, FASTEST, Place, Ticket};
+use crate::region::RegionMut;
+use crate::run::{Media, Sink};
+use crate::{Engine, Error, Result, Version};
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+use tierflow_device::{Access, ReadLoan, Stream, WriteLoan};
+
+impl Engine {
+    /// Lends `size` bytes of the fastest tier for the application to write; [`ProduceSlot::commit`] makes them the
+    /// checkpoint `version`, without a copy. Dropping the slot gives them up instead.
+    ///
+    /// Blocks while there is no room, as [`Engine::checkpoint`] does. A slot may be held for as long as you like: nobody
+    /// waits for it, and what it holds counts as in use. What the bytes hold at first is unspecified.
+    ///
+    /// # Errors
+    /// [`Error::NoMemoryTier`], [`Error::Empty`], [`Error::VersionUsed`], and [`Error::TooLarge`] for the fastest tier:
+    /// mend the call. [`Error::NoRoom`] if the fastest tier is full of versions that must be kept: restore or discard
+    /// some, or call [`Engine::checkpoint`], which goes past it. [`Error::Arena`] if its memory could not be had.
+    pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'_>> {
+        let begun = Instant::now();
+        self.lending()?;
+        let (ticket, place) = self.ask(version, size as u64, |ticket| Event::Produce {
+            ticket,
+            version,
+            size: size as u64,
+        })?;
+        let Some(place) = place else {
+            return Err(Error::NoMemoryTier);
+        };
+        let call = Call {
+            engine: self,
+            version,
+            ticket,
+            place,
+        };
+        self.shared.pending.settle(&place, Access::Write);
+        let media = &self.shared.tiers[place.tier.0].media;
+        match media.lend_mut(place.offset..place.offset + place.size) {
+            Ok(loan) => Ok(ProduceSlot {
+                loan: Some(loan),
+                call,
+                blocked: begun.elapsed(),
+            }),
+            Err(error) => {
+                call.written(false);
+                Err(error)
+            }
+        }
+    }
+
+    /// Lends the cached copy of `version` for reading, and counts the version as consumed when the slot is dropped.
+    ///
+    /// A version that lies on a slower tier is brought to the fastest one first. Where that has no room, the slot is a
+    /// copy outside the cache ([`ConsumeSlot::is_cached`]): device memory of its own, which takes time to allocate.
+    ///
+    /// # Errors
+    /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`]: mend the call. [`Error::Device`],
+    /// [`Error::Storage`]: the copy failed; the version is still held and unconsumed.
+    pub fn consume(&self, version: Version) -> Result<ConsumeSlot<'_>> {
+        let begun = Instant::now();
+        self.lending()?;
+        let size = self.restore_size(version)?;
+        let (ticket, place) =
+            self.ask(version, size, |ticket| Event::Consume { ticket, version })?;
+        let Some(place) = place else {
+            return Err(Error::NoMemoryTier);
+        };
+        let call = Call {
+            engine: self,
+            version,
+            ticket,
+            place,
+        };
+        let is_cached = place.tier == FASTEST;
+        match call.lend(is_cached) {
+            Ok(loan) => {
+                self.shared.consumed.add(size, begun.elapsed());
+                Ok(ConsumeSlot {
+                    loan: Some(loan),
+                    call,
+                    is_cached,
+                })
+            }
+            Err(error) => {
+                call.read(false);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether there is memory to lend from.
+    fn lending(&self) -> Result<()> {
+        match self.shared.tiers.first().map(|tier| &tier.media) {
+            Some(Media::Device(_) | Media::Host(_)) => Ok(()),
+            _ => Err(Error::NoMemoryTier),
+        }
+    }
+}
+
+/// A call that has its place.
+#[derive(Debug, Clone, Copy)]
+struct Call<'engine> {
+    engine: &'engine Engine,
+    version: Version,
+    ticket: Ticket,
+    place: Place,
+}
+
+impl Call<'_> {
+    fn written(&self, ok: bool) {
+        let ticket = self.ticket;
+        self.engine.shared.tell(Event::Written { ticket, ok });
+    }
+
+    fn read(&self, ok: bool) {
+        let ticket = self.ticket;
+        self.engine.shared.tell(Event::Read { ticket, ok });
+    }
+
+    /// The cached bytes, or a copy of them in memory of its own.
+    fn lend(&self, is_cached: bool) -> Result<ReadLoan> {
+        let (shared, place) = (&self.engine.shared, &self.place);
+        shared.pending.settle(place, Access::Read);
+        let media = &shared.tiers[place.tier.0].media;
+        if is_cached {
+            return media.lend(place.offset..place.offset + place.size);
+        }
+        let size = usize::try_from(place.size).unwrap_or(usize::MAX);
+        let memory = shared.device.alloc(size)?;
+        let mut regions = [RegionMut::from(&memory)];
+        shared.with_lane(|lane| {
+            lane.read(&mut Sink(&mut regions), media, (self.version, place), None)
+        })?;
+        Ok(memory.lend(0..size)?)
+    }
+}
+
+/// Bytes of the cache that are to become a checkpoint: see [`Engine::produce`].
+///
+/// On a GPU, work of streams writes them at [`address`](WriteLoan::address); on the host back end they are a slice.
+/// Reading through the loan that it dereferences to is free; writing goes through the methods here, so that the slot
+/// keeps what it was lent.
+///
+/// ```
+/// # use tierflow_engine::Engine;
+/// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+/// let engine = Engine::builder(&device).device_cache(1 << 20).build()?;
+/// let mut slot = engine.produce(7, 1000)?;
+/// slot.bytes_mut()?.fill(42);
+/// slot.commit();
+/// let slot = engine.consume(7)?;
+/// assert_eq!(slot.bytes()?, [42; 1000]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A committed slot is gone, and so are its bytes:
+///
+/// ```compile_fail,E0382
+/// # use tierflow_engine::Engine;
+/// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
+/// let mut slot = engine.produce(7, 1000)?;
+/// slot.commit();
+/// slot.bytes_mut()?.fill(42);
+/// # Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0505
+/// # use tierflow_engine::Engine;
+/// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
+/// let mut slot = engine.produce(7, 1000)?;
+/// let bytes = slot.bytes_mut()?;
+/// slot.commit();
+/// bytes.fill(42);
+/// # Ok(()) }
+/// ```
+///
+/// No slot outlives its engine:
+///
+/// ```compile_fail,E0505
+/// # use tierflow_engine::Engine;
+/// # fn f(engine: Engine) -> tierflow_engine::Result<()> {
+/// let slot = engine.produce(7, 1000)?;
+/// drop(engine);
+/// slot.commit();
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the slot gives its room up; commit it"]
+pub struct ProduceSlot<'engine> {
+    /// There until the slot is given back.
+    loan: Option<WriteLoan>,
+    call: Call<'engine>,
+    blocked: Duration,
+}
+
+impl ProduceSlot<'_> {
+    /// The version that the bytes are to be.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.call.version
+    }
+
+    /// The bytes themselves.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if only the device can write them.
+    pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        Ok(self.loan_mut()?.bytes_mut()?)
+    }
+
+    /// Sets every byte, and waits.
+    ///
+    /// # Errors
+    /// [`Error::Device`], as [`Stream::fill`].
+    pub fn fill(&mut self, stream: &Stream, byte: u8) -> Result<()> {
+        Ok(stream.fill(self.loan_mut()?, byte)?)
+    }
+
+    /// Copies `source`, which is as long as the slot, and waits.
+    ///
+    /// # Errors
+    /// [`Error::Device`], as [`Stream::copy_now`].
+    pub fn copy_from(&mut self, stream: &Stream, source: &ReadLoan) -> Result<()> {
+        Ok(stream.copy_now(source, self.loan_mut()?)?)
+    }
+
+    fn loan_mut(&mut self) -> Result<&mut WriteLoan> {
+        self.loan.as_mut().ok_or(Error::NoMemoryTier)
+    }
+
+    /// Makes the bytes the checkpoint. Copies nothing and takes microseconds, whatever the size. All that wrote them
+    /// must be over; see [`ProduceSlot::commit_after`].
+    pub fn commit(mut self) {
+        let begun = Instant::now();
+        drop(self.loan.take());
+        self.taken_in(begun);
+    }
+
+    /// Makes the bytes the checkpoint as soon as the work given to `stream` so far has written them. Returns at once:
+    /// the flush of the version, its restore, and whoever else comes to these bytes, wait for that work.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the stream's device failed. The version was not taken in then.
+    pub fn commit_after(mut self, stream: &Stream) -> Result<()> {
+        let begun = Instant::now();
+        let ends = stream.record()?;
+        if let Some(loan) = self.loan.take() {
+            let pending = &self.call.engine.shared.pending;
+            pending.note(&self.call.place, Access::Write, ends, loan.into_read());
+        }
+        self.taken_in(begun);
+        Ok(())
+    }
+
+    fn taken_in(&self, begun: Instant) {
+        self.call.written(true);
+        let blocked = self.blocked + begun.elapsed();
+        let produced = &self.call.engine.shared.produced;
+        produced.add(self.call.place.size, blocked);
+    }
+}
+
+impl Drop for ProduceSlot<'_> {
+    fn drop(&mut self) {
+        // Committed, it holds nothing any more.
+        if let Some(loan) = self.loan.take() {
+            drop(loan);
+            self.call.written(false);
+        }
+    }
+}
+
+impl Deref for ProduceSlot<'_> {
+    type Target = WriteLoan;
+
+    fn deref(&self) -> &WriteLoan {
+        match &self.loan {
+            Some(loan) => loan,
+            None => unreachable!("only what consumes the slot takes its loan"),
+        }
+    }
+}
+
+/// The cached copy of a version, lent for reading: see [`Engine::consume`]. Dropping it counts the version as consumed.
+///
+/// ```compile_fail,E0596
+/// # use tierflow_engine::Engine;
+/// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
+/// let slot = engine.consume(7)?;
+/// slot.bytes()?.fill(42);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the slot counts the version as consumed"]
+pub struct ConsumeSlot<'engine> {
+    /// There until the slot is given back.
+    loan: Option<ReadLoan>,
+    call: Call<'engine>,
+    is_cached: bool,
+}
+
+impl ConsumeSlot<'_> {
+    /// The version that it holds.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.call.version
+    }
+
+    /// Whether these are the bytes in the cache; if not, it had no room, and they are a copy.
+    #[must_use]
+    pub fn is_cached(&self) -> bool {
+        self.is_cached
+    }
+
+    /// Gives the bytes back, and counts the version as consumed, as soon as the work given to `stream` so far is over.
+    /// Returns at once: whoever comes to overwrite the bytes waits for that work.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the stream's device failed. The version is not consumed then.
+    pub fn finish_after(mut self, stream: &Stream) -> Result<()> {
+        let ends = match stream.record() {
+            Ok(ends) => ends,
+            Err(error) => {
+                self.give_back();
+                return Err(error.into());
+            }
+        };
+        if let Some(loan) = self.loan.take() {
+            let pending = &self.call.engine.shared.pending;
+            pending.note(&self.call.place, Access::Read, ends, loan);
+        }
+        self.call.read(true);
+        Ok(())
+    }
+
+    /// Gives the bytes back and leaves the version unconsumed.
+    pub fn give_back(mut self) {
+        if let Some(loan) = self.loan.take() {
+            drop(loan);
+            self.call.read(false);
+        }
+    }
+}
+
+impl Drop for ConsumeSlot<'_> {
+    fn drop(&mut self) {
+        if let Some(loan) = self.loan.take() {
+            drop(loan);
+            self.call.read(true);
+        }
+    }
+}
+
+impl Deref for ConsumeSlot<'_> {
+    type Target = ReadLoan;
+
+    fn deref(&self) -> &ReadLoan {
+        match &self.loan {
+            Some(loan) => loan,
+            None => unreachable!("only what consumes the slot takes its loan"),
+        }
+    }
+}

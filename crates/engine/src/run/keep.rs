@@ -1,0 +1,216 @@
+//! A lane's ways to and from tiers that keep copies under their versions' numbers.
+
+use super::kept::Kept;
+use super::lane::{Failed, Lane, STAGING, at_destination, at_source, padded};
+use super::media::{Media, Reach, part};
+use super::regions::{Sink, Source, pieces};
+use crate::plan::{Place, TransferFailure};
+use crate::{Error, Result, Version};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tierflow_device::Stream;
+use tierflow_store::Error as StoreError;
+
+/// Carries an error of the engine past the store, which knows only its own.
+#[derive(Default)]
+struct Stash(Mutex<Option<Error>>);
+
+impl Stash {
+    fn take<T>(&self, result: Result<T>) -> tierflow_store::Result<T> {
+        result.map_err(|error| {
+            let text = error.to_string();
+            *self.0.lock() = Some(error);
+            StoreError::Region(text)
+        })
+    }
+
+    /// The engine's own error, if that is what went wrong.
+    fn open(self) -> Option<Error> {
+        self.0.into_inner()
+    }
+}
+
+impl Lane {
+    /// Keeps the application's regions.
+    pub(super) fn keep_regions(
+        &mut self,
+        source: &Source<'_, '_>,
+        kept: &Kept,
+        (version, size): (Version, u64),
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        if let [crate::Region::Bytes(bytes)] = source.0 {
+            return Ok(kept.save_bytes(version, bytes)?);
+        }
+        let (lane, stash) = (Mutex::new(self), Stash::default());
+        let pull = |at: u64, into: &mut [u8]| {
+            let mut lane = lane.lock();
+            let mut fetch = || -> Result<()> {
+                for (start, length) in pieces(into.len() as u64, STAGING) {
+                    let staging = lane.staging(length)?;
+                    let range = at + start..at + start + length;
+                    source.copy_to(range, staging.lend_mut(length)?, lane.stream_or(stream)?)?;
+                    let staged = staging.lend(length)?;
+                    let start = start as usize;
+                    into[start..start + length as usize].copy_from_slice(staged.bytes()?);
+                }
+                Ok(())
+            };
+            stash.take(fetch())
+        };
+        let saved = kept.save_pulled(version, size, &pull);
+        saved.map_err(|error| stash.open().unwrap_or(Error::Storage(error)))
+    }
+
+    /// Brings a version back into the application's regions.
+    pub(super) fn bring_regions(
+        &mut self,
+        sink: &mut Sink<'_, '_>,
+        kept: &Kept,
+        version: Version,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        if let [crate::RegionMut::Bytes(bytes)] = sink.0 {
+            return Ok(kept.restore(version, bytes)?);
+        }
+        let stash = Stash::default();
+        let read = kept.read_through(version, &mut |at, bytes| {
+            let mut pass_on = || -> Result<()> {
+                for (start, length) in pieces(bytes.len() as u64, STAGING) {
+                    let staging = self.staging(length)?;
+                    let from = start as usize..(start + length) as usize;
+                    let mut staged = staging.lend_mut(length)?;
+                    staged.bytes_mut()?.copy_from_slice(&bytes[from]);
+                    drop(staged);
+                    let range = at + start..at + start + length;
+                    sink.copy_from(range, staging.lend(length)?, self.stream_or(stream)?)?;
+                }
+                Ok(())
+            };
+            stash.take(pass_on())
+        });
+        read.map_err(|error| stash.open().unwrap_or(Error::Storage(error)))
+    }
+
+    /// Keeps a copy that lies on another tier.
+    pub(super) fn keep(
+        &mut self,
+        (source, place): (&Media, &Place),
+        kept: &Kept,
+        version: Version,
+        cancelled: &AtomicBool,
+    ) -> std::result::Result<(), Failed> {
+        let saved = match source.reach() {
+            Reach::Kept(from) => kept.copy(version, from),
+            Reach::Memory(_) | Reach::Storage(_) => {
+                let whole = match source {
+                    Media::Host(_) => Some(source.lend(part(place, 0, place.size))),
+                    _ => None,
+                };
+                let whole = whole.transpose().map_err(at_source)?;
+                if let Some(Ok(bytes)) = whole.as_ref().map(|loan| loan.bytes()) {
+                    kept.save_bytes(version, bytes)
+                } else {
+                    drop(whole);
+                    let (lane, stash) = (Mutex::new(self), Stash::default());
+                    let pull = |at: u64, into: &mut [u8]| {
+                        if cancelled.load(Ordering::Relaxed) {
+                            return Err(StoreError::Region("it is not wanted any more".to_owned()));
+                        }
+                        stash.take(lane.lock().pull((source, place), at, into))
+                    };
+                    let saved = kept.save_pulled(version, place.size, &pull);
+                    if let (Err(_), Some(error)) = (&saved, stash.open()) {
+                        return Err(at_source(error));
+                    }
+                    saved
+                }
+            }
+        };
+        saved.map_err(|error| match error {
+            StoreError::Region(_) if cancelled.load(Ordering::Relaxed) => {
+                (TransferFailure::Cancelled, None)
+            }
+            StoreError::Damaged { .. } | StoreError::Read { .. } | StoreError::NoVersion { .. } => {
+                at_source(error.into())
+            }
+            error => at_destination(error.into()),
+        })
+    }
+
+    /// Fetches a kept copy to another tier.
+    pub(super) fn bring(
+        &mut self,
+        kept: &Kept,
+        version: Version,
+        (target, place): (&Media, &Place),
+        cancelled: &AtomicBool,
+    ) -> std::result::Result<(), Failed> {
+        if let Media::Host(_) = target {
+            let lent = target.lend_mut(part(place, 0, place.size));
+            let mut whole = lent.map_err(at_destination)?;
+            if let Ok(bytes) = whole.bytes_mut() {
+                return kept
+                    .restore(version, bytes)
+                    .map_err(|error| at_source(error.into()));
+            }
+        }
+        let stash = Stash::default();
+        let read = kept.read_through(version, &mut |at, bytes| {
+            if cancelled.load(Ordering::Relaxed) {
+                return Err(StoreError::Region("it is not wanted any more".to_owned()));
+            }
+            stash.take(self.push((target, place), at, bytes))
+        });
+        read.map_err(|error| match (error, stash.open()) {
+            (_, Some(error)) => at_destination(error),
+            (StoreError::Region(_), None) => (TransferFailure::Cancelled, None),
+            (error, None) => at_source(error.into()),
+        })
+    }
+
+    /// Fills `into` with the bytes of a copy from `at`, a multiple of every tier's alignment.
+    fn pull(&mut self, (source, place): (&Media, &Place), at: u64, into: &mut [u8]) -> Result<()> {
+        for (start, length) in pieces(into.len() as u64, STAGING) {
+            let staging = self.staging(STAGING)?;
+            match source.reach() {
+                Reach::Memory(source) => {
+                    let from = source.lend(part(place, at + start, length))?;
+                    self.copy(from, staging.lend_mut(length)?)?;
+                }
+                Reach::Storage(storage) => {
+                    let mut staged = staging.lend_mut(padded(storage, length))?;
+                    storage.read_at(place.offset + at + start, staged.bytes_mut()?)?;
+                }
+                Reach::Kept(_) => {}
+            }
+            let staged = staging.lend(length)?;
+            let start = start as usize;
+            into[start..start + length as usize].copy_from_slice(staged.bytes()?);
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` to a copy from `at`, a multiple of every tier's alignment.
+    fn push(&mut self, (target, place): (&Media, &Place), at: u64, bytes: &[u8]) -> Result<()> {
+        for (start, length) in pieces(bytes.len() as u64, STAGING) {
+            let staging = self.staging(STAGING)?;
+            let from = start as usize..(start + length) as usize;
+            let mut staged = staging.lend_mut(length)?;
+            staged.bytes_mut()?.copy_from_slice(&bytes[from]);
+            drop(staged);
+            match target.reach() {
+                Reach::Memory(target) => {
+                    let to = target.lend_mut(part(place, at + start, length))?;
+                    self.copy(staging.lend(length)?, to)?;
+                }
+                Reach::Storage(storage) => {
+                    let staged = staging.lend(padded(storage, length))?;
+                    storage.write_at(place.offset + at + start, staged.bytes()?)?;
+                }
+                Reach::Kept(_) => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,450 @@
+//! Versions that outlive the engine: what one life checkpointed, the next one finds, checks, restores, and goes on from.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod vaults;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{
+    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Version,
+};
+use tierflow_store::{Error as StoreError, Faults, Options, Repository};
+use vaults::Halting;
+
+const MIB: usize = 1 << 20;
+
+fn content(version: Version, length: usize) -> Vec<u8> {
+    let word = |i: usize| {
+        (version + 1)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(i as u32 % 64)
+            ^ i as u64
+    };
+    (0..length).map(|i| (word(i) >> 8) as u8).collect()
+}
+
+fn builder() -> EngineBuilder {
+    let device = open(Choice::Host).unwrap();
+    Engine::builder(&device).host_cache(16 * MIB)
+}
+
+fn checkpoint(engine: &Engine, version: Version, length: usize) {
+    let bytes = content(version, length);
+    let regions = [Region::from(bytes.as_slice())];
+    engine.checkpoint(version, &regions).unwrap();
+}
+
+fn restore(engine: &Engine, version: Version) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; engine.restore_size(version)? as usize];
+    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
+    Ok(bytes)
+}
+
+fn assert_restores(engine: &Engine, version: Version, length: usize) {
+    assert!(
+        restore(engine, version).unwrap() == content(version, length),
+        "version {version}"
+    );
+}
+
+fn length_of(version: Version) -> usize {
+    if version.is_multiple_of(3) {
+        3 * MIB + 7
+    } else {
+        5_000
+    }
+}
+
+/// Two directories: of the node, and beyond it.
+struct Home {
+    _kept: tempfile::TempDir,
+    near: PathBuf,
+    far: PathBuf,
+}
+
+fn home() -> Home {
+    let kept = tempfile::tempdir().unwrap();
+    Home {
+        near: kept.path().join("near"),
+        far: kept.path().join("far"),
+        _kept: kept,
+    }
+}
+
+fn listed(directory: &Path) -> Vec<u64> {
+    let repository = Repository::read_only(directory, Options::default()).unwrap();
+    let versions = repository.versions().unwrap();
+    versions.into_iter().map(|info| info.version).collect()
+}
+
+/// Flips a bit of the payload of a large version.
+fn damage(directory: &Path, version: Version) -> PathBuf {
+    let path = directory.join(format!("rank-0/v{version:020}.tfc"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn the_next_engine_goes_on_where_the_last_one_ended() {
+    let home = home();
+    let tiers: [fn(&Home) -> EngineBuilder; 3] = [
+        |home| builder().node_local(&home.near),
+        |home| builder().node_local(&home.near).external(&home.far),
+        |home| builder().external(home.far.with_extension("only")),
+    ];
+    for tiers in tiers {
+        let mut next: u64 = 0;
+        for _life in 0..3 {
+            let engine = tiers(&home).build().unwrap();
+            let newest = engine.latest(None);
+            assert_eq!(newest, next.checked_sub(1));
+            for version in (0..next).rev() {
+                assert_restores(&engine, version, length_of(version));
+            }
+            if let Some(newest) = newest {
+                let again = engine.checkpoint(newest, &[Region::from([1_u8].as_slice())]);
+                assert!(matches!(again, Err(Error::VersionUsed { .. })), "{again:?}");
+            }
+            for version in next..next + 7 {
+                checkpoint(&engine, version, length_of(version));
+            }
+            next += 7;
+            engine.wait().unwrap();
+        }
+        std::fs::remove_dir_all(&home.near).unwrap_or_default();
+    }
+}
+
+#[test]
+fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
+    let home = home();
+    let engine = builder()
+        .node_local(&home.near)
+        .external(&home.far)
+        .build()
+        .unwrap();
+    (0..9).for_each(|version| checkpoint(&engine, version, length_of(version)));
+    engine.wait().unwrap();
+    drop(engine);
+    assert_eq!(listed(&home.far), (0..9).collect::<Vec<_>>());
+    std::fs::remove_dir_all(&home.near).unwrap();
+    let engine = builder()
+        .node_local(&home.near)
+        .external(&home.far)
+        .build()
+        .unwrap();
+    assert_eq!(engine.latest(None), Some(8));
+    (0..9).for_each(|version| assert_restores(&engine, version, length_of(version)));
+}
+
+#[test]
+fn what_reached_only_the_node_is_brought_on_by_the_next_engine() {
+    let home = home();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    (0..5).for_each(|version| checkpoint(&engine, version, length_of(version)));
+    engine.wait().unwrap();
+    drop(engine);
+    let engine = builder()
+        .node_local(&home.near)
+        .external(&home.far)
+        .build()
+        .unwrap();
+    engine.wait().unwrap();
+    assert_eq!(listed(&home.far), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_limited_directory_holds_the_newest_and_the_external_one_all() {
+    let home = home();
+    let engine = builder()
+        .node_local(&home.near)
+        .node_local_limit(20 * MIB as u64)
+        .external(&home.far)
+        .build()
+        .unwrap();
+    for version in 0..20 {
+        checkpoint(&engine, version, 4 * MIB);
+        engine.wait().unwrap();
+    }
+    (0..20).for_each(|version| assert_restores(&engine, version, 4 * MIB));
+    drop(engine);
+    assert!(listed(&home.near).len() <= 5, "{:?}", listed(&home.near));
+    assert_eq!(listed(&home.far).len(), 20);
+}
+
+#[test]
+fn device_memory_goes_to_the_disk_and_back_without_other_caches() {
+    let home = home();
+    let device = open(Choice::Host).unwrap();
+    let length = 9 * MIB + 4096;
+    for cache in [0, 10 * MIB] {
+        let directory = home.near.with_extension(cache.to_string());
+        let engine = || {
+            let builder = Engine::builder(&device).device_cache(cache);
+            builder.node_local(&directory).build().unwrap()
+        };
+        let (one, two) = (
+            device.alloc(length / 2).unwrap(),
+            device.alloc(length / 2).unwrap(),
+        );
+        let fill = |engine: &Engine, version| {
+            for (memory, part) in [&one, &two]
+                .into_iter()
+                .zip(content(version, length).chunks(length / 2))
+            {
+                let mut lent = memory.lend_mut(0..part.len()).unwrap();
+                lent.bytes_mut().unwrap().copy_from_slice(part);
+            }
+            engine
+                .checkpoint(version, &[Region::from(&one), Region::from(&two)])
+                .unwrap();
+        };
+        let first = engine();
+        (0..3).for_each(|version| fill(&first, version));
+        first.wait().unwrap();
+        drop(first);
+        let second = engine();
+        for version in 0..3 {
+            second
+                .restore(version, &mut [RegionMut::from(&one), RegionMut::from(&two)])
+                .unwrap();
+            let part = |memory: &tierflow_device::Memory| {
+                memory
+                    .lend(0..length / 2)
+                    .unwrap()
+                    .bytes()
+                    .unwrap()
+                    .to_vec()
+            };
+            assert!([part(&one), part(&two)].concat() == content(version, length));
+        }
+    }
+}
+
+#[test]
+fn damage_is_named_and_an_older_version_offered() {
+    let home = home();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    for version in [3, 6, 9] {
+        checkpoint(&engine, version, length_of(version));
+    }
+    engine.wait().unwrap();
+    drop(engine);
+    let path = damage(&home.near, 9);
+    let engine = builder().node_local(&home.near).build().unwrap();
+    assert_eq!(engine.latest(None), Some(9));
+    let error = restore(&engine, 9).unwrap_err();
+    let Error::Storage(StoreError::Damaged {
+        path: named, older, ..
+    }) = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((named, *older), (&path, Some(6)));
+    assert_eq!(engine.latest(Some(9)), Some(6));
+    assert_restores(&engine, 6, length_of(6));
+    // The run goes on, and writes that version again.
+    engine.discard(9).unwrap();
+    checkpoint(&engine, 9, 100);
+    engine.wait().unwrap();
+    drop(engine);
+    let engine = builder().node_local(&home.near).build().unwrap();
+    assert_restores(&engine, 9, 100);
+}
+
+#[test]
+fn a_destroyed_head_is_named_too() {
+    let home = home();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    for version in [3, 6] {
+        checkpoint(&engine, version, length_of(version));
+    }
+    engine.wait().unwrap();
+    drop(engine);
+    let path = home.near.join("rank-0/v00000000000000000006.tfc");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[33] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    assert_eq!(engine.latest(None), Some(3));
+    let error = restore(&engine, 6).unwrap_err();
+    assert!(
+        matches!(&error, Error::Storage(StoreError::Damaged { path: named, older: Some(3), .. }) if *named == path),
+        "{error}"
+    );
+    checkpoint(&engine, 6, 100);
+    engine.wait().unwrap();
+    assert_restores(&engine, 6, 100);
+}
+
+#[test]
+fn a_damaged_copy_is_read_from_the_storage_below() {
+    let home = home();
+    let both = || {
+        builder()
+            .node_local(&home.near)
+            .external(&home.far)
+            .build()
+            .unwrap()
+    };
+    let engine = both();
+    for version in [3, 6] {
+        checkpoint(&engine, version, length_of(version));
+    }
+    engine.wait().unwrap();
+    drop(engine);
+    damage(&home.near, 6);
+    let engine = both();
+    assert_restores(&engine, 6, length_of(6));
+    // Prefetched, too.
+    engine.hint([6]);
+    engine.prefetch_start();
+    assert_restores(&engine, 6, length_of(6));
+}
+
+#[test]
+fn what_is_discarded_is_gone_from_the_disk() {
+    let home = home();
+    let both = || builder().node_local(&home.near).external(&home.far);
+    let engine = both().build().unwrap();
+    (0..7).for_each(|version| checkpoint(&engine, version, length_of(version)));
+    engine.wait().unwrap();
+    for version in [1, 3] {
+        engine.discard(version).unwrap();
+    }
+    drop(engine);
+    assert_eq!(listed(&home.near), [0, 2, 4, 5, 6]);
+    assert_eq!(listed(&home.far), [0, 2, 4, 5, 6]);
+    let engine = both().after_restore(AfterRestore::Discard).build().unwrap();
+    assert_restores(&engine, 6, length_of(6));
+    drop(engine);
+    assert_eq!(listed(&home.far), [0, 2, 4, 5]);
+}
+
+#[test]
+fn retention_holds_on_every_tier() {
+    let home = home();
+    let engine = builder()
+        .node_local(&home.near)
+        .external(&home.far)
+        .retention(Retention::newest(3).and_every(10))
+        .build()
+        .unwrap();
+    for version in 0..25 {
+        checkpoint(&engine, version, 5_000);
+        engine.wait().unwrap();
+    }
+    assert!(matches!(restore(&engine, 5), Err(Error::Discarded { .. })));
+    drop(engine);
+    assert_eq!(listed(&home.near), [0, 10, 20, 22, 23, 24]);
+    assert_eq!(listed(&home.far), [0, 10, 20, 22, 23, 24]);
+}
+
+#[test]
+fn a_version_of_a_group_counts_when_all_pieces_do() {
+    let home = home();
+    let rank = |rank: u32, run: u64| {
+        let near = home.near.with_extension(format!("host{rank}"));
+        let builder = builder().node_local(near).external(&home.far);
+        builder.group(rank, 3, run).build().unwrap()
+    };
+    let write = |rank: &Engine, versions: std::ops::Range<u64>| {
+        versions.for_each(|version| checkpoint(rank, version, length_of(version)));
+        rank.wait().unwrap();
+    };
+    {
+        let ranks = [rank(0, 1), rank(1, 1), rank(2, 1)];
+        for (rank, last) in ranks.iter().zip([6, 4, 5]) {
+            write(rank, 0..last);
+        }
+    }
+    let ranks = [rank(0, 2), rank(1, 2), rank(2, 2)];
+    for rank in &ranks {
+        assert_eq!(rank.latest(None), Some(3), "the last that all have");
+        assert_restores(rank, 3, length_of(3));
+        write(rank, 4..8);
+    }
+    drop(ranks);
+    assert_eq!(rank(1, 3).latest(None), Some(7));
+}
+
+#[test]
+fn storage_that_fails_is_named_and_used_again_when_it_is_well() {
+    let home = home();
+    let faults = Arc::<Faults>::default();
+    let options = Options::default().faults(Arc::clone(&faults));
+    let far = Arc::new(Repository::open(&home.far, options).unwrap());
+    let engine = builder()
+        .node_local(&home.near)
+        .external_vault(far)
+        .build()
+        .unwrap();
+    for switch in [
+        &faults.full,
+        &faults.writes_fail,
+        &faults.short_writes,
+        &faults.syncs_fail,
+    ] {
+        switch.store(true, Relaxed);
+        let next = engine.latest(None).map_or(0, |newest| newest + 1);
+        checkpoint(&engine, next, length_of(next));
+        let error = engine.wait().unwrap_err();
+        assert!(
+            matches!(
+                &error,
+                Error::Stalled {
+                    copies: 1,
+                    cause: Some(_)
+                }
+            ),
+            "{error}"
+        );
+        assert_restores(&engine, next, length_of(next));
+        switch.store(false, Relaxed);
+        engine.wait().unwrap();
+        assert!(listed(&home.far).contains(&next));
+    }
+}
+
+#[test]
+fn storage_that_hangs_blocks_nobody_longer_than_asked() {
+    let home = home();
+    let (vault, gate) = Halting::new(Repository::open(&home.far, Options::default()).unwrap());
+    let engine = builder()
+        .node_local(&home.near)
+        .external_vault(vault)
+        .build()
+        .unwrap();
+    gate.halt();
+    for version in 0..3 {
+        checkpoint(&engine, version, length_of(version));
+    }
+    let error = engine.wait_for(Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    // Checkpoints and restores go on meanwhile.
+    checkpoint(&engine, 3, length_of(3));
+    (0..4).for_each(|version| assert_restores(&engine, version, length_of(version)));
+    gate.resume();
+    engine.wait_for(Duration::from_secs(60)).unwrap();
+    assert_eq!(listed(&home.far), [0, 1, 2, 3]);
+}
+
+#[test]
+fn two_engines_on_one_directory_are_refused() {
+    let home = home();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    let second = builder().node_local(&home.near).build();
+    assert!(
+        matches!(second, Err(Error::Storage(StoreError::Busy { .. }))),
+        "{second:?}"
+    );
+    drop(engine);
+    builder().node_local(&home.near).build().unwrap();
+}

@@ -1,0 +1,30 @@
+/// Which of the copies that wait to be flushed goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FlushOrder {
+    /// The one that was written first (HPDC'23, §4.3.2).
+    #[default]
+    Written,
+    /// The one that the policy would give up first, were all flushed; as long as all checkpoints are of one size, and
+    /// there are hints enough to tell them apart. Where sizes differ, the order of writes: copies that were written together lie together, so their room is of use
+    /// together.
+    Evicted,
+}
+
+/// What a policy wants of the transfers around a cache. Which copies can be given up depends on which were flushed, and
+/// what it costs on how they come back, so the one who judges evictions has a say in both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Conduct {
+    /// What is flushed first.
+    pub flush_order: FlushOrder,
+    /// Whether room that nobody claims is filled with unread versions that no hint names, while the links have nothing
+    /// better to do. Only where versions are discarded once they are restored, so that all of them will be wanted.
+    pub guesses: bool,
+}
+
+impl Conduct {
+    /// As in HPDC'23: flushes in the order of writes, and prefetches of what is hinted alone.
+    pub const HPDC23: Self = Self {
+        flush_order: FlushOrder::Written,
+        guesses: false,
+    };
+}
