@@ -116,13 +116,20 @@ impl Part {
         }
     }
 
-    /// Nothing of it is mapped any more.
+    /// Nothing of it is mapped any more. May be said twice.
     fn returned(&self) {
         match &self.source {
             Source::Device { recall, .. } => recall.state.returned.store(true, Ordering::Release),
             // Whoever is gone need not hear of it.
             Source::Borrowed(loan) => drop(loan.returned()),
         }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // A cache unmaps all of its addresses before its parts go.
+        self.returned();
     }
 }
 
@@ -149,6 +156,7 @@ impl Part {
 /// ```
 #[derive(Debug)]
 pub struct PeerCache {
+    // First, so that nothing is mapped any more when the parts go.
     reservation: Reservation,
     parts: Mutex<Vec<Part>>,
 }

@@ -66,6 +66,7 @@ const ROOMS: &[Room] = &[
             "tierflow-tier-alloc",
             "tierflow-dedup",
             "tierflow-store",
+            "tierflow-peers",
         ],
         others: true,
     },

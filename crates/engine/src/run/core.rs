@@ -44,6 +44,8 @@ pub(crate) struct Core {
     queues: Queues,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
+    /// Who gives memory back to peers.
+    pub(super) guests: Option<super::guests::Link>,
 }
 
 impl Core {
@@ -56,6 +58,7 @@ impl Core {
             commands: Vec::new(),
             queues,
             last_failure: None,
+            guests: None,
         }
     }
 }
@@ -187,8 +190,12 @@ impl Shared {
                     }
                     continue;
                 }
-                // Nobody sets limits yet.
-                Command::Released { .. } => continue,
+                Command::Released { tier, bytes } => {
+                    if let Some(guests) = &core.guests {
+                        guests.released(tier, bytes);
+                    }
+                    continue;
+                }
                 Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
             };
             if Some(ticket) == own {
@@ -291,6 +298,7 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         core.queues.clear();
+        core.guests = None;
     }
 
     /// Runs `copy` with a lane of the caller's own, ahead of the pinning of host memory, which stalls every copy.

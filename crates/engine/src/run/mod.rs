@@ -9,12 +9,14 @@
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod core;
+mod guests;
 mod keep;
 mod kept;
 mod lane;
@@ -24,6 +26,7 @@ mod regions;
 mod worker;
 
 pub(crate) use self::core::{Answer, Queues, Shared};
+pub(crate) use guests::start as start_guests;
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
