@@ -20,6 +20,12 @@ pub enum Error {
         "below the peer cache there is no tier to flush to: give the engine a host cache or a scratch directory"
     )]
     NothingBelowPeers,
+    /// A cache that others may ask to shrink needs somewhere to flush to.
+    #[error(
+        "the engine shares a pool of host memory and has no tier below: give it a scratch directory, to empty what others \
+         want"
+    )]
+    NothingBelowPool,
     /// Nothing to lend: files are no memory.
     #[error("the engine has no memory to lend: give it a device cache or a host cache")]
     NoMemoryTier,

@@ -1,5 +1,6 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
+use super::keeper::Link;
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     commands: Vec<Command>,
     /// Where transfers go: (direction, tier) to its workers.
     queues: Queues,
+    /// Who keeps the host cache within its share of a pool.
+    pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
     /// Who gives memory back to peers.
@@ -57,6 +60,7 @@ impl Core {
             next_ticket: 0,
             commands: Vec::new(),
             queues,
+            link: None,
             last_failure: None,
             guests: None,
         }
@@ -194,6 +198,9 @@ impl Shared {
                     if let Some(guests) = &core.guests {
                         guests.released(tier, bytes);
                     }
+                    if let Some(link) = &core.link {
+                        link.released(tier, bytes);
+                    }
                     continue;
                 }
                 Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
@@ -206,6 +213,9 @@ impl Shared {
             }
         }
         core.commands = commands;
+        if let Some(link) = &mut core.link {
+            link.look(core.plan.free(link.tier()));
+        }
         mine
     }
 
@@ -299,6 +309,7 @@ impl Shared {
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         core.queues.clear();
         core.guests = None;
+        core.link = None;
     }
 
     /// Runs `copy` with a lane of the caller's own, ahead of the pinning of host memory, which stalls every copy.
