@@ -10,12 +10,14 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `job` | which part of a transfer comes next? |
 //! | `worker` | who carries the bytes between tiers? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod core;
+mod job;
 mod keep;
 mod keeper;
 mod kept;
@@ -31,4 +33,4 @@ pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use regions::{Sink, Source};
-pub(crate) use worker::{Crew, Direction, start as start_workers};
+pub(crate) use worker::{Crew, Direction, Queue, start as start_workers};
