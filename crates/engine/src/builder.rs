@@ -2,7 +2,9 @@
 
 use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
-use crate::run::{Crew, Direction, Lane, Media, Queue, Queues, Share, Shared, Tier, start_workers};
+use crate::run::{
+    Crew, Direction, Lane, Media, Queue, Queues, Share, Shared, Tier, start_opening, start_workers,
+};
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
 use std::path::PathBuf;
@@ -73,6 +75,7 @@ pub struct EngineBuilder {
     flush: Option<Flush>,
     policy: MakePolicy,
     device_growth: DeviceOptions,
+    evict_while_growing: bool,
     host_growth: HostOptions,
     host_pool: Option<HostPool>,
 }
@@ -92,6 +95,7 @@ impl EngineBuilder {
             flush: None,
             policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
+            evict_while_growing: false,
             host_growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
             host_pool: None,
         }
@@ -218,12 +222,21 @@ impl EngineBuilder {
 
     /// How the device cache comes to be: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), or more.
     ///
-    /// Whichever it is, nothing is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint 1):
-    /// bytes that are still to be mapped count as free, a checkpoint goes to free bytes wherever enough of them lie
-    /// together, and waits for them to be mapped rather than push another one out.
+    /// Whichever it is, nothing is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint 1),
+    /// unless [`EngineBuilder::evict_while_growing`] says so.
     #[must_use]
     pub fn device_growth(mut self, growth: impl Into<DeviceOptions>) -> Self {
         self.device_growth = growth.into();
+        self
+    }
+
+    /// Whether checkpoints may be evicted from a device cache that is still being mapped. They are not unless you say
+    /// so (HiPC'22 §II, constraint 1): bytes that are still to be mapped count as free, and a checkpoint waits for them
+    /// rather than push another one out. If they may, the cache is as large as it is mapped at the moment, and nobody
+    /// waits for the driver.
+    #[must_use]
+    pub fn evict_while_growing(mut self, may: bool) -> Self {
+        self.evict_while_growing = may;
         self
     }
 
@@ -283,7 +296,11 @@ impl EngineBuilder {
             after_restore: self.after_restore,
         })?;
         let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
-        let workers = start_workers(&shared, crews)?;
+        let mut workers = start_workers(&shared, crews)?;
+        let device = kinds.iter().position(|&kind| kind == Kind::Device);
+        if let Some(tier) = device.filter(|_| self.evict_while_growing) {
+            workers.extend(start_opening(&shared, tier)?);
+        }
         let mut engine = Engine::assemble(Arc::clone(&shared), workers);
         if let Some(share) = share {
             engine.keep_within(share)?;

@@ -12,6 +12,7 @@
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `job` | which part of a transfer comes next? |
 //! | `worker` | who carries the bytes between tiers? |
+//! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
@@ -23,6 +24,7 @@ mod keeper;
 mod kept;
 mod lane;
 mod media;
+mod opening;
 mod pending;
 mod regions;
 mod worker;
@@ -32,5 +34,6 @@ pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
+pub(crate) use opening::start as start_opening;
 pub(crate) use regions::{Sink, Source};
 pub(crate) use worker::{Crew, Direction, Queue, start as start_workers};
