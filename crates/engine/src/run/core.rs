@@ -48,6 +48,8 @@ pub(crate) struct Core {
     pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
+    /// Who gives memory back to peers.
+    pub(super) guests: Option<super::guests::Link>,
 }
 
 impl Core {
@@ -61,6 +63,7 @@ impl Core {
             queues,
             link: None,
             last_failure: None,
+            guests: None,
         }
     }
 }
@@ -193,6 +196,9 @@ impl Shared {
                     continue;
                 }
                 Command::Released { tier, bytes } => {
+                    if let Some(guests) = &core.guests {
+                        guests.released(tier, bytes);
+                    }
                     if let Some(link) = &core.link {
                         link.released(tier, bytes);
                     }
@@ -301,6 +307,7 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         core.queues.clear();
+        core.guests = None;
         core.link = None;
     }
 

@@ -120,7 +120,7 @@ impl Lane {
             (Reach::Memory(_), Reach::Memory(_)) => PIECE,
             _ => STAGING.max(PIECE / 2),
         };
-        let flushes = matches!(from.0, Media::Device(_));
+        let flushes = matches!(from.0, Media::Device(_) | Media::Peers(_));
         let _under_way = (
             flushes.then(|| {
                 to.0.flushed_into(part(to.1, bytes.start, bytes.end - bytes.start))
