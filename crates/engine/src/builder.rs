@@ -1,10 +1,11 @@
 //! How an engine is put together.
 
+use crate::flush::Flush;
 use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
 use crate::run::{
-    Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Tier, start_opening,
-    start_workers,
+    Crew, Direction, Lane, Media, Queue, Queues, Recorder, Share, Shared, Tier, start_guests,
+    start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_evict::{Cost, Policy};
+use tierflow_peers::PeerCache;
 use tierflow_store::{Retention, Scratch, Storage, Vault};
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, HostPool, Pace};
 
@@ -30,35 +32,6 @@ const LEAD: usize = 1 << 30;
 /// Bytes of the device cache that are usable before anything else begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
 
-/// When copies are flushed to the tier below.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Flush {
-    /// As soon as they are written, as in the papers: for histories that are to reach the lowest tier in any case.
-    Eager,
-    /// Once their tier is fuller than this share. A history that fits costs no transfer at all, and one that does not
-    /// has the rest of the tier to hide them behind.
-    Above {
-        /// Percent of the tier's capacity; 100 and more flushes only for those who wait.
-        percent: u8,
-    },
-}
-
-impl Default for Flush {
-    /// Above half.
-    fn default() -> Self {
-        Self::Above { percent: 50 }
-    }
-}
-
-impl Flush {
-    fn above(self, capacity: u64) -> u64 {
-        match self {
-            Self::Eager => 0,
-            Self::Above { percent } => capacity / 100 * u64::from(percent.min(100)),
-        }
-    }
-}
-
 /// Makes the policy of one tier.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
 
@@ -66,6 +39,7 @@ type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
 pub struct EngineBuilder {
     device: Device,
     device_cache: usize,
+    peer_cache: Option<Arc<PeerCache>>,
     host_cache: usize,
     scratch: Option<PathBuf>,
     storage: Option<Arc<dyn Storage>>,
@@ -87,6 +61,7 @@ impl EngineBuilder {
         Self {
             device: device.clone(),
             device_cache: 0,
+            peer_cache: None,
             host_cache: 0,
             scratch: None,
             storage: None,
@@ -108,6 +83,15 @@ impl EngineBuilder {
     #[must_use]
     pub fn device_cache(mut self, bytes: usize) -> Self {
         self.device_cache = bytes;
+        self
+    }
+
+    /// Spare memory of peers as a tier below the device cache: what overflows goes over the links between devices,
+    /// several times as fast as to the host, and comes back that way. A peer that wants its memory back has it once
+    /// what lies there was flushed, or given up where a lower copy exists; so it needs a tier below.
+    #[must_use]
+    pub fn peer_cache(mut self, cache: PeerCache) -> Self {
+        self.peer_cache = Some(Arc::new(cache));
         self
     }
 
@@ -262,7 +246,7 @@ impl EngineBuilder {
     /// unless growths were chosen that do it all at once.
     ///
     /// # Errors
-    /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
+    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
     /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made. With a pool,
     /// [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
     pub fn build(mut self) -> Result<Engine> {
@@ -271,6 +255,7 @@ impl EngineBuilder {
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
+        self.check_peers(&kinds)?;
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
         let (queues, crews) = crews(&self.device, &kinds)?;
@@ -289,7 +274,7 @@ impl EngineBuilder {
             let capacity = tier.media.capacity().unwrap_or(match kind {
                 Kind::NodeLocal => self.node_local_limit,
                 Kind::External => UNLIMITED,
-                Kind::Device | Kind::Host | Kind::Storage => self.storage_limit,
+                Kind::Device | Kind::Peers | Kind::Host | Kind::Storage => self.storage_limit,
             });
             configs.push(TierConfig {
                 capacity,
@@ -321,6 +306,7 @@ impl EngineBuilder {
             Recorder::new(self.timeline),
         ));
         let mut workers = start_workers(&shared, crews)?;
+        workers.extend(start_guests(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
         if let Some(tier) = device.filter(|_| self.evict_while_growing) {
             workers.extend(start_opening(&shared, tier)?);
@@ -331,6 +317,19 @@ impl EngineBuilder {
         }
         lasting::adopt(&shared, &opened)?;
         Ok(engine)
+    }
+
+    /// That the peer cache is this device's, and has a tier below.
+    fn check_peers(&self, kinds: &[Kind]) -> Result<()> {
+        if kinds.last() == Some(&Kind::Peers) {
+            return Err(Error::NothingBelowPeers);
+        }
+        match &self.peer_cache {
+            Some(cache) if !cache.memory().device().is_same(&self.device) => {
+                Err(Error::Device(tierflow_device::Invalid::OtherDevice.into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
@@ -357,6 +356,7 @@ impl EngineBuilder {
         let storage = self.storage.is_some() || self.scratch.is_some();
         let asked = [
             (self.device_cache > 0, Kind::Device),
+            (self.peer_cache.is_some(), Kind::Peers),
             (self.host_cache > 0, Kind::Host),
             (storage, Kind::Storage),
             (self.lasting.node_local.is_some(), Kind::NodeLocal),
@@ -380,6 +380,10 @@ impl EngineBuilder {
                 // The first checkpoint goes here: let no other memory get in its way.
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
                 ("device", Media::Device(arena))
+            }
+            Kind::Peers => {
+                let cache = self.peer_cache.as_ref().ok_or(Error::NoTier)?;
+                ("peers", Media::Peers(Arc::clone(cache)))
             }
             Kind::Host => (
                 "host",
@@ -414,6 +418,7 @@ impl EngineBuilder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Device,
+    Peers,
     Host,
     Storage,
     NodeLocal,
@@ -429,7 +434,7 @@ impl Kind {
     /// A first guess in bytes/s of how fast its copies are flushed, until the first flush is measured.
     fn flush_bandwidth(self) -> u64 {
         match self {
-            Self::Device => 20_000_000_000,
+            Self::Device | Self::Peers => 20_000_000_000,
             Self::Host | Self::Storage | Self::NodeLocal | Self::External => 1_000_000_000,
         }
     }
@@ -451,14 +456,17 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
     for tier in 0..kinds.len() - 1 {
         for direction in [Direction::Down, Direction::Up] {
             let make = match kinds[tier] {
-                Kind::Device => Lane::with_stream,
+                Kind::Device | Kind::Peers => Lane::with_stream,
                 _ => |device: &Device| Ok(Lane::new(device)),
             };
             let (sender, jobs) = unbounded();
-            queues.insert((direction, tier), sender);
-            let workers = (0..depth(kinds, tier))
-                .map(|_| make(device))
-                .collect::<Result<_>>()?;
+            let workers = depth(kinds, tier);
+            let queue = Queue {
+                jobs: sender,
+                workers,
+            };
+            queues.insert((direction, tier), queue);
+            let workers = (0..workers).map(|_| make(device)).collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,
                 tier,

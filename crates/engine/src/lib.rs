@@ -4,6 +4,7 @@
 mod builder;
 mod engine;
 mod error;
+mod flush;
 mod in_place;
 mod lasting;
 mod metrics;
@@ -12,9 +13,10 @@ mod region;
 mod run;
 mod timeline;
 
-pub use builder::{EngineBuilder, Flush};
+pub use builder::EngineBuilder;
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use metrics::{Calls, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 pub use plan::{AfterRestore, PrefetchDistance};

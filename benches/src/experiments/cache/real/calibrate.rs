@@ -11,7 +11,7 @@ use tierflow_store::{Scratch, Storage};
 use super::{Scale, scratch};
 use crate::experiments::Run;
 
-/// Transfers at a time between main memory and storage, as the engine has them.
+/// Requests at a time between main memory and storage, as the engine makes them: parts of one transfer.
 const STORAGE_WORKERS: usize = 4;
 
 /// Bytes of one request to storage, as the engine makes them.
@@ -68,10 +68,7 @@ pub(super) fn hardware(run: &mut Run, device: &Device, scale: &Scale) -> Result<
             Tier::new("device", scale.device),
             hop(Link::own(copy as u64), call),
         )
-        .tier(
-            Tier::new("host", scale.host).depth(STORAGE_WORKERS),
-            hop(pcie.link(), call),
-        )
+        .tier(Tier::new("host", scale.host), hop(pcie.link(), call))
         .tier(Tier::new("file", UNLIMITED), hop(disk.link(), 50_000)))
 }
 
