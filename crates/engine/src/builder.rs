@@ -264,6 +264,7 @@ impl EngineBuilder {
         let plan = Plan::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
+            differences: None,
         })?;
         let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
         let workers = start_workers(&shared, crews)?;

@@ -167,6 +167,7 @@ impl Shared {
                     version,
                     from,
                     to,
+                    ..
                 } => {
                     self.carry(core, (id, version), from, to);
                     continue;
@@ -235,6 +236,7 @@ impl Shared {
             Ok(elapsed) => Event::TransferDone {
                 id,
                 elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+                stored: None,
             },
             Err((why, error)) => {
                 if let Some(error) = error {

@@ -13,8 +13,8 @@ mod endings;
 pub(crate) use endings::Ending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierflow_engine::plan::{
-    AfterRestore, Command, Event, Place, Plan, PlanConfig, Refusal, Ticket, TierConfig, TierId,
-    TransferFailure, TransferId,
+    AfterRestore, Coding, Command, Differences, Event, Place, Plan, PlanConfig, Refusal, Ticket,
+    TierConfig, TierId, TransferFailure, TransferId,
 };
 use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
@@ -40,6 +40,12 @@ pub(crate) struct World {
     writing: VecDeque<(Ticket, u64, Place)>,
     reading: VecDeque<(Ticket, u64, Place)>,
     transfers: VecDeque<(TransferId, u64, Place, Place)>,
+    /// How the bytes of these reads and transfers are coded, if they are.
+    decoded: BTreeMap<Ticket, Vec<(u64, Place)>>,
+    codings: BTreeMap<TransferId, Coding>,
+    /// What each difference builds upon, and the last one that was made, if the next may build upon it.
+    bases: BTreeMap<u64, Option<u64>>,
+    newest: Option<u64>,
     cancelled: BTreeSet<TransferId>,
     /// By tier: bytes that may be used, and whether those beyond were said to be free.
     limits: Vec<(u64, bool)>,
@@ -74,6 +80,18 @@ impl World {
         percent: u64,
         after: AfterRestore,
     ) -> Self {
+        Self::of(capacities, depth, policies, percent, after, None)
+    }
+
+    /// A world whose plan may store differences.
+    pub(crate) fn of(
+        capacities: &[u64],
+        depth: usize,
+        policies: usize,
+        percent: u64,
+        after: AfterRestore,
+        differences: Option<Differences>,
+    ) -> Self {
         let tiers = capacities
             .iter()
             .map(|&capacity| TierConfig {
@@ -90,8 +108,13 @@ impl World {
             plan: Plan::new(PlanConfig {
                 tiers,
                 after_restore: after,
+                differences,
             })
             .unwrap(),
+            decoded: BTreeMap::new(),
+            codings: BTreeMap::new(),
+            bases: BTreeMap::new(),
+            newest: None,
             checks: true,
             bytes: capacities
                 .iter()
@@ -148,8 +171,12 @@ impl World {
                     ticket,
                     version,
                     place,
+                    coding,
                 } => {
                     assert_eq!(self.open[&ticket], Call::Restore(version));
+                    if let Coding::Decode { bases } = coding {
+                        self.decoded.insert(ticket, bases);
+                    }
                     self.reading.push_back((ticket, version, place));
                 }
                 Command::Transfer {
@@ -157,13 +184,15 @@ impl World {
                     version,
                     from,
                     to,
+                    coding,
                 } => {
                     assert_ne!(from.tier, to.tier);
-                    assert_eq!(from.size, to.size);
-                    assert!(
-                        self.held.contains_key(&version),
-                        "I/O for a version that is gone"
-                    );
+                    assert!(coding != Coding::Plain || from.size == to.size);
+                    assert!(self.is_needed(version), "I/O for a version that is gone");
+                    if let Coding::Encode { base } = coding {
+                        assert_eq!((from.tier, base.is_some()), (TierId(0), base.is_some() && base == self.newest));
+                    }
+                    self.codings.insert(id, coding);
                     self.assert_unused(&to);
                     self.assert_usable(&to);
                     self.transfers_started += 1;
@@ -187,6 +216,37 @@ impl World {
         }
     }
 
+    /// Whether a version is held, or another one that is builds upon it, or is about to.
+    fn is_needed(&self, version: u64) -> bool {
+        let builds = |from: u64| {
+            let mut next = Some(from);
+            while let Some(at) = next.filter(|&at| at != version) {
+                next = self.bases.get(&at).copied().flatten();
+            }
+            next.is_some()
+        };
+        let coming = self.codings.values().filter_map(|coding| match coding {
+            Coding::Encode { base } => *base,
+            _ => None,
+        });
+        self.held.keys().copied().chain(coming).any(builds)
+    }
+
+    /// A difference is read with all that it builds upon, and all of that is there.
+    fn assert_decodes(&mut self, version: u64, bases: Vec<(u64, Place)>) {
+        let mut next = self.bases[&version];
+        for (base, place) in bases {
+            assert_eq!(next, Some(base), "the wrong base of {version}");
+            let span = self.span(&place);
+            assert!(
+                span.iter().all(|&byte| byte == Some(base)),
+                "{version} was made of foreign bytes"
+            );
+            next = self.bases[&base];
+        }
+        assert_eq!(next, None, "{version} lacks what it builds upon");
+    }
+
     /// Nothing new goes beyond a limit.
     fn assert_usable(&self, place: &Place) {
         assert!(place.offset + place.reserved <= self.limits[place.tier.0].0);
@@ -204,8 +264,14 @@ impl World {
             .transfers
             .iter()
             .flat_map(|(_, _, from, to)| [from, to]);
+        let coded = self.codings.values().filter_map(|coding| match coding {
+            Coding::Decode { bases } => Some(bases),
+            _ => None,
+        });
+        let bases = self.decoded.values().chain(coded).flatten();
+        let bases = bases.map(|(_, place)| place);
         assert!(
-            !callers.chain(transfers).any(overlaps),
+            !callers.chain(transfers).chain(bases).any(overlaps),
             "{place:?} is in use and was handed out"
         );
     }
@@ -387,6 +453,10 @@ impl World {
             self.span(&place).iter().all(|&b| b == Some(version)),
             "version {version} came back wrong"
         );
+        match self.decoded.remove(&ticket) {
+            Some(bases) => self.assert_decodes(version, bases),
+            None => assert!(place.size == self.held.get(&version).copied().unwrap_or(place.size)),
+        }
         if ok && self.after == AfterRestore::Discard {
             self.forget(version);
         }
@@ -407,6 +477,11 @@ impl World {
     fn end_transfer_as(&mut self, index: usize, how: Result<(), TransferFailure>) {
         let (id, version, from, to) = self.transfers.remove(index).unwrap();
         self.cancelled.remove(&id);
+        let coding = self.codings.remove(&id).unwrap();
+        let encodes = matches!(coding, Coding::Encode { .. });
+        if encodes {
+            self.newest = None;
+        }
         if let Err(why) = how {
             // Whatever a failed transfer left is garbage.
             self.span(&to).fill(None);
@@ -416,10 +491,29 @@ impl World {
                 self.span(&from).iter().all(|&b| b == Some(version)),
                 "a transfer read foreign bytes"
             );
-            self.span(&to).fill(Some(version));
+            let mut stored = None;
+            match coding {
+                Coding::Plain => self.span(&to).fill(Some(version)),
+                Coding::Decode { bases } => {
+                    self.assert_decodes(version, bases);
+                    self.span(&to).fill(Some(version));
+                }
+                Coding::Encode { base } => {
+                    // The first of a chain takes all its room, the others less by turns.
+                    let bytes = match base {
+                        None => to.size,
+                        Some(_) => 1 + version * 5 % to.size,
+                    };
+                    stored = Some(bytes);
+                    self.span(&to)[..bytes as usize].fill(Some(version));
+                    self.bases.insert(version, base);
+                    self.newest = Some(version);
+                }
+            }
             self.tell(Event::TransferDone {
                 id,
                 elapsed_ns: place_cost(&to),
+                stored,
             });
         }
     }
