@@ -1,8 +1,8 @@
 //! How an engine is put together.
 
 use crate::lasting::{self, External, Group, Lasting, Opened};
-use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
-use crate::run::{Crew, Direction, Lane, Media, Queues, Shared, Tier, start_workers};
+use crate::plan::{AfterRestore, Differences, Plan, PlanConfig, TierConfig};
+use crate::run::{Crew, Direction, Lane, Media, Queues, Shared, Stage, Tier, start_workers};
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
 use std::path::PathBuf;
@@ -26,6 +26,9 @@ const LEAD: usize = 1 << 30;
 
 /// Bytes of the device cache that are usable before anything else begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
+
+/// Differences that a version is made of, at most: what a restore from a lower tier reads.
+const LONGEST_CHAIN: u32 = 16;
 
 /// When copies are flushed to the tier below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,6 +74,7 @@ pub struct EngineBuilder {
     node_local_limit: u64,
     after_restore: AfterRestore,
     flush: Option<Flush>,
+    dedup: Option<tierflow_dedup::Config>,
     policy: MakePolicy,
     device_growth: DeviceOptions,
     host_growth: HostOptions,
@@ -89,6 +93,7 @@ impl EngineBuilder {
             node_local_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
             flush: None,
+            dedup: None,
             policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
             host_growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
@@ -194,6 +199,32 @@ impl EngineBuilder {
         self
     }
 
+    /// Stores what leaves the fastest tier as differences: the tiers below hold, and take the time of, what changed from
+    /// version to version. Restores and prefetches give the whole bytes.
+    ///
+    /// Versions of one size make chains of at most 16. One that another builds upon keeps its difference when it is
+    /// discarded, until nobody builds upon it. A version that has hardly anything in common with the one before begins a
+    /// chain; one that is too large for the fastest tier is stored as it is. Differences are made by the device where the
+    /// fastest tier is device memory, else by the host's cores.
+    ///
+    /// ```
+    /// # fn main() -> tierflow_engine::Result<()> {
+    /// use tierflow_dedup::Tree;
+    /// use tierflow_engine::Engine;
+    /// let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// let engine = Engine::builder(&device)
+    ///     .device_cache(1 << 20)
+    ///     .host_cache(8 << 20)
+    ///     .dedup(Tree { chunk: 128 })
+    ///     .build()?;
+    /// # drop(engine); Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn dedup(mut self, how: impl Into<tierflow_dedup::Config>) -> Self {
+        self.dedup = Some(how.into());
+        self
+    }
+
     /// The eviction policy of every tier; [`Cost`] unless you choose another.
     #[must_use]
     pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
@@ -230,6 +261,9 @@ impl EngineBuilder {
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
+        if self.dedup.is_some() {
+            may_differ(&kinds)?;
+        }
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
         let (queues, crews) = crews(&self.device, &kinds)?;
@@ -261,12 +295,18 @@ impl EngineBuilder {
             });
             tiers.push(tier);
         }
+        let stage = self.dedup.zip(tiers.first());
+        let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
+        let stage = stage.transpose()?;
         let plan = Plan::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
-            differences: None,
+            differences: stage.is_some().then(|| Differences {
+                overhead: Stage::overhead(),
+                longest: LONGEST_CHAIN,
+            }),
         })?;
-        let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
+        let shared = Arc::new(Shared::new(self.device, (tiers, stage), plan, queues, lane));
         let workers = start_workers(&shared, crews)?;
         let engine = Engine::assemble(Arc::clone(&shared), workers);
         lasting::adopt(&shared, &opened)?;
@@ -329,6 +369,19 @@ impl EngineBuilder {
         };
         Ok(Tier { name, media })
     }
+}
+
+/// Whether there is a fastest tier to make differences of, and tiers that can store them.
+fn may_differ(kinds: &[Kind]) -> Result<()> {
+    let why = match kinds {
+        [Kind::Device | Kind::Host] | [] => "give the engine a tier below the fastest",
+        [Kind::Device | Kind::Host, below @ ..] if below.iter().any(|kind| kind.lasts()) => {
+            "directories in which versions outlive the engine hold them whole"
+        }
+        [Kind::Device | Kind::Host, ..] => return Ok(()),
+        _ => "give the engine a device cache or a host cache",
+    };
+    Err(Error::NoDifferences { why })
 }
 
 /// What a tier is made of.

@@ -103,7 +103,8 @@ fn after() -> impl Strategy<Value = AfterRestore> {
 }
 
 fn differences() -> impl Strategy<Value = Option<Differences>> {
-    let chains = (0_u64..4, 1_u32..6).prop_map(|(overhead, longest)| Differences { overhead, longest });
+    let chains =
+        (0_u64..4, 1_u32..6).prop_map(|(overhead, longest)| Differences { overhead, longest });
     prop::option::of(chains)
 }
 

@@ -484,7 +484,9 @@ impl Plan {
             .records
             .values()
             .filter(|r| {
-                r.is_needed(last) && r.fastest().is_some() && !r.copy(last).is_some_and(Copy::is_readable)
+                r.is_needed(last)
+                    && r.fastest().is_some()
+                    && !r.copy(last).is_some_and(Copy::is_readable)
             })
             .count() as u64;
         let result = if copies == 0 {

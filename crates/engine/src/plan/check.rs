@@ -35,7 +35,9 @@ pub enum Violation {
     #[error("version {0}'s copy on tier {1} lies beyond the limit, though its bytes were released")]
     BeyondLimit(Version, usize),
     /// What another version is made of is gone, or nobody counts on it.
-    #[error("version {0} counts {1} versions that build upon it, or has no difference that they could read")]
+    #[error(
+        "version {0} counts {1} versions that build upon it, or has no difference that they could read"
+    )]
     Heirs(Version, u32),
     /// A depth limit's counter drifted.
     #[error("tier {0} miscounts its transfers")]

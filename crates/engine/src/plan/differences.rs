@@ -5,10 +5,10 @@
 //! is read with all that its chain has before it. So a version that another one builds upon keeps its difference, whatever
 //! becomes of it, until nobody builds upon it any more.
 
-use super::event::{Coding, Place, TierId};
+use super::Plan;
+use super::event::{Coding, Place, Stored, TierId};
 use super::in_place::FASTEST;
 use super::transfers::Purpose;
-use super::Plan;
 use crate::Version;
 
 /// That versions become differences, and how.
@@ -141,10 +141,13 @@ impl Plan {
         version: Version,
         tier: TierId,
         base: Option<Version>,
-        stored: Option<u64>,
+        stored: Option<Stored>,
     ) {
         let most = self.room_on(version, tier);
-        let bytes = stored.unwrap_or(most).clamp(1, most.max(1));
+        let bytes = stored.map_or(most, |stored| stored.bytes);
+        let bytes = bytes.clamp(1, most.max(1));
+        let alone = stored.is_some_and(|stored| stored.alone);
+        let (base, former) = if alone { (None, base) } else { (base, None) };
         let shrunk = self.tiers[tier.0].table.shrink(&version, bytes);
         let Some(record) = self.records.get_mut(&version) else {
             return;
@@ -160,6 +163,7 @@ impl Plan {
             size: record.size,
             links: before.map_or(1, |newest| newest.links + 1),
         });
+        self.disinherit(former);
     }
 
     /// The difference of a version to `base` was not made: the chain ends, for who makes them may have got as far as

@@ -133,8 +133,8 @@ pub enum Event {
         id: TransferId,
         /// How long it took, in ns.
         elapsed_ns: u64,
-        /// Bytes of the difference that it made, of [`Coding::Encode`].
-        stored: Option<u64>,
+        /// The difference that it made, of [`Coding::Encode`].
+        stored: Option<Stored>,
     },
     /// A transfer did not deliver.
     TransferFailed {
@@ -161,6 +161,15 @@ pub enum Coding {
         /// These versions, nearest first, and where their differences lie; the last one builds upon none.
         bases: Vec<(Version, Place)>,
     },
+}
+
+/// A difference that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stored {
+    /// Its bytes.
+    pub bytes: u64,
+    /// It builds upon nothing, whatever it was to build upon: hardly anything was as before. A new chain begins with it.
+    pub alone: bool,
 }
 
 /// What is to be done.

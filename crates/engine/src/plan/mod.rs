@@ -49,7 +49,9 @@ mod transfers;
 
 pub use check::Violation;
 pub use differences::Differences;
-pub use event::{Coding, Command, Event, Place, Refusal, Ticket, TierId, TransferFailure, TransferId};
+pub use event::{
+    Coding, Command, Event, Place, Refusal, Stored, Ticket, TierId, TransferFailure, TransferId,
+};
 pub use statistics::{HopStatistics, Statistics, TierStatistics};
 
 use crate::Version;

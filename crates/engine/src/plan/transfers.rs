@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::differences::Base;
-use super::event::{Coding, Command, Place, TierId, TransferFailure, TransferId};
+use super::event::{Coding, Command, Place, Stored, TierId, TransferFailure, TransferId};
 use super::history::Copy;
 use super::prefetch::advance;
 use crate::Version;
@@ -120,7 +120,12 @@ impl Plan {
         Some(transfer)
     }
 
-    pub(super) fn transfer_done(&mut self, id: TransferId, elapsed_ns: u64, stored: Option<u64>) {
+    pub(super) fn transfer_done(
+        &mut self,
+        id: TransferId,
+        elapsed_ns: u64,
+        stored: Option<Stored>,
+    ) {
         let Some(Transfer {
             purpose,
             version,

@@ -3,10 +3,12 @@
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
+use super::stage::Stage;
 use super::worker::{Direction, Job};
 use crate::metrics::CallCounter;
 use crate::plan::{
-    Command, Event, Place, Plan, Refusal, Ticket, TierId, TransferFailure, TransferId,
+    Coding, Command, Event, Place, Plan, Refusal, Stored, Ticket, TierId, TransferFailure,
+    TransferId,
 };
 use crate::{Error, Result, Version};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -18,11 +20,19 @@ use std::time::Duration;
 use tierflow_device::Device;
 use tierflow_tier_alloc::Gate;
 
+/// A place to copy to or from.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) place: Place,
+    /// If the bytes there are a difference: where those are that it builds upon, nearest first.
+    pub(crate) bases: Option<Vec<(Version, Place)>>,
+}
+
 /// The plan's answer to one call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// Copy the regions to, or from, this place, then report.
-    Copy(Place),
+    Copy(Grant),
     /// Nothing to copy.
     Done(std::result::Result<(), Refusal>),
 }
@@ -64,6 +74,8 @@ impl Core {
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) tiers: Vec<Tier>,
+    /// What makes differences of what leaves the fastest tier, if anything does.
+    pub(crate) stage: Option<Stage>,
     pub(crate) core: Mutex<Core>,
     /// Lanes of callers, taken for the time of a call.
     lanes: Mutex<Vec<Lane>>,
@@ -80,7 +92,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         device: Device,
-        tiers: Vec<Tier>,
+        (tiers, stage): (Vec<Tier>, Option<Stage>),
         plan: Plan,
         queues: Queues,
         lane: Lane,
@@ -89,6 +101,7 @@ impl Shared {
         Self {
             device,
             tiers,
+            stage,
             core: Mutex::new(Core::new(plan, queues)),
             lanes,
             stopping: AtomicBool::new(false),
@@ -167,9 +180,9 @@ impl Shared {
                     version,
                     from,
                     to,
-                    ..
+                    coding,
                 } => {
-                    self.carry(core, (id, version), from, to);
+                    self.carry(core, (id, version), (from, to), coding);
                     continue;
                 }
                 Command::Cancel { id } => {
@@ -178,8 +191,20 @@ impl Shared {
                     }
                     continue;
                 }
-                Command::Write { ticket, place, .. } | Command::Read { ticket, place, .. } => {
-                    (ticket, Answer::Copy(place))
+                Command::Write { ticket, place, .. } => {
+                    (ticket, Answer::Copy(Grant { place, bases: None }))
+                }
+                Command::Read {
+                    ticket,
+                    place,
+                    coding,
+                    ..
+                } => {
+                    let bases = match coding {
+                        Coding::Decode { bases } => Some(bases),
+                        Coding::Plain | Coding::Encode { .. } => None,
+                    };
+                    (ticket, Answer::Copy(Grant { place, bases }))
                 }
                 Command::Drop { version, place } => {
                     let tier = self.tiers.get(place.tier.0);
@@ -204,7 +229,13 @@ impl Shared {
     }
 
     /// Gives a transfer to the workers of its tier.
-    fn carry(&self, core: &mut Core, (id, version): (TransferId, Version), from: Place, to: Place) {
+    fn carry(
+        &self,
+        core: &mut Core,
+        (id, version): (TransferId, Version),
+        (from, to): (Place, Place),
+        coding: Coding,
+    ) {
         let cancelled = Arc::new(AtomicBool::new(false));
         core.carried.insert(id, Arc::clone(&cancelled));
         let queue = if from.tier < to.tier {
@@ -219,6 +250,7 @@ impl Shared {
                 version,
                 from,
                 to,
+                coding,
                 cancelled,
             });
         }
@@ -228,15 +260,15 @@ impl Shared {
     pub(super) fn carried(
         &self,
         id: TransferId,
-        outcome: std::result::Result<Duration, (TransferFailure, Option<Error>)>,
+        outcome: std::result::Result<(Duration, Option<Stored>), (TransferFailure, Option<Error>)>,
     ) {
         let mut core = self.core.lock();
         core.carried.remove(&id);
         let event = match outcome {
-            Ok(elapsed) => Event::TransferDone {
+            Ok((elapsed, stored)) => Event::TransferDone {
                 id,
                 elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
-                stored: None,
+                stored,
             },
             Err((why, error)) => {
                 if let Some(error) = error {

@@ -6,6 +6,7 @@
 //! | `lane` | how do bytes get from here to there? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `keep` | how do bytes get there and back? |
+//! | `stage` | how do checkpoints become differences, and checkpoints again? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `core` | what does the plan say, and who must hear it? |
@@ -21,11 +22,13 @@ mod lane;
 mod media;
 mod pending;
 mod regions;
+mod stage;
 mod worker;
 
-pub(crate) use self::core::{Answer, Queues, Shared};
+pub(crate) use self::core::{Answer, Grant, Queues, Shared};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use regions::{Sink, Source};
+pub(crate) use stage::Stage;
 pub(crate) use worker::{Crew, Direction, start as start_workers};

@@ -2,7 +2,7 @@
 
 use super::core::Shared;
 use super::lane::Lane;
-use crate::plan::{Place, TransferId};
+use crate::plan::{Coding, Place, TransferId};
 use crate::{Error, Result, Version};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ pub(crate) struct Job {
     pub(super) version: Version,
     pub(super) from: Place,
     pub(super) to: Place,
+    pub(super) coding: Coding,
     pub(super) cancelled: Arc<AtomicBool>,
 }
 
@@ -76,14 +77,21 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
     };
     shared.pending.settle(&job.from, Access::Read);
     shared.pending.settle(&job.to, Access::Write);
-    let outcome = lane.carry(
-        job.version,
-        (from, &job.from),
-        (to, &job.to),
-        &job.cancelled,
-    );
+    let (source, target) = ((from, &job.from), (to, &job.to));
+    let outcome = match (&job.coding, &shared.stage) {
+        (Coding::Encode { base }, Some(stage)) => stage
+            .down(lane, source, target, *base, &job.cancelled)
+            .map(Some),
+        (Coding::Decode { bases }, Some(stage)) => {
+            let from = (&job.from, bases.as_slice());
+            stage.up(lane, &shared.tiers, from, target).map(|()| None)
+        }
+        _ => lane
+            .carry(job.version, source, target, &job.cancelled)
+            .map(|()| None),
+    };
     let arrived = outcome.is_ok();
-    shared.carried(job.id, outcome.map(|()| begun.elapsed()));
+    shared.carried(job.id, outcome.map(|stored| (begun.elapsed(), stored)));
     if arrived {
         shared.housekeep(job.to.tier);
     }

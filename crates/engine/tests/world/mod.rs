@@ -13,8 +13,8 @@ mod endings;
 pub(crate) use endings::Ending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierflow_engine::plan::{
-    AfterRestore, Coding, Command, Differences, Event, Place, Plan, PlanConfig, Refusal, Ticket,
-    TierConfig, TierId, TransferFailure, TransferId,
+    AfterRestore, Coding, Command, Differences, Event, Place, Plan, PlanConfig, Refusal, Stored,
+    Ticket, TierConfig, TierId, TransferFailure, TransferId,
 };
 use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
@@ -190,7 +190,10 @@ impl World {
                     assert!(coding != Coding::Plain || from.size == to.size);
                     assert!(self.is_needed(version), "I/O for a version that is gone");
                     if let Coding::Encode { base } = coding {
-                        assert_eq!((from.tier, base.is_some()), (TierId(0), base.is_some() && base == self.newest));
+                        assert_eq!(
+                            (from.tier, base.is_some()),
+                            (TierId(0), base.is_some() && base == self.newest)
+                        );
                     }
                     self.codings.insert(id, coding);
                     self.assert_unused(&to);
@@ -499,12 +502,14 @@ impl World {
                     self.span(&to).fill(Some(version));
                 }
                 Coding::Encode { base } => {
-                    // The first of a chain takes all its room, the others less by turns.
+                    // The first of a chain takes all its room, the others less by turns, and some begin a chain.
+                    let alone = version % 4 == 3;
+                    let base = base.filter(|_| !alone);
                     let bytes = match base {
                         None => to.size,
                         Some(_) => 1 + version * 5 % to.size,
                     };
-                    stored = Some(bytes);
+                    stored = Some(Stored { bytes, alone });
                     self.span(&to)[..bytes as usize].fill(Some(version));
                     self.bases.insert(version, base);
                     self.newest = Some(version);
