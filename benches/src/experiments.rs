@@ -7,6 +7,7 @@ use crate::report::{Row, Spread};
 pub mod alloc;
 pub mod blocking;
 pub mod cache;
+pub mod clients;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
@@ -33,8 +34,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
     placement::EXPERIMENT,
     peers::EXPERIMENT,
     cache::EXPERIMENT,
+    cache::real::GOALS,
+    cache::real::CELLS,
+    cache::real::FIGURES,
     store::EXPERIMENT,
     in_place::EXPERIMENT,
+    clients::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

@@ -13,6 +13,7 @@ use super::{Experiment, Run};
 
 mod inputs;
 mod matrix;
+pub mod real;
 mod scale;
 mod schedules;
 

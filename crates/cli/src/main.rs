@@ -1,6 +1,8 @@
 //! The command `tierflow`. See the README, or `tierflow --help`.
 #![forbid(unsafe_code)]
 
+mod agent;
+mod calibrate;
 mod export;
 mod output;
 mod prune;
@@ -49,6 +51,10 @@ enum Action {
     Export(export::Arguments),
     /// Give up versions that no rule keeps
     Prune(prune::Arguments),
+    /// Measure how fast a directory's disk is, by the number of writers
+    Calibrate(calibrate::Arguments),
+    /// Bring checkpoints from this node to external storage, or ask the agent that does
+    Agent(agent::Arguments),
     /// Write a completion script for a shell
     Completions {
         /// The shell
@@ -78,6 +84,8 @@ fn run(action: Action, output: Output) -> Result<ExitCode> {
         }
         Action::Export(arguments) => export::export(&arguments, output)?,
         Action::Prune(arguments) => prune::prune(&arguments, output)?,
+        Action::Calibrate(arguments) => calibrate::calibrate(&arguments, output)?,
+        Action::Agent(arguments) => agent::agent(&arguments, output)?,
         Action::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tierflow", &mut script);

@@ -203,3 +203,46 @@ fn shells_get_their_completions() {
         );
     }
 }
+
+#[test]
+fn a_disk_is_calibrated() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let (code, answer) = json(&["calibrate", path, "--writers", "1,3", "--mib", "4"]);
+    assert_eq!(code, 0, "{answer}");
+    let samples = answer["samples"].as_array().unwrap();
+    assert_eq!(
+        (samples.len(), &samples[1]["writers"]),
+        (2, &Value::from(3))
+    );
+    assert!(
+        samples
+            .iter()
+            .all(|s| s["write_bytes_per_second"].as_u64().unwrap() > 0)
+    );
+    assert_eq!(json(&["calibrate", path, "--writers", "0"]).0, 2);
+    assert_eq!(
+        std::fs::read_dir(path).unwrap().count(),
+        0,
+        "nothing is left"
+    );
+}
+
+#[test]
+fn an_agent_is_run_asked_and_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    assert_eq!(json(&["agent", path, "--status"]).0, 2, "there is none");
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_tierflow"))
+        .args(["agent", path])
+        .spawn()
+        .unwrap();
+    let begun = std::time::Instant::now();
+    let (mut code, mut answer) = json(&["agent", path, "--status"]);
+    while code != 0 && begun.elapsed().as_secs() < 60 {
+        (code, answer) = json(&["agent", path, "--status"]);
+    }
+    assert_eq!(answer["process"], agent.id());
+    assert_eq!(json(&["agent", path, "--stop"]).0, 0);
+    assert!(agent.wait().unwrap().success());
+}

@@ -92,9 +92,11 @@ impl Lasting {
 /// A group's version counts once every rank's piece lies where all can see it. What a crash left on this node is brought
 /// there before anybody asks for the newest version.
 fn bring_what_was_left(local: &Repository, external: &dyn Vault) -> Result<()> {
-    for version in local.own_pieces()? {
+    for piece in local.own_pieces()? {
         // A piece that cannot be read, or a number that is taken, keeps none of the others from being brought.
-        let _left_where_it_is = local.own_piece(version).and_then(|p| external.copy(&p));
+        let _left_where_it_is = local
+            .own_piece(piece.version)
+            .and_then(|piece| external.copy(&piece));
     }
     Ok(())
 }
@@ -128,13 +130,11 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened) -> Result<()> {
 /// The pieces in a rank's own directory that belong to versions known to be whole, wherever the other pieces are.
 fn known_below(local: &Repository, whole: &Found) -> Result<Found> {
     let mut known = Found::new();
-    for version in local.own_pieces()? {
-        if let Some(&(size, run)) = whole.get(&version)
-            && local
-                .own_piece(version)
-                .is_ok_and(|piece| piece.head().run == run)
+    for piece in local.own_pieces()? {
+        if let Some(&(size, run)) = whole.get(&piece.version)
+            && piece.run == run
         {
-            known.insert(version, (size, run));
+            known.insert(piece.version, (size, run));
         }
     }
     Ok(known)

@@ -142,7 +142,7 @@ fn states_with_nothing_in_common_sizes_that_vary_and_large_ones() {
             _ => SIZE / 3 + 1,
         };
         (0..size)
-            .map(|at| (at as u64 * 31 >> 3) as u8 ^ (version as u8).wrapping_mul(97))
+            .map(|at| ((at as u64 * 31) >> 3) as u8 ^ (version as u8).wrapping_mul(97))
             .collect()
     };
     for version in 0..15 {

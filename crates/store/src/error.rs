@@ -117,6 +117,9 @@ pub enum Error {
     /// What was to be saved or restored could not be fetched or passed on: see there. Nothing was published.
     #[error("the bytes of a region could not be had: {0}")]
     Region(String),
+    /// Another process that was asked to do it could not: see there, and try again.
+    #[error("{0}")]
+    Remote(String),
     /// A defect of the caller: nothing was written or read.
     #[error("{0}")]
     Argument(String),

@@ -14,8 +14,8 @@ mod vault;
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
 pub use repository::{
-    Damage, Options, Piece, Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot,
-    VersionInfo,
+    Damage, Options, Piece, PieceInfo, Pruned, Pull, Region, Repository, Retention, Scrubbed,
+    Snapshot, VersionInfo,
 };
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;

@@ -70,8 +70,14 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-agent",
+        // The engine in its tests.
+        ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],
+        others: true,
+    },
+    Room {
         package: "tierflow-cli",
-        ours: &["tierflow-store"],
+        ours: &["tierflow-store", "tierflow-agent"],
         others: true,
     },
     Room {

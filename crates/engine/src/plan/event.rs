@@ -221,8 +221,8 @@ pub enum Command {
         /// Bytes from its start that stay in use: the limit, rounded down to the tier's alignment.
         bytes: u64,
     },
-    /// The copy at `place`, or what a failed write left of it, is given up: whoever keeps copies under their names
-    /// removes it. Said before the bytes are handed out again.
+    /// The copy at `place` is given up: whoever keeps copies under their names removes it. Said before the bytes are handed
+    /// out again. A write that fails leaves nothing to remove.
     Drop {
         /// What was there.
         version: Version,

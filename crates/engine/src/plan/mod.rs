@@ -17,6 +17,7 @@
 //! | `adopt` | what was there before? |
 //! | `outlook` | what is the policy told of each copy? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
+//! | `give_up` | what becomes of versions that nobody wants any more? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
 //! | `differences` | which versions are stored as differences, and to what? |
 //! | `in_place` | how is a part of the cache itself lent? |
@@ -36,6 +37,7 @@ mod event;
 mod fingerprint;
 mod flush;
 mod flush_queue;
+mod give_up;
 mod guess;
 mod history;
 mod in_place;

@@ -142,11 +142,12 @@ impl Plan {
         };
         if copy.state.in_transit() {
             advance(&mut copy.state, Move::Failed);
+            let _ = self.tiers[tier.0].table.remove(&version);
         } else {
             advance(&mut copy.state, Move::Consumed);
             advance(&mut copy.state, Move::Evicted);
+            self.vacate(version, copy.place);
         }
-        self.vacate(version, copy.place);
     }
 
     /// Makes a gap of the copy's place. The table holds every copy (Plan::check), so there is nothing to report.

@@ -116,47 +116,41 @@ impl Stage {
         to: At<'_>,
     ) -> std::result::Result<Stored, Failed> {
         let began_anew = encoder.lineage.is_none();
-        let mut put = |lane: &mut Lane, bytes: &[u8]| lane.put(to, bytes).map_err(at_destination);
-        let mut summary = self.make(encoder, lane, from, &mut put)?;
+        let make = |encoder: &mut Encoder, lane: &mut Lane| {
+            self.make(encoder, lane, from).map_err(at_source)
+        };
+        let (mut summary, mut bytes) = make(encoder, lane)?;
         // Little was as before, so the way back need not lead past what came before.
         let is_alone = began_anew || summary.stored_bytes > from.1.size / 2;
         if is_alone && !began_anew {
             encoder.lineage = None;
-            summary = self.make(encoder, lane, from, &mut put)?;
+            drop(bytes);
+            (summary, bytes) = make(encoder, lane)?;
         }
+        lane.put(to, bytes.as_ref()).map_err(at_destination)?;
         Ok(Stored {
             bytes: summary.stored_bytes,
             alone: is_alone,
         })
     }
 
+    /// The difference of the checkpoint that lies there.
     fn make(
         &self,
         encoder: &mut Encoder,
         lane: &mut Lane,
         (media, place): At<'_>,
-        put: &mut dyn FnMut(&mut Lane, &[u8]) -> std::result::Result<(), Failed>,
-    ) -> std::result::Result<Summary, Failed> {
-        let source = media.lend(part(place, 0, place.size)).map_err(at_source)?;
+    ) -> Result<(Summary, Bytes)> {
+        let source = media.lend(part(place, 0, place.size))?;
         let number = encoder.next;
         encoder.next += 1;
         if let Ok(bytes) = source.bytes() {
-            let difference = self
-                .on_host(encoder)
-                .and_then(|lineage| Ok(lineage.encode(number, bytes)?))
-                .map_err(at_source)?;
-            put(lane, difference.as_bytes())?;
-            return Ok(difference.summary());
+            let difference = self.on_host(encoder)?.encode(number, bytes)?;
+            return Ok((difference.summary(), Bytes::Owned(difference.into_bytes())));
         }
-        let made = self.on_device(encoder, lane, number, source);
-        let (summary, landing) = made.map_err(at_source)?;
-        let stored = landing.memory().lend(0..summary.stored_bytes as usize);
-        let stored = stored.map_err(|error| at_source(error.into()))?;
-        put(
-            lane,
-            stored.bytes().map_err(|error| at_source(error.into()))?,
-        )?;
-        Ok(summary)
+        let (summary, landing) = self.on_device(encoder, lane, number, source)?;
+        let stored = landing.memory().lend(0..summary.stored_bytes as usize)?;
+        Ok((summary, Bytes::Lent(stored)))
     }
 
     fn on_host<'e>(&self, encoder: &'e mut Encoder) -> Result<&'e mut Lineage> {

@@ -8,13 +8,14 @@
     reason = "the world serves several tests, and not all ask everything"
 )]
 
+mod differences;
 mod endings;
 
 pub(crate) use endings::Ending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierflow_engine::plan::{
-    AfterRestore, Coding, Command, Differences, Event, Place, Plan, PlanConfig, Refusal, Stored,
-    Ticket, TierConfig, TierId, TransferFailure, TransferId,
+    AfterRestore, Coding, Command, Differences, Event, Place, Plan, PlanConfig, Refusal, Ticket,
+    TierConfig, TierId, TransferId,
 };
 use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
@@ -219,37 +220,6 @@ impl World {
         }
     }
 
-    /// Whether a version is held, or another one that is builds upon it, or is about to.
-    fn is_needed(&self, version: u64) -> bool {
-        let builds = |from: u64| {
-            let mut next = Some(from);
-            while let Some(at) = next.filter(|&at| at != version) {
-                next = self.bases.get(&at).copied().flatten();
-            }
-            next.is_some()
-        };
-        let coming = self.codings.values().filter_map(|coding| match coding {
-            Coding::Encode { base } => *base,
-            _ => None,
-        });
-        self.held.keys().copied().chain(coming).any(builds)
-    }
-
-    /// A difference is read with all that it builds upon, and all of that is there.
-    fn assert_decodes(&mut self, version: u64, bases: Vec<(u64, Place)>) {
-        let mut next = self.bases[&version];
-        for (base, place) in bases {
-            assert_eq!(next, Some(base), "the wrong base of {version}");
-            let span = self.span(&place);
-            assert!(
-                span.iter().all(|&byte| byte == Some(base)),
-                "{version} was made of foreign bytes"
-            );
-            next = self.bases[&base];
-        }
-        assert_eq!(next, None, "{version} lacks what it builds upon");
-    }
-
     /// Nothing new goes beyond a limit.
     fn assert_usable(&self, place: &Place) {
         assert!(place.offset + place.reserved <= self.limits[place.tier.0].0);
@@ -267,14 +237,11 @@ impl World {
             .transfers
             .iter()
             .flat_map(|(_, _, from, to)| [from, to]);
-        let coded = self.codings.values().filter_map(|coding| match coding {
-            Coding::Decode { bases } => Some(bases),
-            _ => None,
-        });
-        let bases = self.decoded.values().chain(coded).flatten();
-        let bases = bases.map(|(_, place)| place);
         assert!(
-            !callers.chain(transfers).chain(bases).any(overlaps),
+            !callers
+                .chain(transfers)
+                .chain(self.bases_read())
+                .any(overlaps),
             "{place:?} is in use and was handed out"
         );
     }
@@ -420,109 +387,6 @@ impl World {
         );
     }
 
-    /// Ends the `which`-th thing under way; false if nothing is.
-    pub(crate) fn end_one(&mut self, which: usize, ok: bool) -> bool {
-        let (writing, reading, transfers) =
-            (self.writing.len(), self.reading.len(), self.transfers.len());
-        let total = writing + reading + transfers;
-        if total == 0 {
-            return false;
-        }
-        let which = which % total;
-        if which < writing {
-            self.end_write(which, ok);
-        } else if which < writing + reading {
-            self.end_read(which - writing, ok);
-        } else {
-            self.end_transfer(which - writing - reading, ok);
-        }
-        true
-    }
-
-    fn end_write(&mut self, index: usize, ok: bool) {
-        let (ticket, version, place) = self.writing.remove(index).unwrap();
-        self.open.remove(&ticket);
-        self.span(&place).fill(ok.then_some(version));
-        if ok && !self.gone.contains(&version) {
-            self.held.insert(version, place.size);
-        }
-        self.tell(Event::Written { ticket, ok });
-    }
-
-    fn end_read(&mut self, index: usize, ok: bool) {
-        let (ticket, version, place) = self.reading.remove(index).unwrap();
-        self.open.remove(&ticket);
-        assert!(
-            self.span(&place).iter().all(|&b| b == Some(version)),
-            "version {version} came back wrong"
-        );
-        match self.decoded.remove(&ticket) {
-            Some(bases) => self.assert_decodes(version, bases),
-            None => assert!(place.size == self.held.get(&version).copied().unwrap_or(place.size)),
-        }
-        if ok && self.after == AfterRestore::Discard {
-            self.forget(version);
-        }
-        self.tell(Event::Read { ticket, ok });
-    }
-
-    fn end_transfer(&mut self, index: usize, ok: bool) {
-        let id = self.transfers[index].0;
-        let how = match (ok, self.cancelled.contains(&id), id.0 % 2) {
-            (true, ..) => Ok(()),
-            (false, true, _) => Err(TransferFailure::Cancelled),
-            (false, false, 0) => Err(TransferFailure::Source),
-            (false, false, _) => Err(TransferFailure::Destination),
-        };
-        self.end_transfer_as(index, how);
-    }
-
-    fn end_transfer_as(&mut self, index: usize, how: Result<(), TransferFailure>) {
-        let (id, version, from, to) = self.transfers.remove(index).unwrap();
-        self.cancelled.remove(&id);
-        let coding = self.codings.remove(&id).unwrap();
-        let encodes = matches!(coding, Coding::Encode { .. });
-        if encodes {
-            self.newest = None;
-        }
-        if let Err(why) = how {
-            // Whatever a failed transfer left is garbage.
-            self.span(&to).fill(None);
-            self.tell(Event::TransferFailed { id, why });
-        } else {
-            assert!(
-                self.span(&from).iter().all(|&b| b == Some(version)),
-                "a transfer read foreign bytes"
-            );
-            let mut stored = None;
-            match coding {
-                Coding::Plain => self.span(&to).fill(Some(version)),
-                Coding::Decode { bases } => {
-                    self.assert_decodes(version, bases);
-                    self.span(&to).fill(Some(version));
-                }
-                Coding::Encode { base } => {
-                    // The first of a chain takes all its room, the others less by turns, and some begin a chain.
-                    let alone = version % 4 == 3;
-                    let base = base.filter(|_| !alone);
-                    let bytes = match base {
-                        None => to.size,
-                        Some(_) => 1 + version * 5 % to.size,
-                    };
-                    stored = Some(Stored { bytes, alone });
-                    self.span(&to)[..bytes as usize].fill(Some(version));
-                    self.bases.insert(version, base);
-                    self.newest = Some(version);
-                }
-            }
-            self.tell(Event::TransferDone {
-                id,
-                elapsed_ns: place_cost(&to),
-                stored,
-            });
-        }
-    }
-
     /// Lets everything under way end well. All calls must be answered then.
     pub(crate) fn settle(&mut self) {
         let mut steps = 0;
@@ -571,8 +435,4 @@ impl World {
     pub(crate) fn restores_from(&self, tier: TierId) -> u64 {
         self.plan.statistics().tiers[tier.0].restores
     }
-}
-
-fn place_cost(place: &Place) -> u64 {
-    place.size * 10 * (1 + place.tier.0 as u64)
 }

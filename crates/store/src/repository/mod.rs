@@ -83,6 +83,19 @@ pub struct VersionInfo {
     pub base: Option<u64>,
 }
 
+/// One rank's piece of a version, as far as its head tells. Two with the same fields are copies of one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PieceInfo {
+    /// The version.
+    pub version: u64,
+    /// The run of the application that wrote it.
+    pub run: u64,
+    /// When it was written, in nanoseconds since 1970 by the writer's clock.
+    pub created: u64,
+    /// The bytes of its regions.
+    pub bytes: u64,
+}
+
 /// The directory of a rank.
 fn rank_name(rank: u32) -> String {
     format!("rank-{rank}")
@@ -145,16 +158,22 @@ impl Repository {
         Piece::open(&directory, &record, self.options.threads, older)
     }
 
-    /// The versions of which this rank's piece is there, oldest first, whether or not those of all others are.
+    /// This rank's pieces, oldest version first, whether or not those of all others are there.
     ///
     /// # Errors
     /// [`Error::Vanished`], [`Error::Refused`], [`Error::File`].
-    pub fn own_pieces(&self) -> Result<Vec<u64>> {
+    pub fn own_pieces(&self) -> Result<Vec<PieceInfo>> {
         let mut state = self.state();
         self.refresh_rank(&mut state, self.options.rank)?;
         let own = state.catalogs.get(&self.options.rank);
-        let versions = own.map(|catalog| catalog.pieces.keys());
-        Ok(versions.into_iter().flatten().copied().collect())
+        let pieces = own.into_iter().flat_map(|catalog| catalog.pieces.values());
+        let info = |record: &Record| PieceInfo {
+            version: record.version,
+            run: record.run,
+            created: record.created,
+            bytes: record.bytes,
+        };
+        Ok(pieces.map(info).collect())
     }
 
     /// This rank's piece of a version that need not be whole.

@@ -1,0 +1,203 @@
+//! What this machine's links carry, measured the way the engine uses them: the hardware that is given to the simulator.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tierflow_device::{Device, HostReservation, Memory, Stream};
+use tierflow_sim::{Hardware, Hop, Link, Tier, UNLIMITED};
+use tierflow_store::{Scratch, Storage};
+
+use super::{Scale, scratch};
+use crate::experiments::Run;
+
+/// Transfers at a time between main memory and storage, as the engine has them.
+const STORAGE_WORKERS: usize = 4;
+
+/// Bytes of one request to storage, as the engine makes them.
+const PIECE: usize = 32 << 20;
+
+/// How long each rate is measured.
+const SPAN: Duration = Duration::from_millis(1500);
+
+/// One direction or both, of a way between two memories.
+#[derive(Debug, Clone, Copy)]
+struct Rates {
+    down: f64,
+    up: f64,
+    both: f64,
+}
+
+impl Rates {
+    /// Both together are never slower than one alone; what measures slower is noise.
+    fn link(self) -> Link {
+        let together = self.both.max(self.down).max(self.up) as u64;
+        let link = Link {
+            down: self.down as u64,
+            up: self.up as u64,
+            ..Link::own(1)
+        };
+        link.together(together)
+    }
+}
+
+/// Bandwidths and latencies of this machine under caches of this scale.
+pub(super) fn hardware(run: &mut Run, device: &Device, scale: &Scale) -> Result<Hardware> {
+    let copy = within_device(device, scale)?;
+    let call = latency(device)?;
+    let pcie = between_device_and_host(device, scale)?;
+    let disk = between_host_and_storage(device)?;
+    let case = format!("calibration on {}", device.info().name);
+    run.value(&case, "copy within the device", "bytes/s", copy)?;
+    run.value(&case, "least time of a call", "ns", call)?;
+    for (way, rates) in [("device and host", pcie), ("host and storage", disk)] {
+        let directions = [("down", rates.down), ("up", rates.up), ("both", rates.both)];
+        for (direction, rate) in directions {
+            run.value(
+                &case,
+                &format!("between {way}, {direction}"),
+                "bytes/s",
+                rate,
+            )?;
+        }
+    }
+    let call = call as u64;
+    let hop = |link: Link, latency| Hop::over(link, latency);
+    Ok(Hardware::new()
+        .tier(
+            Tier::new("device", scale.device),
+            hop(Link::own(copy as u64), call),
+        )
+        .tier(
+            Tier::new("host", scale.host).depth(STORAGE_WORKERS),
+            hop(pcie.link(), call),
+        )
+        .tier(Tier::new("file", UNLIMITED), hop(disk.link(), 50_000)))
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// ns of a copy of a few bytes.
+fn latency(device: &Device) -> Result<f64> {
+    let (memory, stream) = (device.alloc(8192)?, device.stream()?);
+    let times = (0..200).map(|_| {
+        let begun = Instant::now();
+        stream.copy_all([(memory.lend(0..8)?, memory.lend_mut(4096..4104)?)])?;
+        Ok(begun.elapsed().as_nanos() as f64)
+    });
+    Ok(median(times.collect::<Result<_>>()?))
+}
+
+/// Bytes/s of the copies that an application makes between pauses, beyond the least time of a call.
+fn within_device(device: &Device, scale: &Scale) -> Result<f64> {
+    let length = scale.version as usize;
+    let (from, to, stream) = (
+        device.alloc(length)?,
+        device.alloc(length)?,
+        device.stream()?,
+    );
+    stream.fill(&mut from.lend_mut(0..length)?, 1)?;
+    stream.fill(&mut to.lend_mut(0..length)?, 2)?;
+    let least = latency(device)?;
+    let times = (0..60).map(|_| {
+        std::thread::sleep(scale.interval);
+        let begun = Instant::now();
+        stream.copy_all([(from.lend(0..length)?, to.lend_mut(0..length)?)])?;
+        Ok((begun.elapsed().as_nanos() as f64 - least).max(1.0))
+    });
+    Ok(length as f64 * 1e9 / median(times.collect::<Result<_>>()?))
+}
+
+/// Host memory that is touched, and pinned where that can be.
+fn host_memory(device: &Device, length: usize) -> Result<HostReservation> {
+    let memory = device.reserve_host(length.next_multiple_of(HostReservation::GRANULARITY))?;
+    memory.memory().lend_mut(0..length)?.bytes_mut()?.fill(1);
+    // Unpinned, it is slower, and what was measured says so.
+    let _ = memory.pin(0..memory.memory().len())?;
+    Ok(memory)
+}
+
+fn between_device_and_host(device: &Device, scale: &Scale) -> Result<Rates> {
+    let length = scale.version as usize;
+    let near = [device.alloc(length)?, device.alloc(length)?];
+    let far = [host_memory(device, length)?, host_memory(device, length)?];
+    for memory in &near {
+        device.stream()?.fill(&mut memory.lend_mut(0..length)?, 1)?;
+    }
+    let copy = |from: &Memory, to: &Memory, stream: &Stream| -> Result<usize> {
+        stream.copy_all([(from.lend(0..length)?, to.lend_mut(0..length)?)])?;
+        Ok(length)
+    };
+    let streams = [device.stream()?, device.stream()?];
+    let down = || copy(&near[0], far[0].memory(), &streams[0]);
+    let up = || copy(far[1].memory(), &near[1], &streams[1]);
+    Ok(Rates {
+        down: rate(&[&down])?,
+        up: rate(&[&up])?,
+        both: rate(&[&down, &up])?,
+    })
+}
+
+fn between_host_and_storage(device: &Device) -> Result<Rates> {
+    let file = Scratch::open(&scratch())?;
+    let buffers = (0..2 * STORAGE_WORKERS).map(|_| host_memory(device, PIECE));
+    let buffers = buffers.collect::<Result<Vec<_>>>()?;
+    let round = std::sync::atomic::AtomicUsize::new(0);
+    // Each piece in turn goes elsewhere, as copies of different versions do.
+    const PLACES: usize = 64;
+    let place =
+        || (round.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % PLACES * PIECE) as u64;
+    let write = |buffer: &HostReservation| -> Result<usize> {
+        file.write_at(place(), buffer.memory().lend(0..PIECE)?.bytes()?)?;
+        Ok(PIECE)
+    };
+    let read = |buffer: &HostReservation| -> Result<usize> {
+        file.read_at(place(), buffer.memory().lend_mut(0..PIECE)?.bytes_mut()?)?;
+        Ok(PIECE)
+    };
+    for _ in 0..PLACES {
+        write(&buffers[0])?;
+    }
+    let (writers, readers) = buffers.split_at(STORAGE_WORKERS);
+    let writes: Vec<_> = writers.iter().map(|buffer| move || write(buffer)).collect();
+    let reads: Vec<_> = readers.iter().map(|buffer| move || read(buffer)).collect();
+    let writes: Vec<&Work<'_>> = writes.iter().map(|work| work as _).collect();
+    let reads: Vec<&Work<'_>> = reads.iter().map(|work| work as _).collect();
+    let all: Vec<_> = writes.iter().chain(&reads).copied().collect();
+    Ok(Rates {
+        down: rate(&writes)?,
+        up: rate(&reads)?,
+        both: rate(&all)?,
+    })
+}
+
+/// Moves some bytes and says how many.
+type Work<'a> = dyn Fn() -> Result<usize> + Sync + 'a;
+
+/// Bytes/s of all of these together, each repeated in a thread of its own.
+fn rate(works: &[&Work<'_>]) -> Result<f64> {
+    let start = Barrier::new(works.len());
+    let repeat = |work: &Work<'_>| -> Result<f64> {
+        start.wait();
+        let begun = Instant::now();
+        let mut bytes = 0;
+        while begun.elapsed() < SPAN {
+            bytes += work()?;
+        }
+        Ok(bytes as f64 / begun.elapsed().as_secs_f64())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = works
+            .iter()
+            .map(|work| scope.spawn(|| repeat(work)))
+            .collect();
+        let rates = threads.into_iter().map(|thread| {
+            let joined = thread.join().ok();
+            joined.context("a thread of the calibration panicked")?
+        });
+        rates.sum()
+    })
+}

@@ -1,0 +1,387 @@
+//! The application's side: finding or starting the agent, and external storage by way of it.
+
+use crate::home::Home;
+use crate::protocol::{PROTOCOL, Reply, Request, Route, Status, receive, send};
+use crate::{Error, Result};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierflow_store::{Options, Piece, Repository, Snapshot, Vault, VersionInfo};
+
+/// The agent says something at least twice a second: silence for so long is a broken connection.
+const SILENCE: Duration = Duration::from_secs(10);
+/// What a started agent may take until it answers.
+const STARTING: Duration = Duration::from_secs(10);
+/// Versions named in one request.
+const VERSIONS_AT_ONCE: usize = 10_000;
+
+/// A connection to an agent.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+}
+
+impl Client {
+    /// Connects to the agent of the scratch directory.
+    ///
+    /// # Errors
+    /// [`Error::Absent`] if there is none; [`Error::Refused`] if something there belongs to another user;
+    /// [`Error::Protocol`] if it speaks another version of the protocol.
+    pub fn connect(scratch: &Path) -> Result<Self> {
+        let stream = Home::open(scratch, false)?.connect()?;
+        stream
+            .set_read_timeout(Some(SILENCE))
+            .and_then(|()| stream.set_write_timeout(Some(SILENCE)))
+            .map_err(Error::Connection)?;
+        let mut client = Self { stream };
+        match client.ask(&Request::Hello { protocol: PROTOCOL })? {
+            Reply::Hello { protocol: PROTOCOL } => Ok(client),
+            _ => Err(Error::Protocol("it answers with another version")),
+        }
+    }
+
+    /// Connects to the agent of the scratch directory, after starting `program` (usually `tierflow-agent`, found by
+    /// `PATH` if it has no slash) where none answers. The agent outlives this process, and ends when nothing was to be
+    /// done for a minute.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`Error::File`] if the program cannot be started.
+    pub fn connect_or_start(scratch: &Path, program: &Path) -> Result<Self> {
+        let absent = match Self::connect(scratch) {
+            Err(error @ Error::Absent { .. }) => error,
+            connected => return connected,
+        };
+        // Nothing of this process is inherited: whoever waits for its output to end does not wait for the agent.
+        let child = Command::new(program)
+            .arg(scratch)
+            .args(["--exit-when-idle", "60"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut child = child.map_err(|source| Error::File {
+            doing: "starting",
+            path: program.to_path_buf(),
+            source,
+        })?;
+        let begun = Instant::now();
+        let mut connected = Err(absent);
+        while begun.elapsed() < STARTING {
+            connected = Self::connect(scratch);
+            if !matches!(connected, Err(Error::Absent { .. })) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // It leaves no dead process behind, should it end before this one.
+        let _waiter = std::thread::Builder::new()
+            .name("tierflow-agent-end".to_owned())
+            .spawn(move || child.wait());
+        connected
+    }
+
+    /// How the agent is doing.
+    ///
+    /// # Errors
+    /// [`Error::Connection`] and [`Error::Protocol`].
+    pub fn status(&mut self) -> Result<Status> {
+        match self.ask(&Request::Status)? {
+            Reply::Status(status) => Ok(status),
+            _ => Err(Error::Protocol("an unexpected answer")),
+        }
+    }
+
+    /// Lets the agent bring what is there, and end.
+    ///
+    /// # Errors
+    /// [`Error::Connection`] and [`Error::Protocol`].
+    pub fn stop(&mut self) -> Result<()> {
+        self.done(&Request::Stop)
+    }
+
+    /// Puts the connection on a route.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], [`Error::Connection`], [`Error::Protocol`].
+    pub fn take(&mut self, route: &Route) -> Result<()> {
+        let route = route.clone();
+        self.done(&Request::Take { route })
+    }
+
+    /// Waits until a version of the route is published.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn publish(&mut self, version: u64) -> Result<()> {
+        self.done(&Request::Publish { version })
+    }
+
+    fn done(&mut self, request: &Request) -> Result<()> {
+        match self.ask(request)? {
+            Reply::Done => Ok(()),
+            Reply::Failed { message, .. } => Err(Error::Failed(message)),
+            _ => Err(Error::Protocol("an unexpected answer")),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply> {
+        send(&mut self.stream, request)?;
+        loop {
+            match receive(&mut self.stream)? {
+                Some(Reply::Working) => {}
+                Some(reply) => return Ok(reply),
+                None => return Err(Error::Connection(std::io::ErrorKind::UnexpectedEof.into())),
+            }
+        }
+    }
+}
+
+/// External storage, to which an agent brings what lies in a node-local directory. Where no agent answers, this process
+/// does it itself.
+#[derive(Debug)]
+pub struct AgentVault {
+    scratch: PathBuf,
+    program: Option<PathBuf>,
+    route: Route,
+    options: Options,
+    /// Connections on the route that nobody uses at the moment.
+    clients: Mutex<Vec<Client>>,
+    /// To look at external storage.
+    reader: Mutex<Option<Arc<Repository>>>,
+    /// To write there, without an agent.
+    writer: Mutex<Option<Arc<Repository>>>,
+}
+
+/// How to get to external storage by way of an agent.
+#[derive(Debug, Clone)]
+pub struct Way {
+    scratch: PathBuf,
+    program: Option<PathBuf>,
+    local: PathBuf,
+    external: PathBuf,
+    rank: u32,
+    ranks: u32,
+}
+
+impl Way {
+    /// By the agent of `scratch`, from the node-local directory `local` to the directory `external`.
+    #[must_use]
+    pub fn new(
+        scratch: impl Into<PathBuf>,
+        local: impl Into<PathBuf>,
+        external: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            scratch: scratch.into(),
+            program: None,
+            local: local.into(),
+            external: external.into(),
+            rank: 0,
+            ranks: 1,
+        }
+    }
+
+    /// Starts the agent with this program where none answers.
+    #[must_use]
+    pub fn starting(self, program: impl Into<PathBuf>) -> Self {
+        let program = Some(program.into());
+        Self { program, ..self }
+    }
+
+    /// For the pieces of one rank of a group.
+    #[must_use]
+    pub fn rank(self, rank: u32, ranks: u32) -> Self {
+        Self {
+            rank,
+            ranks,
+            ..self
+        }
+    }
+
+    /// External storage by this way. It works without the agent too.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if something of the agent's belongs to another user; [`Error::File`] if a path cannot be made
+    /// absolute; [`Error::Protocol`] if a path is not UTF-8, or another version of the agent answers.
+    pub fn open(self) -> Result<Arc<AgentVault>> {
+        let route = Route {
+            local: absolute(&self.local)?,
+            external: absolute(&self.external)?,
+            rank: self.rank,
+            ranks: self.ranks,
+        };
+        let vault = AgentVault {
+            scratch: self.scratch,
+            program: self.program,
+            route,
+            options: Options::default().rank(self.rank, self.ranks),
+            clients: Mutex::default(),
+            reader: Mutex::default(),
+            writer: Mutex::default(),
+        };
+        match vault.client() {
+            Ok(client) => vault.clients.lock().push(client),
+            // It is done without.
+            Err(Error::Absent { .. } | Error::Connection(_) | Error::Failed(_)) => {}
+            Err(Error::File { .. }) if vault.program.is_some() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Arc::new(vault))
+    }
+}
+
+fn absolute(path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path).map_err(|source| Error::File {
+        doing: "finding",
+        path: path.to_path_buf(),
+        source,
+    })?;
+    let text = absolute.into_os_string().into_string();
+    text.map_err(|_| Error::Protocol("a path is not UTF-8"))
+}
+
+impl AgentVault {
+    /// Whether an agent answers.
+    #[must_use]
+    pub fn has_agent(&self) -> bool {
+        let client = self.client();
+        let has = client.is_ok();
+        self.clients.lock().extend(client);
+        has
+    }
+
+    /// A connection that is on the route.
+    fn client(&self) -> Result<Client> {
+        if let Some(client) = self.clients.lock().pop() {
+            return Ok(client);
+        }
+        let mut client = match &self.program {
+            Some(program) => Client::connect_or_start(&self.scratch, program)?,
+            None => Client::connect(&self.scratch)?,
+        };
+        client.take(&self.route)?;
+        Ok(client)
+    }
+
+    /// Asks the agent. `None` if there is none, also after a second try: it may have ended since it was asked last.
+    fn ask(&self, request: &Request) -> Option<Reply> {
+        if self.writer.lock().is_some() {
+            return None;
+        }
+        for _ in 0..2 {
+            let Ok(mut client) = self.client() else {
+                continue;
+            };
+            match client.ask(request) {
+                Ok(reply) => {
+                    self.clients.lock().push(client);
+                    return Some(reply);
+                }
+                // Those that nobody used meanwhile are as broken.
+                Err(_) => self.clients.lock().clear(),
+            }
+        }
+        None
+    }
+
+    /// Asks the agent to do something; where there is none, does it itself.
+    fn done(
+        &self,
+        request: &Request,
+        myself: impl FnOnce(&Repository) -> tierflow_store::Result<()>,
+    ) -> tierflow_store::Result<()> {
+        match self.ask(request) {
+            Some(Reply::Done) => Ok(()),
+            Some(Reply::Failed { message, .. }) => Err(tierflow_store::Error::Remote(message)),
+            Some(_) => Err(tierflow_store::Error::Remote(
+                "the agent gave an answer that does not fit".to_owned(),
+            )),
+            None => {
+                let writer = self.opened(&self.writer, |path, options| {
+                    Repository::open(path, options)
+                })?;
+                myself(&writer)
+            }
+        }
+    }
+
+    fn opened(
+        &self,
+        place: &Mutex<Option<Arc<Repository>>>,
+        open: impl FnOnce(&Path, Options) -> tierflow_store::Result<Repository>,
+    ) -> tierflow_store::Result<Arc<Repository>> {
+        let mut place = place.lock();
+        if let Some(repository) = &*place {
+            return Ok(Arc::clone(repository));
+        }
+        let opened = open(Path::new(&self.route.external), self.options.clone())?;
+        Ok(Arc::clone(place.insert(Arc::new(opened))))
+    }
+
+    fn reader(&self) -> tierflow_store::Result<Arc<Repository>> {
+        if let Some(writer) = &*self.writer.lock() {
+            return Ok(Arc::clone(writer));
+        }
+        self.opened(&self.reader, |path, options| {
+            Repository::read_only(path, options)
+        })
+    }
+}
+
+impl Vault for AgentVault {
+    fn versions(&self) -> tierflow_store::Result<Vec<VersionInfo>> {
+        match self.reader() {
+            Ok(reader) => reader.versions(),
+            // Nothing was brought there yet.
+            Err(tierflow_store::Error::Open { .. })
+                if !Path::new(&self.route.external).exists() =>
+            {
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn piece(&self, version: u64) -> tierflow_store::Result<Piece> {
+        self.reader()?.own_piece(version)
+    }
+
+    /// Only where no agent answers: an agent takes what lies in the node-local directory, and nothing else.
+    fn save(&self, snapshot: &Snapshot<'_>) -> tierflow_store::Result<()> {
+        match &*self.writer.lock() {
+            Some(writer) => writer.save(snapshot),
+            None => Err(tierflow_store::Error::Remote(
+                "the agent takes only what lies in the node-local directory: see why that takes no more".to_owned(),
+            )),
+        }
+    }
+
+    fn copy(&self, piece: &Piece) -> tierflow_store::Result<()> {
+        let version = piece.version();
+        let copied = self.done(&Request::Publish { version }, |writer| writer.copy(piece));
+        // If it is the piece that cannot be read, say so.
+        match copied {
+            Err(tierflow_store::Error::Remote(message)) => {
+                piece.verify(&|_| {})?;
+                Err(tierflow_store::Error::Remote(message))
+            }
+            copied => copied,
+        }
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {
+        let all: Vec<u64> = versions.iter().copied().collect();
+        all.chunks(VERSIONS_AT_ONCE).try_for_each(|some| {
+            let request = Request::Remove {
+                versions: some.to_vec(),
+            };
+            self.done(&request, |writer| {
+                writer.remove(&some.iter().copied().collect())
+            })
+        })
+    }
+}

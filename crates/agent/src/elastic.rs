@@ -1,0 +1,114 @@
+//! How many pieces to bring at a time: the elastic threads of VeloC (IPDPS'19, §IV-E), steered by what they achieve.
+//!
+//! External storage has a number of writers at which it is fastest, and it changes with what others do. One thread more
+//! is tried while pieces wait; it stays if all together got faster by it, and goes otherwise. From time to time the
+//! other direction is tried.
+
+/// A thread more must bring at least this share of what was there before, or it is not worth it.
+const WORTH_PERCENT: u64 = 5;
+/// Bytes/s are averaged over about this many pieces.
+const WEIGHT: u64 = 4;
+/// Pieces between two tries.
+const PIECES_A_TRY: u32 = 8;
+
+/// The number of threads, and what is known of each number.
+#[derive(Debug)]
+pub(crate) struct Elastic {
+    threads: usize,
+    most: usize,
+    /// By the number of threads: bytes/s of all together; 0 is not known.
+    bandwidth: Vec<u64>,
+    /// Pieces until the next try.
+    patience: u32,
+}
+
+impl Elastic {
+    pub(crate) fn new(most: usize) -> Self {
+        let most = most.max(1);
+        Self {
+            threads: 1,
+            most,
+            bandwidth: vec![0; most + 2],
+            patience: PIECES_A_TRY,
+        }
+    }
+
+    /// How many threads there should be.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// `threads` of them together brought pieces at `bytes_a_second`, and `waiting` more wait.
+    pub(crate) fn measured(&mut self, threads: usize, bytes_a_second: u64, waiting: usize) {
+        if let Some(known) = self.bandwidth.get_mut(threads).filter(|_| threads > 0) {
+            *known = match *known {
+                0 => bytes_a_second,
+                known => (known * (WEIGHT - 1) + bytes_a_second) / WEIGHT,
+            };
+        }
+        self.patience = self.patience.saturating_sub(1);
+        if self.patience > 0 || threads != self.threads {
+            return;
+        }
+        self.patience = PIECES_A_TRY;
+        let now = self.bandwidth[self.threads];
+        let fewer = self.bandwidth[self.threads - 1];
+        let was_worth_it = fewer == 0 || now >= fewer + fewer / 100 * WORTH_PERCENT;
+        if self.threads > 1 && !was_worth_it {
+            self.threads -= 1;
+            // What more of them achieve may be another thing by the time it is tried again.
+            self.patience = 4 * PIECES_A_TRY;
+        } else if waiting > 0 && self.threads < self.most {
+            self.threads += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads after many pieces on storage whose bandwidth depends on them.
+    fn settles(most: usize, waiting: usize, bandwidth: impl Fn(usize) -> u64) -> Vec<usize> {
+        let mut elastic = Elastic::new(most);
+        let mut seen = Vec::new();
+        for _ in 0..600 {
+            let threads = elastic.threads();
+            elastic.measured(threads, bandwidth(threads), waiting);
+            seen.push(elastic.threads());
+        }
+        seen.split_off(300)
+    }
+
+    #[test]
+    fn threads_come_while_they_help() {
+        let scaling = settles(8, 100, |threads| threads as u64 * 100_000_000);
+        assert!(scaling.iter().all(|&threads| threads == 8), "{scaling:?}");
+        let best_of_three = |threads: usize| 300_000_000_u64 * threads.min(3) as u64;
+        let settled = settles(8, 100, best_of_three);
+        assert!(
+            settled.iter().all(|threads| (3..=4).contains(threads)),
+            "{settled:?}"
+        );
+        let crowded = settles(8, 100, |threads| 400_000_000 / threads as u64);
+        assert!(crowded.iter().all(|&threads| threads <= 2), "{crowded:?}");
+    }
+
+    #[test]
+    fn nothing_waits_for_more_threads() {
+        assert!(
+            settles(8, 0, |threads| threads as u64)
+                .iter()
+                .all(|&threads| threads == 1)
+        );
+    }
+
+    #[test]
+    fn any_report_is_taken() {
+        let mut elastic = Elastic::new(0);
+        for threads in [0, 1, 2, 99] {
+            elastic.measured(threads, u64::MAX / 8, usize::MAX);
+        }
+        assert_eq!(elastic.threads(), 1);
+    }
+}

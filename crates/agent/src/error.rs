@@ -1,0 +1,57 @@
+//! What can go wrong, sorted by what the caller does next.
+
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// What every fallible call here returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why the agent, or a client of it, did not do as asked. Nothing that lies on a disk is affected.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no agent: start one, or go on without.
+    #[error("no agent answers in {}: {source}; start one with `tierflow agent {}`", .directory.display(), .directory.display())]
+    Absent {
+        /// The scratch directory.
+        directory: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// An agent is there already: use that one.
+    #[error("another agent serves {}", .directory.display())]
+    Busy {
+        /// The scratch directory.
+        directory: PathBuf,
+    },
+    /// Somebody else put something there: look at it, then remove it.
+    #[error("{} is refused: {why}; remove it if you do not know it", .path.display())]
+    Refused {
+        /// What was refused.
+        path: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
+    /// The other side does not speak as expected: bring agent and application to the same version.
+    #[error("the other side does not speak this protocol: {0}")]
+    Protocol(&'static str),
+    /// The connection broke, or nothing came for too long: connect again, or go on without.
+    #[error("the connection to the agent broke: {0}")]
+    Connection(#[source] std::io::Error),
+    /// The agent could not do it: its message says why.
+    #[error("the agent could not do it: {0}")]
+    Failed(String),
+    /// A file or directory of the agent's own.
+    #[error("{doing} {} failed: {source}", .path.display())]
+    File {
+        /// What was tried, as in "making".
+        doing: &'static str,
+        /// What it was tried on.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Checkpoints could not be read or written.
+    #[error(transparent)]
+    Store(#[from] tierflow_store::Error),
+}

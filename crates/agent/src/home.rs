@@ -1,0 +1,207 @@
+//! The agent's own directory within the scratch directory: its lock, its socket, and what it has undertaken.
+//!
+//! Only its owner gets in. Everything is reached through the open directory, so nobody can put another in its place, and
+//! no path is too long for a socket.
+
+use crate::protocol::Route;
+use crate::{Error, Result};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+const NAME: &str = ".tierflow-agent";
+const SOCKET: &str = "socket";
+const LOCK: &str = "lock";
+const ROUTES: &str = "routes.json";
+/// No list of routes is longer.
+const ROUTES_LIMIT: u64 = 64 << 20;
+
+/// The open directory.
+#[derive(Debug)]
+pub(crate) struct Home {
+    descriptor: OwnedFd,
+    path: PathBuf,
+    scratch: PathBuf,
+}
+
+impl Home {
+    /// Opens the agent's directory in `scratch`, after making it if `create`.
+    pub(crate) fn open(scratch: &Path, create: bool) -> Result<Self> {
+        let path = scratch.join(NAME);
+        let failed = |doing| {
+            let path = path.clone();
+            move |source: Errno| Error::File {
+                doing,
+                path,
+                source: source.into(),
+            }
+        };
+        if create {
+            match fs::mkdir(&path, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(source) => return Err(failed("making")(source)),
+            }
+        }
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let descriptor = match fs::open(&path, flags, Mode::empty()) {
+            Ok(descriptor) => descriptor,
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                return Err(refused(&path, "it is no directory"));
+            }
+            Err(Errno::NOENT) => {
+                return Err(Error::Absent {
+                    directory: scratch.to_path_buf(),
+                    source: Errno::NOENT.into(),
+                });
+            }
+            Err(source) => return Err(failed("opening")(source)),
+        };
+        let stat = fs::fstat(&descriptor).map_err(failed("looking at"))?;
+        if stat.st_uid != me() {
+            return Err(refused(&path, "it belongs to another user"));
+        }
+        if !(Mode::from_raw_mode(stat.st_mode) & (Mode::RWXG | Mode::RWXO)).is_empty() {
+            return Err(refused(&path, "others may enter it"));
+        }
+        Ok(Self {
+            descriptor,
+            path,
+            scratch: scratch.to_path_buf(),
+        })
+    }
+
+    /// The one agent of the directory, until what is returned is dropped.
+    pub(crate) fn lock(&self) -> Result<OwnedFd> {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(&self.descriptor, LOCK, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|source| self.failed("opening", LOCK, source))?;
+        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(file),
+            Err(Errno::WOULDBLOCK) => Err(Error::Busy {
+                directory: self.scratch.clone(),
+            }),
+            Err(source) => Err(self.failed("locking", LOCK, source)),
+        }
+    }
+
+    /// The socket's path through the open directory.
+    fn socket(&self) -> PathBuf {
+        PathBuf::from(format!(
+            "/proc/self/fd/{}/{SOCKET}",
+            self.descriptor.as_raw_fd()
+        ))
+    }
+
+    /// Makes the socket anew. The lock must be held.
+    pub(crate) fn listen(&self) -> Result<UnixListener> {
+        match fs::unlinkat(&self.descriptor, SOCKET, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(source) => return Err(self.failed("removing", SOCKET, source)),
+        }
+        let listener = UnixListener::bind(self.socket());
+        listener.map_err(|source| Error::File {
+            doing: "making",
+            path: self.path.join(SOCKET),
+            source,
+        })
+    }
+
+    /// Connects to the agent, if it is one of this user's.
+    pub(crate) fn connect(&self) -> Result<UnixStream> {
+        let absent = |source: std::io::Error| Error::Absent {
+            directory: self.scratch.clone(),
+            source,
+        };
+        let stat = fs::statat(&self.descriptor, SOCKET, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|source| absent(source.into()))?;
+        let path = self.path.join(SOCKET);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            return Err(refused(&path, "it is no socket"));
+        }
+        if stat.st_uid != me() {
+            return Err(refused(&path, "it belongs to another user"));
+        }
+        let stream = UnixStream::connect(self.socket()).map_err(absent)?;
+        check_peer(&stream, &path)?;
+        Ok(stream)
+    }
+
+    /// What an agent before this one had undertaken and not ended.
+    pub(crate) fn routes(&self) -> Result<Vec<Route>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = match fs::openat(&self.descriptor, ROUTES, flags, Mode::empty()) {
+            Ok(file) => std::fs::File::from(file),
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            Err(Errno::LOOP) => {
+                return Err(refused(&self.path.join(ROUTES), "it is a symbolic link"));
+            }
+            Err(source) => return Err(self.failed("opening", ROUTES, source)),
+        };
+        let mut bytes = Vec::new();
+        let read = file.take(ROUTES_LIMIT).read_to_end(&mut bytes);
+        read.map_err(|source| self.failed_io("reading", ROUTES, source))?;
+        serde_json::from_slice(&bytes).map_err(|_| {
+            let path = self.path.join(ROUTES);
+            refused(&path, "it is no list of routes")
+        })
+    }
+
+    /// Notes what was undertaken, to stay.
+    pub(crate) fn note(&self, routes: &[Route]) -> Result<()> {
+        const NEW: &str = "routes.tmp";
+        let bytes = serde_json::to_vec_pretty(routes)
+            .map_err(|_| Error::Protocol("a route cannot be written"))?;
+        let flags =
+            OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(&self.descriptor, NEW, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|source| self.failed("making", NEW, source))?;
+        let mut file = std::fs::File::from(file);
+        let written = file.write_all(&bytes).and_then(|()| file.sync_all());
+        written.map_err(|source| self.failed_io("writing", NEW, source))?;
+        fs::renameat(&self.descriptor, NEW, &self.descriptor, ROUTES)
+            .and_then(|()| fs::fsync(&self.descriptor))
+            .map_err(|source| self.failed("renaming", NEW, source))
+    }
+
+    /// Whether the directory is still where it was.
+    pub(crate) fn is_there(&self) -> bool {
+        fs::fstat(&self.descriptor).is_ok_and(|stat| stat.st_nlink > 0)
+    }
+
+    fn failed(&self, doing: &'static str, name: &str, source: Errno) -> Error {
+        self.failed_io(doing, name, source.into())
+    }
+
+    fn failed_io(&self, doing: &'static str, name: &str, source: std::io::Error) -> Error {
+        Error::File {
+            doing,
+            path: self.path.join(name),
+            source,
+        }
+    }
+}
+
+/// The other end must be this user's process.
+pub(crate) fn check_peer(stream: &UnixStream, path: &Path) -> Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(stream);
+    let peer = peer.map_err(|source| Error::Connection(source.into()))?;
+    if peer.uid.as_raw() == me() {
+        Ok(())
+    } else {
+        Err(refused(path, "the process behind it is another user's"))
+    }
+}
+
+fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn refused(path: &Path, why: &'static str) -> Error {
+    Error::Refused {
+        path: path.to_path_buf(),
+        why,
+    }
+}

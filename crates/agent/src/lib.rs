@@ -1,0 +1,14 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod client;
+mod elastic;
+mod error;
+mod flow;
+mod home;
+pub mod protocol;
+mod server;
+
+pub use client::{AgentVault, Client, Way};
+pub use error::{Error, Result};
+pub use server::{Settings, serve};

@@ -1,0 +1,203 @@
+//! What client and agent say to each other: frames of JSON, four bytes of length (little-endian) before each.
+
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::io::{Read, Write};
+
+/// The version of the protocol. Both sides name theirs first; they must be the same.
+pub const PROTOCOL: u32 = 1;
+
+/// A frame has at most this many bytes.
+pub const FRAME_LIMIT: usize = 1 << 20;
+
+/// Which pieces are brought from where to where.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// The directory of the node, an absolute path.
+    pub local: String,
+    /// The directory on external storage, an absolute path.
+    pub external: String,
+    /// Whose pieces.
+    pub rank: u32,
+    /// Of how many.
+    pub ranks: u32,
+}
+
+/// What a client asks for. Each request has one reply, but for [`Reply::Working`] before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// The first one: which protocol the client speaks.
+    Hello {
+        /// Its version.
+        protocol: u32,
+    },
+    /// Bring whatever lies, or will lie, at the start of this route to its end, until the connection ends and all is
+    /// there. The requests that follow are about it.
+    Take {
+        /// The route.
+        route: Route,
+    },
+    /// Reply when this rank's piece of a version is published at the end of the route.
+    Publish {
+        /// The version.
+        version: u64,
+    },
+    /// Remove these versions from the end of the route, and do not bring them there again.
+    Remove {
+        /// The versions.
+        versions: Vec<u64>,
+    },
+    /// How things are.
+    Status,
+    /// Take nothing new, bring what is there, and end.
+    Stop,
+}
+
+/// What the agent answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Reply {
+    /// Which protocol the agent speaks.
+    Hello {
+        /// Its version.
+        protocol: u32,
+    },
+    /// It is done.
+    Done,
+    /// It goes on; another reply follows. Said at least every second.
+    Working,
+    /// It could not be done.
+    Failed {
+        /// Whether it is the piece on the node that cannot be read.
+        source: bool,
+        /// Why.
+        message: String,
+    },
+    /// How things are.
+    Status(Status),
+}
+
+/// How an agent is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Status {
+    /// Its process.
+    pub process: u32,
+    /// Threads that bring pieces at the moment.
+    pub threads: usize,
+    /// The routes it serves.
+    pub routes: Vec<RouteStatus>,
+}
+
+/// How one route is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteStatus {
+    /// Which.
+    pub route: Route,
+    /// Clients on it.
+    pub clients: usize,
+    /// Versions on their way, or waiting for it.
+    pub pending: Vec<u64>,
+    /// Pieces brought since the agent started.
+    pub brought: u64,
+    /// Why the last try failed, if it did.
+    pub trouble: Option<String>,
+}
+
+/// Writes one frame.
+///
+/// # Errors
+/// [`Error::Connection`]; [`Error::Protocol`] if it is too long.
+pub fn send(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, message)
+        .map_err(|_| Error::Protocol("a message cannot be written"))?;
+    let length = frame.len() - 4;
+    if length > FRAME_LIMIT {
+        return Err(Error::Protocol(
+            "a message is too long: name fewer versions",
+        ));
+    }
+    frame[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    to.write_all(&frame).map_err(Error::Connection)
+}
+
+/// Reads one frame; `None` where the other side has ended the connection. No more memory is taken than the bytes that
+/// really came.
+///
+/// # Errors
+/// [`Error::Connection`] and [`Error::Protocol`].
+pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>> {
+    let mut length = [0; 4];
+    match from.read(&mut length).map_err(Error::Connection)? {
+        0 => return Ok(None),
+        4 => {}
+        some => from
+            .read_exact(&mut length[some..])
+            .map_err(Error::Connection)?,
+    }
+    let length = u32::from_le_bytes(length) as usize;
+    if length > FRAME_LIMIT {
+        return Err(Error::Protocol("a frame is too long"));
+    }
+    let mut frame = Vec::new();
+    let read = from.take(length as u64).read_to_end(&mut frame);
+    if read.map_err(Error::Connection)? < length {
+        return Err(Error::Protocol("a frame is cut off"));
+    }
+    serde_json::from_slice(&frame)
+        .map(Some)
+        .map_err(|_| Error::Protocol("a message that is not known"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_received() {
+        let route = Route {
+            local: "/a".to_owned(),
+            external: "/b\n\"ü".to_owned(),
+            rank: 1,
+            ranks: 3,
+        };
+        let requests = [
+            Request::Hello { protocol: PROTOCOL },
+            Request::Take { route },
+            Request::Publish { version: u64::MAX },
+            Request::Remove {
+                versions: vec![0, u64::MAX],
+            },
+            Request::Status,
+            Request::Stop,
+        ];
+        let mut wire = Vec::new();
+        for request in &requests {
+            send(&mut wire, request).unwrap();
+        }
+        let mut wire = wire.as_slice();
+        for request in requests {
+            assert_eq!(receive(&mut wire).unwrap(), Some(request));
+        }
+        assert_eq!(receive::<Request>(&mut wire).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let wrong: [&[u8]; 6] = [
+            &[1, 0],
+            &[9, 0, 0, 0, b'{'],
+            &[255, 255, 255, 255],
+            &[2, 0, 0, 0, b'{', b'}'],
+            b"\x10\0\0\0{\"ask\":\"nothing\"}",
+            b"\x20\0\0\0{\"ask\":\"status\",\"more\":123456789}",
+        ];
+        for bytes in wrong {
+            assert!(receive::<Request>(&mut &*bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

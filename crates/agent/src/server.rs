@@ -1,0 +1,429 @@
+//! The agent itself: connections, the routes that they ask for, and elastic threads that bring pieces along them.
+
+use crate::elastic::Elastic;
+use crate::flow::Flow;
+use crate::home::{Home, check_peer};
+use crate::protocol::{PROTOCOL, Reply, Request, Route, Status, receive, send};
+use crate::{Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How an agent works.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// The most threads that bring pieces at a time.
+    pub most_threads: usize,
+    /// What a piece may take before those who wait for it are told that storage hangs.
+    pub patience: Duration,
+    /// The agent ends when nothing was to be done, and nobody connected, for so long; without it, when it is told to.
+    pub idle: Option<Duration>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            most_threads: 8,
+            patience: Duration::from_secs(120),
+            idle: None,
+        }
+    }
+}
+
+/// How often the node is looked through for pieces that nobody asked for: those of an application that crashed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the agent looks after its threads.
+const BEAT: Duration = Duration::from_millis(100);
+/// How often one who waits hears that the agent is still there.
+const WORKING_EVERY: Duration = Duration::from_millis(500);
+
+struct Server {
+    home: Home,
+    settings: Settings,
+    shared: Mutex<Shared>,
+    /// Something may be done, or is done.
+    changed: Condvar,
+}
+
+struct Shared {
+    flows: BTreeMap<Route, Arc<Flow>>,
+    elastic: Elastic,
+    threads: usize,
+    /// Of these, those that wait for storage that hangs.
+    hanging: usize,
+    connections: usize,
+    stopping: bool,
+    idle_since: Instant,
+    /// Which flow is asked next for something to do.
+    turn: usize,
+}
+
+enum Task {
+    Look(Arc<Flow>),
+    Bring(Arc<Flow>, u64),
+}
+
+/// Serves the scratch directory `scratch` until it is told to stop, or is idle for as long as the settings say. What an
+/// agent before this one did not end is taken up again.
+///
+/// # Errors
+/// [`Error::Busy`] if another agent serves it; [`Error::Refused`] and [`Error::File`] if its directory is not to be used.
+pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
+    let home = Home::open(scratch, true)?;
+    let _lock = home.lock()?;
+    let routes = home.routes()?;
+    let listener = home.listen()?;
+    let flows = routes
+        .into_iter()
+        .map(|route| (route.clone(), Arc::new(Flow::new(route))));
+    let server = Arc::new(Server {
+        settings,
+        shared: Mutex::new(Shared {
+            flows: flows.collect(),
+            elastic: Elastic::new(settings.most_threads),
+            threads: 0,
+            hanging: 0,
+            connections: 0,
+            stopping: false,
+            idle_since: Instant::now(),
+            turn: 0,
+        }),
+        changed: Condvar::new(),
+        home,
+    });
+    let listening = Arc::clone(&server);
+    spawn("tierflow-listen", move || {
+        for stream in listener.incoming() {
+            match stream {
+                Ok(stream) => listening.connected(stream),
+                // Too many descriptors in use, and the like: others may go meanwhile.
+                Err(_) => std::thread::sleep(BEAT),
+            }
+        }
+    })?;
+    server.look_after();
+    Ok(())
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map(drop).map_err(|source| Error::File {
+        doing: "starting a thread of",
+        path: name.into(),
+        source,
+    })
+}
+
+impl Server {
+    /// Starts threads while there is something to do, names what hangs, and ends what is over. Returns when the agent is.
+    fn look_after(self: &Arc<Self>) {
+        loop {
+            let mut shared = self.shared.lock();
+            let now = Instant::now();
+            let (mut hanging, mut busy) = (0, 0);
+            for flow in shared.flows.values() {
+                let mut state = flow.state.lock();
+                state.name_hanging(now);
+                hanging += state.hanging.len();
+                busy += state.waiting.len() + usize::from(!state.looking && state.look_at <= now);
+            }
+            shared.hanging = hanging;
+            // A thread that hangs is none.
+            let wanted = shared.elastic.threads() + hanging;
+            for _ in shared.threads..wanted.min(shared.threads + busy) {
+                let server = Arc::clone(self);
+                if spawn("tierflow-bring", move || server.work()).is_ok() {
+                    shared.threads += 1;
+                }
+            }
+            self.end_what_is_over(&mut shared);
+            if self.is_over(&mut shared, now) {
+                return;
+            }
+            self.changed.notify_all();
+            self.changed.wait_for(&mut shared, BEAT);
+        }
+    }
+
+    /// A route ends when nobody is on it, nothing is left on it, and that was looked for.
+    fn end_what_is_over(&self, shared: &mut Shared) {
+        let before = shared.flows.len();
+        shared.flows.retain(|_, flow| {
+            let state = flow.state.lock();
+            !(state.clients == 0 && state.is_idle() && state.looked_after_clients)
+        });
+        if shared.flows.len() < before {
+            // A route that stays noted is taken up again for nothing, once.
+            let _noted_with_the_next = self.note(shared);
+        }
+    }
+
+    fn is_over(&self, shared: &mut Shared, now: Instant) -> bool {
+        let is_used = shared.connections > 0 || !shared.flows.is_empty();
+        if is_used {
+            shared.idle_since = now;
+        }
+        let idle = self.settings.idle.filter(|_| !is_used);
+        let is_idle = idle.is_some_and(|idle| now - shared.idle_since >= idle);
+        // What cannot be brought now is noted, and taken up by the next agent.
+        let is_stuck = |flow: &Arc<Flow>| {
+            let state = flow.state.lock();
+            state.trouble.is_some() && state.running.len() == state.hanging.len()
+        };
+        let is_stopped = shared.stopping
+            && shared.flows.values().all(|flow| {
+                let is_idle = {
+                    let state = flow.state.lock();
+                    state.is_idle() && state.look_at > now
+                };
+                is_idle || is_stuck(flow)
+            });
+        is_idle || is_stopped || !self.home.is_there()
+    }
+
+    fn note(&self, shared: &Shared) -> Result<()> {
+        let routes: Vec<Route> = shared.flows.keys().cloned().collect();
+        self.home.note(&routes)
+    }
+
+    /// One thread: does what is to be done until there is nothing, or there are too many.
+    fn work(&self) {
+        loop {
+            let (task, threads, waiting) = {
+                let mut shared = self.shared.lock();
+                let task = if shared.threads <= shared.elastic.threads() + shared.hanging {
+                    self.next(&mut shared)
+                } else {
+                    None
+                };
+                let Some(task) = task else {
+                    shared.threads -= 1;
+                    return;
+                };
+                let waiting = shared
+                    .flows
+                    .values()
+                    .map(|flow| flow.state.lock().waiting.len());
+                (task, shared.threads, waiting.sum())
+            };
+            match task {
+                Task::Look(flow) => flow.look(),
+                Task::Bring(flow, version) => {
+                    let begun = Instant::now();
+                    if let Some(bytes) = flow.bring(version) {
+                        let nanos = begun.elapsed().as_nanos().max(1);
+                        let rate = u128::from(bytes) * 1_000_000_000 * threads as u128 / nanos;
+                        let rate = u64::try_from(rate).unwrap_or(u64::MAX >> 8);
+                        let mut shared = self.shared.lock();
+                        shared.elastic.measured(threads, rate, waiting);
+                    }
+                }
+            }
+            self.notify();
+        }
+    }
+
+    /// Wakes those who wait for a change, also one that is just about to.
+    fn notify(&self) {
+        drop(self.shared.lock());
+        self.changed.notify_all();
+    }
+
+    /// Something to do, from one route after the other.
+    fn next(&self, shared: &mut Shared) -> Option<Task> {
+        let now = Instant::now();
+        let count = shared.flows.len();
+        for step in 0..count {
+            let at = (shared.turn + step) % count;
+            let Some(flow) = shared.flows.values().nth(at) else {
+                continue;
+            };
+            let mut state = flow.state.lock();
+            let task = if !state.looking && state.look_at <= now {
+                state.looking = true;
+                state.look_at = now + LOOK_EVERY;
+                Task::Look(Arc::clone(flow))
+            } else if let Some(version) = state.next(now, self.settings.patience) {
+                Task::Bring(Arc::clone(flow), version)
+            } else {
+                continue;
+            };
+            drop(state);
+            shared.turn = at + 1;
+            return Some(task);
+        }
+        None
+    }
+
+    fn connected(self: &Arc<Self>, stream: UnixStream) {
+        self.shared.lock().connections += 1;
+        let server = Arc::clone(self);
+        let serve = move || {
+            let mut connection = Connection {
+                server: Arc::clone(&server),
+                stream,
+                flow: None,
+            };
+            if let Err(error) = connection.serve() {
+                let failed = Reply::Failed {
+                    source: false,
+                    message: error.to_string(),
+                };
+                // It may be the connection that broke.
+                let _unheard = send(&mut connection.stream, &failed);
+            }
+            connection.leave();
+            server.shared.lock().connections -= 1;
+            server.notify();
+        };
+        if spawn("tierflow-client", serve).is_err() {
+            self.shared.lock().connections -= 1;
+        }
+    }
+}
+
+/// One client.
+struct Connection {
+    server: Arc<Server>,
+    stream: UnixStream,
+    flow: Option<Arc<Flow>>,
+}
+
+impl Connection {
+    fn serve(&mut self) -> Result<()> {
+        check_peer(&self.stream, Path::new("a connection"))?;
+        match receive(&mut self.stream)? {
+            Some(Request::Hello { protocol: PROTOCOL }) => {}
+            Some(_) => return Err(Error::Protocol("another version, or no greeting")),
+            None => return Ok(()),
+        }
+        send(&mut self.stream, &Reply::Hello { protocol: PROTOCOL })?;
+        while let Some(request) = receive(&mut self.stream)? {
+            let reply = match request {
+                Request::Hello { .. } => return Err(Error::Protocol("a second greeting")),
+                Request::Take { route } => self.take(route).map(|()| Reply::Done),
+                Request::Publish { version } => self.publish(version),
+                Request::Remove { versions } => self.on_route().and_then(|flow| {
+                    flow.remove(versions.into_iter().collect())?;
+                    Ok(Reply::Done)
+                }),
+                Request::Status => Ok(Reply::Status(self.status())),
+                Request::Stop => {
+                    // Before the agent may be gone.
+                    send(&mut self.stream, &Reply::Done)?;
+                    self.server.stop();
+                    continue;
+                }
+            };
+            let reply = reply.unwrap_or_else(|error| Reply::Failed {
+                source: false,
+                message: error.to_string(),
+            });
+            send(&mut self.stream, &reply)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, route: Route) -> Result<()> {
+        let absolute = |path: &str| Path::new(path).is_absolute() && path.len() < 4096;
+        if !absolute(&route.local) || !absolute(&route.external) || route.rank >= route.ranks {
+            return Err(Error::Protocol(
+                "a route needs two absolute paths and a rank of the group",
+            ));
+        }
+        self.leave();
+        let mut shared = self.server.shared.lock();
+        if shared.stopping {
+            return Err(Error::Failed("the agent is about to end".to_owned()));
+        }
+        let known = shared.flows.get(&route).cloned();
+        let flow = match &known {
+            Some(flow) => Arc::clone(flow),
+            None => {
+                let flow = Arc::new(Flow::new(route.clone()));
+                shared.flows.insert(route.clone(), Arc::clone(&flow));
+                if let Err(error) = self.server.note(&shared) {
+                    shared.flows.remove(&route);
+                    return Err(error);
+                }
+                flow
+            }
+        };
+        {
+            let mut state = flow.state.lock();
+            state.clients += 1;
+            state.looked_after_clients = false;
+        }
+        self.flow = Some(flow);
+        Ok(())
+    }
+
+    fn on_route(&self) -> Result<&Arc<Flow>> {
+        self.flow
+            .as_ref()
+            .ok_or(Error::Protocol("no route was named before"))
+    }
+
+    /// Waits until a version is published, and lets the client know meanwhile that somebody is there.
+    fn publish(&mut self, version: u64) -> Result<Reply> {
+        let flow = Arc::clone(self.on_route()?);
+        flow.state.lock().watch(version);
+        self.server.notify();
+        let mut said = Instant::now();
+        loop {
+            let mut shared = self.server.shared.lock();
+            if let Some(outcome) = flow.state.lock().outcome(version) {
+                return Ok(match outcome {
+                    Ok(()) => Reply::Done,
+                    Err(failure) => Reply::Failed {
+                        source: failure.source,
+                        message: failure.message,
+                    },
+                });
+            }
+            if said.elapsed() >= WORKING_EVERY {
+                drop(shared);
+                said = Instant::now();
+                if let Err(gone) = send(&mut self.stream, &Reply::Working) {
+                    flow.state.lock().unwatch(version);
+                    return Err(gone);
+                }
+                continue;
+            }
+            self.server.changed.wait_for(&mut shared, BEAT);
+        }
+    }
+
+    fn status(&self) -> Status {
+        let shared = self.server.shared.lock();
+        Status {
+            process: std::process::id(),
+            threads: shared.threads,
+            routes: shared.flows.values().map(|flow| flow.status()).collect(),
+        }
+    }
+
+    /// The client is off its route. What it left on the node is looked for at once.
+    fn leave(&mut self) {
+        if let Some(flow) = self.flow.take() {
+            let mut state = flow.state.lock();
+            state.clients -= 1;
+            state.look_at = Instant::now();
+            state.looked_after_clients = false;
+        }
+    }
+}
+
+impl Server {
+    fn stop(&self) {
+        let mut shared = self.shared.lock();
+        shared.stopping = true;
+        for flow in shared.flows.values() {
+            flow.state.lock().look_at = Instant::now();
+        }
+        self.changed.notify_all();
+    }
+}

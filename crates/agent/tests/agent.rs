@@ -1,0 +1,298 @@
+//! The agent as its clients meet it: a process of its own, which may end at any time.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod homes;
+
+use homes::{Home, PROGRAM, bytes_of, length_of};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use tierflow_agent::{Client, Error, Settings, serve};
+use tierflow_engine::Error as EngineError;
+use tierflow_store::{Error as StoreError, Vault};
+
+#[test]
+fn an_engine_waits_for_what_the_agent_brings() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let vault = home.vault(None);
+    assert!(vault.has_agent());
+    let engine = home.engine(vault);
+    (0..12).for_each(|version| home.checkpoint(&engine, version));
+    engine.wait().unwrap();
+    assert_eq!(home.external(), (0..12).collect::<Vec<_>>());
+    let status = Client::connect(&home.scratch).unwrap().status().unwrap();
+    assert_eq!(status.process, agent.id());
+    assert_eq!(
+        (status.routes[0].brought, &status.routes[0].trouble),
+        (12, &None)
+    );
+    // What is given up goes from external storage too, and does not come back.
+    engine.discard(3).unwrap();
+    drop(engine);
+    home.stop(&mut agent);
+    assert_eq!(home.external(), [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11]);
+    home.check();
+}
+
+#[test]
+fn what_an_application_left_is_brought_after_its_end() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let vault = home.vault(None);
+    // It saves on the node, tells nobody, and is gone.
+    let local = home.local();
+    (0..8).for_each(|version| homes::save(&local, version));
+    drop((local, vault));
+    home.until(|| home.external().len() == 8);
+    // Nobody is on the route, and nothing is left: the directory is free for others.
+    home.until(|| {
+        let status = Client::connect(&home.scratch).unwrap().status().unwrap();
+        status.routes.is_empty()
+    });
+    home.stop(&mut agent);
+    home.check();
+}
+
+#[test]
+fn an_agent_that_was_killed_goes_on_from_what_lies_on_the_disk() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let vault = home.vault(None);
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let local = home.local();
+    (0..8).for_each(|version| homes::save(&local, version));
+    drop((local, vault));
+    assert!(home.external().is_empty());
+    let mut agent = home.agent(&["--exit-when-idle", "0"]);
+    assert!(agent.wait().unwrap().success());
+    assert_eq!(home.external(), (0..8).collect::<Vec<_>>());
+    home.check();
+}
+
+#[test]
+fn without_an_agent_the_application_does_it_itself() {
+    let home = Home::new();
+    let vault = home.vault(None);
+    assert!(!vault.has_agent());
+    let engine = home.engine(vault);
+    (0..5).for_each(|version| home.checkpoint(&engine, version));
+    engine.wait().unwrap();
+    assert_eq!(home.external(), [0, 1, 2, 3, 4]);
+    engine.discard(2).unwrap();
+    drop(engine);
+    assert_eq!(home.external(), [0, 1, 3, 4]);
+}
+
+#[test]
+fn an_agent_that_dies_is_done_without() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let engine = home.engine(home.vault(None));
+    (0..3).for_each(|version| home.checkpoint(&engine, version));
+    engine.wait().unwrap();
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    (3..6).for_each(|version| home.checkpoint(&engine, version));
+    engine.wait().unwrap();
+    assert_eq!(home.external(), [0, 1, 2, 3, 4, 5]);
+    drop(engine);
+    home.check();
+}
+
+#[test]
+fn it_is_started_when_asked_for() {
+    let home = Home::new();
+    let vault = home.vault(Some(Path::new(PROGRAM)));
+    assert!(vault.has_agent());
+    let engine = home.engine(vault);
+    home.checkpoint(&engine, 1);
+    engine.wait().unwrap();
+    drop(engine);
+    Client::connect(&home.scratch).unwrap().stop().unwrap();
+    home.until(|| Client::connect(&home.scratch).is_err());
+    home.check();
+}
+
+#[test]
+fn one_that_cannot_be_started_is_done_without() {
+    let home = Home::new();
+    let vault = home.vault(Some(Path::new("/nonexistent/tierflow-agent")));
+    let engine = home.engine(vault);
+    home.checkpoint(&engine, 1);
+    engine.wait().unwrap();
+    assert_eq!(home.external(), [1]);
+}
+
+#[test]
+fn two_agents_of_one_directory_are_one_too_many() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let second = serve(&home.scratch, Settings::default());
+    assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
+    home.stop(&mut agent);
+}
+
+#[test]
+fn a_damaged_piece_is_named_and_stays_where_it_is() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let local = home.local();
+    [0, 3]
+        .into_iter()
+        .for_each(|version| homes::save(&local, version));
+    let path = home.near.join("rank-0/v00000000000000000003.tfc");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let vault = home.vault(None);
+    let error = vault.copy(&local.own_piece(3).unwrap()).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Damaged { path: named, older: Some(0), .. } if *named == path),
+        "{error}"
+    );
+    vault.copy(&local.own_piece(0).unwrap()).unwrap();
+    assert_eq!(home.external(), [0]);
+    drop(vault);
+    home.stop(&mut agent);
+}
+
+#[test]
+fn external_storage_that_is_not_there_yet_is_tried_again() {
+    let mut home = Home::new();
+    home.far = home.far.join("not/mounted");
+    let mut agent = home.agent(&[]);
+    let engine = home.engine(home.vault(None));
+    home.checkpoint(&engine, 1);
+    let error = engine.wait().unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            EngineError::Stalled {
+                copies: 1,
+                cause: Some(_)
+            }
+        ),
+        "{error}"
+    );
+    std::fs::create_dir_all(home.far.parent().unwrap()).unwrap();
+    drop(engine);
+    home.until(|| home.far.exists() && home.external() == [1]);
+    home.stop(&mut agent);
+}
+
+#[test]
+fn what_others_planted_is_refused() {
+    let home = Home::new();
+    let own = home.scratch.join(".tierflow-agent");
+    let refused = |what: &str| {
+        let client = Client::connect(&home.scratch);
+        assert!(
+            matches!(client, Err(Error::Refused { .. })),
+            "{what}: {client:?}"
+        );
+    };
+    let serve = || serve(&home.scratch, Settings::default());
+    // A directory that others may enter.
+    std::fs::create_dir(&own).unwrap();
+    for mode in [0o750, 0o701, 0o777] {
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).unwrap();
+        refused("an open directory");
+        assert!(matches!(serve(), Err(Error::Refused { .. })));
+    }
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700)).unwrap();
+    // A file, and a link to a socket of somebody's, in the socket's place.
+    std::fs::write(own.join("socket"), "").unwrap();
+    refused("a file");
+    std::fs::remove_file(own.join("socket")).unwrap();
+    let elsewhere = home.scratch.parent().unwrap().join("elsewhere");
+    let _listener = UnixListener::bind(&elsewhere).unwrap();
+    symlink(&elsewhere, own.join("socket")).unwrap();
+    refused("a link");
+    // A list of routes that is none, or lies elsewhere.
+    std::fs::write(own.join("routes.json"), "[1]").unwrap();
+    assert!(matches!(serve(), Err(Error::Refused { .. })));
+    std::fs::remove_file(own.join("routes.json")).unwrap();
+    symlink("/etc/passwd", own.join("routes.json")).unwrap();
+    assert!(matches!(serve(), Err(Error::Refused { .. })));
+    // A link in the directory's place.
+    std::fs::rename(&own, home.scratch.join("moved")).unwrap();
+    symlink(home.scratch.join("moved"), &own).unwrap();
+    refused("a linked directory");
+    assert!(matches!(serve(), Err(Error::Refused { .. })));
+}
+
+#[test]
+fn nonsense_harms_nobody() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let own = std::fs::File::open(home.scratch.join(".tierflow-agent")).unwrap();
+    let socket = format!("/proc/self/fd/{}/socket", own.as_raw_fd());
+    let hello = b"\x1e\0\0\0{\"ask\":\"hello\",\"protocol\":1}  ";
+    let nonsense: [&[u8]; 6] = [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[255; 4096],
+        &[0; 4096],
+        b"\x1e\0\0\0{\"ask\":\"hello\",\"protocol\":2}  ",
+        &[
+            &hello[..],
+            b"\x22\0\0\0{\"ask\":\"publish\",\"version\":1}     ",
+        ]
+        .concat(),
+    ];
+    for bytes in nonsense {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        // It may have hung up by then.
+        let _unread = stream.write_all(bytes);
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _hung_up = stream.read_to_end(&mut answer);
+        assert!(!String::from_utf8_lossy(&answer).contains("done"));
+    }
+    let mut client = Client::connect(&home.scratch).unwrap();
+    for (local, external, rank, ranks) in [("a", "/b", 0, 1), ("/a", "b", 0, 1), ("/a", "/b", 1, 1)]
+    {
+        let route = tierflow_agent::protocol::Route {
+            local: local.to_owned(),
+            external: external.to_owned(),
+            rank,
+            ranks,
+        };
+        assert!(matches!(client.take(&route), Err(Error::Failed(_))));
+    }
+    assert_eq!(client.status().unwrap().routes, []);
+    drop(client);
+    home.stop(&mut agent);
+}
+
+#[test]
+fn versions_of_a_group_are_completed_by_its_agents() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let mut locals = Vec::new();
+    for rank in 0..3 {
+        let options = tierflow_store::Options::default().rank(rank, 3).run(5);
+        let near = home.near.with_extension(rank.to_string());
+        let local = tierflow_store::Repository::open(&near, options).unwrap();
+        homes::save(&local, 1);
+        let way = tierflow_agent::Way::new(&home.scratch, &near, &home.far).rank(rank, 3);
+        let vault = way.open().unwrap();
+        assert_eq!(vault.versions().unwrap(), []);
+        vault.copy(&local.own_piece(1).unwrap()).unwrap();
+        locals.push((local, vault));
+    }
+    let versions = locals[0].1.versions().unwrap();
+    assert_eq!((versions[0].version, versions[0].ranks), (1, 3));
+    let bytes = locals[2].1.piece(1).unwrap().read("state").unwrap();
+    assert!(bytes == bytes_of(1, length_of(1)));
+    locals[0].1.remove(&BTreeSet::from([1])).unwrap();
+    assert_eq!(locals[1].1.versions().unwrap(), []);
+    drop(locals);
+    home.stop(&mut agent);
+}

@@ -1,0 +1,174 @@
+//! Directories, agents and engines to test with.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "helpers of tests; each test file uses a part"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierflow_agent::{AgentVault, Client, Way};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region};
+use tierflow_store::{Options, Repository, Snapshot};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tierflow-agent");
+
+/// A scratch directory, one of the node, and one beyond it.
+pub(crate) struct Home {
+    _kept: tempfile::TempDir,
+    pub(crate) scratch: PathBuf,
+    pub(crate) near: PathBuf,
+    pub(crate) far: PathBuf,
+}
+
+/// A process that does not outlive its test.
+pub(crate) struct Agent(Child);
+
+impl std::ops::Deref for Agent {
+    type Target = Child;
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Agent {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _ended_already = self.0.wait();
+    }
+}
+
+/// Small, and every third large enough for a file of its own.
+pub(crate) fn length_of(version: u64) -> usize {
+    if version.is_multiple_of(3) {
+        1_500_000 + version as usize
+    } else {
+        3_000 + version as usize
+    }
+}
+
+pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
+    let word = |i: u64| {
+        (version + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            ^ (i / 8).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    };
+    (0..length as u64)
+        .map(|i| (word(i) >> (8 * (i % 8))) as u8)
+        .collect()
+}
+
+pub(crate) fn save(repository: &Repository, version: u64) {
+    let bytes = bytes_of(version, length_of(version));
+    let regions = [tierflow_store::Region::new("state", &bytes)];
+    let snapshot = Snapshot {
+        version,
+        base: None,
+        regions: &regions,
+    };
+    repository.save(&snapshot).unwrap();
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        let kept = tempfile::tempdir().unwrap();
+        let path = kept.path().to_owned();
+        // Longer than the path of a socket may be.
+        let scratch = path.join("s".repeat(120));
+        std::fs::create_dir(&scratch).unwrap();
+        Self {
+            _kept: kept,
+            scratch,
+            near: path.join("near"),
+            far: path.join("far"),
+        }
+    }
+
+    /// A running agent.
+    pub(crate) fn agent(&self, arguments: &[&str]) -> Agent {
+        let mut command = Command::new(PROGRAM);
+        let agent = command.arg(&self.scratch).args(arguments).spawn();
+        let mut agent = Agent(agent.unwrap());
+        self.until(|| {
+            Client::connect(&self.scratch).is_ok() || agent.try_wait().unwrap().is_some()
+        });
+        agent
+    }
+
+    /// Ends an agent once it has brought everything.
+    pub(crate) fn stop(&self, agent: &mut Agent) {
+        Client::connect(&self.scratch).unwrap().stop().unwrap();
+        assert!(agent.wait().unwrap().success());
+    }
+
+    pub(crate) fn vault(&self, program: Option<&Path>) -> Arc<AgentVault> {
+        let way = Way::new(&self.scratch, &self.near, &self.far);
+        let way = match program {
+            Some(program) => way.starting(program),
+            None => way,
+        };
+        way.open().unwrap()
+    }
+
+    pub(crate) fn engine(&self, vault: Arc<AgentVault>) -> Engine {
+        let device = open(Choice::Host).unwrap();
+        let builder = Engine::builder(&device).host_cache(16 << 20);
+        let builder = builder.node_local(&self.near).external_vault(vault);
+        builder.build().unwrap()
+    }
+
+    pub(crate) fn local(&self) -> Repository {
+        Repository::open(&self.near, Options::default()).unwrap()
+    }
+
+    pub(crate) fn checkpoint(&self, engine: &Engine, version: u64) {
+        let bytes = bytes_of(version, length_of(version));
+        let regions = [Region::from(bytes.as_slice())];
+        engine.checkpoint(version, &regions).unwrap();
+    }
+
+    /// The versions on external storage.
+    pub(crate) fn external(&self) -> Vec<u64> {
+        if !self.far.exists() {
+            return Vec::new();
+        }
+        let repository = Repository::read_only(&self.far, Options::default()).unwrap();
+        let versions = repository.versions().unwrap();
+        versions.into_iter().map(|info| info.version).collect()
+    }
+
+    /// Whatever is listed on external storage is whole.
+    pub(crate) fn check(&self) {
+        let repository = Repository::read_only(&self.far, Options::default()).unwrap();
+        for info in repository.versions().unwrap() {
+            let piece = repository.piece(info.version).unwrap();
+            let bytes = piece.read(&piece.regions()[0].name).unwrap();
+            assert!(
+                bytes == bytes_of(info.version, length_of(info.version)),
+                "version {} is torn",
+                info.version
+            );
+        }
+        assert_eq!(repository.scrub(None, &|_, _| {}).unwrap().damage, []);
+    }
+
+    /// Waits for something that must come about.
+    pub(crate) fn until(&self, mut done: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !done() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(120),
+                "it never comes about"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

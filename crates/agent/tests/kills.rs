@@ -1,0 +1,151 @@
+//! An application and its agent are killed at random instants, again and again on the same directories: the one, the other,
+//! or both. Every version that was reported durable comes back bit for bit from external storage alone, and whatever is
+//! listed there is whole.
+//!
+//! `TIERFLOW_KILLS=200` sets the number of kills; CI runs 12.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod homes;
+
+use homes::{Agent, Home};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+use tierflow_agent::Way;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region, RegionMut, Retention};
+use tierflow_store::{Options, Repository};
+
+const CHILD: &str = "TIERFLOW_KILLS_SCRATCH";
+/// What the application keeps: of the versions reported durable, the newest of these are there.
+const NEWEST: usize = 12;
+
+/// The application. As a test of its own, without directories, it has nothing to do.
+#[test]
+fn child() {
+    let Some(scratch) = std::env::var_os(CHILD).map(PathBuf::from) else {
+        return;
+    };
+    let near = PathBuf::from(std::env::var_os("TIERFLOW_KILLS_NEAR").unwrap());
+    let far = PathBuf::from(std::env::var_os("TIERFLOW_KILLS_FAR").unwrap());
+    let vault = Way::new(&scratch, &near, &far).open().unwrap();
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device)
+        .host_cache(8 << 20)
+        .node_local(&near)
+        .external_vault(vault)
+        .retention(Retention::newest(NEWEST))
+        .build()
+        .unwrap();
+    let newest = engine.latest(None);
+    if let Some(newest) = newest {
+        let mut bytes = vec![0; engine.restore_size(newest).unwrap() as usize];
+        let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+        engine.restore(newest, &mut regions).unwrap();
+        assert!(bytes == homes::bytes_of(newest, homes::length_of(newest)));
+    }
+    let mut output = std::io::stdout();
+    for version in newest.map_or(0, |newest| newest + 1).. {
+        let bytes = homes::bytes_of(version, homes::length_of(version));
+        engine
+            .checkpoint(version, &[Region::from(bytes.as_slice())])
+            .unwrap();
+        // Some are left to themselves.
+        if version % 4 != 1 && engine.wait().is_ok() {
+            writeln!(output, "durable {version}").unwrap();
+            output.flush().unwrap();
+        }
+    }
+}
+
+/// A number below `below`, from a sequence that `seed` begins.
+fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*seed >> 33) % below
+}
+
+/// Runs the application until it is killed, and kills the agent on the way if `agent` is given. Returns what it reported.
+fn killed(home: &Home, seed: &mut u64, agent: Option<&mut Agent>) -> BTreeSet<u64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(CHILD, &home.scratch)
+        .env("TIERFLOW_KILLS_NEAR", &home.near)
+        .env("TIERFLOW_KILLS_FAR", &home.far)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let lines = BufReader::new(output).lines().map_while(Result::ok);
+        // The test harness may write on the same line.
+        let reported = lines.filter_map(|line| line.split("durable ").nth(1)?.parse().ok());
+        reported.collect()
+    });
+    std::thread::sleep(Duration::from_micros(2_000 + random(seed, 200_000)));
+    if let Some(agent) = agent {
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        std::thread::sleep(Duration::from_micros(random(seed, 60_000)));
+    }
+    let ended = child.try_wait().unwrap();
+    assert!(ended.is_none(), "it ended before it was killed: {ended:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}
+
+#[test]
+fn no_kill_loses_or_tears_what_was_durable() {
+    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let home = Home::new();
+    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
+    println!("seed {seed}");
+    let mut reported = BTreeSet::new();
+    let (mut of_application, mut of_agent) = (0, 0);
+    let mut agent = None;
+    while of_application + of_agent < kills {
+        // Now and then there is none, or one that is left from the last life.
+        if agent.is_none() && random(&mut seed, 5) > 0 {
+            agent = Some(home.agent(&[]));
+        }
+        let kill_agent = random(&mut seed, 2) == 0;
+        let killed_agent = agent.as_mut().filter(|_| kill_agent);
+        of_agent += u64::from(killed_agent.is_some());
+        of_application += 1;
+        reported.extend(killed(&home, &mut seed, killed_agent));
+        if kill_agent {
+            agent = None;
+        }
+        check(&home, &reported);
+        if agent.is_none() {
+            // As the one that takes over sees it.
+            drop(Repository::open(&home.far, Options::default()).unwrap());
+            check(&home, &reported);
+        }
+    }
+    println!(
+        "{of_application} kills of the application, {of_agent} of the agent, {} versions reported durable",
+        reported.len()
+    );
+    assert!(!reported.is_empty(), "nothing was reported before a kill");
+}
+
+fn check(home: &Home, reported: &BTreeSet<u64>) {
+    if !home.far.exists() {
+        assert!(reported.is_empty());
+        return;
+    }
+    home.check();
+    let listed = home.external();
+    // What is newer may push one of these out at any time: the application, or an agent that goes on, was still at it.
+    let newest = listed.last().copied().unwrap_or_default();
+    for version in reported.iter().rev().take(NEWEST) {
+        let kept = version + NEWEST as u64 > newest;
+        assert!(
+            listed.contains(version) || !kept,
+            "version {version} was reported and is lost: {listed:?}"
+        );
+    }
+}
