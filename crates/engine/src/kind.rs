@@ -9,6 +9,7 @@ const STORAGE_WORKERS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Device,
+    Peers,
     Host,
     Storage,
     NodeLocal,
@@ -24,7 +25,7 @@ impl Kind {
     /// A first guess in bytes/s of how fast its copies are flushed, until the first flush is measured.
     pub(crate) fn flush_bandwidth(self) -> u64 {
         match self {
-            Self::Device => 20_000_000_000,
+            Self::Device | Self::Peers => 20_000_000_000,
             Self::Host | Self::Storage | Self::NodeLocal | Self::External => 1_000_000_000,
         }
     }
@@ -46,6 +47,7 @@ pub(crate) fn may_differ(kinds: &[Kind]) -> Result<()> {
         [Kind::Device | Kind::Host, below @ ..] if below.iter().any(|kind| kind.lasts()) => {
             "directories in which versions outlive the engine hold them whole"
         }
+        [_, below @ ..] if below.contains(&Kind::Peers) => "peers' memory holds checkpoints whole",
         [Kind::Device | Kind::Host, ..] => return Ok(()),
         _ => "give the engine a device cache or a host cache",
     };

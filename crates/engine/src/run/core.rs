@@ -57,6 +57,8 @@ pub(crate) struct Core {
     pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
+    /// Who gives memory back to peers.
+    pub(super) guests: Option<super::guests::Link>,
 }
 
 impl Core {
@@ -70,6 +72,7 @@ impl Core {
             queues,
             link: None,
             last_failure: None,
+            guests: None,
         }
     }
 }
@@ -218,6 +221,9 @@ impl Shared {
                     continue;
                 }
                 Command::Released { tier, bytes } => {
+                    if let Some(guests) = &core.guests {
+                        guests.released(tier, bytes);
+                    }
                     if let Some(link) = &core.link {
                         link.released(tier, bytes);
                     }
@@ -336,6 +342,7 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         core.queues.clear();
+        core.guests = None;
         core.link = None;
     }
 

@@ -117,7 +117,7 @@ impl Lane {
             (Reach::Memory(_), Reach::Memory(_)) => PIECE,
             _ => STAGING.max(PIECE / 2),
         };
-        let flushes = matches!(from.0, Media::Device(_));
+        let flushes = matches!(from.0, Media::Device(_) | Media::Peers(_));
         let _under_way = (
             flushes.then(|| to.0.flushed_into(part(to.1, 0, from.1.size))),
             from.0.fetched_from(),

@@ -11,6 +11,7 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
@@ -18,6 +19,7 @@
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod core;
+mod guests;
 mod keep;
 mod keeper;
 mod kept;
@@ -30,6 +32,7 @@ mod stage;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};
+pub(crate) use guests::start as start_guests;
 pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
