@@ -4,8 +4,8 @@ use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Differences, Plan, PlanConfig, TierConfig};
 use crate::run::{
-    Crew, Direction, Lane, Media, Queues, Share, Shared, Stage, Tier, start_guests, start_opening,
-    start_workers,
+    Crew, Direction, Lane, Media, Queue, Queues, Share, Shared, Stage, Tier, start_guests,
+    start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
@@ -232,10 +232,9 @@ impl EngineBuilder {
     /// Stores what leaves the fastest tier as differences: the tiers below hold, and take the time of, what changed from
     /// version to version. Restores and prefetches give the whole bytes.
     ///
-    /// Versions of one size make chains of at most 16. One that another builds upon keeps its difference when it is
-    /// discarded, until nobody builds upon it. A version that has hardly anything in common with the one before begins a
-    /// chain; one that is too large for the fastest tier is stored as it is. Differences are made by the device where the
-    /// fastest tier is device memory, else by the host's cores.
+    /// Versions of one size make chains of at most 16, which begin anew with a version that has little in common with the one
+    /// before. One that another builds upon keeps its difference when it is discarded, until nobody does. Differences are
+    /// made by the device where the fastest tier is device memory, else by the host's cores.
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
@@ -469,10 +468,13 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
                 _ => |device: &Device| Ok(Lane::new(device)),
             };
             let (sender, jobs) = unbounded();
-            queues.insert((direction, tier), sender);
-            let workers = (0..depth(kinds, tier))
-                .map(|_| make(device))
-                .collect::<Result<_>>()?;
+            let workers = depth(kinds, tier);
+            let queue = Queue {
+                jobs: sender,
+                workers,
+            };
+            queues.insert((direction, tier), queue);
+            let workers = (0..workers).map(|_| make(device)).collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,
                 tier,

@@ -1,11 +1,12 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
+use super::job::Job;
 use super::keeper::Link;
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
 use super::stage::Stage;
-use super::worker::{Direction, Job};
+use super::worker::{Direction, Queue};
 use crate::metrics::CallCounter;
 use crate::plan::{
     Coding, Command, Event, Place, Plan, Refusal, Stored, Ticket, TierId, TransferFailure,
@@ -39,7 +40,7 @@ pub(crate) enum Answer {
 }
 
 /// Where transfers go: (direction, tier) to its workers.
-pub(crate) type Queues = HashMap<(Direction, usize), Sender<Job>>;
+pub(crate) type Queues = HashMap<(Direction, usize), Queue>;
 
 /// What the lock protects.
 #[derive(Debug)]
@@ -253,23 +254,21 @@ impl Shared {
         (from, to): (Place, Place),
         coding: Coding,
     ) {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        core.carried.insert(id, Arc::clone(&cancelled));
         let queue = if from.tier < to.tier {
             (Direction::Down, from.tier.0)
         } else {
             (Direction::Up, to.tier.0)
         };
+        let is_whole = |place: Place| {
+            let tier = self.tiers.get(place.tier.0);
+            tier.is_some_and(|tier| tier.media.kept().is_some())
+        };
         if let Some(queue) = core.queues.get(&queue) {
-            // The workers leave only when this sender is dropped.
-            let _ = queue.send(Job {
-                id,
-                version,
-                from,
-                to,
-                coding,
-                cancelled,
-            });
+            let is_plain = coding == Coding::Plain;
+            let in_parts = queue.workers > 1 && is_plain && !is_whole(from) && !is_whole(to);
+            let job = Arc::new(Job::new((id, version), (from, to), coding, in_parts));
+            core.carried.insert(id, Arc::clone(&job.cancelled));
+            queue.carry(&job);
         }
     }
 

@@ -11,6 +11,7 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `job` | which part of a transfer comes next? |
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
@@ -20,6 +21,7 @@
 
 mod core;
 mod guests;
+mod job;
 mod keep;
 mod keeper;
 mod kept;
@@ -40,4 +42,4 @@ pub(crate) use media::{Media, Tier};
 pub(crate) use opening::start as start_opening;
 pub(crate) use regions::{Sink, Source};
 pub(crate) use stage::Stage;
-pub(crate) use worker::{Crew, Direction, start as start_workers};
+pub(crate) use worker::{Crew, Direction, Queue, start as start_workers};
