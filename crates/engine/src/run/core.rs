@@ -5,6 +5,7 @@ use super::keeper::Link;
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
+use super::resize::Waiting;
 use super::stage::Stage;
 use super::worker::{Direction, Queue};
 use crate::metrics::CallCounter;
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
+    /// Who waits for a tier to be emptied.
+    pub(super) resizing: Option<Waiting>,
     /// Who gives memory back to peers.
     pub(super) guests: Option<super::guests::Link>,
 }
@@ -73,6 +76,7 @@ impl Core {
             queues,
             link: None,
             last_failure: None,
+            resizing: None,
             guests: None,
         }
     }
@@ -93,6 +97,8 @@ pub(crate) struct Shared {
     pub(crate) restores: CallCounter,
     pub(crate) produced: CallCounter,
     pub(crate) consumed: CallCounter,
+    /// Whether a cache was resized; locked while one is.
+    pub(super) resized: Mutex<bool>,
     /// What streams still do on slots that were given back.
     pub(crate) pending: Pending,
 }
@@ -117,6 +123,7 @@ impl Shared {
             restores: CallCounter::default(),
             produced: CallCounter::default(),
             consumed: CallCounter::default(),
+            resized: Mutex::default(),
             pending: Pending::default(),
         }
     }
@@ -176,7 +183,12 @@ impl Shared {
     }
 
     /// Hands one event to the plan and its commands to whom they concern. Returns the answer for `own`, if there is one.
-    fn handle(&self, core: &mut Core, event: Event, own: Option<Ticket>) -> Option<Answer> {
+    pub(super) fn handle(
+        &self,
+        core: &mut Core,
+        event: Event,
+        own: Option<Ticket>,
+    ) -> Option<Answer> {
         let mut commands = std::mem::take(&mut core.commands);
         core.plan.handle(event, &mut commands);
         debug_assert_eq!(core.plan.check(), Ok(()), "after {commands:?}");
@@ -224,6 +236,9 @@ impl Shared {
                 Command::Released { tier, bytes } => {
                     if let Some(guests) = &core.guests {
                         guests.released(tier, bytes);
+                    }
+                    if let Some(waiting) = &core.resizing {
+                        waiting.released(tier, bytes);
                     }
                     if let Some(link) = &core.link {
                         link.released(tier, bytes);

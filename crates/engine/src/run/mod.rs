@@ -14,6 +14,7 @@
 //! | `job` | which part of a transfer comes next? |
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
+//! | `resize` | how does a cache become smaller while it is used? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
@@ -30,6 +31,7 @@ mod media;
 mod opening;
 mod pending;
 mod regions;
+mod resize;
 mod stage;
 mod worker;
 
