@@ -13,6 +13,7 @@ mod save;
 mod scrub;
 mod segment;
 mod snapshot;
+mod spare;
 
 pub use catalog::Damage;
 pub use open::Options;
@@ -27,6 +28,7 @@ use crate::{Error, Result};
 use catalog::{Catalog, Record};
 use directory::{Directory, Lock};
 use segment::Packer;
+use spare::Spares;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -50,6 +52,7 @@ pub struct Repository {
 #[derive(Debug)]
 struct Owned {
     packer: Packer,
+    spares: Spares,
     /// The highest sequence number so far.
     sequence: AtomicU64,
     /// Read while a batch is written and entered into the catalog, written while segments are rewritten: what is on
