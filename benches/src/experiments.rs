@@ -7,6 +7,7 @@ use crate::report::{Row, Spread};
 pub mod alloc;
 pub mod blocking;
 pub mod cache;
+pub mod clients;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
@@ -38,6 +39,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cache::real::FIGURES,
     store::EXPERIMENT,
     in_place::EXPERIMENT,
+    clients::EXPERIMENT,
 ];
 
 /// One measurement that the report shows under its name.

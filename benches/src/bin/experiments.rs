@@ -50,6 +50,14 @@ enum Action {
         /// The GPU's number; plain memory without it
         ordinal: Option<usize>,
     },
+    /// One client of experiment `clients`: meets the others by a line each way
+    #[command(hide = true)]
+    Client {
+        /// What it is to do, as JSON
+        client: String,
+        #[arg(long)]
+        pooled: bool,
+    },
     /// Run experiments, each in a process of its own, and write the report
     All {
         /// Those to run; without a name, all that this machine can run
@@ -73,6 +81,9 @@ fn main() -> Result<()> {
         Action::List { names } => list(names),
         Action::Run { name, quick, out } => run(named(&name)?, quick, &out)?,
         Action::Child { index } => tierflow_benches::experiments::alloc::child(index)?,
+        Action::Client { client, pooled } => {
+            tierflow_benches::experiments::clients::client(&client, pooled)?;
+        }
         Action::Lender {
             path,
             bytes,

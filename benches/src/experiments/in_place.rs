@@ -48,7 +48,7 @@ fn one_size(
     (size, rounds): (usize, usize),
     version: &mut u64,
 ) -> Result<()> {
-    let case = |way: &str| format!("way={way} bytes={size}");
+    let case = |way: &str| format!("way={way}, bytes={size}");
     let stream = device.stream()?;
     let field = device.alloc(size)?;
     stream.fill(&mut field.lend_mut(0..size)?, 1)?;

@@ -2,7 +2,9 @@
 
 use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
-use crate::run::{Crew, Direction, Lane, Media, Queues, Shared, Tier, start_workers};
+use crate::run::{
+    Crew, Direction, Lane, Media, Queues, Share, Shared, Tier, start_opening, start_workers,
+};
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
 use std::path::PathBuf;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_evict::{Cost, Policy};
 use tierflow_store::{Retention, Scratch, Storage, Vault};
-use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, Pace};
+use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, HostPool, Pace};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
 const ALIGNMENT: u64 = 4096;
@@ -73,7 +75,9 @@ pub struct EngineBuilder {
     flush: Option<Flush>,
     policy: MakePolicy,
     device_growth: DeviceOptions,
+    evict_while_growing: bool,
     host_growth: HostOptions,
+    host_pool: Option<HostPool>,
 }
 
 impl EngineBuilder {
@@ -91,7 +95,9 @@ impl EngineBuilder {
             flush: None,
             policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
+            evict_while_growing: false,
             host_growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
+            host_pool: None,
         }
     }
 
@@ -106,6 +112,19 @@ impl EngineBuilder {
     #[must_use]
     pub fn host_cache(mut self, bytes: usize) -> Self {
         self.host_cache = bytes;
+        self
+    }
+
+    /// Shares a pool of host memory with other engines, of this process or of others on this machine: the host cache is
+    /// what the pool lets this engine use, up to [`host_cache`](Self::host_cache) bytes, or all of the pool if that is
+    /// not set. An engine that wants it has an equal part; what others leave idle it borrows, and gives back, emptied,
+    /// when they want it.
+    ///
+    /// It needs a tier below to flush to, and memory that can be given back in parts:
+    /// [`HostGrowth::Pieces`](tierflow_tier_alloc::HostGrowth::Pieces), the default.
+    #[must_use]
+    pub fn host_pool(mut self, pool: &HostPool) -> Self {
+        self.host_pool = Some(pool.clone());
         self
     }
 
@@ -203,12 +222,21 @@ impl EngineBuilder {
 
     /// How the device cache comes to be: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), or more.
     ///
-    /// Whichever it is, nothing is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint 1):
-    /// bytes that are still to be mapped count as free, a checkpoint goes to free bytes wherever enough of them lie
-    /// together, and waits for them to be mapped rather than push another one out.
+    /// Whichever it is, nothing is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint 1),
+    /// unless [`EngineBuilder::evict_while_growing`] says so.
     #[must_use]
     pub fn device_growth(mut self, growth: impl Into<DeviceOptions>) -> Self {
         self.device_growth = growth.into();
+        self
+    }
+
+    /// Whether checkpoints may be evicted from a device cache that is still being mapped. They are not unless you say
+    /// so (HiPC'22 §II, constraint 1): bytes that are still to be mapped count as free, and a checkpoint waits for them
+    /// rather than push another one out. If they may, the cache is as large as it is mapped at the moment, and nobody
+    /// waits for the driver.
+    #[must_use]
+    pub fn evict_while_growing(mut self, may: bool) -> Self {
+        self.evict_while_growing = may;
         self
     }
 
@@ -224,8 +252,10 @@ impl EngineBuilder {
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
-    /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made.
-    pub fn build(self) -> Result<Engine> {
+    /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made. With a pool,
+    /// [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
+    pub fn build(mut self) -> Result<Engine> {
+        let share = self.share()?;
         let kinds = self.kinds();
         if kinds.is_empty() {
             return Err(Error::NoTier);
@@ -266,10 +296,36 @@ impl EngineBuilder {
             after_restore: self.after_restore,
         })?;
         let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
-        let workers = start_workers(&shared, crews)?;
-        let engine = Engine::assemble(Arc::clone(&shared), workers);
+        let mut workers = start_workers(&shared, crews)?;
+        let device = kinds.iter().position(|&kind| kind == Kind::Device);
+        if let Some(tier) = device.filter(|_| self.evict_while_growing) {
+            workers.extend(start_opening(&shared, tier)?);
+        }
+        let mut engine = Engine::assemble(Arc::clone(&shared), workers);
+        if let Some(share) = share {
+            engine.keep_within(share)?;
+        }
         lasting::adopt(&shared, &opened)?;
         Ok(engine)
+    }
+
+    /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
+    fn share(&mut self) -> Result<Option<Share>> {
+        let Some(pool) = &self.host_pool else {
+            return Ok(None);
+        };
+        if self.host_cache == 0 {
+            self.host_cache = usize::try_from(pool.bytes()).unwrap_or(usize::MAX);
+        }
+        if self.kinds().last() == Some(&Kind::Host) {
+            return Err(Error::NothingBelowPool);
+        }
+        let share = Share::of(pool, self.host_cache)?;
+        let growth = std::mem::take(&mut self.host_growth);
+        let slab = usize::try_from(share.slab()).unwrap_or(usize::MAX);
+        let begin = usize::try_from(share.bytes()).unwrap_or(usize::MAX);
+        self.host_growth = growth.in_slabs(slab)?.begin_with(begin);
+        Ok(Some(share))
     }
 
     /// The tiers asked for, fastest first.

@@ -3,13 +3,13 @@
 use crate::metrics::{HopMetrics, Metrics, TierMetrics};
 use crate::plan::{Event, Place, Refusal, Statistics, Ticket};
 use crate::region::{Region, RegionMut};
-use crate::run::{Answer, Media, Shared, Sink, Source};
+use crate::run::{Answer, Media, Share, Shared, Sink, Source, start_keeper};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
-use tierflow_tier_alloc::{DeviceReport, HostReport};
+use tierflow_tier_alloc::{DeviceReport, HostReport, Lease};
 
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
 ///
@@ -25,6 +25,10 @@ pub struct Engine {
     /// There until the engine is dropped.
     pub(crate) shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    keeper: Option<JoinHandle<Lease>>,
+    /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
+    /// then.
+    lease: Option<Lease>,
 }
 
 impl Engine {
@@ -35,7 +39,18 @@ impl Engine {
     }
 
     pub(crate) fn assemble(shared: Arc<Shared>, workers: Vec<JoinHandle<()>>) -> Self {
-        Self { shared, workers }
+        Self {
+            shared,
+            workers,
+            keeper: None,
+            lease: None,
+        }
+    }
+
+    /// Keeps the host cache within its share of a pool from now on.
+    pub(crate) fn keep_within(&mut self, share: Share) -> Result<()> {
+        self.keeper = Some(start_keeper(&self.shared, share)?);
+        Ok(())
     }
 
     /// Tells which versions will be restored, in this order, after those hinted before.
@@ -305,6 +320,7 @@ impl Engine {
                 .map(|(tier, counts)| TierMetrics {
                     name: tier.name,
                     capacity: counts.capacity,
+                    limit: counts.limit,
                     used: counts.used_bytes,
                     peak: counts.peak_bytes,
                     checkpoints: counts.checkpoints,
@@ -336,6 +352,7 @@ impl Drop for Engine {
             // A worker that panicked has nothing left to give back.
             let _ = worker.join();
         }
+        self.lease = self.keeper.take().and_then(|keeper| keeper.join().ok());
         self.shared.clear_up();
     }
 }

@@ -15,6 +15,12 @@ pub enum Error {
     /// The engine needs at least one tier.
     #[error("the engine has no tier: give it a device cache, a host cache or a scratch directory")]
     NoTier,
+    /// A cache that others may ask to shrink needs somewhere to flush to.
+    #[error(
+        "the engine shares a pool of host memory and has no tier below: give it a scratch directory, to empty what others \
+         want"
+    )]
+    NothingBelowPool,
     /// Nothing to lend: files are no memory.
     #[error("the engine has no memory to lend: give it a device cache or a host cache")]
     NoMemoryTier,

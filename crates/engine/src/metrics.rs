@@ -35,6 +35,8 @@ pub struct TierMetrics {
     pub name: &'static str,
     /// Bytes that it can hold.
     pub capacity: u64,
+    /// Of those, bytes that may be used now: less where several engines share a pool.
+    pub limit: u64,
     /// Bytes set aside now.
     pub used: u64,
     /// The most bytes that were ever set aside at a time.

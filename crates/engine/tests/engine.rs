@@ -8,6 +8,7 @@ use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{AfterRestore, Engine, Error, Region, RegionMut, Version};
 use tierflow_evict::{Fifo, Lru};
 use tierflow_store::{Faults, Faulty, Scratch};
+use tierflow_tier_alloc::DeviceGrowth;
 
 const MIB: usize = 1 << 20;
 
@@ -393,6 +394,52 @@ fn threads_share_one_engine_under_every_policy() {
         });
         assert!(engine.versions().is_empty());
         assert_drains(&engine);
+    }
+}
+
+/// The cache begins with what is mapped, evicts from that, and is as large as was asked for in the end.
+#[test]
+fn a_cache_may_evict_before_all_of_it_is_mapped() {
+    const CACHE: usize = 512 * MIB;
+    let zeros = vec![0; 8 * MIB];
+    for may in [true, false] {
+        let engine = Engine::builder(&host())
+            .device_cache(CACHE)
+            .device_growth(DeviceGrowth::IncrementalVmm {
+                chunk: Some(2 * MIB),
+            })
+            .evict_while_growing(may)
+            .build()
+            .unwrap();
+        checkpoint(&engine, 0, MIB).unwrap();
+        let mut version = 1;
+        while engine
+            .device_arena_report()
+            .is_some_and(|device| !device.finished)
+        {
+            checkpoint(&engine, version, 4096).unwrap();
+            engine.discard(version).unwrap();
+            version += 1;
+        }
+        let full = std::time::Instant::now();
+        // The limit follows a moment after the arena.
+        let peak = loop {
+            while engine
+                .checkpoint(version, &[Region::from(zeros.as_slice())])
+                .is_ok()
+            {
+                version += 1;
+            }
+            let peak = engine.metrics().tiers[0].peak;
+            if peak > (CACHE - 16 * MIB) as u64 || full.elapsed().as_secs() > 30 {
+                break peak;
+            }
+        };
+        assert!(
+            peak > (CACHE - 16 * MIB) as u64,
+            "only {peak} bytes were ever used"
+        );
+        assert_restores(&engine, 0, MIB);
     }
 }
 

@@ -53,6 +53,12 @@ pub enum Error {
         /// The strategy's name.
         strategy: &'static str,
     },
+    /// The pool cannot be used: the reason says what to mend.
+    #[error("the pool of host memory cannot be used: {reason}")]
+    Pool {
+        /// What stands in the way.
+        reason: String,
+    },
     /// The system refused a thread: raise the limit of processes, or stop some threads.
     #[error("no thread could be started to grow the arena: {reason}")]
     Thread {

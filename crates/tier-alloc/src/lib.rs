@@ -22,10 +22,12 @@
 #![forbid(unsafe_code)]
 
 mod device_arena;
+mod directory;
 mod error;
 mod gate;
 mod host_arena;
 mod order;
+mod pool;
 mod rhythm;
 mod ring;
 mod sync;
@@ -40,4 +42,5 @@ pub use host_arena::{
     Touching, Transferring,
 };
 pub use order::{OrderObtained, PinOrder, PinTurn, PinTurns};
+pub use pool::{HostPool, Lease, PoolMember, PoolOptions, Terms};
 pub use ring::Ring;

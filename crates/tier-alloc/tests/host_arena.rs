@@ -217,4 +217,14 @@ fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
     }
     let direct = HostArena::start(&device, 2 * MIB, HostGrowth::DirectPin).unwrap();
     assert!(matches!(direct.resize(0), Err(Error::Fixed { .. })));
+    let part = HostOptions::from(HostGrowth::DirectPin).begin_with(MIB);
+    let refused = HostArena::start(&device, 2 * MIB, part);
+    assert!(matches!(refused, Err(Error::Fixed { .. })));
+    let part = HostOptions::from(pieces(4 * MIB, 2)).begin_with(6 * MIB);
+    let arena = HostArena::start(&device, 40 * MIB, part).unwrap();
+    arena.wait_grown();
+    assert_eq!(arena.touched(), 6 * MIB);
+    arena.resize(9 * MIB).unwrap();
+    arena.wait_grown();
+    assert_eq!(arena.touched(), 10 * MIB);
 }

@@ -98,7 +98,8 @@ fn load(scale: &Scale, device: &str, host: &str, interval: u64, warm: bool) -> L
         host_bytes: bytes,
         device: device.to_owned(),
         host: host.to_owned(),
-        serial: true,
+        // Ours as it is by default; the paper's as the paper has them.
+        serial: host != PIECES,
         line: None,
         warm,
     }

@@ -20,6 +20,26 @@ impl Plan {
         self.rewind();
     }
 
+    /// Bytes that may be set aside on `tier` and are not; 0 while there is no such tier.
+    #[must_use]
+    pub fn free(&self, tier: TierId) -> u64 {
+        self.tiers.get(tier.0).map_or(0, |tier| tier.table.free())
+    }
+
+    /// Bytes that `tier` has a use for, whatever its limit: what lies there, or else all that is held and has no room
+    /// above.
+    #[must_use]
+    pub fn demand(&self, tier: TierId) -> u64 {
+        let Some(this) = self.tiers.get(tier.0) else {
+            return 0;
+        };
+        let above = self.tiers[..tier.0].iter();
+        let above: u64 = above.map(|tier| tier.table.limit()).sum();
+        let held = self.records.values().filter(|r| !r.doomed);
+        let held: u64 = held.map(|r| this.table.reserved(r.size)).sum();
+        held.saturating_sub(above).max(this.table.used())
+    }
+
     /// Empties what lies beyond the limits, as far as that can be done now.
     pub(super) fn vacate_all(&mut self) {
         for tier in (0..self.tiers.len()).map(TierId) {

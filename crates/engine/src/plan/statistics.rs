@@ -8,6 +8,8 @@ use super::event::TierId;
 pub struct TierStatistics {
     /// Bytes that the tier can hold.
     pub capacity: u64,
+    /// Of those, bytes that may be used now.
+    pub limit: u64,
     /// Bytes set aside now.
     pub used_bytes: u64,
     /// The most bytes that were ever set aside at a time.
@@ -64,6 +66,7 @@ impl Plan {
     pub fn statistics(&self) -> Statistics {
         let tiers = self.tiers.iter().map(|tier| TierStatistics {
             capacity: tier.table.capacity(),
+            limit: tier.table.limit(),
             used_bytes: tier.table.used(),
             ..tier.statistics
         });

@@ -1,5 +1,6 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
+use super::keeper::Link;
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     commands: Vec<Command>,
     /// Where transfers go: (direction, tier) to its workers.
     queues: Queues,
+    /// Who keeps the host cache within its share of a pool.
+    pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
 }
@@ -55,6 +58,7 @@ impl Core {
             next_ticket: 0,
             commands: Vec::new(),
             queues,
+            link: None,
             last_failure: None,
         }
     }
@@ -187,8 +191,12 @@ impl Shared {
                     }
                     continue;
                 }
-                // Nobody sets limits yet.
-                Command::Released { .. } => continue,
+                Command::Released { tier, bytes } => {
+                    if let Some(link) = &core.link {
+                        link.released(tier, bytes);
+                    }
+                    continue;
+                }
                 Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
             };
             if Some(ticket) == own {
@@ -199,6 +207,9 @@ impl Shared {
             }
         }
         core.commands = commands;
+        if let Some(link) = &mut core.link {
+            link.look(core.plan.free(link.tier()));
+        }
         mine
     }
 
@@ -291,6 +302,7 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         core.queues.clear();
+        core.link = None;
     }
 
     /// Runs `copy` with a lane of the caller's own, ahead of the pinning of host memory, which stalls every copy.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tierflow_device::{Error, WhyUnpinned};
+use tierflow_device::{Error, HostReservation, WhyUnpinned};
 
 use super::growth::{HostGrowth, Pace};
 use super::measured::Measured;
@@ -75,6 +75,16 @@ impl Growing {
 
     pub(super) fn capacity(&self) -> usize {
         self.backing.memory().len()
+    }
+
+    /// Grows to so many bytes at first.
+    pub(super) fn begin_with(&self, bytes: Option<usize>) {
+        if let Some(bytes) = bytes {
+            let granularity = HostReservation::GRANULARITY;
+            let bytes = bytes.min(self.capacity()).next_multiple_of(granularity);
+            self.limit
+                .store(bytes.min(self.capacity()), Ordering::Relaxed);
+        }
     }
 
     /// Bytes from the first one on that it is to grow to: all, or what was left of them.

@@ -4,6 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tierflow_device::HostReservation;
+
+use crate::error::{Error, Result};
 use crate::order::PinOrder;
 
 use super::model::Touching;
@@ -135,6 +138,8 @@ pub struct HostOptions {
     pub numa: Numa,
     /// How far it grows by itself.
     pub pace: Pace,
+    /// How many of its bytes it begins with, where it is to be [resized](super::HostArena::resize); `None` for all.
+    pub begin: Option<usize>,
 }
 
 /// How far an arena of [`Pieces`](HostGrowth::Pieces) grows by itself. The other strategies know one pace only.
@@ -191,6 +196,31 @@ impl HostOptions {
     pub fn numa(mut self, numa: Numa) -> Self {
         self.numa = numa;
         self
+    }
+
+    /// These options with another number of bytes to begin with.
+    #[must_use]
+    pub fn begin_with(mut self, bytes: usize) -> Self {
+        self.begin = Some(bytes);
+        self
+    }
+
+    /// These options for an arena that is [resized](super::HostArena::resize) by multiples of `slab` bytes: nothing is
+    /// pinned across their borders, where they are multiples of
+    /// [`HostReservation::GRANULARITY`](tierflow_device::HostReservation::GRANULARITY).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Fixed`] for strategies that cannot give memory back in parts.
+    pub fn in_slabs(mut self, slab: usize) -> Result<Self> {
+        let strategy = self.growth.name();
+        let HostGrowth::Pieces { piece, .. } = &mut self.growth else {
+            return Err(Error::Fixed { strategy });
+        };
+        if !slab.is_multiple_of(*piece) {
+            *piece = slab.min(HostReservation::GRANULARITY);
+        }
+        Ok(self)
     }
 
     /// These options with another pace.

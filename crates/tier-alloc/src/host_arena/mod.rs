@@ -68,7 +68,8 @@ impl HostArena {
     ///
     /// # Errors
     ///
-    /// [`Error::NotCuda`] for a strategy that this device has not; [`Error::Device`] if the
+    /// [`Error::NotCuda`] for a strategy that this device has not; [`Error::Fixed`] for one that cannot
+    /// begin with a part; [`Error::Device`] if the
     /// addresses, or the memory, cannot be had; [`Error::Zero`] for a piece of 0 bytes or no
     /// toucher; [`Error::Thread`].
     pub fn start(
@@ -81,6 +82,10 @@ impl HostArena {
         if growth.needs_cuda() && device.info().kind != Kind::Cuda {
             let strategy = growth.name();
             return Err(Error::NotCuda { strategy });
+        }
+        if options.begin.is_some() && !matches!(growth, HostGrowth::Pieces { .. }) {
+            let strategy = growth.name();
+            return Err(Error::Fixed { strategy });
         }
         let strategy = strategy::of(growth)?;
         let start = Instant::now();
@@ -102,6 +107,7 @@ impl HostArena {
             .then(|| Ring::start(device, Ring::copiers()))
             .transpose()?;
         let growing = Arc::new(Growing::new(obtained, order, node, options.pace, start));
+        growing.begin_with(options.begin);
         let mut workers = Workers::default();
         strategy.grow(&growing, &mut workers)?;
         Ok(Self {

@@ -13,32 +13,18 @@
 //! ticket that can be locked is over, or its owner is dead. Numbers only rise while anybody waits,
 //! so nobody is overtaken, and waits go from higher to lower numbers only, so nobody waits in a
 //! circle.
-//!
-//! Locks are asked for and asked for again rather than waited for, because a wait in the kernel
-//! could not be ended when the arena is.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::directory::{self, Locked, is_free, poll};
 use crate::workers::Stop;
 
-/// Between two looks at a lock: often at first, as turns are short, and then less.
-const SHORTEST: Duration = Duration::from_micros(50);
-const LONGEST: Duration = Duration::from_millis(1);
-
-/// Where the line of this user lies: in the directory that the system makes for a user's sessions,
-/// or in the one for temporary files.
+/// Where the line of this user lies.
 pub(super) fn default_directory() -> PathBuf {
-    let user = rustix::process::getuid().as_raw();
-    let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let usual = || Some(PathBuf::from(format!("/run/user/{user}")));
-    match given.or_else(usual).filter(|directory| directory.is_dir()) {
-        Some(directory) => directory.join("tierflow-pin"),
-        None => std::env::temp_dir().join(format!("tierflow-pin-{user}")),
-    }
+    directory::of_user("pin")
 }
 
 /// A directory that is a line.
@@ -50,41 +36,16 @@ pub(crate) struct NodeLine {
 impl NodeLine {
     /// Makes the directory if there is none. An error says why it cannot be used.
     pub(super) fn open(directory: PathBuf) -> Result<Self, String> {
-        let why = |what: &str| format!("{} {what}", directory.display());
-        match DirBuilder::new().mode(0o700).create(&directory) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(why(&format!("cannot be made: {error}"))),
-        }
-        // Not followed: where anybody may make names, a link may lead anywhere.
-        let found = directory
-            .symlink_metadata()
-            .map_err(|error| why(&format!("cannot be looked at: {error}")))?;
-        if !found.is_dir() {
-            return Err(why("is not a directory"));
-        }
-        if found.uid() != rustix::process::getuid().as_raw() {
-            return Err(why("belongs to another user"));
-        }
-        if found.mode() & 0o077 != 0 {
-            return Err(why("is open to others: chmod 700 it"));
-        }
+        directory::open(&directory)?;
         let line = Self { directory };
         line.file("line")
             .map_err(|error| format!("{}: {error}", line.directory.display()))?;
         Ok(line)
     }
 
-    /// Opens a file of the line, and makes it if there is none. Closed when the process runs
-    /// another program, as all of Rust's files are.
+    /// Opens a file of the line, and makes it if there is none.
     fn file(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(self.directory.join(name))
+        directory::file(&self.directory.join(name))
     }
 
     /// Takes a ticket behind all there are.
@@ -93,11 +54,7 @@ impl NodeLine {
         let before = self.tickets()?;
         let number = before.last().map_or(0, |last| last + 1);
         let path = self.directory.join(name(number));
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
+        let file = directory::new_file(&path)?;
         file.lock()?;
         // Opened while nobody can join or be mistaken for somebody else.
         let before = before
@@ -124,26 +81,6 @@ impl NodeLine {
 
 fn name(number: u64) -> String {
     format!("{number:020}")
-}
-
-/// A file that is locked until this is dropped.
-#[derive(Debug)]
-struct Locked(File);
-
-impl Locked {
-    fn wait(file: File, deadline: Instant, stop: &Stop) -> io::Result<Self> {
-        if poll(deadline, stop, || is_free(file.try_lock())) {
-            return Ok(Self(file));
-        }
-        Err(io::Error::from(io::ErrorKind::TimedOut))
-    }
-}
-
-impl Drop for Locked {
-    fn drop(&mut self) {
-        // Closing alone would leave it locked as long as a child that was forked meanwhile lives.
-        let _ = self.0.unlock();
-    }
 }
 
 /// A ticket that was there before.
@@ -200,25 +137,6 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         // One that stays behind is unlocked, and the next to come removes it.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Whether a lock was to be had. A file system without locks orders nobody.
-fn is_free(tried: Result<(), TryLockError>) -> bool {
-    !matches!(tried, Err(TryLockError::WouldBlock))
-}
-
-fn poll(deadline: Instant, stop: &Stop, mut done: impl FnMut() -> bool) -> bool {
-    let begun = Instant::now();
-    loop {
-        if done() {
-            return true;
-        }
-        let now = Instant::now();
-        if stop.is_set() || now >= deadline {
-            return false;
-        }
-        std::thread::sleep(((now - begun) / 16).clamp(SHORTEST, LONGEST));
     }
 }
 

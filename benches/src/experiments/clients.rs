@@ -1,0 +1,212 @@
+//! Several clients on one node, each with a device cache of its own (HPDC'23, Figure 9): as threads and as processes,
+//! independent or coupled (all meet before each checkpoint and each restore), with a host cache each or one shared pool.
+//!
+//! Histories differ, as they do when checkpoints are compressed: every other client's versions are three times as large
+//! as the others'. So what a pool has over caches of one size is that the small ones leave room for the large ones.
+
+mod client;
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use anyhow::{Context, Result, anyhow};
+use tierflow_device::{Choice, Kind, open};
+use tierflow_tier_alloc::{HostPool, PoolOptions};
+
+use super::{Experiment, Run};
+pub use client::main as client;
+use client::{Client, Done, Host, Scale};
+
+/// See the [module](self).
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "clients",
+    about: "restores of 1 to 8 clients, as threads and processes, coupled or not, host caches private or pooled",
+    needs_gpu: false,
+    run,
+};
+
+fn run(run: &mut Run) -> Result<()> {
+    let is_gpu = open(Choice::Auto)?.info().kind == Kind::Cuda;
+    let scale = Scale::of(is_gpu, run.is_quick());
+    for processes in [false, true] {
+        for coupled in [false, true] {
+            for pooled in [false, true] {
+                for clients in [1, 2, 4, 8] {
+                    cell(run, &scale, clients, (processes, coupled, pooled))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn cell(
+    run: &mut Run,
+    scale: &Scale,
+    clients: usize,
+    (processes, coupled, pooled): (bool, bool, bool),
+) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let all = (0..clients).map(|index| Client {
+        index,
+        clients,
+        coupled,
+        scale: *scale,
+        directory: folder.path().to_owned(),
+    });
+    let all: Vec<_> = all.collect();
+    let done = if processes {
+        as_processes(&all, pooled)?
+    } else {
+        as_threads(&all, pooled)?
+    };
+    let yes = |is| if is { "yes" } else { "no" };
+    let case = format!(
+        "as={}, coupled={}, host={}, clients={clients}",
+        if processes { "processes" } else { "threads" },
+        yes(coupled),
+        if pooled { "pooled" } else { "private" },
+    );
+    let rates: Vec<_> = done.iter().map(|d| d.bytes / d.restoring).collect();
+    run.samples(&case, "restore rate", "bytes/s", &rates)?;
+    let blocked: Vec<_> = done
+        .iter()
+        .map(|d| (d.restoring + d.checkpointing) * 1e9)
+        .collect();
+    run.samples(&case, "blocked", "ns", &blocked)?;
+    Ok(())
+}
+
+fn as_threads(clients: &[Client], pooled: bool) -> Result<Vec<Done>> {
+    let scale = &clients[0].scale;
+    let options = PoolOptions::new((scale.host * clients.len()) as u64).slab(scale.slab);
+    let pool = HostPool::in_process(options)?;
+    let meeting = Meeting::of(clients.len());
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = clients
+            .iter()
+            .map(|client| {
+                let (pool, meeting) = (&pool, &meeting);
+                scope.spawn(move || {
+                    let host = if pooled {
+                        Host::Pooled(pool)
+                    } else {
+                        Host::Private
+                    };
+                    let done = client.run(&host, &mut || meeting.meet());
+                    // The others need not wait for one that failed.
+                    done.inspect_err(|_| meeting.give_up())
+                })
+            })
+            .collect();
+        let done = threads.into_iter().map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(anyhow!("a client panicked")))
+        });
+        done.collect()
+    })
+}
+
+/// Where threads wait for each other, unless one of them has failed.
+struct Meeting {
+    all: usize,
+    state: Mutex<Here>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Here {
+    here: usize,
+    round: u64,
+    failed: bool,
+}
+
+impl Meeting {
+    fn of(all: usize) -> Self {
+        Self {
+            all,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn meet(&self) -> Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = state.round;
+        state.here += 1;
+        if state.here == self.all {
+            state.here = 0;
+            state.round += 1;
+            self.changed.notify_all();
+        }
+        let waits = |state: &mut Here| state.round == round && !state.failed;
+        let waited = self.changed.wait_while(state, waits);
+        let failed = waited.unwrap_or_else(PoisonError::into_inner).failed;
+        (!failed).then_some(()).context("another client failed")
+    }
+
+    fn give_up(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.failed = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A client in a process of its own.
+struct Process {
+    child: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(client: &Client, pooled: bool) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["client", &serde_json::to_string(client)?])
+            .args(pooled.then_some("--pooled"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a client")?;
+        let (orders, answers) = (child.stdin.take(), child.stdout.take());
+        Ok(Self {
+            child,
+            orders: orders.context("a client without input")?,
+            answers: BufReader::new(answers.context("a client without output")?).lines(),
+        })
+    }
+
+    fn says(&mut self) -> Result<String> {
+        Ok(self.answers.next().context("a client died")??)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that is done has left; any other is of no use any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn as_processes(clients: &[Client], pooled: bool) -> Result<Vec<Done>> {
+    let processes = clients.iter().map(|client| Process::start(client, pooled));
+    let mut processes = processes.collect::<Result<Vec<_>>>()?;
+    for _ in 0..clients[0].meetings() {
+        for process in &mut processes {
+            process.says()?;
+        }
+        for process in &mut processes {
+            writeln!(process.orders)?;
+        }
+    }
+    let done = processes.iter_mut().map(|process| {
+        let done = serde_json::from_str(&process.says()?)?;
+        // It ends by itself: its files and its memory are given back before the next cell.
+        process.child.wait()?;
+        Ok(done)
+    });
+    done.collect()
+}

@@ -1,0 +1,189 @@
+//! One client: a forward pass of checkpoints, and a way back of restores in reverse.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use tierflow_device::{Choice, Device, Error, Unavailable, open};
+use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
+use tierflow_tier_alloc::{HostPool, PoolOptions};
+
+const MIB: usize = 1 << 20;
+
+/// How large everything is, in bytes for one client on average.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Scale {
+    /// One version.
+    version: usize,
+    versions: u64,
+    device: usize,
+    pub(super) host: usize,
+    pub(super) slab: u64,
+    /// Between two checkpoints, and two restores, in µs.
+    interval_us: u64,
+}
+
+impl Scale {
+    pub(super) fn of(is_gpu: bool, is_quick: bool) -> Self {
+        let (version, versions, interval_us) = match (is_gpu, is_quick) {
+            (_, true) => (MIB / 2, 48, 500),
+            (false, false) => (4 * MIB, 96, 2_000),
+            (true, false) => (64 * MIB, 64, 10_000),
+        };
+        Self {
+            version,
+            versions,
+            device: 8 * version,
+            host: 24 * version,
+            slab: version.max(2 * MIB) as u64,
+            interval_us,
+        }
+    }
+}
+
+/// One client, as it is told to another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Client {
+    pub(super) index: usize,
+    pub(super) clients: usize,
+    pub(super) coupled: bool,
+    pub(super) scale: Scale,
+    /// Where scratch files and the pool lie.
+    pub(super) directory: PathBuf,
+}
+
+/// Where its host cache comes from.
+pub(super) enum Host<'a> {
+    Private,
+    Pooled(&'a HostPool),
+}
+
+/// What it measured: bytes that it restored, and seconds that it was blocked.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Done {
+    pub(super) bytes: f64,
+    pub(super) checkpointing: f64,
+    pub(super) restoring: f64,
+}
+
+impl Client {
+    /// How often it meets the others.
+    pub(super) fn meetings(&self) -> u64 {
+        if self.coupled {
+            1 + 2 * self.scale.versions
+        } else {
+            1
+        }
+    }
+
+    /// Bytes of its versions: alone, as many as on average; else half as much more, or half.
+    fn bytes(&self) -> usize {
+        match (self.clients, self.index % 2) {
+            (1, _) => self.scale.version,
+            (_, 0) => self.scale.version / 2 * 3,
+            (_, _) => self.scale.version / 2,
+        }
+    }
+
+    pub(super) fn run(
+        &self,
+        host: &Host<'_>,
+        meet: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Done> {
+        let Scale {
+            versions,
+            device,
+            host: host_cache,
+            interval_us,
+            ..
+        } = self.scale;
+        let gpu = device_of(self.index)?;
+        let builder = Engine::builder(&gpu)
+            .device_cache(device)
+            .scratch(&self.directory)
+            .after_restore(AfterRestore::Discard);
+        let engine = match host {
+            Host::Private => builder.host_cache(host_cache),
+            Host::Pooled(pool) => builder.host_pool(pool),
+        }
+        .build()?;
+        let bytes = self.bytes();
+        let field = gpu.alloc(bytes)?;
+        let stream = gpu.stream()?;
+        let pause = || std::thread::sleep(Duration::from_micros(interval_us));
+        engine.hint((0..versions).rev());
+        let (mut checkpointing, mut restoring) = (Duration::ZERO, Duration::ZERO);
+        meet()?;
+        for version in 0..versions {
+            stream.fill(&mut field.lend_mut(0..bytes)?, version as u8)?;
+            pause();
+            if self.coupled {
+                meet()?;
+            }
+            let begun = Instant::now();
+            engine.checkpoint(version, &[Region::from(&field)])?;
+            checkpointing += begun.elapsed();
+        }
+        for version in (0..versions).rev() {
+            pause();
+            if self.coupled {
+                meet()?;
+            }
+            let begun = Instant::now();
+            engine.restore(version, &mut [RegionMut::from(&field)])?;
+            restoring += begun.elapsed();
+            let mut seen = [0; 1];
+            stream.read(&field.lend(bytes - 1..bytes)?, &mut seen)?;
+            anyhow::ensure!(seen == [version as u8], "version {version} came back wrong");
+        }
+        Ok(Done {
+            bytes: bytes as f64 * versions as f64,
+            checkpointing: checkpointing.as_secs_f64(),
+            restoring: restoring.as_secs_f64(),
+        })
+    }
+}
+
+/// A client in a process of its own: meets the others by a line each way, and prints what it measured.
+///
+/// # Errors
+/// When the engine failed, or the parent is gone.
+pub fn main(client: &str, pooled: bool) -> Result<()> {
+    let client: Client = serde_json::from_str(client)?;
+    let pool = if pooled {
+        let total = client.scale.host * client.clients;
+        let options = PoolOptions::new(total as u64).slab(client.scale.slab);
+        Some(HostPool::of_node(
+            Some(&client.directory.join("pool")),
+            options,
+        )?)
+    } else {
+        None
+    };
+    let host = pool.as_ref().map_or(Host::Private, Host::Pooled);
+    let done = client.run(&host, &mut || {
+        println!("here");
+        let read = std::io::stdin().read_line(&mut String::new())?;
+        (read > 0).then_some(()).context("the parent is gone")
+    })?;
+    println!("{}", serde_json::to_string(&done)?);
+    Ok(())
+}
+
+/// Clients are spread over the GPUs, if there are any.
+fn device_of(index: usize) -> Result<Device> {
+    let first = open(Choice::Auto)?;
+    if index == 0 {
+        return Ok(first);
+    }
+    match open(Choice::Cuda { ordinal: index }) {
+        Ok(device) => Ok(device),
+        Err(Error::Unavailable(Unavailable::NoSuchGpu { count, .. })) if count > 0 => {
+            Ok(open(Choice::Cuda {
+                ordinal: index % count,
+            })?)
+        }
+        Err(_) => Ok(first),
+    }
+}

@@ -1,0 +1,48 @@
+//! A device tier that is used only as far as it is mapped.
+
+use super::core::Shared;
+use super::media::Media;
+use crate::plan::{Event, TierId};
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tierflow_tier_alloc::DeviceArena;
+
+/// Keeps a tier's limit where its arena ends, and starts the thread that raises it with the arena.
+pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<Option<JoinHandle<()>>> {
+    let Some(arena) = arena(shared, tier) else {
+        return Ok(None);
+    };
+    let mut open = arena.usable();
+    tell(shared, tier, open);
+    let theirs = Arc::clone(shared);
+    let raise = move || {
+        let Some(arena) = self::arena(&theirs, tier) else {
+            return;
+        };
+        // An arena that ran out of memory is as large as it is.
+        while open < arena.capacity()
+            && !theirs.is_stopping()
+            && arena.wait_usable(open + 1).is_ok()
+        {
+            open = arena.usable();
+            tell(&theirs, tier, open);
+        }
+    };
+    let thread = std::thread::Builder::new().name("tierflow-open".into());
+    thread.spawn(raise).map(Some).map_err(Error::Thread)
+}
+
+fn arena(shared: &Shared, tier: usize) -> Option<&DeviceArena> {
+    match shared.tiers.get(tier).map(|tier| &tier.media) {
+        Some(Media::Device(arena)) => Some(arena),
+        _ => None,
+    }
+}
+
+fn tell(shared: &Shared, tier: usize, bytes: usize) {
+    shared.tell(Event::Limit {
+        tier: TierId(tier),
+        bytes: bytes as u64,
+    });
+}

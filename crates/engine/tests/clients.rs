@@ -1,0 +1,249 @@
+//! Several engines that share a pool of host memory, as threads and as processes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
+use tierflow_tier_alloc::{HostGrowth, HostPool, PoolOptions};
+
+const MIB: usize = 1 << 20;
+const SLAB: u64 = 2 << 20;
+/// Bytes of the pool.
+const POOL: u64 = 32 << 20;
+
+fn options() -> PoolOptions {
+    PoolOptions::new(POOL).slab(SLAB)
+}
+
+fn builder() -> EngineBuilder {
+    Engine::builder(&open(Choice::Host).unwrap()).device_cache(2 * MIB)
+}
+
+/// The content of a version of one client: no other version's, of whatever client.
+fn content(client: u64, version: Version) -> Vec<u8> {
+    let word = (client << 32 | version).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    word.to_le_bytes().repeat(MIB / 8)
+}
+
+fn checkpoint(engine: &Engine, client: u64, versions: std::ops::Range<Version>) {
+    for version in versions {
+        let content = content(client, version);
+        let regions = [Region::from(content.as_slice())];
+        engine.checkpoint(version, &regions).unwrap();
+    }
+}
+
+fn assert_restores(engine: &Engine, client: u64, versions: std::ops::Range<Version>) {
+    let mut bytes = vec![0; MIB];
+    for version in versions.rev() {
+        let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+        engine.restore(version, &mut regions).unwrap();
+        assert!(
+            bytes == content(client, version),
+            "client {client}, version {version}"
+        );
+    }
+}
+
+/// What the engine may use of the pool.
+fn limit(engine: &Engine) -> u64 {
+    let tiers = engine.metrics().tiers;
+    tiers.iter().find(|t| t.name == "host").unwrap().limit
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn two_engines_have_half_of_the_pool_each_once_both_want_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let pool = HostPool::in_process(options()).unwrap();
+    let engine = || {
+        builder()
+            .host_pool(&pool)
+            .scratch(scratch.path())
+            .build()
+            .unwrap()
+    };
+    let one = engine();
+    checkpoint(&one, 1, 0..50);
+    wait_until("the first borrows all", || limit(&one) == POOL);
+    let two = engine();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                // Never more than there is, at no moment: an account is raised only after another was lowered.
+                let held: u64 = pool.members().unwrap().iter().map(|m| m.held).sum();
+                assert!(held <= POOL);
+            }
+        });
+        checkpoint(&two, 2, 0..50);
+        assert_restores(&one, 1, 0..50);
+        wait_until("both have half", || {
+            (limit(&one), limit(&two)) == (POOL / 2, POOL / 2)
+        });
+        done.store(true, Ordering::Relaxed);
+    });
+    wait_until("the first gave its memory back", || {
+        let touched = one.host_arena_report().unwrap().touched as u64;
+        touched <= POOL / 2
+    });
+    assert_restores(&two, 2, 0..50);
+    assert_restores(&one, 1, 0..50);
+    drop(one);
+    wait_until("the second borrows all", || limit(&two) == POOL);
+    assert_restores(&two, 2, 0..50);
+    drop(two);
+    assert_eq!(pool.members().unwrap(), []);
+}
+
+#[test]
+fn a_small_history_leaves_the_rest_to_others() {
+    let scratch = tempfile::tempdir().unwrap();
+    let pool = HostPool::in_process(options()).unwrap();
+    let engine = || {
+        builder()
+            .host_pool(&pool)
+            .scratch(scratch.path())
+            .build()
+            .unwrap()
+    };
+    let (small, large) = (engine(), engine());
+    checkpoint(&small, 1, 0..4);
+    checkpoint(&large, 2, 0..60);
+    // Flushed once the device is half full, its four versions lie there, and four slabs are kept ready.
+    let wanted = 4 * MIB as u64 + 4 * SLAB;
+    wait_until("the large one has the rest", || {
+        limit(&large) >= POOL - wanted
+    });
+    assert_restores(&large, 2, 0..60);
+    checkpoint(&small, 1, 4..60);
+    wait_until("both have half", || {
+        (limit(&small), limit(&large)) == (POOL / 2, POOL / 2)
+    });
+    assert_restores(&small, 1, 0..60);
+    assert_restores(&large, 2, 0..60);
+}
+
+#[test]
+fn many_threads_come_and_go() {
+    let scratch = tempfile::tempdir().unwrap();
+    let pool = HostPool::in_process(options()).unwrap();
+    std::thread::scope(|scope| {
+        for client in 0..5 {
+            let (pool, scratch) = (&pool, scratch.path());
+            scope.spawn(move || {
+                for round in 0..3 {
+                    let client = client * 10 + round;
+                    let engine = builder().host_pool(pool).scratch(scratch).build().unwrap();
+                    let count = 10 + 7 * (client % 4);
+                    engine.hint((0..count).rev());
+                    checkpoint(&engine, client, 0..count);
+                    assert_restores(&engine, client, 0..count);
+                }
+            });
+        }
+    });
+    assert_eq!(pool.members().unwrap(), []);
+}
+
+#[test]
+fn a_pool_needs_somewhere_to_flush_to_and_memory_that_can_shrink() {
+    let pool = HostPool::in_process(options()).unwrap();
+    let alone = builder().host_pool(&pool).build();
+    assert!(matches!(alone, Err(Error::NothingBelowPool)));
+    let scratch = tempfile::tempdir().unwrap();
+    let fixed = builder()
+        .host_pool(&pool)
+        .host_growth(HostGrowth::DirectPin)
+        .scratch(scratch.path())
+        .build();
+    assert!(matches!(fixed, Err(Error::Arena(_))));
+    assert_eq!(pool.members().unwrap(), []);
+}
+
+/// Where a child process finds its pool.
+const DIRECTORY: &str = "TIERFLOW_TEST_CLIENTS";
+
+fn client_of(directory: &Path) -> Engine {
+    let pool = HostPool::of_node(Some(&directory.join("pool")), options()).unwrap();
+    let engine = builder().host_pool(&pool).scratch(directory);
+    engine.build().unwrap()
+}
+
+/// A client; in a child process, one that says when it has filled its cache, and goes on for ever.
+#[test]
+fn a_client_of_a_node() {
+    let given = std::env::var_os(DIRECTORY).map(PathBuf::from);
+    let folder = tempfile::tempdir().unwrap();
+    let directory = given.clone().unwrap_or_else(|| folder.path().to_owned());
+    let engine = client_of(&directory);
+    let client = u64::from(std::process::id());
+    checkpoint(&engine, client, 0..40);
+    assert_restores(&engine, client, 0..40);
+    if given.is_some() {
+        println!("filled");
+        loop {
+            assert_restores(&engine, client, 0..40);
+        }
+    }
+}
+
+struct Child(std::process::Child);
+
+impl Child {
+    fn fills(directory: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_client_of_a_node", "--nocapture"])
+            .env(DIRECTORY, directory)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        assert!(said.lines().any(|line| line.unwrap().contains("filled")));
+        Self(child)
+    }
+
+    /// kill -9
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_a_killed_process_had_is_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = client_of(folder.path());
+    checkpoint(&engine, 1, 0..50);
+    wait_until("it borrows all", || limit(&engine) == POOL);
+    let (first, second) = (Child::fills(folder.path()), Child::fills(folder.path()));
+    // 16 slabs among three.
+    wait_until("each has a third", || limit(&engine) <= 6 * SLAB);
+    assert!(limit(&engine) >= 5 * SLAB);
+    assert_restores(&engine, 1, 0..50);
+    first.kill();
+    wait_until("each has half", || limit(&engine) == 8 * SLAB);
+    assert_restores(&engine, 1, 0..50);
+    second.kill();
+    wait_until("it borrows all", || limit(&engine) == POOL);
+    assert_restores(&engine, 1, 0..50);
+}

@@ -1,0 +1,112 @@
+//! A directory of the user's own, where the processes of a machine meet.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::workers::Stop;
+
+/// Between two looks at a lock: often at first, as turns are short, and then less.
+const SHORTEST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// Where files of this user lie that `purpose` names: in the directory that the system makes for a user's sessions, or
+/// in the one for temporary files.
+pub(crate) fn of_user(purpose: &str) -> PathBuf {
+    let user = rustix::process::getuid().as_raw();
+    let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let usual = || Some(PathBuf::from(format!("/run/user/{user}")));
+    match given.or_else(usual).filter(|directory| directory.is_dir()) {
+        Some(directory) => directory.join(format!("tierflow-{purpose}")),
+        None => std::env::temp_dir().join(format!("tierflow-{purpose}-{user}")),
+    }
+}
+
+/// Makes the directory if there is none. An error says why it cannot be used.
+pub(crate) fn open(directory: &Path) -> Result<(), String> {
+    let why = |what: &str| format!("{} {what}", directory.display());
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(why(&format!("cannot be made: {error}"))),
+    }
+    // Not followed: where anybody may make names, a link may lead anywhere.
+    let found = directory
+        .symlink_metadata()
+        .map_err(|error| why(&format!("cannot be looked at: {error}")))?;
+    if !found.is_dir() {
+        return Err(why("is not a directory"));
+    }
+    if found.uid() != rustix::process::getuid().as_raw() {
+        return Err(why("belongs to another user"));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(why("is open to others: chmod 700 it"));
+    }
+    Ok(())
+}
+
+/// Opens a file, and makes it if there is none. Closed when the process runs another program, as all of Rust's files
+/// are.
+pub(crate) fn file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Makes a file that is not there yet.
+pub(crate) fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// A file that is locked until this is dropped, or the process is gone, however it went.
+#[derive(Debug)]
+pub(crate) struct Locked(pub(crate) File);
+
+impl Locked {
+    /// Waits for the lock; it is asked for and asked for again rather than waited for, because a wait in the kernel
+    /// could not be ended.
+    pub(crate) fn wait(file: File, deadline: Instant, stop: &Stop) -> io::Result<Self> {
+        if poll(deadline, stop, || is_free(file.try_lock())) {
+            return Ok(Self(file));
+        }
+        Err(io::Error::from(io::ErrorKind::TimedOut))
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing alone would leave it locked as long as a child that was forked meanwhile lives.
+        let _ = self.0.unlock();
+    }
+}
+
+/// Whether a lock was to be had. A file system without locks orders nobody.
+pub(crate) fn is_free(tried: Result<(), TryLockError>) -> bool {
+    !matches!(tried, Err(TryLockError::WouldBlock))
+}
+
+pub(crate) fn poll(deadline: Instant, stop: &Stop, mut done: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        if done() {
+            return true;
+        }
+        let now = Instant::now();
+        if stop.is_set() || now >= deadline {
+            return false;
+        }
+        std::thread::sleep(((now - begun) / 16).clamp(SHORTEST, LONGEST));
+    }
+}

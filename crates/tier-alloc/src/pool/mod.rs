@@ -1,0 +1,291 @@
+//! A budget of host memory that several engines share, as threads of a process or as processes of a machine.
+//!
+//! What is shared is capacity, never bytes: each member has an arena of its own, and a lease that says how much of it it
+//! may use. So a member that dies, or goes wrong, takes nothing with it but its own.
+//!
+//! Who wants it has an equal part of the pool. What somebody leaves unused, others may borrow, and give back as soon as
+//! somebody who has less than its fair share wants it (max-min fairness, in slabs). Nobody ever holds what another one
+//! holds: a slab is taken only when it was given back, or its holder is dead.
+//!
+//! | file | its question |
+//! |---|---|
+//! | `share` | who may have how much? |
+//! | `local` | how do threads of a process meet? |
+//! | `node` | how do processes of a machine meet? |
+
+mod local;
+mod node;
+mod share;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tierflow_device::HostReservation;
+
+use crate::error::{Error, Result};
+
+use share::Account;
+
+/// How a pool is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolOptions {
+    bytes: u64,
+    slab: u64,
+}
+
+impl PoolOptions {
+    /// Bytes that are handed out and given back at once, if nothing else is said.
+    pub const SLAB: u64 = 64 << 20;
+
+    /// A pool of so many bytes, rounded down to whole slabs.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        Self {
+            bytes,
+            slab: Self::SLAB,
+        }
+    }
+
+    /// Other slabs than of [`PoolOptions::SLAB`] bytes; rounded up to
+    /// [`HostReservation::GRANULARITY`](tierflow_device::HostReservation::GRANULARITY), as memory is given back in such
+    /// pieces.
+    #[must_use]
+    pub fn slab(mut self, bytes: u64) -> Self {
+        self.slab = bytes;
+        self
+    }
+}
+
+/// A budget of host memory that several engines share. Clones are the same pool.
+///
+/// ```
+/// use tierflow_tier_alloc::{HostPool, PoolOptions};
+///
+/// let pool = HostPool::in_process(PoolOptions::new(8 << 30))?;
+/// let mut one = pool.join(8 << 30)?;
+/// let mut other = pool.join(8 << 30)?;
+/// // It may borrow what the other one does not want …
+/// assert_eq!(one.ask(8 << 30)?.held, 8 << 30);
+/// // … and gives back what is wanted, once that is out of use.
+/// other.ask(3 << 30)?;
+/// let terms = one.ask(8 << 30)?;
+/// assert_eq!(terms.keep, 5 << 30);
+/// one.give_back(terms.keep)?;
+/// assert_eq!(other.ask(3 << 30)?.held, 3 << 30);
+/// # Ok::<(), tierflow_tier_alloc::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct HostPool {
+    board: Arc<Board>,
+    total: u64,
+    slab: u64,
+}
+
+/// Where members leave their accounts for each other to see.
+#[derive(Debug)]
+enum Board {
+    Local(local::Board),
+    Node(node::Board),
+}
+
+/// What a member may use, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// What it has, and may use until it is given back.
+    pub held: u64,
+    /// What it goes on having. If this is less, it is to empty the rest, and to [give it back](Lease::give_back).
+    pub keep: u64,
+}
+
+/// What one member has and wants, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolMember {
+    /// What it has a use for.
+    pub wanted: u64,
+    /// What it has.
+    pub held: u64,
+    /// What it goes on having.
+    pub keep: u64,
+}
+
+impl HostPool {
+    /// A pool for the threads of this process: all clones of this one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Zero`] for slabs of 0 bytes.
+    pub fn in_process(options: PoolOptions) -> Result<Self> {
+        Self::on(options, |total, _| {
+            Ok(Board::Local(local::Board::new(total)))
+        })
+    }
+
+    /// The pool of all processes of this user on this machine that name the same directory, which is made if it is not
+    /// there, for nobody but this user; `None` for one in the user's runtime directory. It must be on this machine's own
+    /// file system. All name the same size. A process that is killed leaves nothing behind but its slabs, free.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the directory cannot be used; [`Error::Zero`] for slabs of 0 bytes.
+    pub fn of_node(directory: Option<&Path>, options: PoolOptions) -> Result<Self> {
+        let directory = directory.map_or_else(|| crate::directory::of_user("pool"), PathBuf::from);
+        Self::on(options, |total, slab| {
+            let board = node::Board::open(directory, total, slab);
+            Ok(Board::Node(board.map_err(|reason| Error::Pool { reason })?))
+        })
+    }
+
+    fn on(options: PoolOptions, make: impl FnOnce(u64, u64) -> Result<Board>) -> Result<Self> {
+        let PoolOptions { bytes, slab } = options;
+        if slab == 0 {
+            let setting = "the slab";
+            return Err(Error::Zero { setting });
+        }
+        let slab = slab
+            .checked_next_multiple_of(HostReservation::GRANULARITY as u64)
+            .unwrap_or(slab);
+        let total = bytes / slab;
+        Ok(Self {
+            board: Arc::new(make(total, slab)?),
+            total,
+            slab,
+        })
+    }
+
+    /// Bytes that there are to share.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.total * self.slab
+    }
+
+    /// A member that uses `most` bytes at most. It has nothing until it [asks](Lease::ask).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if members with another idea of the pool's size are there, or the directory went away.
+    pub fn join(&self, most: u64) -> Result<Lease> {
+        let account = Account {
+            most: most.div_ceil(self.slab),
+            ..Account::default()
+        };
+        let (number, file) = match self.board.as_ref() {
+            Board::Local(board) => (board.join(account), None),
+            Board::Node(board) => {
+                let (number, file) = board
+                    .join(account)
+                    .map_err(|reason| Error::Pool { reason })?;
+                (number, Some(file))
+            }
+        };
+        Ok(Lease {
+            pool: self.clone(),
+            account,
+            number,
+            file,
+            seen: 0,
+        })
+    }
+
+    /// The members, in the order in which they joined.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the directory went away.
+    pub fn members(&self) -> Result<Vec<PoolMember>> {
+        let accounts = match self.board.as_ref() {
+            Board::Local(board) => board.accounts(),
+            Board::Node(board) => board.accounts().map_err(|reason| Error::Pool { reason })?,
+        };
+        let bytes = accounts.into_iter().map(|account| PoolMember {
+            wanted: account.wanted * self.slab,
+            held: account.held * self.slab,
+            keep: account.keep * self.slab,
+        });
+        Ok(bytes.collect())
+    }
+}
+
+/// A member's part of a [`HostPool`]. Dropping it leaves the pool: what it had must be out of use by then.
+#[derive(Debug)]
+pub struct Lease {
+    pool: HostPool,
+    account: Account,
+    number: u64,
+    /// On a node's board, the file that says that it lives.
+    file: Option<node::Member>,
+    /// What was on the board when it last looked.
+    seen: u64,
+}
+
+impl Lease {
+    /// The member has a use for `wanted` bytes: says what it may use now. Ask again when that changes, or
+    /// [others](Self::has_changed) change.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the board cannot be reached; the terms stay as they were.
+    pub fn ask(&mut self, wanted: u64) -> Result<Terms> {
+        self.account.wanted = wanted.div_ceil(self.pool.slab);
+        self.look()
+    }
+
+    /// All beyond the first `kept` bytes is out of use, and given back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the board cannot be reached; it is given back next time.
+    pub fn give_back(&mut self, kept: u64) -> Result<Terms> {
+        self.account.held = self.account.held.min(kept.div_ceil(self.pool.slab));
+        self.account.keep = self.account.keep.min(self.account.held);
+        self.look()
+    }
+
+    /// What it may use, as far as it knows.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        Terms {
+            held: self.account.held * self.pool.slab,
+            keep: self.account.keep * self.pool.slab,
+        }
+    }
+
+    /// Bytes handed out at once.
+    #[must_use]
+    pub fn slab(&self) -> u64 {
+        self.pool.slab
+    }
+
+    /// Whether anybody's account changed since this one last looked. Costs a system call at most; a member that was
+    /// killed is noticed only when somebody looks.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        let now = match self.pool.board.as_ref() {
+            Board::Local(board) => board.epoch(),
+            Board::Node(board) => board.epoch(),
+        };
+        now != self.seen
+    }
+
+    fn look(&mut self) -> Result<Terms> {
+        let (board, me) = (self.pool.board.as_ref(), self.number);
+        let (account, epoch) = match (board, &self.file) {
+            (Board::Node(board), Some(file)) => board
+                .look(self.account, me, file)
+                .map_err(|reason| Error::Pool { reason })?,
+            (Board::Local(board), _) => board.look(self.account, me),
+            (Board::Node(_), None) => return Ok(self.terms()),
+        };
+        self.account = account;
+        self.seen = epoch;
+        Ok(self.terms())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        match self.pool.board.as_ref() {
+            Board::Local(board) => board.leave(self.number),
+            Board::Node(board) => board.leave(self.number, self.file.take()),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Who may have how much: max-min fair shares, and how they are come by without anybody ever having too much.
+//!
+//! Pure arithmetic over everybody's accounts, in slabs. A member changes nothing but its own account, and only while
+//! nobody else does; so every step is one transition, and `tests` goes through all of them.
+
+/// What one member wants and has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Account {
+    /// What it has a use for; others may have to give back so that it gets this much of its fair share.
+    pub(super) wanted: u64,
+    /// What it takes at most.
+    pub(super) most: u64,
+    /// What it has, and may be using.
+    pub(super) held: u64,
+    /// What it goes on having: the rest is being emptied, to be given back.
+    pub(super) keep: u64,
+}
+
+/// The max-min fair division: nobody gets more than it wants, and nobody could get more without somebody who has no
+/// more than that getting less (water-filling: those who want least are served first, the rest share what is left).
+pub(super) fn fair(total: u64, wants: &[u64]) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..wants.len()).collect();
+    order.sort_by_key(|&member| wants[member]);
+    let mut shares = vec![0; wants.len()];
+    let mut left = total;
+    for (served, &member) in order.iter().enumerate() {
+        let others = (wants.len() - served) as u64;
+        shares[member] = wants[member].min(left / others);
+        left -= shares[member];
+    }
+    shares
+}
+
+/// Member `me` looks at everybody's accounts, and changes its own: takes what is free and its fair share, or promises
+/// to give back what others lack of theirs.
+///
+/// What nobody lacks may be held by anybody: up to an equal part by who wants less, so that it need not ask again soon,
+/// and what was borrowed for as long as nobody lacks it.
+pub(super) fn settle(total: u64, accounts: &mut [Account], me: usize) {
+    let wants: Vec<u64> = accounts.iter().map(|a| a.wanted.min(a.most)).collect();
+    let shares = fair(total, &wants);
+    let held: u64 = accounts.iter().map(|a| a.held).sum();
+    let lacks = |accounts: &[Account]| -> u64 {
+        let lacks = accounts.iter().zip(&shares);
+        lacks.map(|(a, share)| share.saturating_sub(a.held)).sum()
+    };
+    let mut free = total.saturating_sub(held);
+    let mine = accounts[me];
+    if mine.keep == mine.held {
+        let equal = (total / accounts.len() as u64).min(mine.most);
+        let spare = free.saturating_sub(lacks(accounts));
+        let fair_part = shares[me].saturating_sub(mine.held).min(free);
+        let above = equal.saturating_sub(mine.held + fair_part).min(spare);
+        let take = fair_part + above;
+        accounts[me].held += take;
+        accounts[me].keep += take;
+        free -= take;
+    }
+    let coming: u64 = accounts.iter().map(|a| a.held - a.keep).sum();
+    let lacking = lacks(accounts).saturating_sub(free + coming);
+    let excess = accounts[me].keep.saturating_sub(shares[me]);
+    accounts[me].keep -= excess.min(lacking);
+}
+
+#[cfg(test)]
+#[path = "share_tests.rs"]
+mod tests;
