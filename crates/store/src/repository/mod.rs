@@ -4,6 +4,7 @@ mod aligned;
 mod alone;
 mod catalog;
 mod directory;
+mod encoded;
 mod handle;
 mod open;
 mod piece;
@@ -16,8 +17,9 @@ mod snapshot;
 mod spare;
 
 pub use catalog::Damage;
+pub use encoded::{Encoded, Stamp};
 pub use open::Options;
-pub use piece::Piece;
+pub use piece::{Elsewhere, Piece};
 pub use prune::Pruned;
 pub use retention::Retention;
 pub use scrub::Scrubbed;
