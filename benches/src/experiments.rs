@@ -15,6 +15,7 @@ pub mod in_place;
 pub mod peers;
 pub mod placement;
 pub mod store;
+pub mod veloc;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -33,6 +34,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::CODECS,
     placement::EXPERIMENT,
     peers::EXPERIMENT,
+    veloc::EXPERIMENT,
     cache::EXPERIMENT,
     cache::real::GOALS,
     cache::real::CELLS,

@@ -147,14 +147,19 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>> {
 fn run(experiment: &'static Experiment, quick: bool, out: &Path) -> Result<()> {
     eprintln!("{}: {}", experiment.name, experiment.about);
     let mut run = Run::new(experiment.name, quick);
-    (experiment.run)(&mut run)?;
+    let ended = (experiment.run)(&mut run);
+    // What was found before a failure is kept: the machine may not be had again.
     let rows = run.into_rows();
+    if !rows.is_empty() {
+        report::write_rows(out, &rows)?;
+    }
+    ended?;
     ensure!(
         !rows.is_empty(),
         "experiment {} found nothing",
         experiment.name
     );
-    report::write_rows(out, &rows)
+    Ok(())
 }
 
 fn all(

@@ -179,8 +179,8 @@ impl Device {
         Reservation::new(self, not_empty(len)?, behind)
     }
 
-    /// Reserves addresses for chunks that processes share: [`Exported`] ones, and those that others
-    /// exported. The processor never reaches them in place, even on the host back end, as nothing
+    /// Reserves addresses for chunks that processes share: [`Exported`] ones, those that others
+    /// exported, and beside them chunks [on a peer](Reservation::map_on). The processor never reaches them in place, even on the host back end, as nothing
     /// keeps another process from writing them at any time. `len` is rounded up to the granularity.
     ///
     /// # Errors

@@ -86,11 +86,13 @@ impl Reservation {
     /// not reach the peer's memory, [`Invalid::NotSuchChunks`] if the reservation is not for device
     /// memory.
     pub fn map_on(&self, range: Range<usize>, peer: &Device) -> Result<()> {
-        if !matches!(self.behind.as_deref(), Some(Behind::Device { .. })) {
+        if let Some(Behind::Host { .. }) = self.behind.as_deref() {
             return Err(Invalid::NotSuchChunks.into());
         }
         if peer.is_same(self.memory.device()) {
-            return self.map(range);
+            self.fits(peer, range.len())?;
+            let own = Behind::Device { peers: Vec::new() };
+            return self.map_behind(range, self.behind.clone().unwrap_or_else(|| Arc::new(own)));
         }
         if self.memory.device().link_to(peer)?.is_none() {
             return Err(Invalid::OtherDevice.into());

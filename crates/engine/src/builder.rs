@@ -3,7 +3,8 @@
 use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
 use crate::run::{
-    Crew, Direction, Lane, Media, Queues, Share, Shared, Tier, start_opening, start_workers,
+    Crew, Direction, Lane, Media, Queue, Queues, Share, Shared, Tier, start_guests, start_opening,
+    start_workers,
 };
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_evict::{Cost, Policy};
+use tierflow_peers::PeerCache;
 use tierflow_store::{Retention, Scratch, Storage, Vault};
 use tierflow_tier_alloc::{DeviceArena, DeviceOptions, HostArena, HostOptions, HostPool, Pace};
 
@@ -65,6 +67,7 @@ type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
 pub struct EngineBuilder {
     device: Device,
     device_cache: usize,
+    peer_cache: Option<Arc<PeerCache>>,
     host_cache: usize,
     scratch: Option<PathBuf>,
     storage: Option<Arc<dyn Storage>>,
@@ -85,6 +88,7 @@ impl EngineBuilder {
         Self {
             device: device.clone(),
             device_cache: 0,
+            peer_cache: None,
             host_cache: 0,
             scratch: None,
             storage: None,
@@ -105,6 +109,15 @@ impl EngineBuilder {
     #[must_use]
     pub fn device_cache(mut self, bytes: usize) -> Self {
         self.device_cache = bytes;
+        self
+    }
+
+    /// Spare memory of peers as a tier below the device cache: what overflows goes over the links between devices,
+    /// several times as fast as to the host, and comes back that way. A peer that wants its memory back has it once
+    /// what lies there was flushed, or given up where a lower copy exists; so it needs a tier below.
+    #[must_use]
+    pub fn peer_cache(mut self, cache: PeerCache) -> Self {
+        self.peer_cache = Some(Arc::new(cache));
         self
     }
 
@@ -251,7 +264,7 @@ impl EngineBuilder {
     /// unless growths were chosen that do it all at once.
     ///
     /// # Errors
-    /// [`Error::NoTier`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
+    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
     /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made. With a pool,
     /// [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
     pub fn build(mut self) -> Result<Engine> {
@@ -260,6 +273,7 @@ impl EngineBuilder {
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
+        self.check_peers(&kinds)?;
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
         let (queues, crews) = crews(&self.device, &kinds)?;
@@ -278,7 +292,7 @@ impl EngineBuilder {
             let capacity = tier.media.capacity().unwrap_or(match kind {
                 Kind::NodeLocal => self.node_local_limit,
                 Kind::External => UNLIMITED,
-                Kind::Device | Kind::Host | Kind::Storage => self.storage_limit,
+                Kind::Device | Kind::Peers | Kind::Host | Kind::Storage => self.storage_limit,
             });
             configs.push(TierConfig {
                 capacity,
@@ -297,6 +311,7 @@ impl EngineBuilder {
         })?;
         let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
         let mut workers = start_workers(&shared, crews)?;
+        workers.extend(start_guests(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
         if let Some(tier) = device.filter(|_| self.evict_while_growing) {
             workers.extend(start_opening(&shared, tier)?);
@@ -307,6 +322,19 @@ impl EngineBuilder {
         }
         lasting::adopt(&shared, &opened)?;
         Ok(engine)
+    }
+
+    /// That the peer cache is this device's, and has a tier below.
+    fn check_peers(&self, kinds: &[Kind]) -> Result<()> {
+        if kinds.last() == Some(&Kind::Peers) {
+            return Err(Error::NothingBelowPeers);
+        }
+        match &self.peer_cache {
+            Some(cache) if !cache.memory().device().is_same(&self.device) => {
+                Err(Error::Device(tierflow_device::Invalid::OtherDevice.into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
@@ -333,6 +361,7 @@ impl EngineBuilder {
         let storage = self.storage.is_some() || self.scratch.is_some();
         let asked = [
             (self.device_cache > 0, Kind::Device),
+            (self.peer_cache.is_some(), Kind::Peers),
             (self.host_cache > 0, Kind::Host),
             (storage, Kind::Storage),
             (self.lasting.node_local.is_some(), Kind::NodeLocal),
@@ -356,6 +385,10 @@ impl EngineBuilder {
                 // The first checkpoint goes here: let no other memory get in its way.
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
                 ("device", Media::Device(arena))
+            }
+            Kind::Peers => {
+                let cache = self.peer_cache.as_ref().ok_or(Error::NoTier)?;
+                ("peers", Media::Peers(Arc::clone(cache)))
             }
             Kind::Host => (
                 "host",
@@ -390,6 +423,7 @@ impl EngineBuilder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Device,
+    Peers,
     Host,
     Storage,
     NodeLocal,
@@ -405,7 +439,7 @@ impl Kind {
     /// A first guess in bytes/s of how fast its copies are flushed, until the first flush is measured.
     fn flush_bandwidth(self) -> u64 {
         match self {
-            Self::Device => 20_000_000_000,
+            Self::Device | Self::Peers => 20_000_000_000,
             Self::Host | Self::Storage | Self::NodeLocal | Self::External => 1_000_000_000,
         }
     }
@@ -427,14 +461,17 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
     for tier in 0..kinds.len() - 1 {
         for direction in [Direction::Down, Direction::Up] {
             let make = match kinds[tier] {
-                Kind::Device => Lane::with_stream,
+                Kind::Device | Kind::Peers => Lane::with_stream,
                 _ => |device: &Device| Ok(Lane::new(device)),
             };
             let (sender, jobs) = unbounded();
-            queues.insert((direction, tier), sender);
-            let workers = (0..depth(kinds, tier))
-                .map(|_| make(device))
-                .collect::<Result<_>>()?;
+            let workers = depth(kinds, tier);
+            let queue = Queue {
+                jobs: sender,
+                workers,
+            };
+            queues.insert((direction, tier), queue);
+            let workers = (0..workers).map(|_| make(device)).collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,
                 tier,

@@ -15,6 +15,11 @@ pub enum Error {
     /// The engine needs at least one tier.
     #[error("the engine has no tier: give it a device cache, a host cache or a scratch directory")]
     NoTier,
+    /// Peers have their memory back when it is flushed.
+    #[error(
+        "below the peer cache there is no tier to flush to: give the engine a host cache or a scratch directory"
+    )]
+    NothingBelowPeers,
     /// A cache that others may ask to shrink needs somewhere to flush to.
     #[error(
         "the engine shares a pool of host memory and has no tier below: give it a scratch directory, to empty what others \
@@ -115,6 +120,9 @@ pub enum Error {
     /// The scratch storage.
     #[error(transparent)]
     Storage(#[from] tierflow_store::Error),
+    /// Memory of peers could not be had, or given back.
+    #[error(transparent)]
+    Peers(#[from] tierflow_peers::Error),
     /// A thread could not be started.
     #[error("a thread of the engine could not be started: {0}")]
     Thread(#[source] std::io::Error),

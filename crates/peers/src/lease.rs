@@ -11,9 +11,10 @@
 //! One connection is one loan. When it closes, the other process is gone: a borrower's chunk is free
 //! again, and a lender's is as good as lost, though what was mapped stays mapped.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tierflow_device::{Device, Exported, Memory, Reservation};
@@ -49,7 +50,17 @@ pub struct Lent {
 #[derive(Debug)]
 pub struct Loan {
     reservation: Reservation,
+    borrowed: Borrowed,
+}
+
+/// A loan that has no addresses yet: for a [`PeerCache`](crate::PeerCache), or [`map`](Self::map).
+#[derive(Debug)]
+pub struct Borrowed {
+    memory: OwnedFd,
+    len: usize,
     socket: Socket,
+    /// A recall is said once, and holds.
+    recalled: AtomicBool,
 }
 
 impl Lender {
@@ -159,42 +170,101 @@ impl Drop for Lent {
     }
 }
 
-impl Loan {
-    /// Asks the lender at this path for memory that `device` is to reach.
+impl Borrowed {
+    /// Asks the lender at this path for memory.
     ///
     /// # Errors
     /// [`Error::NothingToLend`]; [`Error::TimedOut`], [`Error::Gone`], [`Error::Protocol`],
-    /// [`Error::System`]; [`Error::Device`] if the device does not reach what was lent.
-    pub fn ask(device: &Device, path: &Path, bytes: u64, patience: Duration) -> Result<Self> {
+    /// [`Error::System`].
+    pub fn ask(path: &Path, bytes: u64, patience: Duration) -> Result<Self> {
         let socket = Socket::connect(path, patience)?;
         socket.send("asking for memory", ASK, bytes, None)?;
-        let answer = socket.receive("waiting for a loan", patience)?;
-        let (len, memory) = match answer {
+        match socket.receive("waiting for a loan", patience)? {
             Message {
                 kind: LENT,
                 value,
-                descriptor: Some(descriptor),
-            } => (value, descriptor),
+                descriptor: Some(memory),
+            } => Ok(Self {
+                memory,
+                len: usize::try_from(value).unwrap_or(usize::MAX),
+                socket,
+                recalled: AtomicBool::new(false),
+            }),
             Message {
                 kind: REFUSED,
                 value: spare,
                 ..
-            } => {
-                return Err(Error::NothingToLend {
-                    asked: bytes,
-                    spare,
-                });
-            }
-            other => return Err(unexpected(&other)),
-        };
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let doing = || "mapping memory that was lent".to_owned();
-        let reservation = device.reserve_for_exported(len).when(doing)?;
-        reservation.map_imported(0..len, memory).when(doing)?;
-        Ok(Self {
+            } => Err(Error::NothingToLend {
+                asked: bytes,
+                spare,
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Gives it addresses of its own.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the device does not reach what was lent.
+    pub fn map(self, device: &Device) -> Result<Loan> {
+        let reservation = device.reserve_for_exported(self.len);
+        let reservation = reservation.when(|| "addresses for a loan".to_owned())?;
+        self.map_at(&reservation, 0)?;
+        Ok(Loan {
             reservation,
-            socket,
+            borrowed: self,
         })
+    }
+
+    /// Its length in bytes.
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Maps it at an offset of addresses for exported memory.
+    pub(crate) fn map_at(&self, reservation: &Reservation, start: usize) -> Result<()> {
+        let doing = || "mapping memory that was lent".to_owned();
+        let memory = self.memory.try_clone().map_err(|why| Error::System {
+            doing: "copying a descriptor",
+            why,
+        })?;
+        let range = start..start.saturating_add(self.len);
+        reservation.map_imported(range, memory).when(doing)
+    }
+
+    /// Whether the lender wants it back. Returns at once.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if the lender is; [`Error::Protocol`], [`Error::System`].
+    pub fn is_recalled(&self) -> Result<bool> {
+        if self.recalled.load(Relaxed) {
+            return Ok(true);
+        }
+        match self.socket.receive("asking for a recall", Duration::ZERO) {
+            Ok(message) if message.kind == RECALL => {
+                self.recalled.store(true, Relaxed);
+                Ok(true)
+            }
+            Ok(message) => Err(unexpected(&message)),
+            Err(Error::TimedOut { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells the lender that nothing of it is mapped any more.
+    pub(crate) fn returned(&self) -> Result<()> {
+        self.socket.send("giving memory back", RETURNED, 0, None)
+    }
+}
+
+impl Loan {
+    /// Asks the lender at this path for memory that `device` is to reach.
+    ///
+    /// # Errors
+    /// Those of [`Borrowed::ask`] and [`Borrowed::map`].
+    pub fn ask(device: &Device, path: &Path, bytes: u64, patience: Duration) -> Result<Self> {
+        Borrowed::ask(path, bytes, patience)?.map(device)
     }
 
     /// The memory, for streams of the device that it was asked for with.
@@ -208,12 +278,7 @@ impl Loan {
     /// [`Error::Gone`] if the lender is, and with it whatever lies there; [`Error::Protocol`],
     /// [`Error::System`].
     pub fn is_recalled(&self) -> Result<bool> {
-        match self.socket.receive("asking for a recall", Duration::ZERO) {
-            Ok(message) if message.kind == RECALL => Ok(true),
-            Ok(message) => Err(unexpected(&message)),
-            Err(Error::TimedOut { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.borrowed.is_recalled()
     }
 
     /// Gives the memory back: unmaps it, then tells the lender.
@@ -225,7 +290,7 @@ impl Loan {
         let all = 0..self.reservation.memory().len();
         let unmapped = self.reservation.unmap(all);
         unmapped.when(|| "unmapping memory that was lent".to_owned())?;
-        self.socket.send("giving memory back", RETURNED, 0, None)
+        self.borrowed.returned()
     }
 }
 

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod calibration;
 mod error;
 mod lanes;
@@ -18,8 +19,9 @@ mod machine;
 mod overflow;
 mod socket;
 
+pub use cache::{Part, PeerCache, Recall};
 pub use calibration::{Effort, calibrate};
 pub use error::{Error, Result};
-pub use lease::{Lender, Lent, Loan};
+pub use lease::{Borrowed, Lender, Lent, Loan};
 pub use machine::{Gpu, HostLink, Link, Machine};
 pub use overflow::{Beside, Overflow, Remainder, Room, Took};

@@ -32,6 +32,11 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-active-backend",
+        ours: &["tierflow-placement", "tierflow-store"],
+        others: true,
+    },
+    Room {
         package: "tierflow-peers",
         ours: &["tierflow-device", "tierflow-placement"],
         others: true,
@@ -61,6 +66,7 @@ const ROOMS: &[Room] = &[
             "tierflow-tier-alloc",
             "tierflow-dedup",
             "tierflow-store",
+            "tierflow-peers",
         ],
         others: true,
     },
@@ -96,6 +102,7 @@ const ROOMS: &[Room] = &[
             "tierflow-tier-alloc",
             "tierflow-dedup",
             "tierflow-store",
+            "tierflow-active-backend",
             "tierflow-peers",
             "tierflow-engine",
             "tierflow-sim",

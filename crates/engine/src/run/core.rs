@@ -1,10 +1,11 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
+use super::job::Job;
 use super::keeper::Link;
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
-use super::worker::{Direction, Job};
+use super::worker::{Direction, Queue};
 use crate::metrics::CallCounter;
 use crate::plan::{
     Command, Event, Place, Plan, Refusal, Ticket, TierId, TransferFailure, TransferId,
@@ -29,7 +30,7 @@ pub(crate) enum Answer {
 }
 
 /// Where transfers go: (direction, tier) to its workers.
-pub(crate) type Queues = HashMap<(Direction, usize), Sender<Job>>;
+pub(crate) type Queues = HashMap<(Direction, usize), Queue>;
 
 /// What the lock protects.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
+    /// Who gives memory back to peers.
+    pub(super) guests: Option<super::guests::Link>,
 }
 
 impl Core {
@@ -60,6 +63,7 @@ impl Core {
             queues,
             link: None,
             last_failure: None,
+            guests: None,
         }
     }
 }
@@ -192,6 +196,9 @@ impl Shared {
                     continue;
                 }
                 Command::Released { tier, bytes } => {
+                    if let Some(guests) = &core.guests {
+                        guests.released(tier, bytes);
+                    }
                     if let Some(link) = &core.link {
                         link.released(tier, bytes);
                     }
@@ -215,22 +222,20 @@ impl Shared {
 
     /// Gives a transfer to the workers of its tier.
     fn carry(&self, core: &mut Core, (id, version): (TransferId, Version), from: Place, to: Place) {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        core.carried.insert(id, Arc::clone(&cancelled));
         let queue = if from.tier < to.tier {
             (Direction::Down, from.tier.0)
         } else {
             (Direction::Up, to.tier.0)
         };
+        let is_whole = |place: Place| {
+            let tier = self.tiers.get(place.tier.0);
+            tier.is_some_and(|tier| tier.media.kept().is_some())
+        };
         if let Some(queue) = core.queues.get(&queue) {
-            // The workers leave only when this sender is dropped.
-            let _ = queue.send(Job {
-                id,
-                version,
-                from,
-                to,
-                cancelled,
-            });
+            let in_parts = queue.workers > 1 && !is_whole(from) && !is_whole(to);
+            let job = Arc::new(Job::new((id, version), from, to, in_parts));
+            core.carried.insert(id, Arc::clone(&job.cancelled));
+            queue.carry(&job);
         }
     }
 
@@ -302,6 +307,7 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         core.queues.clear();
+        core.guests = None;
         core.link = None;
     }
 

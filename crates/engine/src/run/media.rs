@@ -6,6 +6,7 @@ use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{ReadLoan, Stream, WriteLoan};
+use tierflow_peers::PeerCache;
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, Gate, HostArena, Pass, Transferring};
 
@@ -20,6 +21,8 @@ pub(crate) struct Tier {
 #[derive(Debug)]
 pub(crate) enum Media {
     Device(DeviceArena),
+    /// Memory of other devices that this one reaches.
+    Peers(Arc<PeerCache>),
     Host(HostArena),
     Storage(Arc<dyn Storage>),
     Kept(Arc<Kept>),
@@ -44,7 +47,7 @@ pub(crate) enum Reach<'a> {
 impl Media {
     pub(crate) fn reach(&self) -> Reach<'_> {
         match self {
-            Self::Device(_) | Self::Host(_) => Reach::Memory(self),
+            Self::Device(_) | Self::Peers(_) | Self::Host(_) => Reach::Memory(self),
             Self::Storage(storage) => Reach::Storage(storage.as_ref()),
             Self::Kept(kept) => Reach::Kept(kept),
         }
@@ -54,7 +57,7 @@ impl Media {
     pub(crate) fn kept(&self) -> Option<&Kept> {
         match self {
             Self::Kept(kept) => Some(kept),
-            Self::Device(_) | Self::Host(_) | Self::Storage(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::Storage(_) => None,
         }
     }
 
@@ -62,6 +65,7 @@ impl Media {
     pub(crate) fn capacity(&self) -> Option<u64> {
         match self {
             Self::Device(arena) => Some(arena.capacity() as u64),
+            Self::Peers(cache) => Some(cache.capacity() as u64),
             Self::Host(arena) => Some(arena.capacity() as u64),
             Self::Storage(_) | Self::Kept(_) => None,
         }
@@ -71,7 +75,7 @@ impl Media {
     pub(super) fn gate(&self) -> Option<&Gate> {
         match self {
             Self::Host(arena) => Some(arena.gate()),
-            Self::Device(_) | Self::Storage(_) | Self::Kept(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Storage(_) | Self::Kept(_) => None,
         }
     }
 
@@ -79,7 +83,7 @@ impl Media {
     pub(super) fn flushed_into(&self, range: Range<u64>) -> Option<Transferring<'_>> {
         match self {
             Self::Host(arena) => Some(arena.transferring(to_usize(range))),
-            Self::Device(_) | Self::Storage(_) | Self::Kept(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Storage(_) | Self::Kept(_) => None,
         }
     }
 
@@ -121,6 +125,7 @@ impl Media {
         let range = to_usize(range);
         match self {
             Self::Device(arena) => Ok(arena.lend(range)?),
+            Self::Peers(cache) => Ok(cache.memory().lend(range)?),
             Self::Host(arena) => Ok(arena.lend(range)?),
             Self::Storage(_) | Self::Kept(_) => Err(not_memory()),
         }
@@ -131,6 +136,7 @@ impl Media {
         let range = to_usize(range);
         match self {
             Self::Device(arena) => Ok(arena.lend_mut(range)?),
+            Self::Peers(cache) => Ok(cache.memory().lend_mut(range)?),
             Self::Host(arena) => Ok(arena.lend_mut(range)?),
             Self::Storage(_) | Self::Kept(_) => Err(not_memory()),
         }

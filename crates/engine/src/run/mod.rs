@@ -10,6 +10,8 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `job` | which part of a transfer comes next? |
+//! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
@@ -17,6 +19,8 @@
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod core;
+mod guests;
+mod job;
 mod keep;
 mod keeper;
 mod kept;
@@ -28,10 +32,11 @@ mod regions;
 mod worker;
 
 pub(crate) use self::core::{Answer, Queues, Shared};
+pub(crate) use guests::start as start_guests;
 pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use opening::start as start_opening;
 pub(crate) use regions::{Sink, Source};
-pub(crate) use worker::{Crew, Direction, start as start_workers};
+pub(crate) use worker::{Crew, Direction, Queue, start as start_workers};

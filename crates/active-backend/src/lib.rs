@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod backend;
+mod buffer;
+mod calibration;
+mod error;
+mod flush;
+mod state;
+
+pub use backend::{Backend, LocalStore, Options, Producer};
+pub use calibration::{Effort, calibrate, measure};
+pub use error::{Error, Result};

@@ -1,0 +1,177 @@
+//! An engine whose device cache overflows to peers, on whatever devices; the first of them is its own.
+
+use std::time::{Duration, Instant};
+
+use tierflow_device::Device;
+use tierflow_engine::{AfterRestore, Engine, Error, Flush, Region, RegionMut, Version};
+use tierflow_peers::{Borrowed, Lender, Lent, Part, PeerCache, Recall};
+
+pub(crate) const MIB: usize = 1 << 20;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The content of a version: different at every byte from every other version's.
+fn content(version: Version, length: usize) -> Vec<u8> {
+    let mut state = version.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.flatten().take(length).collect()
+}
+
+pub(crate) fn checkpoint(engine: &Engine, version: Version, length: usize) -> Result<(), Error> {
+    let bytes = content(version, length);
+    engine.checkpoint(version, &[Region::from(bytes.as_slice())])
+}
+
+pub(crate) fn assert_restores(engine: &Engine, version: Version, length: usize) {
+    let mut bytes = vec![0; length];
+    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+    engine.restore(version, &mut regions).unwrap();
+    assert!(bytes == content(version, length), "version {version}");
+}
+
+pub(crate) fn peers(devices: &[Device], each: usize) -> (PeerCache, Vec<Recall>) {
+    let parts = devices[1..].iter().map(|peer| Part::on(peer, each));
+    let (parts, recalls) = parts.unzip();
+    (PeerCache::new(&devices[0], parts).unwrap(), recalls)
+}
+
+pub(crate) fn engine(device: &Device, peers: PeerCache, device_cache: usize) -> Engine {
+    Engine::builder(device)
+        .device_cache(device_cache)
+        .peer_cache(peers)
+        .host_cache(64 * device_cache)
+        .after_restore(AfterRestore::Keep)
+        .flush(Flush::Above { percent: 50 })
+        .build()
+        .unwrap()
+}
+
+/// Bytes that lie on peers now.
+pub(crate) fn on_peers(engine: &Engine) -> u64 {
+    let tiers = engine.metrics().tiers;
+    let peers = tiers.iter().find(|tier| tier.name == "peers");
+    peers.map(|tier| tier.used).unwrap()
+}
+
+pub(crate) fn hops(engine: &Engine, from: &str, to: &str) -> u64 {
+    let hops = engine.metrics().hops;
+    let mut hops = hops.iter().filter(|hop| hop.from == from && hop.to == to);
+    hops.next().map_or(0, |hop| hop.transfers)
+}
+
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What the device cache cannot hold goes to peers and comes back from there; peers have their memory back while it is
+/// full, one after the other, and nothing is lost.
+pub(crate) fn overflow_and_recall(devices: &[Device], length: usize) {
+    let (cache, recalls) = peers(devices, 8 * length);
+    let engine = engine(&devices[0], cache, 4 * length);
+    // Fewer than device and peers hold.
+    let count = 4 + 8 * (devices.len() as u64 - 1) - 4;
+    for version in 0..count {
+        checkpoint(&engine, version, length).unwrap();
+    }
+    assert!(
+        hops(&engine, "device", "peers") > 0,
+        "{:?}",
+        engine.metrics()
+    );
+    for version in (0..count).rev() {
+        assert_restores(&engine, version, length);
+    }
+    assert!(on_peers(&engine) > 0, "{:?}", engine.metrics());
+    for (at, recall) in recalls.iter().enumerate() {
+        let free = devices[at + 1].free_bytes().unwrap();
+        recall.ask();
+        eventually("a peer waits for its memory", || recall.is_returned());
+        let now = devices[at + 1].free_bytes().unwrap();
+        assert!(
+            now >= free + 8 * length as u64,
+            "{now} bytes free, {free} before"
+        );
+        for version in 0..count {
+            assert_restores(&engine, version, length);
+        }
+        // The tier that is left is used.
+        checkpoint(&engine, 1000 + at as u64, length).unwrap();
+    }
+    eventually("something is left on peers", || on_peers(&engine) == 0);
+    assert_restores(&engine, 1000, length);
+}
+
+/// Peers want their memory back while checkpoints and restores run.
+pub(crate) fn recall_in_flight(devices: &[Device], length: usize) {
+    for round in 0..4 {
+        let (cache, recalls) = peers(devices, 4 * length);
+        let engine = engine(&devices[0], cache, 2 * length);
+        std::thread::scope(|scope| {
+            let (engine, recalls) = (&engine, &recalls);
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(3 * round));
+                for recall in recalls.iter().rev() {
+                    recall.ask();
+                }
+            });
+            for writer in 0..2 {
+                scope.spawn(move || {
+                    for version in (0..30).map(|version| 100 * writer + version) {
+                        checkpoint(engine, version, length).unwrap();
+                        assert_restores(engine, version / 2 * 2, length);
+                    }
+                });
+            }
+        });
+        for recall in &recalls {
+            eventually("a peer waits for its memory", || recall.is_returned());
+        }
+        for version in (0..30).chain(100..130) {
+            assert_restores(&engine, version, length);
+        }
+    }
+}
+
+/// Another process' memory, recalled or lost with the process: what lay there is flushed in either case, as what is mapped
+/// stays mapped.
+pub(crate) fn lenders(devices: &[Device], length: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lender");
+    let lender = Lender::bind(&devices[1], &path, 1 << 40).unwrap();
+    let borrow = || -> (Part, Lent) {
+        std::thread::scope(|scope| {
+            let lending = scope.spawn(|| lender.lend(PATIENCE).unwrap());
+            let loan = Borrowed::ask(&path, 4 * length as u64, PATIENCE).unwrap();
+            (Part::borrowed(loan), lending.join().unwrap())
+        })
+    };
+    let (recalled, first) = borrow();
+    let (lost, second) = borrow();
+    let cache = PeerCache::new(&devices[0], vec![recalled, lost]).unwrap();
+    let engine = engine(&devices[0], cache, 4 * length);
+    for version in 0..10 {
+        checkpoint(&engine, version, length).unwrap();
+    }
+    eventually("nothing goes to peers", || on_peers(&engine) > 0);
+    first.recall().unwrap();
+    first.wait_returned(PATIENCE).unwrap();
+    drop(first);
+    for version in 0..10 {
+        assert_restores(&engine, version, length);
+    }
+    checkpoint(&engine, 10, length).unwrap();
+    // The connection closes, as it does when a process ends.
+    drop(second);
+    eventually("what a dead lender had is kept", || on_peers(&engine) == 0);
+    for version in 0..11 {
+        assert_restores(&engine, version, length);
+    }
+}

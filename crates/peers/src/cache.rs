@@ -1,0 +1,261 @@
+//! Spare memory of several peers as one range of addresses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tierflow_device::{Device, Memory, Reservation};
+use tierflow_placement::{Destination, GpuId, Schedule};
+
+use crate::error::{Error, Result, While};
+use crate::lease::Borrowed;
+
+/// Memory of one peer, for a [`PeerCache`].
+#[derive(Debug)]
+pub struct Part {
+    source: Source,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// A device of this process.
+    Device { peer: Device, recall: Recall },
+    /// One of another process.
+    Borrowed(Borrowed),
+}
+
+/// How a peer within this process has its memory back. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Recall {
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    asked: AtomicBool,
+    returned: AtomicBool,
+}
+
+impl Recall {
+    /// Asks for it.
+    pub fn ask(&self) {
+        self.state.asked.store(true, Ordering::Release);
+    }
+
+    /// Whether it is free again.
+    pub fn is_returned(&self) -> bool {
+        self.state.returned.load(Ordering::Acquire)
+    }
+}
+
+impl Part {
+    /// `bytes` of a device of this process, and the way to have them back.
+    pub fn on(peer: &Device, bytes: usize) -> (Self, Recall) {
+        let recall = Recall::default();
+        let source = Source::Device {
+            peer: peer.clone(),
+            recall: recall.clone(),
+        };
+        (Self { source, bytes }, recall)
+    }
+
+    /// What another process lent.
+    pub fn borrowed(loan: Borrowed) -> Self {
+        Self {
+            bytes: loan.len(),
+            source: Source::Borrowed(loan),
+        }
+    }
+
+    /// What a schedule has one GPU send to each of its peers, GPU n being the n-th device: the amounts by which the
+    /// last byte is there as early as can be.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] for a schedule of more GPUs than there are devices.
+    pub fn by_schedule(
+        gpus: &[Device],
+        from: GpuId,
+        schedule: &Schedule,
+    ) -> Result<Vec<(Self, Recall)>> {
+        let ours = schedule.transfers().iter();
+        let to_peers = ours.filter(|transfer| transfer.from == from);
+        let parts = to_peers.filter_map(|transfer| match transfer.to {
+            Destination::Peer(peer) => Some((transfer, peer)),
+            Destination::Host(_) => None,
+        });
+        let parts = parts.map(|(transfer, peer)| {
+            let mismatch = |why: &str| Error::Mismatch {
+                transfer: transfer.to_string(),
+                why: why.to_owned(),
+            };
+            let peer = gpus.get(peer.0);
+            let peer = peer.ok_or_else(|| mismatch("there is no such device"))?;
+            let bytes = usize::try_from(transfer.bytes);
+            let bytes =
+                bytes.map_err(|_| mismatch("it is longer than this machine's addresses"))?;
+            Ok(Self::on(peer, bytes))
+        });
+        parts.collect()
+    }
+
+    /// Whether whoever it belongs to wants it, or is gone.
+    fn is_wanted(&self) -> bool {
+        match &self.source {
+            Source::Device { recall, .. } => recall.state.asked.load(Ordering::Acquire),
+            Source::Borrowed(loan) => loan.is_recalled().unwrap_or(true),
+        }
+    }
+
+    fn map(&self, reservation: &Reservation, start: usize) -> Result<()> {
+        match &self.source {
+            Source::Device { peer, .. } => reservation
+                .map_on(start..start + self.bytes, peer)
+                .when(|| format!("memory of device {}", peer.info().ordinal)),
+            Source::Borrowed(loan) => loan.map_at(reservation, start),
+        }
+    }
+
+    /// Nothing of it is mapped any more. May be said twice.
+    fn returned(&self) {
+        match &self.source {
+            Source::Device { recall, .. } => recall.state.returned.store(true, Ordering::Release),
+            // Whoever is gone need not hear of it.
+            Source::Borrowed(loan) => drop(loan.returned()),
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // A cache unmaps all of its addresses before its parts go.
+        self.returned();
+    }
+}
+
+/// Spare memory of peers, one part after the other in one range of addresses of a device. Parts that are wanted back
+/// are taken out, and those behind them move up; whoever keeps something there sees to it that nothing lies beyond
+/// [`wanted`](Self::wanted) first.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tierflow_device::host;
+/// use tierflow_peers::{Part, PeerCache};
+/// # let open = |n| host::open(host::Options::default().ordinal(n));
+/// # let (device, one, other) = (open(0)?, open(1)?, open(2)?);
+/// let (first, recall) = Part::on(&one, 1 << 20);
+/// let (second, _) = Part::on(&other, 1 << 20);
+/// let cache = PeerCache::new(&device, vec![first, second])?;
+/// assert_eq!(cache.usable(), 2 << 20);
+///
+/// recall.ask();
+/// assert_eq!(cache.wanted(), Some(0), "nothing may lie beyond byte 0");
+/// assert_eq!(cache.give_back()?, 1 << 20);
+/// assert!(recall.is_returned());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct PeerCache {
+    // First, so that nothing is mapped any more when the parts go.
+    reservation: Reservation,
+    parts: Mutex<Vec<Part>>,
+}
+
+impl PeerCache {
+    /// Maps these parts for `device`. Their lengths are rounded up to what is mapped at once.
+    ///
+    /// # Errors
+    /// [`Error::NoDevices`] without a part; [`Error::Device`] if a peer has too little memory, or is not reached.
+    pub fn new(device: &Device, mut parts: Vec<Part>) -> Result<Self> {
+        let granularity = device.info().granularity;
+        let mut total = 0_usize;
+        for part in &mut parts {
+            part.bytes = part.bytes.next_multiple_of(granularity);
+            total = total.saturating_add(part.bytes);
+        }
+        if total == 0 {
+            return Err(Error::NoDevices);
+        }
+        let reservation = device.reserve_for_exported(total);
+        let reservation = reservation.when(|| "addresses for memory of peers".to_owned())?;
+        let cache = Self {
+            reservation,
+            parts: Mutex::default(),
+        };
+        cache.append(&mut cache.parts.lock(), 0, parts)?;
+        Ok(cache)
+    }
+
+    /// Bytes of addresses: what it began with.
+    pub fn capacity(&self) -> usize {
+        self.reservation.memory().len()
+    }
+
+    /// Bytes that are there now, from the first one on.
+    pub fn usable(&self) -> usize {
+        self.reservation.mapped()
+    }
+
+    /// The memory, for streams of the device.
+    pub fn memory(&self) -> &Memory {
+        self.reservation.memory()
+    }
+
+    /// If a part is wanted back, or whoever lent it is gone: where the first such part begins. What lies from there on
+    /// is to be saved; it stays readable until it is given back.
+    pub fn wanted(&self) -> Option<usize> {
+        let mut start = 0;
+        for part in self.parts.lock().iter() {
+            if part.is_wanted() {
+                return Some(start);
+            }
+            start += part.bytes;
+        }
+        None
+    }
+
+    /// Gives back the parts that are wanted, and moves those behind them up, whose content is lost. Returns the bytes
+    /// that are there now.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if something from the first of them on is lent, and then nothing changes; or if a part cannot be
+    /// mapped again, which is given back, too.
+    pub fn give_back(&self) -> Result<usize> {
+        let mut parts = self.parts.lock();
+        let Some(first) = parts.iter().position(Part::is_wanted) else {
+            return Ok(self.usable());
+        };
+        let start = parts[..first].iter().map(|part| part.bytes).sum();
+        let unmapped = self.reservation.unmap(start..self.usable());
+        unmapped.when(|| "unmapping memory of peers".to_owned())?;
+        let behind = parts.split_off(first);
+        // A recall that came with the answer is not seen twice.
+        let mut kept = Vec::new();
+        for (at, part) in behind.into_iter().enumerate() {
+            if at == 0 || part.is_wanted() {
+                part.returned();
+            } else {
+                kept.push(part);
+            }
+        }
+        self.append(&mut parts, start, kept)?;
+        Ok(self.usable())
+    }
+
+    fn append(&self, parts: &mut Vec<Part>, mut start: usize, new: Vec<Part>) -> Result<()> {
+        let mut failed = None;
+        for part in new {
+            match part.map(&self.reservation, start) {
+                Ok(()) => {
+                    start += part.bytes;
+                    parts.push(part);
+                }
+                Err(error) => {
+                    part.returned();
+                    failed = Some(error);
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
