@@ -6,6 +6,7 @@ mod engine;
 mod error;
 mod flush;
 mod in_place;
+mod kind;
 mod lasting;
 mod metrics;
 pub mod plan;

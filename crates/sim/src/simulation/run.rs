@@ -287,6 +287,7 @@ impl<'a> Run<'a> {
                 version,
                 from,
                 to,
+                ..
             } => {
                 let (job, flight) = (Job::Transfer(id), Flight::between(&from, &to, now));
                 if let Some(recorder) = &mut self.recorder {
@@ -398,7 +399,12 @@ impl<'a> Run<'a> {
             }
             Job::Transfer(id) => {
                 let elapsed_ns = self.now - flight.asked;
-                self.tell(gpu, Event::TransferDone { id, elapsed_ns })?;
+                let done = Event::TransferDone {
+                    id,
+                    elapsed_ns,
+                    stored: None,
+                };
+                self.tell(gpu, done)?;
             }
         }
         Ok(())
