@@ -3,7 +3,7 @@
 use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
 use crate::run::{
-    Crew, Direction, Lane, Media, Queues, Share, Shared, Tier, start_guests, start_opening,
+    Crew, Direction, Lane, Media, Queue, Queues, Share, Shared, Tier, start_guests, start_opening,
     start_workers,
 };
 use crate::{Engine, Error, Result};
@@ -465,10 +465,13 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
                 _ => |device: &Device| Ok(Lane::new(device)),
             };
             let (sender, jobs) = unbounded();
-            queues.insert((direction, tier), sender);
-            let workers = (0..depth(kinds, tier))
-                .map(|_| make(device))
-                .collect::<Result<_>>()?;
+            let workers = depth(kinds, tier);
+            let queue = Queue {
+                jobs: sender,
+                workers,
+            };
+            queues.insert((direction, tier), queue);
+            let workers = (0..workers).map(|_| make(device)).collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,
                 tier,

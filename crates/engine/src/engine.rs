@@ -1,7 +1,7 @@
 //! The front door.
 
 use crate::metrics::{HopMetrics, Metrics, TierMetrics};
-use crate::plan::{Event, Place, Refusal, Statistics, Ticket};
+use crate::plan::{Event, Place, Refusal, Statistics, Ticket, TierId};
 use crate::region::{Region, RegionMut};
 use crate::run::{Answer, Media, Share, Shared, Sink, Source, start_keeper};
 use crate::{EngineBuilder, Error, Result, Version};
@@ -287,6 +287,40 @@ impl Engine {
         }
     }
 
+    /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, for another phase of
+    /// the application, say; or takes it again, up to what the engine was built with. With 0 the cache is out of use and
+    /// everybody goes past it.
+    ///
+    /// A smaller cache is emptied first: copies that lie on a lower tier are given up, the others flushed, and slots that
+    /// are lent are waited for. Chunks are given back whole, so some bytes more may stay mapped.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if that takes longer than `patience`: nothing new goes there meanwhile; call again to wait on,
+    /// or with what it had to have it all back. [`Error::NotResizable`]; [`Error::Arena`] if its memory cannot be given
+    /// back in parts, or is not to be had again.
+    pub fn resize_device_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
+        self.resize("device", bytes, patience)
+    }
+
+    /// [`Engine::resize_device_cache`], of the host cache. One that is part of a pool is as large as the pool lets it be.
+    ///
+    /// # Errors
+    /// As [`Engine::resize_device_cache`].
+    pub fn resize_host_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
+        self.resize("host", bytes, patience)
+    }
+
+    fn resize(&self, cache: &'static str, bytes: usize, patience: Duration) -> Result<()> {
+        let not = |why| Error::NotResizable { cache, why };
+        if cache == "host" && self.keeper.is_some() {
+            return Err(not("it is part of a pool, which decides how large it is"));
+        }
+        let mut tiers = self.shared.tiers.iter();
+        let tier = tiers.position(|tier| tier.name == cache);
+        let tier = tier.ok_or_else(|| not("the engine was built without it"))?;
+        self.shared.resize(TierId(tier), bytes as u64, patience)
+    }
+
     /// How the device cache came to be, if there is one.
     #[must_use]
     pub fn device_arena_report(&self) -> Option<DeviceReport> {
@@ -310,7 +344,7 @@ impl Engine {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let Statistics { tiers, hops } = self.shared.core.lock().plan.statistics();
-        let name = |tier: crate::plan::TierId| self.shared.tiers[tier.0].name;
+        let name = |tier: TierId| self.shared.tiers[tier.0].name;
         Metrics {
             checkpoint: self.shared.checkpoints.read(),
             restore: self.shared.restores.read(),

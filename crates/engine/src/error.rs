@@ -26,6 +26,14 @@ pub enum Error {
          want"
     )]
     NothingBelowPool,
+    /// There is no such cache, or others decide how large it is.
+    #[error("the {cache} cache cannot be resized: {why}")]
+    NotResizable {
+        /// "device" or "host".
+        cache: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
     /// Nothing to lend: files are no memory.
     #[error("the engine has no memory to lend: give it a device cache or a host cache")]
     NoMemoryTier,

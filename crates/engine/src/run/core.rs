@@ -1,10 +1,12 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
+use super::job::Job;
 use super::keeper::Link;
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
-use super::worker::{Direction, Job};
+use super::resize::Waiting;
+use super::worker::{Direction, Queue};
 use crate::metrics::CallCounter;
 use crate::plan::{
     Command, Event, Place, Plan, Refusal, Ticket, TierId, TransferFailure, TransferId,
@@ -29,7 +31,7 @@ pub(crate) enum Answer {
 }
 
 /// Where transfers go: (direction, tier) to its workers.
-pub(crate) type Queues = HashMap<(Direction, usize), Sender<Job>>;
+pub(crate) type Queues = HashMap<(Direction, usize), Queue>;
 
 /// What the lock protects.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub(crate) struct Core {
     pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
+    /// Who waits for a tier to be emptied.
+    pub(super) resizing: Option<Waiting>,
     /// Who gives memory back to peers.
     pub(super) guests: Option<super::guests::Link>,
 }
@@ -62,6 +66,7 @@ impl Core {
             queues,
             link: None,
             last_failure: None,
+            resizing: None,
             guests: None,
         }
     }
@@ -80,6 +85,8 @@ pub(crate) struct Shared {
     pub(crate) restores: CallCounter,
     pub(crate) produced: CallCounter,
     pub(crate) consumed: CallCounter,
+    /// Whether a cache was resized; locked while one is.
+    pub(super) resized: Mutex<bool>,
     /// What streams still do on slots that were given back.
     pub(crate) pending: Pending,
 }
@@ -103,6 +110,7 @@ impl Shared {
             restores: CallCounter::default(),
             produced: CallCounter::default(),
             consumed: CallCounter::default(),
+            resized: Mutex::default(),
             pending: Pending::default(),
         }
     }
@@ -162,7 +170,12 @@ impl Shared {
     }
 
     /// Hands one event to the plan and its commands to whom they concern. Returns the answer for `own`, if there is one.
-    fn handle(&self, core: &mut Core, event: Event, own: Option<Ticket>) -> Option<Answer> {
+    pub(super) fn handle(
+        &self,
+        core: &mut Core,
+        event: Event,
+        own: Option<Ticket>,
+    ) -> Option<Answer> {
         let mut commands = std::mem::take(&mut core.commands);
         core.plan.handle(event, &mut commands);
         debug_assert_eq!(core.plan.check(), Ok(()), "after {commands:?}");
@@ -198,6 +211,9 @@ impl Shared {
                     if let Some(guests) = &core.guests {
                         guests.released(tier, bytes);
                     }
+                    if let Some(waiting) = &core.resizing {
+                        waiting.released(tier, bytes);
+                    }
                     if let Some(link) = &core.link {
                         link.released(tier, bytes);
                     }
@@ -221,22 +237,20 @@ impl Shared {
 
     /// Gives a transfer to the workers of its tier.
     fn carry(&self, core: &mut Core, (id, version): (TransferId, Version), from: Place, to: Place) {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        core.carried.insert(id, Arc::clone(&cancelled));
         let queue = if from.tier < to.tier {
             (Direction::Down, from.tier.0)
         } else {
             (Direction::Up, to.tier.0)
         };
+        let is_whole = |place: Place| {
+            let tier = self.tiers.get(place.tier.0);
+            tier.is_some_and(|tier| tier.media.kept().is_some())
+        };
         if let Some(queue) = core.queues.get(&queue) {
-            // The workers leave only when this sender is dropped.
-            let _ = queue.send(Job {
-                id,
-                version,
-                from,
-                to,
-                cancelled,
-            });
+            let in_parts = queue.workers > 1 && !is_whole(from) && !is_whole(to);
+            let job = Arc::new(Job::new((id, version), from, to, in_parts));
+            core.carried.insert(id, Arc::clone(&job.cancelled));
+            queue.carry(&job);
         }
     }
 

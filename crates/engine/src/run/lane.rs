@@ -5,6 +5,7 @@ use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result, Version};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_device::{Device, HostReservation, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
@@ -105,12 +106,14 @@ impl Lane {
         }
     }
 
-    /// Carries a copy from one tier to another, piece by piece, until it is done or `cancelled`.
+    /// Carries a part of a copy from one tier to another, piece by piece, until it is done or `cancelled`; all of it
+    /// where one end keeps versions whole.
     pub(super) fn carry(
         &mut self,
         version: Version,
         from: (&Media, &Place),
         to: (&Media, &Place),
+        bytes: Range<u64>,
         cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         let piece = match (from.0.reach(), to.0.reach()) {
@@ -119,7 +122,9 @@ impl Lane {
         };
         let flushes = matches!(from.0, Media::Device(_) | Media::Peers(_));
         let _under_way = (
-            flushes.then(|| to.0.flushed_into(part(to.1, 0, from.1.size))),
+            flushes.then(|| {
+                to.0.flushed_into(part(to.1, bytes.start, bytes.end - bytes.start))
+            }),
             from.0.fetched_from(),
         );
         match (from.0.reach(), to.0.reach()) {
@@ -127,7 +132,8 @@ impl Lane {
             (Reach::Kept(kept), _) => return self.bring(kept, version, to, cancelled),
             _ => {}
         }
-        for (start, length) in pieces(from.1.size, piece) {
+        for (start, length) in pieces(bytes.end - bytes.start, piece) {
+            let start = bytes.start + start;
             if cancelled.load(Ordering::Relaxed) {
                 return Err((TransferFailure::Cancelled, None));
             }
@@ -332,6 +338,7 @@ mod tests {
             0,
             (&from, &place(4096)),
             (&to, &place(8192)),
+            0..size,
             &AtomicBool::new(false),
         )
         .unwrap();
@@ -344,6 +351,7 @@ mod tests {
             0,
             (&from, &place(0)),
             (&to, &place(0)),
+            0..size,
             &AtomicBool::new(true),
         );
         assert!(matches!(stopped, Err((TransferFailure::Cancelled, None))));

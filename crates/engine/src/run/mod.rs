@@ -10,8 +10,10 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `job` | which part of a transfer comes next? |
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
+//! | `resize` | how does a cache become smaller while it is used? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
@@ -19,6 +21,7 @@
 
 mod core;
 mod guests;
+mod job;
 mod keep;
 mod keeper;
 mod kept;
@@ -27,6 +30,7 @@ mod media;
 mod opening;
 mod pending;
 mod regions;
+mod resize;
 mod worker;
 
 pub(crate) use self::core::{Answer, Queues, Shared};
@@ -37,4 +41,4 @@ pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use opening::start as start_opening;
 pub(crate) use regions::{Sink, Source};
-pub(crate) use worker::{Crew, Direction, start as start_workers};
+pub(crate) use worker::{Crew, Direction, Queue, start as start_workers};

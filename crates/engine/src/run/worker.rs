@@ -1,14 +1,13 @@
 //! The threads between the tiers: each tier has some that flush what leaves it and some that fetch what enters it.
 
 use super::core::Shared;
+use super::job::{Job, Step};
 use super::lane::Lane;
-use crate::plan::{Place, TransferId};
-use crate::{Error, Result, Version};
-use crossbeam_channel::Receiver;
+use crate::plan::Place;
+use crate::{Error, Result};
+use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
-use std::time::Instant;
 use tierflow_device::Access;
 
 /// Which way a worker carries.
@@ -20,14 +19,22 @@ pub(crate) enum Direction {
     Up,
 }
 
-/// One transfer.
+/// The way to the workers of one direction and tier.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub(super) id: TransferId,
-    pub(super) version: Version,
-    pub(super) from: Place,
-    pub(super) to: Place,
-    pub(super) cancelled: Arc<AtomicBool>,
+pub(crate) struct Queue {
+    pub(crate) jobs: Sender<Arc<Job>>,
+    /// How many there are.
+    pub(crate) workers: usize,
+}
+
+impl Queue {
+    /// Gives a transfer to as many workers as can carry a part of it.
+    pub(super) fn carry(&self, job: &Arc<Job>) {
+        for _ in 0..self.workers.min(job.parts()) {
+            // The workers leave only when this sender is dropped.
+            let _ = self.jobs.send(Arc::clone(job));
+        }
+    }
 }
 
 /// The jobs of one direction and tier, and the lanes of the workers that share them.
@@ -35,7 +42,7 @@ pub(crate) struct Crew {
     pub(crate) direction: Direction,
     pub(crate) tier: usize,
     pub(crate) workers: Vec<Lane>,
-    pub(crate) jobs: Receiver<Job>,
+    pub(crate) jobs: Receiver<Arc<Job>>,
 }
 
 /// Starts the workers. They end when their queues' senders are gone.
@@ -68,23 +75,29 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
     Ok(threads)
 }
 
+/// Carries parts of a transfer as long as there are any to take.
 fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
-    let begun = Instant::now();
     let media = |place: &Place| shared.tiers.get(place.tier.0).map(|tier| &tier.media);
     let (Some(from), Some(to)) = (media(&job.from), media(&job.to)) else {
         return;
     };
-    shared.pending.settle(&job.from, Access::Read);
-    shared.pending.settle(&job.to, Access::Write);
-    let outcome = lane.carry(
-        job.version,
-        (from, &job.from),
-        (to, &job.to),
-        &job.cancelled,
-    );
-    let arrived = outcome.is_ok();
-    shared.carried(job.id, outcome.map(|()| begun.elapsed()));
-    if arrived {
-        shared.housekeep(job.to.tier);
+    loop {
+        match job.step() {
+            Step::Carry(part) => {
+                shared.pending.settle(&job.from, Access::Read);
+                shared.pending.settle(&job.to, Access::Write);
+                let (from, to) = ((from, &job.from), (to, &job.to));
+                job.carried(lane.carry(job.version, from, to, part, &job.cancelled));
+            }
+            Step::Report(outcome) => {
+                let arrived = outcome.is_ok();
+                shared.carried(job.id, outcome);
+                if arrived {
+                    shared.housekeep(job.to.tier);
+                }
+                return;
+            }
+            Step::Leave => return,
+        }
     }
 }
