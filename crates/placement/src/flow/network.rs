@@ -89,8 +89,7 @@ impl Network {
                 volume,
                 known.egress,
             );
-            // Each begins with the peers behind it, so that not all fill the same ones first: half of the
-            // time that a maximum flow takes where all are linked.
+            // Each begins with the peers behind it, so that not all fill the same ones first.
             let behind = known
                 .links
                 .partition_point(|&at| topology.links[at].to < gpu);
