@@ -1,9 +1,9 @@
 //! The front door.
 
 use crate::metrics::{HopMetrics, Metrics, TierMetrics};
-use crate::plan::{Event, Place, Refusal, Statistics, Ticket, TierId};
+use crate::plan::{Event, Refusal, Statistics, Ticket, TierId};
 use crate::region::{Region, RegionMut};
-use crate::run::{Answer, Media, Share, Shared, Sink, Source, start_keeper};
+use crate::run::{Answer, Grant, Media, Share, Shared, Sink, Source, start_keeper};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -100,12 +100,14 @@ impl Engine {
     ) -> Result<()> {
         let begun = Instant::now();
         let size = regions.iter().map(|region| region.len() as u64).sum();
-        let (ticket, place) = self.ask(version, size, |ticket| Event::Checkpoint {
+        let (ticket, grant) = self.ask(version, size, |ticket| Event::Checkpoint {
             ticket,
             version,
             size,
         })?;
-        let Some(place) = place else { return Ok(()) };
+        let Some(Grant { place, .. }) = grant else {
+            return Ok(());
+        };
         let tier = &self.shared.tiers[place.tier.0];
         self.shared.pending.settle(&place, Access::Write);
         let copied = self
@@ -159,16 +161,13 @@ impl Engine {
                 given,
             });
         }
-        let (ticket, place) = self.ask(version, expected, |ticket| Event::Restore {
+        let (ticket, grant) = self.ask(version, expected, |ticket| Event::Restore {
             ticket,
             version,
         })?;
-        let Some(place) = place else { return Ok(()) };
-        let tier = &self.shared.tiers[place.tier.0];
-        self.shared.pending.settle(&place, Access::Read);
-        let copied = self.shared.with_lane(|lane| {
-            lane.read(&mut Sink(regions), &tier.media, (version, &place), stream)
-        });
+        let Some(grant) = grant else { return Ok(()) };
+        self.shared.pending.settle(&grant.place, Access::Read);
+        let copied = self.copy_out(version, &grant, &mut Sink(regions), stream);
         self.shared.tell(Event::Read {
             ticket,
             ok: copied.is_ok(),
@@ -176,6 +175,25 @@ impl Engine {
         copied?;
         self.shared.restores.add(expected, begun.elapsed());
         Ok(())
+    }
+
+    /// Reads a version from where it lies, whatever it lies there as.
+    pub(crate) fn copy_out(
+        &self,
+        version: Version,
+        grant: &Grant,
+        sink: &mut Sink<'_, '_>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let Grant { place, bases } = grant;
+        let tiers = &self.shared.tiers;
+        self.shared.with_lane(|lane| match bases {
+            Some(bases) => lane.read_decoded(sink, tiers, (place, bases), stream),
+            None => {
+                let media = &tiers[place.tier.0].media;
+                lane.read(sink, media, (version, place), stream)
+            }
+        })
     }
 
     /// Bytes of `version`: what its regions must add up to.
@@ -256,9 +274,9 @@ impl Engine {
         version: Version,
         size: u64,
         event: impl FnOnce(Ticket) -> Event,
-    ) -> Result<(Ticket, Option<Place>)> {
+    ) -> Result<(Ticket, Option<Grant>)> {
         match self.shared.ask(event) {
-            (ticket, Answer::Copy(place)) => Ok((ticket, Some(place))),
+            (ticket, Answer::Copy(grant)) => Ok((ticket, Some(grant))),
             (ticket, Answer::Done(Ok(()))) => Ok((ticket, None)),
             (_, Answer::Done(Err(refusal))) => Err(self.refused(version, size, refusal)),
         }

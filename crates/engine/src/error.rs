@@ -37,6 +37,12 @@ pub enum Error {
     /// Nothing to lend: files are no memory.
     #[error("the engine has no memory to lend: give it a device cache or a host cache")]
     NoMemoryTier,
+    /// Differences are asked for where there can be none.
+    #[error("no differences can be stored here: {why}")]
+    NoDifferences {
+        /// What to change.
+        why: &'static str,
+    },
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(#[from] tierflow_evict::TableError),
@@ -128,6 +134,9 @@ pub enum Error {
     /// The scratch storage.
     #[error(transparent)]
     Storage(#[from] tierflow_store::Error),
+    /// A difference could not be made, or a version not put together from differences.
+    #[error(transparent)]
+    Dedup(#[from] tierflow_dedup::Error),
     /// Memory of peers could not be had, or given back.
     #[error(transparent)]
     Peers(#[from] tierflow_peers::Error),

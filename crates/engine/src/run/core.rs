@@ -6,10 +6,12 @@ use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
 use super::resize::Waiting;
+use super::stage::Stage;
 use super::worker::{Direction, Queue};
 use crate::metrics::CallCounter;
 use crate::plan::{
-    Command, Event, Place, Plan, Refusal, Ticket, TierId, TransferFailure, TransferId,
+    Coding, Command, Event, Place, Plan, Refusal, Stored, Ticket, TierId, TransferFailure,
+    TransferId,
 };
 use crate::{Error, Result, Version};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -21,11 +23,19 @@ use std::time::Duration;
 use tierflow_device::Device;
 use tierflow_tier_alloc::Gate;
 
+/// A place to copy to or from.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) place: Place,
+    /// If the bytes there are a difference: where those are that it builds upon, nearest first.
+    pub(crate) bases: Option<Vec<(Version, Place)>>,
+}
+
 /// The plan's answer to one call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// Copy the regions to, or from, this place, then report.
-    Copy(Place),
+    Copy(Grant),
     /// Nothing to copy.
     Done(std::result::Result<(), Refusal>),
 }
@@ -76,6 +86,8 @@ impl Core {
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) tiers: Vec<Tier>,
+    /// What makes differences of what leaves the fastest tier, if anything does.
+    pub(crate) stage: Option<Stage>,
     pub(crate) core: Mutex<Core>,
     /// Lanes of callers, taken for the time of a call.
     lanes: Mutex<Vec<Lane>>,
@@ -94,7 +106,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         device: Device,
-        tiers: Vec<Tier>,
+        (tiers, stage): (Vec<Tier>, Option<Stage>),
         plan: Plan,
         queues: Queues,
         lane: Lane,
@@ -103,6 +115,7 @@ impl Shared {
         Self {
             device,
             tiers,
+            stage,
             core: Mutex::new(Core::new(plan, queues)),
             lanes,
             stopping: AtomicBool::new(false),
@@ -187,8 +200,9 @@ impl Shared {
                     version,
                     from,
                     to,
+                    coding,
                 } => {
-                    self.carry(core, (id, version), from, to);
+                    self.carry(core, (id, version), (from, to), coding);
                     continue;
                 }
                 Command::Cancel { id } => {
@@ -197,8 +211,20 @@ impl Shared {
                     }
                     continue;
                 }
-                Command::Write { ticket, place, .. } | Command::Read { ticket, place, .. } => {
-                    (ticket, Answer::Copy(place))
+                Command::Write { ticket, place, .. } => {
+                    (ticket, Answer::Copy(Grant { place, bases: None }))
+                }
+                Command::Read {
+                    ticket,
+                    place,
+                    coding,
+                    ..
+                } => {
+                    let bases = match coding {
+                        Coding::Decode { bases } => Some(bases),
+                        Coding::Plain | Coding::Encode { .. } => None,
+                    };
+                    (ticket, Answer::Copy(Grant { place, bases }))
                 }
                 Command::Drop { version, place } => {
                     let tier = self.tiers.get(place.tier.0);
@@ -236,7 +262,13 @@ impl Shared {
     }
 
     /// Gives a transfer to the workers of its tier.
-    fn carry(&self, core: &mut Core, (id, version): (TransferId, Version), from: Place, to: Place) {
+    fn carry(
+        &self,
+        core: &mut Core,
+        (id, version): (TransferId, Version),
+        (from, to): (Place, Place),
+        coding: Coding,
+    ) {
         let queue = if from.tier < to.tier {
             (Direction::Down, from.tier.0)
         } else {
@@ -247,8 +279,9 @@ impl Shared {
             tier.is_some_and(|tier| tier.media.kept().is_some())
         };
         if let Some(queue) = core.queues.get(&queue) {
-            let in_parts = queue.workers > 1 && !is_whole(from) && !is_whole(to);
-            let job = Arc::new(Job::new((id, version), from, to, in_parts));
+            let is_plain = coding == Coding::Plain;
+            let in_parts = queue.workers > 1 && is_plain && !is_whole(from) && !is_whole(to);
+            let job = Arc::new(Job::new((id, version), (from, to), coding, in_parts));
             core.carried.insert(id, Arc::clone(&job.cancelled));
             queue.carry(&job);
         }
@@ -258,14 +291,15 @@ impl Shared {
     pub(super) fn carried(
         &self,
         id: TransferId,
-        outcome: std::result::Result<Duration, (TransferFailure, Option<Error>)>,
+        outcome: std::result::Result<(Duration, Option<Stored>), (TransferFailure, Option<Error>)>,
     ) {
         let mut core = self.core.lock();
         core.carried.remove(&id);
         let event = match outcome {
-            Ok(elapsed) => Event::TransferDone {
+            Ok((elapsed, stored)) => Event::TransferDone {
                 id,
                 elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+                stored,
             },
             Err((why, error)) => {
                 if let Some(error) = error {
