@@ -339,3 +339,79 @@ impl State {
         self.waiting.is_empty() && self.running.is_empty() && !self.looking
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow() -> Flow {
+        Flow::new(Route {
+            local: "/nonexistent/local".to_owned(),
+            external: "/nonexistent/external".to_owned(),
+            rank: 0,
+            ranks: 1,
+        })
+    }
+
+    #[test]
+    fn what_hangs_is_named_to_those_who_wait_and_to_nobody_twice() {
+        let flow = flow();
+        let mut state = flow.state.lock();
+        let now = Instant::now();
+        state.watch(7);
+        assert_eq!(state.next(now, Duration::from_secs(5)), Some(7));
+        state.name_hanging(now + Duration::from_secs(4));
+        assert!(state.outcome(7).is_none());
+        state.name_hanging(now + Duration::from_secs(6));
+        assert!(matches!(
+            state.outcome(7),
+            Some(Err(Failure { source: false, .. }))
+        ));
+        assert_eq!(state.hanging, BTreeSet::from([7]));
+        state.name_hanging(now + Duration::from_secs(7));
+        assert!(state.outcome(7).is_none(), "nobody waits for it any more");
+    }
+
+    #[test]
+    fn a_route_in_trouble_is_left_alone_but_for_what_is_asked_for() {
+        let flow = flow();
+        flow.state.lock().waiting.extend([1, 2]);
+        assert_eq!(
+            flow.state
+                .lock()
+                .next(Instant::now(), Duration::from_secs(5)),
+            Some(1)
+        );
+        assert_eq!(flow.bring(1), None);
+        let mut state = flow.state.lock();
+        let now = Instant::now();
+        assert!(
+            state.trouble.is_some() && state.waiting.contains(&1),
+            "it is tried again"
+        );
+        assert_eq!(state.next(now, Duration::from_secs(5)), None);
+        state.watch(2);
+        assert_eq!(state.next(now, Duration::from_secs(5)), Some(2));
+        drop(state);
+        assert_eq!(flow.bring(2), None);
+        let mut state = flow.state.lock();
+        assert!(matches!(state.outcome(2), Some(Err(_))));
+        // Twice as long, and never longer than the longest.
+        assert_eq!(state.pause, 4 * SHORTEST_PAUSE);
+        assert_eq!(state.next(now, Duration::from_secs(5)), None);
+        assert!(
+            state
+                .next(now + LONGEST_PAUSE, Duration::from_secs(5))
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn what_was_removed_is_not_brought_again_unless_asked_for() {
+        let flow = flow();
+        let mut state = flow.state.lock();
+        state.removed.insert(3);
+        state.watch(3);
+        assert!(!state.removed.contains(&3) && state.waiting.contains(&3));
+    }
+}

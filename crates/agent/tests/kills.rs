@@ -83,7 +83,7 @@ fn killed(home: &Home, seed: &mut u64, agent: Option<&mut Agent>) -> BTreeSet<u6
         let reported = lines.filter_map(|line| line.split("durable ").nth(1)?.parse().ok());
         reported.collect()
     });
-    std::thread::sleep(Duration::from_micros(2_000 + random(seed, 200_000)));
+    std::thread::sleep(Duration::from_micros(2_000 + random(seed, 400_000)));
     if let Some(agent) = agent {
         agent.kill().unwrap();
         agent.wait().unwrap();

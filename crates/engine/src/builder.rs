@@ -1,10 +1,11 @@
 //! How an engine is put together.
 
+use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, External, Group, Lasting, Opened};
-use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
+use crate::plan::{AfterRestore, Differences, Plan, PlanConfig, TierConfig};
 use crate::run::{
-    Crew, Direction, Lane, Media, Queue, Queues, Share, Shared, Tier, start_guests, start_opening,
-    start_workers,
+    Crew, Direction, Lane, Media, Queue, Queues, Share, Shared, Stage, Tier, start_guests,
+    start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
@@ -22,14 +23,14 @@ const ALIGNMENT: u64 = 4096;
 /// A file tier without a limit of its own: the file system sets it.
 const UNLIMITED: u64 = 1 << 60;
 
-/// Workers per direction between memory and storage: with more the devices in use gain nothing.
-const STORAGE_WORKERS: usize = 4;
-
 /// Bytes of the host cache that are pinned before anything is flushed there, and ahead of what is.
 const LEAD: usize = 1 << 30;
 
 /// Bytes of the device cache that are usable before anything else begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
+
+/// Differences that a version is made of, at most: what a restore from a lower tier reads.
+const LONGEST_CHAIN: u32 = 16;
 
 /// When copies are flushed to the tier below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +77,7 @@ pub struct EngineBuilder {
     node_local_limit: u64,
     after_restore: AfterRestore,
     flush: Option<Flush>,
+    dedup: Option<tierflow_dedup::Config>,
     policy: MakePolicy,
     device_growth: DeviceOptions,
     evict_while_growing: bool,
@@ -97,6 +99,7 @@ impl EngineBuilder {
             node_local_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
             flush: None,
+            dedup: None,
             policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
             evict_while_growing: false,
@@ -226,6 +229,31 @@ impl EngineBuilder {
         self
     }
 
+    /// Stores what leaves the fastest tier as differences: the tiers below hold, and take the time of, what changed from
+    /// version to version. Restores and prefetches give the whole bytes.
+    ///
+    /// Versions of one size make chains of at most 16, which begin anew with a version that has little in common with the one
+    /// before. One that another builds upon keeps its difference when it is discarded, until nobody does. Differences are
+    /// made by the device where the fastest tier is device memory, else by the host's cores.
+    ///
+    /// ```
+    /// # fn main() -> tierflow_engine::Result<()> {
+    /// use tierflow_dedup::Tree;
+    /// use tierflow_engine::Engine;
+    /// let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// let engine = Engine::builder(&device)
+    ///     .device_cache(1 << 20)
+    ///     .host_cache(8 << 20)
+    ///     .dedup(Tree { chunk: 128 })
+    ///     .build()?;
+    /// # drop(engine); Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn dedup(mut self, how: impl Into<tierflow_dedup::Config>) -> Self {
+        self.dedup = Some(how.into());
+        self
+    }
+
     /// The eviction policy of every tier; [`Cost`] unless you choose another.
     #[must_use]
     pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
@@ -273,6 +301,9 @@ impl EngineBuilder {
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
+        if self.dedup.is_some() {
+            may_differ(&kinds)?;
+        }
         self.check_peers(&kinds)?;
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
@@ -305,11 +336,18 @@ impl EngineBuilder {
             });
             tiers.push(tier);
         }
+        let stage = self.dedup.zip(tiers.first());
+        let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
+        let stage = stage.transpose()?;
         let plan = Plan::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
+            differences: stage.is_some().then(|| Differences {
+                overhead: Stage::overhead(),
+                longest: LONGEST_CHAIN,
+            }),
         })?;
-        let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
+        let shared = Arc::new(Shared::new(self.device, (tiers, stage), plan, queues, lane));
         let mut workers = start_workers(&shared, crews)?;
         workers.extend(start_guests(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
@@ -416,41 +454,6 @@ impl EngineBuilder {
             }
         };
         Ok(Tier { name, media })
-    }
-}
-
-/// What a tier is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Device,
-    Peers,
-    Host,
-    Storage,
-    NodeLocal,
-    External,
-}
-
-impl Kind {
-    /// Whether what lies there outlives the engine.
-    fn lasts(self) -> bool {
-        matches!(self, Self::NodeLocal | Self::External)
-    }
-
-    /// A first guess in bytes/s of how fast its copies are flushed, until the first flush is measured.
-    fn flush_bandwidth(self) -> u64 {
-        match self {
-            Self::Device | Self::Peers => 20_000_000_000,
-            Self::Host | Self::Storage | Self::NodeLocal | Self::External => 1_000_000_000,
-        }
-    }
-}
-
-/// Transfers at a time between this tier and those below. What lies between memory and storage profits from several
-/// requests at a time; one DMA engine does not.
-fn depth(kinds: &[Kind], tier: usize) -> usize {
-    match kinds.get(tier + 1) {
-        Some(Kind::Storage | Kind::NodeLocal | Kind::External) => STORAGE_WORKERS,
-        _ => 1,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The front door.
 
 use crate::metrics::{HopMetrics, Metrics, TierMetrics};
-use crate::plan::{Event, Place, Refusal, Statistics, Ticket};
+use crate::plan::{Event, Refusal, Statistics, Ticket, TierId};
 use crate::region::{Region, RegionMut};
-use crate::run::{Answer, Media, Share, Shared, Sink, Source, start_keeper};
+use crate::run::{Answer, Grant, Media, Share, Shared, Sink, Source, start_keeper};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -100,12 +100,14 @@ impl Engine {
     ) -> Result<()> {
         let begun = Instant::now();
         let size = regions.iter().map(|region| region.len() as u64).sum();
-        let (ticket, place) = self.ask(version, size, |ticket| Event::Checkpoint {
+        let (ticket, grant) = self.ask(version, size, |ticket| Event::Checkpoint {
             ticket,
             version,
             size,
         })?;
-        let Some(place) = place else { return Ok(()) };
+        let Some(Grant { place, .. }) = grant else {
+            return Ok(());
+        };
         let tier = &self.shared.tiers[place.tier.0];
         self.shared.pending.settle(&place, Access::Write);
         let copied = self
@@ -159,16 +161,13 @@ impl Engine {
                 given,
             });
         }
-        let (ticket, place) = self.ask(version, expected, |ticket| Event::Restore {
+        let (ticket, grant) = self.ask(version, expected, |ticket| Event::Restore {
             ticket,
             version,
         })?;
-        let Some(place) = place else { return Ok(()) };
-        let tier = &self.shared.tiers[place.tier.0];
-        self.shared.pending.settle(&place, Access::Read);
-        let copied = self.shared.with_lane(|lane| {
-            lane.read(&mut Sink(regions), &tier.media, (version, &place), stream)
-        });
+        let Some(grant) = grant else { return Ok(()) };
+        self.shared.pending.settle(&grant.place, Access::Read);
+        let copied = self.copy_out(version, &grant, &mut Sink(regions), stream);
         self.shared.tell(Event::Read {
             ticket,
             ok: copied.is_ok(),
@@ -176,6 +175,25 @@ impl Engine {
         copied?;
         self.shared.restores.add(expected, begun.elapsed());
         Ok(())
+    }
+
+    /// Reads a version from where it lies, whatever it lies there as.
+    pub(crate) fn copy_out(
+        &self,
+        version: Version,
+        grant: &Grant,
+        sink: &mut Sink<'_, '_>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let Grant { place, bases } = grant;
+        let tiers = &self.shared.tiers;
+        self.shared.with_lane(|lane| match bases {
+            Some(bases) => lane.read_decoded(sink, tiers, (place, bases), stream),
+            None => {
+                let media = &tiers[place.tier.0].media;
+                lane.read(sink, media, (version, place), stream)
+            }
+        })
     }
 
     /// Bytes of `version`: what its regions must add up to.
@@ -256,9 +274,9 @@ impl Engine {
         version: Version,
         size: u64,
         event: impl FnOnce(Ticket) -> Event,
-    ) -> Result<(Ticket, Option<Place>)> {
+    ) -> Result<(Ticket, Option<Grant>)> {
         match self.shared.ask(event) {
-            (ticket, Answer::Copy(place)) => Ok((ticket, Some(place))),
+            (ticket, Answer::Copy(grant)) => Ok((ticket, Some(grant))),
             (ticket, Answer::Done(Ok(()))) => Ok((ticket, None)),
             (_, Answer::Done(Err(refusal))) => Err(self.refused(version, size, refusal)),
         }
@@ -287,6 +305,40 @@ impl Engine {
         }
     }
 
+    /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, for another phase of
+    /// the application, say; or takes it again, up to what the engine was built with. With 0 the cache is out of use and
+    /// everybody goes past it.
+    ///
+    /// A smaller cache is emptied first: copies that lie on a lower tier are given up, the others flushed, and slots that
+    /// are lent are waited for. Chunks are given back whole, so some bytes more may stay mapped.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if that takes longer than `patience`: nothing new goes there meanwhile; call again to wait on,
+    /// or with what it had to have it all back. [`Error::NotResizable`]; [`Error::Arena`] if its memory cannot be given
+    /// back in parts, or is not to be had again.
+    pub fn resize_device_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
+        self.resize("device", bytes, patience)
+    }
+
+    /// [`Engine::resize_device_cache`], of the host cache. One that is part of a pool is as large as the pool lets it be.
+    ///
+    /// # Errors
+    /// As [`Engine::resize_device_cache`].
+    pub fn resize_host_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
+        self.resize("host", bytes, patience)
+    }
+
+    fn resize(&self, cache: &'static str, bytes: usize, patience: Duration) -> Result<()> {
+        let not = |why| Error::NotResizable { cache, why };
+        if cache == "host" && self.keeper.is_some() {
+            return Err(not("it is part of a pool, which decides how large it is"));
+        }
+        let mut tiers = self.shared.tiers.iter();
+        let tier = tiers.position(|tier| tier.name == cache);
+        let tier = tier.ok_or_else(|| not("the engine was built without it"))?;
+        self.shared.resize(TierId(tier), bytes as u64, patience)
+    }
+
     /// How the device cache came to be, if there is one.
     #[must_use]
     pub fn device_arena_report(&self) -> Option<DeviceReport> {
@@ -310,7 +362,7 @@ impl Engine {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let Statistics { tiers, hops } = self.shared.core.lock().plan.statistics();
-        let name = |tier: crate::plan::TierId| self.shared.tiers[tier.0].name;
+        let name = |tier: TierId| self.shared.tiers[tier.0].name;
         Metrics {
             checkpoint: self.shared.checkpoints.read(),
             restore: self.shared.restores.read(),

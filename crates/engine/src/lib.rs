@@ -5,6 +5,7 @@ mod builder;
 mod engine;
 mod error;
 mod in_place;
+mod kind;
 mod lasting;
 mod metrics;
 pub mod plan;

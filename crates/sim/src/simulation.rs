@@ -84,6 +84,7 @@ impl Simulation {
         let config = PlanConfig {
             tiers: tiers.collect(),
             after_restore,
+            differences: None,
         };
         Plan::new(config).map_err(|error| Error::Hardware(error.to_string()))
     }

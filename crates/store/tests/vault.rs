@@ -1,5 +1,5 @@
 //! Pieces that are pulled, pushed, copied from one repository to another, and removed by number.
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod histories;
 
@@ -181,4 +181,67 @@ fn versions_are_removed_by_number_but_for_bases() {
     version_of(&repository, 5, 300);
     repository.remove(&BTreeSet::from([2, 9])).unwrap();
     assert_eq!(numbers(&repository), [3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn a_file_is_written_over_only_when_nobody_reads_it() {
+    use std::os::unix::fs::MetadataExt;
+    let home = tempfile::tempdir().unwrap();
+    let repository = open(home.path());
+    let inode = |version| {
+        std::fs::metadata(path_of(home.path(), version))
+            .unwrap()
+            .ino()
+    };
+    save(&repository, 1, LARGE);
+    let (first, reader) = (inode(1), repository.piece(1).unwrap());
+    save(&repository, 2, LARGE);
+    let second = inode(2);
+    repository.remove(&BTreeSet::from([1, 2])).unwrap();
+    // Of two files given up, one is still read: it stays readable, and the other is written over.
+    save(&repository, 3, LARGE - 100_000);
+    save(&repository, 4, LARGE - 100_000);
+    assert!([inode(3), inode(4)].contains(&second));
+    assert!(![inode(3), inode(4)].contains(&first));
+    assert!(reader.read("state").unwrap() == bytes_of(1, LARGE));
+    for version in [3, 4] {
+        version_of(&repository, version, LARGE - 100_000);
+    }
+    repository.remove(&BTreeSet::from([3, 4])).unwrap();
+    drop(repository);
+    let files = std::fs::read_dir(home.path().join("rank-0")).unwrap();
+    let names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(names, ["lock"], "the space is given back");
+}
+
+#[test]
+fn readers_of_another_process_see_whole_versions_only() {
+    let home = tempfile::tempdir().unwrap();
+    let writer = open(home.path());
+    save(&writer, 0, 2_000_000);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let reader = Repository::read_only(home.path(), Options::default()).unwrap();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let Some(newest) = reader.latest(None).unwrap() else {
+                        continue;
+                    };
+                    match reader.piece(newest).and_then(|piece| piece.read("state")) {
+                        Ok(bytes) => assert!(bytes == bytes_of(newest, 2_000_000)),
+                        // Given up meanwhile.
+                        Err(Error::NoVersion { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    assert_eq!(reader.damage(), []);
+                }
+            });
+        }
+        for version in 1..150 {
+            save(&writer, version, 2_000_000);
+            writer.remove(&BTreeSet::from([version - 1])).unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }

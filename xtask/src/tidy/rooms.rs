@@ -76,6 +76,12 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-objects",
+        // The engine in its tests.
+        ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],
+        others: true,
+    },
+    Room {
         package: "tierflow-agent",
         // The engine in its tests.
         ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],

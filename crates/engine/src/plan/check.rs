@@ -1,6 +1,7 @@
 //! What must hold after every event, looked at from outside the code that keeps it.
 
 use super::Plan;
+use super::differences::Form;
 use super::event::TierId;
 use super::history::{Copy, Record};
 use super::transfers::Purpose;
@@ -33,6 +34,11 @@ pub enum Violation {
     /// Memory that was released is in use.
     #[error("version {0}'s copy on tier {1} lies beyond the limit, though its bytes were released")]
     BeyondLimit(Version, usize),
+    /// What another version is made of is gone, or nobody counts on it.
+    #[error(
+        "version {0} counts {1} versions that build upon it, or has no difference that they could read"
+    )]
+    Heirs(Version, u32),
     /// A depth limit's counter drifted.
     #[error("tier {0} miscounts its transfers")]
     Miscounted(usize),
@@ -78,6 +84,28 @@ impl Plan {
         self.transfers.values().filter(|t| which(t)).count()
     }
 
+    /// Who is built upon can be read, and knows how many count on it.
+    fn check_form(&self, version: Version, record: &Record) -> Result<(), Violation> {
+        let builds = |base: Option<Version>| base == Some(version);
+        let stored = self.records.values().filter(|r| match r.form {
+            Some(Form::Difference { base, .. }) => builds(base),
+            _ => false,
+        });
+        let coming = self.count(|t| t.encodes.is_some_and(builds));
+        let is_there = matches!(record.form, Some(Form::Difference { .. }))
+            && record
+                .copies
+                .iter()
+                .skip(1)
+                .flatten()
+                .any(Copy::is_readable);
+        let heirs = stored.count() + coming;
+        if record.heirs as usize != heirs || (heirs > 0 && !is_there) {
+            return Err(Violation::Heirs(version, record.heirs));
+        }
+        Ok(())
+    }
+
     fn check_record(&self, version: Version, record: &Record) -> Result<(), Violation> {
         let in_callers_hands = self.callers.is_blocked(version)
             || record
@@ -88,18 +116,43 @@ impl Plan {
         if !record.doomed && record.fastest().is_none() && !in_callers_hands {
             return Err(Violation::Lost(version));
         }
-        if record.doomed && record.copies.iter().flatten().all(Copy::is_idle) {
+        let copies = record.copies.iter().enumerate();
+        let mut unneeded = copies.filter_map(|(index, copy)| {
+            let copy = copy.as_ref()?;
+            (!record.is_needed(TierId(index))).then_some(copy)
+        });
+        if unneeded.any(|copy| copy.is_idle())
+            || (record.doomed && record.copies.iter().all(Option::is_none))
+        {
             return Err(Violation::Unreaped(version));
         }
+        self.check_form(version, record)?;
         let mut reading: HashMap<TierId, u32> = HashMap::new();
-        for transfer in self.transfers.values().filter(|t| t.version == version) {
-            *reading.entry(transfer.from).or_default() += 1;
+        for transfer in self.transfers.values() {
+            let own = (transfer.version, transfer.from);
+            for (_, tier) in transfer
+                .bases
+                .iter()
+                .chain([&own])
+                .filter(|(of, _)| *of == version)
+            {
+                *reading.entry(*tier).or_default() += 1;
+            }
         }
+        let is_encoded = |copy: &Copy| {
+            let incoming = copy.incoming.and_then(|id| self.transfers.get(&id));
+            incoming.is_some_and(|transfer| transfer.encodes.is_some())
+        };
         for (index, copy) in record.copies.iter().enumerate() {
             let Some(copy) = copy else { continue };
             let tier = TierId(index);
             let slot = self.tiers[index].table.get(&version);
-            if slot.map(|s| (s.offset, s.size)) != Some((copy.place.offset, record.size)) {
+            let size = match is_encoded(copy) {
+                true => self.room_on(version, tier),
+                false => record.size_on(tier),
+            };
+            let place = (copy.place.offset, copy.place.size);
+            if slot.map(|s| (s.offset, s.size)) != Some(place) || copy.place.size != size {
                 return Err(Violation::Misplaced(version, index));
             }
             let callers = self.callers.readers(version, tier) as u32;
@@ -110,7 +163,7 @@ impl Plan {
             if !self.tiers[index].vacating && self.is_beyond_limit(version, tier) {
                 return Err(Violation::BeyondLimit(version, index));
             }
-            if !record.doomed && copy.state == State::Flushed && !record.has_lower(tier) {
+            if record.is_needed(tier) && copy.state == State::Flushed && !record.has_lower(tier) {
                 return Err(Violation::Unflushed(version, index));
             }
         }

@@ -13,8 +13,8 @@ enum Head {
     Settled,
     /// It will be consumed and discarded soon: a flush would be for nothing.
     Defer,
-    /// It is `size` bytes.
-    Flush { size: u64 },
+    /// It goes.
+    Flush,
 }
 
 impl Plan {
@@ -26,10 +26,9 @@ impl Plan {
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        let size = record.size;
         if let Some(copy) = record.copy_mut(tier) {
             let this = &mut self.tiers[tier.0];
-            copy.queued_at = Some(this.backlog.join(size));
+            copy.queued_at = Some(this.backlog.join(copy.place.size));
             this.flushes.push(version);
         }
     }
@@ -39,13 +38,10 @@ impl Plan {
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        let size = record.size;
-        if record
-            .copy_mut(tier)
-            .and_then(|c| c.queued_at.take())
-            .is_some()
+        if let Some(copy) = record.copy_mut(tier)
+            && copy.queued_at.take().is_some()
         {
-            self.tiers[tier.0].backlog.leave(size);
+            self.tiers[tier.0].backlog.leave(copy.place.size);
         }
     }
 
@@ -93,11 +89,11 @@ impl Plan {
                     this.flushes.remove(version);
                     this.deferred.push(version);
                 }
-                Head::Flush { size } => {
+                Head::Flush => {
                     if self.tiers[tier.0].flushing >= self.tiers[tier.0].flush_depth {
                         return;
                     }
-                    let Some(to) = self.flush_target(version, size, tier) else {
+                    let Some(to) = self.flush_target(version, tier) else {
                         return;
                     };
                     self.tiers[tier.0].flushes.remove(version);
@@ -133,8 +129,8 @@ impl Plan {
         let Some(copy) = record.copy(tier) else {
             return Head::Settled;
         };
-        if record.doomed || record.unreadable || copy.queued_at.is_none() || record.has_lower(tier)
-        {
+        let is_over = record.unreadable || copy.queued_at.is_none() || record.has_lower(tier);
+        if is_over || !record.is_needed(tier) {
             Head::Settled
         } else if self.after_restore == AfterRestore::Discard
             && copy.is_pinned()
@@ -143,14 +139,15 @@ impl Plan {
         {
             Head::Defer
         } else {
-            Head::Flush { size: record.size }
+            Head::Flush
         }
     }
 
     /// The next tier that takes the bytes now. One that has no room in sight, because all it holds is about to be
     /// read, is passed over; one that will have room is waited for.
-    fn flush_target(&mut self, version: Version, size: u64, tier: TierId) -> Option<Place> {
+    fn flush_target(&mut self, version: Version, tier: TierId) -> Option<Place> {
         for lower in (tier.0 + 1..self.tiers.len()).map(TierId) {
+            let size = self.room_on(version, lower);
             let taken = self
                 .records
                 .get(&version)

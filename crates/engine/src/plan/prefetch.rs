@@ -63,7 +63,7 @@ impl Plan {
                     // What is to be written yet will be read before all that stands behind it, so its room is spoken
                     // for; its write brings the walk back here.
                     match if written {
-                        self.want(version, size, tier)
+                        self.want(version, tier)
                     } else {
                         Wanted::Settled
                     } {
@@ -95,7 +95,7 @@ impl Plan {
         record.map_or((self.last_size, false), |r| (r.size, r.fastest().is_some()))
     }
 
-    fn want(&mut self, version: Version, size: u64, tier: TierId) -> Wanted {
+    fn want(&mut self, version: Version, tier: TierId) -> Wanted {
         let Some(record) = self.records.get_mut(&version) else {
             return Wanted::Settled;
         };
@@ -108,10 +108,13 @@ impl Plan {
         let Some(source) = record.fastest() else {
             return Wanted::Settled;
         };
-        if record.unreadable || !self.fits(tier, size) {
+        let unreadable = record.unreadable;
+        let size = self.room_on(version, tier);
+        if unreadable || !self.fits(tier, size) {
             return Wanted::Settled;
         }
-        if (tier.0 + 1..source.0).any(|between| self.fits(TierId(between), size)) {
+        let mut between = (tier.0 + 1..source.0).map(TierId);
+        if between.any(|between| self.fits(between, self.room_on(version, between))) {
             return Wanted::Later;
         }
         if self.tiers[tier.0].prefetching >= self.tiers[tier.0].prefetch_depth {

@@ -91,6 +91,11 @@ impl Plan {
                 window.offset
             }
         };
+        // What was evicted may have been all that it was still kept for.
+        let record = self.records.get(&version);
+        if !record.is_some_and(|record| record.is_needed(tier)) {
+            return Found::Never;
+        }
         self.take(tier, offset, version, size)
             .map_or(Found::Never, Found::At)
     }
@@ -149,6 +154,7 @@ impl Plan {
     fn vacate(&mut self, version: Version, place: Place) {
         let _ = self.tiers[place.tier.0].table.remove(&version);
         self.commands.push(Command::Drop { version, place });
+        self.forget_form(version);
     }
 
     /// Takes a copy out of its record, and out of the flush queue's sums.

@@ -5,10 +5,13 @@ use super::keeper::Link;
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
+use super::resize::Waiting;
+use super::stage::Stage;
 use super::worker::{Direction, Queue};
 use crate::metrics::CallCounter;
 use crate::plan::{
-    Command, Event, Place, Plan, Refusal, Ticket, TierId, TransferFailure, TransferId,
+    Coding, Command, Event, Place, Plan, Refusal, Stored, Ticket, TierId, TransferFailure,
+    TransferId,
 };
 use crate::{Error, Result, Version};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -20,11 +23,19 @@ use std::time::Duration;
 use tierflow_device::Device;
 use tierflow_tier_alloc::Gate;
 
+/// A place to copy to or from.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) place: Place,
+    /// If the bytes there are a difference: where those are that it builds upon, nearest first.
+    pub(crate) bases: Option<Vec<(Version, Place)>>,
+}
+
 /// The plan's answer to one call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// Copy the regions to, or from, this place, then report.
-    Copy(Place),
+    Copy(Grant),
     /// Nothing to copy.
     Done(std::result::Result<(), Refusal>),
 }
@@ -48,6 +59,8 @@ pub(crate) struct Core {
     pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
+    /// Who waits for a tier to be emptied.
+    pub(super) resizing: Option<Waiting>,
     /// Who gives memory back to peers.
     pub(super) guests: Option<super::guests::Link>,
 }
@@ -63,6 +76,7 @@ impl Core {
             queues,
             link: None,
             last_failure: None,
+            resizing: None,
             guests: None,
         }
     }
@@ -72,6 +86,8 @@ impl Core {
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) tiers: Vec<Tier>,
+    /// What makes differences of what leaves the fastest tier, if anything does.
+    pub(crate) stage: Option<Stage>,
     pub(crate) core: Mutex<Core>,
     /// Lanes of callers, taken for the time of a call.
     lanes: Mutex<Vec<Lane>>,
@@ -81,6 +97,8 @@ pub(crate) struct Shared {
     pub(crate) restores: CallCounter,
     pub(crate) produced: CallCounter,
     pub(crate) consumed: CallCounter,
+    /// Whether a cache was resized; locked while one is.
+    pub(super) resized: Mutex<bool>,
     /// What streams still do on slots that were given back.
     pub(crate) pending: Pending,
 }
@@ -88,7 +106,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         device: Device,
-        tiers: Vec<Tier>,
+        (tiers, stage): (Vec<Tier>, Option<Stage>),
         plan: Plan,
         queues: Queues,
         lane: Lane,
@@ -97,6 +115,7 @@ impl Shared {
         Self {
             device,
             tiers,
+            stage,
             core: Mutex::new(Core::new(plan, queues)),
             lanes,
             stopping: AtomicBool::new(false),
@@ -104,6 +123,7 @@ impl Shared {
             restores: CallCounter::default(),
             produced: CallCounter::default(),
             consumed: CallCounter::default(),
+            resized: Mutex::default(),
             pending: Pending::default(),
         }
     }
@@ -163,7 +183,12 @@ impl Shared {
     }
 
     /// Hands one event to the plan and its commands to whom they concern. Returns the answer for `own`, if there is one.
-    fn handle(&self, core: &mut Core, event: Event, own: Option<Ticket>) -> Option<Answer> {
+    pub(super) fn handle(
+        &self,
+        core: &mut Core,
+        event: Event,
+        own: Option<Ticket>,
+    ) -> Option<Answer> {
         let mut commands = std::mem::take(&mut core.commands);
         core.plan.handle(event, &mut commands);
         debug_assert_eq!(core.plan.check(), Ok(()), "after {commands:?}");
@@ -175,8 +200,9 @@ impl Shared {
                     version,
                     from,
                     to,
+                    coding,
                 } => {
-                    self.carry(core, (id, version), from, to);
+                    self.carry(core, (id, version), (from, to), coding);
                     continue;
                 }
                 Command::Cancel { id } => {
@@ -185,8 +211,20 @@ impl Shared {
                     }
                     continue;
                 }
-                Command::Write { ticket, place, .. } | Command::Read { ticket, place, .. } => {
-                    (ticket, Answer::Copy(place))
+                Command::Write { ticket, place, .. } => {
+                    (ticket, Answer::Copy(Grant { place, bases: None }))
+                }
+                Command::Read {
+                    ticket,
+                    place,
+                    coding,
+                    ..
+                } => {
+                    let bases = match coding {
+                        Coding::Decode { bases } => Some(bases),
+                        Coding::Plain | Coding::Encode { .. } => None,
+                    };
+                    (ticket, Answer::Copy(Grant { place, bases }))
                 }
                 Command::Drop { version, place } => {
                     let tier = self.tiers.get(place.tier.0);
@@ -198,6 +236,9 @@ impl Shared {
                 Command::Released { tier, bytes } => {
                     if let Some(guests) = &core.guests {
                         guests.released(tier, bytes);
+                    }
+                    if let Some(waiting) = &core.resizing {
+                        waiting.released(tier, bytes);
                     }
                     if let Some(link) = &core.link {
                         link.released(tier, bytes);
@@ -221,7 +262,13 @@ impl Shared {
     }
 
     /// Gives a transfer to the workers of its tier.
-    fn carry(&self, core: &mut Core, (id, version): (TransferId, Version), from: Place, to: Place) {
+    fn carry(
+        &self,
+        core: &mut Core,
+        (id, version): (TransferId, Version),
+        (from, to): (Place, Place),
+        coding: Coding,
+    ) {
         let queue = if from.tier < to.tier {
             (Direction::Down, from.tier.0)
         } else {
@@ -232,8 +279,9 @@ impl Shared {
             tier.is_some_and(|tier| tier.media.kept().is_some())
         };
         if let Some(queue) = core.queues.get(&queue) {
-            let in_parts = queue.workers > 1 && !is_whole(from) && !is_whole(to);
-            let job = Arc::new(Job::new((id, version), from, to, in_parts));
+            let is_plain = coding == Coding::Plain;
+            let in_parts = queue.workers > 1 && is_plain && !is_whole(from) && !is_whole(to);
+            let job = Arc::new(Job::new((id, version), (from, to), coding, in_parts));
             core.carried.insert(id, Arc::clone(&job.cancelled));
             queue.carry(&job);
         }
@@ -243,14 +291,15 @@ impl Shared {
     pub(super) fn carried(
         &self,
         id: TransferId,
-        outcome: std::result::Result<Duration, (TransferFailure, Option<Error>)>,
+        outcome: std::result::Result<(Duration, Option<Stored>), (TransferFailure, Option<Error>)>,
     ) {
         let mut core = self.core.lock();
         core.carried.remove(&id);
         let event = match outcome {
-            Ok(elapsed) => Event::TransferDone {
+            Ok((elapsed, stored)) => Event::TransferDone {
                 id,
                 elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+                stored,
             },
             Err((why, error)) => {
                 if let Some(error) = error {

@@ -3,7 +3,7 @@
 use super::core::Shared;
 use super::job::{Job, Step};
 use super::lane::Lane;
-use crate::plan::Place;
+use crate::plan::{Coding, Place};
 use crate::{Error, Result};
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
@@ -87,7 +87,15 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
                 shared.pending.settle(&job.from, Access::Read);
                 shared.pending.settle(&job.to, Access::Write);
                 let (from, to) = ((from, &job.from), (to, &job.to));
-                job.carried(lane.carry(job.version, from, to, part, &job.cancelled));
+                job.carried(match (&job.coding, &shared.stage) {
+                    (Coding::Encode { base }, Some(stage)) => stage
+                        .down(lane, from, to, *base, &job.cancelled)
+                        .map(|stored| job.encoded(stored)),
+                    (Coding::Decode { bases }, Some(stage)) => {
+                        stage.up(lane, &shared.tiers, (&job.from, bases), to)
+                    }
+                    _ => lane.carry(job.version, from, to, part, &job.cancelled),
+                });
             }
             Step::Report(outcome) => {
                 let arrived = outcome.is_ok();

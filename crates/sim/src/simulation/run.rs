@@ -361,7 +361,12 @@ impl<'a> Run<'a> {
             }
             Job::Transfer(id) => {
                 let elapsed_ns = self.now - flight.asked;
-                self.tell(gpu, Event::TransferDone { id, elapsed_ns })?;
+                let done = Event::TransferDone {
+                    id,
+                    elapsed_ns,
+                    stored: None,
+                };
+                self.tell(gpu, done)?;
             }
         }
         Ok(())

@@ -4,6 +4,7 @@ use super::aligned::Aligned;
 use super::catalog::{Name, Record};
 use super::directory::Directory;
 use super::snapshot::{Layout, encoded};
+use super::spare::Spares;
 use crate::container::checksum;
 use crate::file::{BLOCK, File};
 use crate::{Error, Faulty, Result, Storage};
@@ -19,12 +20,13 @@ pub(crate) fn write(
     directory: &Directory,
     layout: &mut Layout<'_>,
     threads: usize,
+    spares: &Spares,
 ) -> Result<Record> {
     let name = Name::Alone(layout.head.version);
     let unpublished = name.unpublished();
     // Left by a call that failed: no other writes this version now.
     directory.remove(&unpublished)?;
-    let written = write_file(directory, &unpublished, layout, threads)
+    let written = write_file(directory, &unpublished, layout, threads, spares)
         .and_then(|()| directory.publish(&unpublished, &name.published()));
     if let Err(error) = written {
         // Whichever name it has by now: what failed is not there.
@@ -48,9 +50,19 @@ fn write_file(
     name: &str,
     layout: &mut Layout<'_>,
     threads: usize,
+    spares: &Spares,
 ) -> Result<()> {
     let length = layout.head.record_length();
-    let file = directory.create(name, length)?;
+    let file = match spares.take(name, length) {
+        Some(file) => file,
+        None => match directory.create(name, length) {
+            Err(Error::Full { .. }) => {
+                spares.clear();
+                directory.create(name, length)?
+            }
+            file => file?,
+        },
+    };
     layout.head.blocks = write_payload(&file, layout, threads)?;
     let head = encoded(&layout.head)?;
     let mut memory = Aligned::default();
@@ -58,7 +70,8 @@ fn write_file(
     buffer.copy_from_slice(&head);
     file.write_at(0, buffer)?;
     directory.truncate(name, &file, length)?;
-    directory.sync_file(name, &file)
+    directory.sync_file(name, &file)?;
+    directory.unlock(name, &file)
 }
 
 /// Writes the payload and returns its checksums, made of the very bytes that are handed to the disk.

@@ -184,6 +184,30 @@ impl Directory {
         Ok(Faulty::new(file, Arc::clone(&self.faults)))
     }
 
+    /// Opens the file `name` to write over it; `None` if somebody reads it, or it is none of ours, or the file system can
+    /// tell neither.
+    pub(crate) fn write_over(&self, name: &str) -> Option<Faulty<File>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECT;
+        let file = fs::openat(&*self.descriptor, name, flags, Mode::empty()).ok()?;
+        self.check(name, &file).ok()?;
+        fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(Faulty::new(File::new(file), Arc::clone(&self.faults)))
+    }
+
+    /// Lets others read what [`write_over`](Self::write_over) opened. Closing it may not be enough: see [`Lock`].
+    pub(crate) fn unlock(&self, name: &str, file: &Faulty<File>) -> Result<()> {
+        match fs::flock(file.inner().descriptor(), FlockOperation::Unlock) {
+            // Without locks there was none.
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
+            Err(source) => Err(self.failed("unlocking", name, source)),
+        }
+    }
+
+    /// Gives a file another name, for now. Says whether it has it.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> bool {
+        fs::renameat(&*self.descriptor, from, &*self.descriptor, to).is_ok()
+    }
+
     /// Makes what was written to `file` last, and checks that it still has a name.
     pub(crate) fn sync_file(&self, name: &str, file: &Faulty<File>) -> Result<()> {
         let descriptor = file.inner().descriptor();
@@ -244,6 +268,12 @@ impl Directory {
         match self.open_to_read(name, OFlags::empty()) {
             Ok(plain) => {
                 let stat = self.check(name, &plain)?;
+                // It stays as it is while it is read. Where there are no locks, nobody writes over anything either.
+                let locked = fs::flock(&plain, FlockOperation::NonBlockingLockShared);
+                let gone = || Ok(self.stamp(name)?.is_none_or(|now| now.inode != stat.st_ino));
+                if locked == Err(Errno::WOULDBLOCK) || gone()? {
+                    return Ok(None);
+                }
                 let plain = Plain::new(plain, stat.st_size as u64, Arc::clone(&self.faults));
                 Ok(Some(Handle::new(self.clone(), name, stat.st_ino, plain)))
             }

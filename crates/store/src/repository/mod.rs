@@ -4,6 +4,7 @@ mod aligned;
 mod alone;
 mod catalog;
 mod directory;
+mod encoded;
 mod handle;
 mod open;
 mod piece;
@@ -13,10 +14,12 @@ mod save;
 mod scrub;
 mod segment;
 mod snapshot;
+mod spare;
 
 pub use catalog::Damage;
+pub use encoded::{Encoded, Stamp};
 pub use open::Options;
-pub use piece::Piece;
+pub use piece::{Elsewhere, Piece};
 pub use prune::Pruned;
 pub use retention::Retention;
 pub use scrub::Scrubbed;
@@ -27,6 +30,7 @@ use crate::{Error, Result};
 use catalog::{Catalog, Record};
 use directory::{Directory, Lock};
 use segment::Packer;
+use spare::Spares;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -50,6 +54,7 @@ pub struct Repository {
 #[derive(Debug)]
 struct Owned {
     packer: Packer,
+    spares: Spares,
     /// The highest sequence number so far.
     sequence: AtomicU64,
     /// Read while a batch is written and entered into the catalog, written while segments are rewritten: what is on

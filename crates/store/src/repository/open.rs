@@ -3,6 +3,7 @@
 use super::catalog::{Catalog, Name, Record};
 use super::directory::Directory;
 use super::segment::{Batch, Packer};
+use super::spare::Spares;
 use super::{Owned, Repository, State, rank_name};
 use crate::container::{Found, Source, damaged_block, scan};
 use crate::{Error, Faults, Result};
@@ -174,6 +175,7 @@ fn own(directory: Directory, rank: u32) -> Result<(Owned, Catalog)> {
     catalog.refresh()?;
     let (sequence, newest) = catalog.highest();
     let owned = Owned {
+        spares: Spares::new(directory.clone()),
         packer: Packer::new(directory, newest),
         sequence: AtomicU64::new(sequence),
         gate: std::sync::RwLock::default(),

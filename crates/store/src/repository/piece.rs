@@ -7,16 +7,49 @@ use super::directory::Directory;
 use super::handle::Handle;
 use crate::container::{Found, Head, RegionInfo, Source, checksum, scan};
 use crate::{Error, Result};
-use std::path::Path;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// One rank's piece of a version. It stays readable when it is pruned meanwhile.
 #[derive(Debug)]
 pub struct Piece {
     head: Head,
-    handle: Handle,
+    place: Place,
     threads: usize,
     older: Option<u64>,
+}
+
+/// What a piece is read from.
+#[derive(Debug)]
+enum Place {
+    File(Handle),
+    Elsewhere(Box<dyn Elsewhere>, PathBuf),
+}
+
+/// Bytes that are in no file of a repository, such as an object's, read by several threads at a time.
+pub trait Elsewhere: Source<Error = Error> + Debug + Send + Sync {}
+
+impl<S: Source<Error = Error> + Debug + Send + Sync> Elsewhere for S {}
+
+impl Place {
+    fn path(&self) -> &Path {
+        match self {
+            Self::File(handle) => handle.path(),
+            Self::Elsewhere(_, name) => name,
+        }
+    }
+
+    fn read<'m>(&self, offset: u64, length: usize, memory: &'m mut Aligned) -> Result<&'m [u8]> {
+        match self {
+            Self::File(handle) => handle.read(offset, length, memory),
+            Self::Elsewhere(source, _) => {
+                let bytes = memory.get_mut(length);
+                source.read(offset, bytes)?;
+                Ok(bytes)
+            }
+        }
+    }
 }
 
 /// A part of the payload and where its bytes go.
@@ -59,7 +92,7 @@ impl Piece {
         match found {
             Some(Found::Record(head)) if head.sequence == record.sequence => Ok(Self {
                 head: *head,
-                handle,
+                place: Place::File(handle),
                 threads,
                 older,
             }),
@@ -67,6 +100,42 @@ impl Piece {
             Some(Found::Damage { what, .. }) => Err(damaged(what.what())),
             None => Err(damaged("the file is cut off")),
         }
+    }
+
+    /// A piece that is the one record of `source`, called `name` in errors, and read by `threads`; `older` is the version
+    /// that they offer.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is no such record, and what `source` fails with.
+    pub fn elsewhere(
+        source: impl Elsewhere + 'static,
+        name: impl Into<PathBuf>,
+        threads: usize,
+        older: Option<u64>,
+    ) -> Result<Self> {
+        let (mut found, name) = (None, name.into());
+        scan(&source, 0, |first| {
+            found = Some(first);
+            Ok(false)
+        })?;
+        let what = match found {
+            Some(Found::Record(head)) => {
+                return Ok(Self {
+                    head: *head,
+                    place: Place::Elsewhere(Box::new(source), name),
+                    threads: threads.max(1),
+                    older,
+                });
+            }
+            Some(Found::Damage { what, .. }) => what.what(),
+            None => "it is empty",
+        };
+        Err(Error::Damaged {
+            path: name,
+            offset: 0,
+            what,
+            older,
+        })
     }
 
     /// The version's number.
@@ -90,7 +159,7 @@ impl Piece {
     /// The file in which it lies.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.handle.path()
+        self.place.path()
     }
 
     /// What it consists of.
@@ -255,14 +324,14 @@ impl Piece {
     /// A part of the payload, of whole blocks, each of which matches its checksum.
     fn checked<'m>(&self, offset: u64, length: usize, memory: &'m mut Aligned) -> Result<&'m [u8]> {
         let at = self.head.position + u64::from(self.head.length) + offset;
-        let bytes = self.handle.read(at, length, memory)?;
+        let bytes = self.place.read(at, length, memory)?;
         let block = self.head.block_bytes as usize;
         let first = (offset / block as u64) as usize;
         let sums = &self.head.blocks[first..];
         for (number, (bytes, sum)) in bytes.chunks(block).zip(sums).enumerate() {
             if checksum(bytes) != *sum {
                 return Err(Error::Damaged {
-                    path: self.handle.path().to_path_buf(),
+                    path: self.place.path().to_path_buf(),
                     offset: at + (number * block) as u64,
                     what: CHECKSUM,
                     older: self.older,

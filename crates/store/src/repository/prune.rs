@@ -124,6 +124,7 @@ fn prune_rank(
     }
     // The segment that is being written may lose records too; written anew, it is closed.
     owned.packer.finish()?;
+    let mut retired = Vec::new();
     let rewrite = |catalog: &mut Catalog| -> Result<()> {
         for (name, lost) in losing {
             let Some(seen) = catalog.files.get(&name) else {
@@ -136,7 +137,13 @@ fn prune_rank(
                     let mut batch = read(catalog, name, &staying)?;
                     Some(owned.packer.replace(number, &mut batch)?)
                 }
-                _ => {
+                Name::Alone(_) => {
+                    let size = seen.records.iter().map(|record| record.record_length).sum();
+                    let (from, to) = (name.published(), name.unpublished());
+                    retired.extend(owned.spares.retire(&from, &to, size)?);
+                    None
+                }
+                Name::Segment(_) => {
                     catalog.directory.remove(&name.published())?;
                     catalog.directory.remove(&name.unpublished())?;
                     None
@@ -151,6 +158,12 @@ fn prune_rank(
         catalog.directory.sync()
     };
     let rewritten = rewrite(catalog);
+    for file in retired {
+        match rewritten {
+            Ok(()) => owned.spares.put(file),
+            Err(_) => owned.spares.discard(file),
+        }
+    }
     // However far that went.
     catalog.sort();
     rewritten.map(|()| bytes)

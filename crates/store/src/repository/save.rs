@@ -93,7 +93,8 @@ impl Repository {
             && head.block_bytes == BLOCK_BYTES;
         let mut layout = Layout::copy(piece, sequence, alone)?;
         if let (true, Some(directory)) = (alone, self.directory(self.options.rank)) {
-            let record = alone::write(&directory, &mut layout, self.options.threads)?;
+            let record =
+                alone::write(&directory, &mut layout, self.options.threads, &owned.spares)?;
             self.keep(self.options.rank, [record]);
             return Ok(());
         }
@@ -120,7 +121,8 @@ impl Repository {
                 let Some(directory) = self.directory(rank) else {
                     continue;
                 };
-                let record = alone::write(&directory, &mut layout, self.options.threads)?;
+                let record =
+                    alone::write(&directory, &mut layout, self.options.threads, &owned.spares)?;
                 self.keep(rank, [record]);
                 continue;
             }

@@ -1,0 +1,8 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod remote;
+mod vault;
+
+pub use vault::{Objects, Settings};

@@ -1,0 +1,286 @@
+//! Versions in object stores: in memory, in a directory, and in ones that fail, hang, and hold what nobody vouches for.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod troubled;
+
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region as EngineRegion, RegionMut};
+use tierflow_objects::{Objects, Settings};
+use tierflow_store::{Error, Options, Region, Repository, Snapshot, Vault};
+use troubled::Troubled;
+
+fn bytes_of(version: u64, length: usize) -> Vec<u8> {
+    let word = |i: u64| {
+        (version + 1)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(i as u32 % 63)
+            ^ i
+    };
+    (0..length as u64).map(|i| (word(i) >> 8) as u8).collect()
+}
+
+/// Nothing, little, and more than one part of an upload.
+fn length_of(version: u64) -> usize {
+    [0, 5_000, 18_000_001][version as usize % 3]
+}
+
+fn save(vault: &dyn Vault, version: u64, base: Option<u64>) -> Result<(), Error> {
+    let bytes = bytes_of(version, length_of(version));
+    let regions = [Region::new("state", &bytes)];
+    vault.save(&Snapshot {
+        version,
+        base,
+        regions: &regions,
+    })
+}
+
+fn assert_right(vault: &dyn Vault, version: u64) {
+    let bytes = vault.piece(version).unwrap().read("state").unwrap();
+    assert!(
+        bytes == bytes_of(version, length_of(version)),
+        "version {version}"
+    );
+}
+
+fn numbers(vault: &dyn Vault) -> Vec<u64> {
+    let versions = vault.versions().unwrap();
+    versions.into_iter().map(|info| info.version).collect()
+}
+
+fn objects(store: &Arc<dyn ObjectStore>) -> Objects {
+    Objects::new(Arc::clone(store), "runs/7", Settings::default()).unwrap()
+}
+
+/// Changes the bytes of an object.
+fn change(store: &Arc<dyn ObjectStore>, path: &str, how: impl FnOnce(&mut Vec<u8>)) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let path = Path::from(path);
+        let mut bytes = store
+            .get(&path)
+            .await
+            .unwrap()
+            .bytes()
+            .await
+            .unwrap()
+            .to_vec();
+        how(&mut bytes);
+        store.put(&path, PutPayload::from(bytes)).await.unwrap();
+    });
+}
+
+#[test]
+fn what_was_saved_comes_back_from_every_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let stores: [Arc<dyn ObjectStore>; 2] = [
+        Arc::new(InMemory::new()),
+        Arc::new(LocalFileSystem::new_with_prefix(directory.path()).unwrap()),
+    ];
+    for store in stores {
+        {
+            let objects = objects(&store);
+            assert_eq!(numbers(&objects), []);
+            (0..6).for_each(|version| save(&objects, version, None).unwrap());
+            let again = save(&objects, 4, None);
+            assert!(
+                matches!(again, Err(Error::Exists { version: 4 })),
+                "{again:?}"
+            );
+            let unfounded = save(&objects, 10, Some(9));
+            assert!(
+                matches!(unfounded, Err(Error::Argument(_))),
+                "{unfounded:?}"
+            );
+            save(&objects, 9, Some(3)).unwrap();
+        }
+        // Another life.
+        let objects = objects(&store);
+        assert_eq!(numbers(&objects), [0, 1, 2, 3, 4, 5, 9]);
+        (0..6).for_each(|version| assert_right(&objects, version));
+        objects.remove(&BTreeSet::from([1, 2, 3, 77])).unwrap();
+        assert_eq!(numbers(&objects), [0, 3, 4, 5, 9], "3 is a base");
+        let missing = objects.piece(2).unwrap_err();
+        assert!(
+            matches!(
+                missing,
+                Error::NoVersion {
+                    version: 2,
+                    older: Some(0)
+                }
+            ),
+            "{missing}"
+        );
+    }
+}
+
+#[test]
+fn damage_is_named_and_an_older_version_offered() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let vault = objects(&store);
+    (0..3).for_each(|version| save(&vault, version, None).unwrap());
+    let path = "runs/7/rank-0/v00000000000000000002.tfc";
+    change(&store, path, |bytes| bytes[10_000_000] ^= 1);
+    let error = vault.piece(2).unwrap().read("state").unwrap_err();
+    assert!(
+        matches!(&error, Error::Damaged { path: named, older: Some(1), .. } if named.ends_with(path)),
+        "{error}"
+    );
+    // A head, a cut, and a foreign object.
+    let path = "runs/7/rank-0/v00000000000000000001.tfc";
+    change(&store, path, |bytes| bytes[40] ^= 1);
+    assert_eq!(numbers(&vault), [0, 2]);
+    let error = vault.piece(1).unwrap_err();
+    assert!(
+        matches!(&error, Error::Damaged { older: Some(0), .. }),
+        "{error}"
+    );
+    save(&vault, 1, None).unwrap();
+    assert_eq!(
+        numbers(&vault),
+        [0, 1, 2],
+        "what is damaged may be written again"
+    );
+    for cut in [0, 1, 255, 256, 400] {
+        change(&store, path, |bytes| bytes.truncate(cut));
+        assert_eq!(numbers(&vault), [0, 2]);
+        save(&vault, 1, None).unwrap();
+    }
+    change(&store, path, |bytes| bytes.clear());
+    change(&store, "runs/7/rank-0/v00000000000000000000.tfc", |_| {});
+    assert_eq!(numbers(&vault), [0, 2]);
+}
+
+#[test]
+fn a_version_of_a_group_counts_when_all_pieces_do() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let rank = |rank, run| {
+        let settings = Settings::default().group(rank, 3, run);
+        Objects::new(Arc::clone(&store), "group", settings).unwrap()
+    };
+    let ranks = [rank(0, 1), rank(1, 1), rank(2, 1)];
+    for (at, rank) in ranks.iter().enumerate() {
+        assert_eq!(numbers(rank), []);
+        save(rank, 1, None).unwrap();
+        if at < 2 {
+            save(rank, 4, None).unwrap();
+        }
+    }
+    assert_eq!(numbers(&ranks[1]), [1]);
+    // The next run writes the one that never was.
+    let ranks = [rank(0, 2), rank(1, 2), rank(2, 2)];
+    for rank in &ranks {
+        save(rank, 4, None).unwrap();
+    }
+    assert_eq!(numbers(&rank(2, 3)), [1, 4]);
+    assert_right(&ranks[2], 4);
+    ranks[1].remove(&BTreeSet::from([1])).unwrap();
+    assert_eq!(numbers(&ranks[0]), [4]);
+}
+
+#[test]
+fn pieces_are_copied_with_their_checksums() {
+    let directory = tempfile::tempdir().unwrap();
+    let local = Repository::open(directory.path(), Options::default()).unwrap();
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let vault = objects(&store);
+    for version in 0..3 {
+        save(&local, version, None).unwrap();
+        let piece = local.own_piece(version).unwrap();
+        vault.copy(&piece).unwrap();
+        vault.copy(&piece).unwrap();
+        assert_right(&vault, version);
+        assert_eq!(
+            vault.piece(version).unwrap().head().blocks,
+            piece.head().blocks
+        );
+    }
+    // And back.
+    let other = tempfile::tempdir().unwrap();
+    let other = Repository::open(other.path(), Options::default()).unwrap();
+    for version in 0..3 {
+        other.copy(&vault.piece(version).unwrap()).unwrap();
+        assert_right(&other, version);
+    }
+}
+
+#[test]
+fn an_engine_keeps_its_versions_there() {
+    let home = tempfile::tempdir().unwrap();
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let device = open(Choice::Host).unwrap();
+    for life in 0..2_u64 {
+        // Each life on another node.
+        let near = home.path().join(life.to_string());
+        let engine = Engine::builder(&device)
+            .host_cache(64 << 20)
+            .node_local(near)
+            .external_vault(Arc::new(objects(&store)))
+            .build()
+            .unwrap();
+        assert_eq!(engine.latest(None), (3 * life).checked_sub(1));
+        for version in 0..3 * life {
+            let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
+            engine
+                .restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])
+                .unwrap();
+            assert!(bytes == bytes_of(version, 5_000 << (version % 3 * 4)));
+        }
+        for version in 3 * life..3 * life + 3 {
+            let bytes = bytes_of(version, 5_000 << (version % 3 * 4));
+            engine
+                .checkpoint(version, &[EngineRegion::from(bytes.as_slice())])
+                .unwrap();
+        }
+        engine.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_store_in_trouble_loses_nothing_and_blocks_nobody_for_ever() {
+    let troubled = Arc::new(Troubled::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+    let settings = Settings::default().patience(Duration::from_millis(500));
+    let vault = Objects::new(Arc::clone(&store), "runs/7", settings).unwrap();
+    save(&vault, 1, None).unwrap();
+    for switch in [&troubled.fails, &troubled.hangs] {
+        switch.store(true, Relaxed);
+        for version in [4, 5] {
+            let error = save(&vault, version, None).unwrap_err();
+            assert!(matches!(error, Error::Remote(_)), "{error}");
+        }
+        assert!(matches!(vault.versions(), Err(Error::Remote(_))));
+        switch.store(false, Relaxed);
+        assert_eq!(numbers(&vault), [1]);
+    }
+    for version in [4, 5] {
+        save(&vault, version, None).unwrap();
+        assert_right(&vault, version);
+    }
+    // Parts that fail on the way leave nothing behind.
+    for fail_after in 1..12 {
+        troubled.fail_after.store(fail_after, Relaxed);
+        let failed = save(&vault, 8, None).is_err();
+        troubled.fail_after.store(u64::MAX, Relaxed);
+        assert_eq!(numbers(&vault).contains(&8), !failed);
+        vault.remove(&BTreeSet::from([8])).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn it_may_be_used_within_anothers_runtime() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let vault = objects(&store);
+    save(&vault, 1, None).unwrap();
+    assert_right(&vault, 1);
+    drop(vault);
+}

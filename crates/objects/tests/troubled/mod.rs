@@ -1,0 +1,145 @@
+//! An object store that fails or hangs on demand.
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+use std::fmt::{self, Display, Formatter};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Hands every request on to memory, unless there is trouble.
+#[derive(Debug)]
+pub(crate) struct Troubled {
+    inner: InMemory,
+    pub(crate) fails: AtomicBool,
+    pub(crate) hangs: AtomicBool,
+    /// So many requests are well yet.
+    pub(crate) fail_after: AtomicU64,
+}
+
+impl Default for Troubled {
+    fn default() -> Self {
+        Self {
+            inner: InMemory::new(),
+            fails: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
+            fail_after: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+fn failure() -> Error {
+    Error::Generic {
+        store: "troubled",
+        source: "out of order".into(),
+    }
+}
+
+impl Troubled {
+    async fn meet(&self) -> Result<()> {
+        if self.hangs.load(Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        let left = self.fail_after.load(Relaxed);
+        if left < u64::MAX {
+            self.fail_after.store(left.saturating_sub(1), Relaxed);
+        }
+        if self.fails.load(Relaxed) || left == 0 {
+            return Err(failure());
+        }
+        Ok(())
+    }
+}
+
+impl Display for Troubled {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("troubled")
+    }
+}
+
+/// An upload whose parts fail as the store's other requests do.
+#[derive(Debug)]
+struct Upload {
+    inner: Box<dyn MultipartUpload>,
+    parts_left: u64,
+}
+
+#[async_trait::async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        if self.parts_left == 0 {
+            return Box::pin(async { Err(failure()) });
+        }
+        self.parts_left -= 1;
+        self.inner.put_part(data)
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        if self.parts_left == 0 {
+            return Err(failure());
+        }
+        self.inner.complete().await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.inner.abort().await
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Troubled {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.meet().await?;
+        self.inner.put_opts(path, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.meet().await?;
+        Ok(Box::new(Upload {
+            inner: self.inner.put_multipart_opts(path, options).await?,
+            parts_left: self.fail_after.load(Relaxed),
+        }))
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.meet().await?;
+        self.inner.get_opts(path, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        if self.hangs.load(Relaxed) {
+            return stream::pending().boxed();
+        }
+        if self.fails.load(Relaxed) {
+            return stream::iter([Err(failure())]).boxed();
+        }
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}

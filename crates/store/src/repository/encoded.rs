@@ -1,0 +1,86 @@
+//! A record as it is written to places that are no repository: an object, a stream.
+
+use super::piece::Piece;
+use super::snapshot::{Label, Layout, Snapshot, encoded};
+use crate::Result;
+use crate::container::{Head, Kind, checksum};
+
+/// What a record is called, apart from what it holds. See [`Head`] for the fields.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "they are those of the head")]
+pub struct Stamp {
+    pub kind: Kind,
+    pub sequence: u64,
+    pub created: u64,
+    pub run: u64,
+    pub rank: u32,
+    pub ranks: u32,
+}
+
+/// A whole record: its head, with the checksums of what follows, and its payload, fetched as it is written.
+#[derive(Debug)]
+pub struct Encoded<'a> {
+    layout: Layout<'a>,
+    head: Vec<u8>,
+}
+
+/// Bytes of payload that are looked at together, a multiple of a block.
+const STEP: usize = 4 << 20;
+
+impl<'a> Encoded<'a> {
+    /// Lays a snapshot out. Its bytes are fetched once for their checksums, and once more by [`fill`](Self::fill): they must
+    /// be the same.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for names and shapes that cannot be, and what pulling fails with.
+    pub fn new(snapshot: &Snapshot<'a>, stamp: Stamp) -> Result<Self> {
+        let label = Label {
+            kind: stamp.kind,
+            sequence: stamp.sequence,
+            created: stamp.created,
+            run: stamp.run,
+            rank: stamp.rank,
+            ranks: stamp.ranks,
+        };
+        let mut layout = Layout::new(snapshot, label, false)?;
+        let (length, block) = (layout.head.payload_length, layout.head.block_bytes as usize);
+        let mut memory = vec![0; length.min(STEP as u64) as usize];
+        for at in (0..length).step_by(STEP) {
+            let part = &mut memory[..(length - at).min(STEP as u64) as usize];
+            layout.fill(at, part)?;
+            layout.head.blocks.extend(part.chunks(block).map(checksum));
+        }
+        let head = encoded(&layout.head)?;
+        Ok(Self { layout, head })
+    }
+
+    /// The copy of a piece, with its checksums, under another sequence number.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if its head contradicts itself.
+    pub fn copy(piece: &'a Piece, sequence: u64) -> Result<Self> {
+        let layout = Layout::copy(piece, sequence, false)?;
+        let head = encoded(&layout.head)?;
+        Ok(Self { layout, head })
+    }
+
+    /// What the head says.
+    #[must_use]
+    pub fn head(&self) -> &Head {
+        &self.layout.head
+    }
+
+    /// The head's bytes, with which the record starts.
+    #[must_use]
+    pub fn head_bytes(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Fills `bytes` with the payload from `offset`, a multiple of 1 MiB.
+    ///
+    /// # Errors
+    /// What pulling or reading fails with.
+    pub fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.layout.fill(offset, bytes)
+    }
+}

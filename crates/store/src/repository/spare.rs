@@ -1,0 +1,98 @@
+//! Files of large pieces that were given up, to be written over: a file system takes a third longer to write to a new file
+//! than to one whose blocks it has found before, and gives blocks back no faster.
+//!
+//! A spare has a name that nobody reads and that is removed when the directory is opened again. Whoever reads a file holds
+//! a shared lock on it, so what is still read is never written over.
+
+use super::directory::Directory;
+use crate::file::File;
+use crate::{Faulty, Result};
+use std::sync::{Mutex, PoisonError};
+
+/// No more spares are kept.
+const MOST: usize = 2;
+
+/// The spares of one rank.
+#[derive(Debug)]
+pub(crate) struct Spares {
+    directory: Directory,
+    /// Names and sizes.
+    names: Mutex<Vec<(String, u64)>>,
+}
+
+impl Spares {
+    pub(crate) fn new(directory: Directory) -> Self {
+        Self {
+            directory,
+            names: Mutex::default(),
+        }
+    }
+
+    fn names(&self) -> std::sync::MutexGuard<'_, Vec<(String, u64)>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the name of a file of `size` bytes away from its readers. What is returned is for [`put`](Self::put), once the
+    /// directory was synchronised; `None` where there are enough spares, and the file was removed.
+    pub(super) fn retire(
+        &self,
+        published: &str,
+        unpublished: &str,
+        size: u64,
+    ) -> Result<Option<Retired>> {
+        if size == 0 || self.names().len() >= MOST || !self.directory.rename(published, unpublished)
+        {
+            self.directory.remove(published)?;
+            return Ok(None);
+        }
+        Ok(Some(Retired(unpublished.to_owned(), size)))
+    }
+
+    /// Lets a file be written over: that it lost its name will last.
+    pub(super) fn put(&self, Retired(name, size): Retired) {
+        let mut names = self.names();
+        if names.len() < MOST {
+            names.push((name, size));
+        } else {
+            let _left_to_recovery = self.directory.remove(&name);
+        }
+    }
+
+    /// Gives the space of a file back that must not be written over.
+    pub(super) fn discard(&self, Retired(name, _): Retired) {
+        let _left_to_recovery = self.directory.remove(&name);
+    }
+
+    /// A file of about `size` bytes to write over, under the name `name`; `None` if there is none.
+    pub(super) fn take(&self, name: &str, size: u64) -> Option<Faulty<File>> {
+        let (spare, _) = {
+            let mut names = self.names();
+            let fits = |has: u64| (size..=size + size / 4).contains(&has);
+            let at = names.iter().position(|(_, has)| fits(*has))?;
+            names.swap_remove(at)
+        };
+        let file = self.directory.write_over(&spare);
+        let file = file.filter(|_| self.directory.rename(&spare, name));
+        if file.is_none() {
+            let _left_to_recovery = self.directory.remove(&spare);
+        }
+        file
+    }
+
+    /// Gives the space of all spares back.
+    pub(super) fn clear(&self) {
+        for (name, _) in self.names().drain(..) {
+            let _left_to_recovery = self.directory.remove(&name);
+        }
+    }
+}
+
+/// A file without its name.
+#[derive(Debug)]
+pub(super) struct Retired(String, u64);
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
