@@ -1,11 +1,12 @@
 //! How an engine is put together.
 
+use crate::flush::Flush;
 use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, External, Group, Lasting, Opened};
 use crate::plan::{AfterRestore, Differences, Plan, PlanConfig, TierConfig};
 use crate::run::{
-    Crew, Direction, Lane, Media, Queue, Queues, Share, Shared, Stage, Tier, start_guests,
-    start_opening, start_workers,
+    Crew, Direction, Lane, Media, Queue, Queues, Recorder, Share, Shared, Stage, Tier,
+    start_guests, start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
@@ -32,35 +33,6 @@ const FIRST_CHUNK: usize = 256 << 20;
 /// Differences that a version is made of, at most: what a restore from a lower tier reads.
 const LONGEST_CHAIN: u32 = 16;
 
-/// When copies are flushed to the tier below.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Flush {
-    /// As soon as they are written, as in the papers: for histories that are to reach the lowest tier in any case.
-    Eager,
-    /// Once their tier is fuller than this share. A history that fits costs no transfer at all, and one that does not
-    /// has the rest of the tier to hide them behind.
-    Above {
-        /// Percent of the tier's capacity; 100 and more flushes only for those who wait.
-        percent: u8,
-    },
-}
-
-impl Default for Flush {
-    /// Above half.
-    fn default() -> Self {
-        Self::Above { percent: 50 }
-    }
-}
-
-impl Flush {
-    fn above(self, capacity: u64) -> u64 {
-        match self {
-            Self::Eager => 0,
-            Self::Above { percent } => capacity / 100 * u64::from(percent.min(100)),
-        }
-    }
-}
-
 /// Makes the policy of one tier.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
 
@@ -77,6 +49,7 @@ pub struct EngineBuilder {
     node_local_limit: u64,
     after_restore: AfterRestore,
     flush: Option<Flush>,
+    timeline: usize,
     dedup: Option<tierflow_dedup::Config>,
     policy: MakePolicy,
     device_growth: DeviceOptions,
@@ -99,6 +72,7 @@ impl EngineBuilder {
             node_local_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
             flush: None,
+            timeline: 0,
             dedup: None,
             policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
@@ -229,6 +203,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Keeps a time line of the last `entries` flushes, prefetches, waits, copies and evictions, for
+    /// [`Engine::write_timeline`]; 80 bytes each. 0, as unless you say otherwise, keeps none and costs nothing.
+    #[must_use]
+    pub fn timeline(mut self, entries: usize) -> Self {
+        self.timeline = entries;
+        self
+    }
+
     /// Stores what leaves the fastest tier as differences: the tiers below hold, and take the time of, what changed from
     /// version to version. Restores and prefetches give the whole bytes.
     ///
@@ -339,7 +321,7 @@ impl EngineBuilder {
         let stage = self.dedup.zip(tiers.first());
         let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
         let stage = stage.transpose()?;
-        let plan = Plan::new(PlanConfig {
+        let mut plan = Plan::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
             differences: stage.is_some().then(|| Differences {
@@ -347,7 +329,20 @@ impl EngineBuilder {
                 longest: LONGEST_CHAIN,
             }),
         })?;
-        let shared = Arc::new(Shared::new(self.device, (tiers, stage), plan, queues, lane));
+        if kinds.iter().any(|kind| kind.lasts()) {
+            plan.flush_all_versions();
+        }
+        if self.timeline > 0 {
+            plan.keep_evictions();
+        }
+        let shared = Arc::new(Shared::new(
+            self.device,
+            (tiers, stage),
+            plan,
+            queues,
+            lane,
+            Recorder::new(self.timeline),
+        ));
         let mut workers = start_workers(&shared, crews)?;
         workers.extend(start_guests(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);

@@ -1,10 +1,12 @@
 //! The front door.
 
-use crate::metrics::{HopMetrics, Metrics, TierMetrics};
+use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 use crate::plan::{Event, Refusal, Statistics, Ticket, TierId};
 use crate::region::{Region, RegionMut};
 use crate::run::{Answer, Grant, Media, Share, Shared, Sink, Source, start_keeper};
+use crate::timeline::Timeline;
 use crate::{EngineBuilder, Error, Result, Version};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -100,6 +102,7 @@ impl Engine {
     ) -> Result<()> {
         let begun = Instant::now();
         let size = regions.iter().map(|region| region.len() as u64).sum();
+        let _span = tracing::debug_span!("checkpoint", version, size).entered();
         let (ticket, grant) = self.ask(version, size, |ticket| Event::Checkpoint {
             ticket,
             version,
@@ -109,6 +112,7 @@ impl Engine {
             return Ok(());
         };
         let tier = &self.shared.tiers[place.tier.0];
+        let granted = self.moment();
         self.shared.pending.settle(&place, Access::Write);
         let copied = self
             .shared
@@ -117,6 +121,7 @@ impl Engine {
             ticket,
             ok: copied.is_ok(),
         });
+        self.copied("checkpoint", version, size, granted);
         copied?;
         self.shared.checkpoints.add(size, begun.elapsed());
         self.shared.housekeep(place.tier);
@@ -153,6 +158,7 @@ impl Engine {
     ) -> Result<()> {
         let begun = Instant::now();
         let given = regions.iter().map(|region| region.len() as u64).sum();
+        let _span = tracing::debug_span!("restore", version, size = given).entered();
         let expected = self.restore_size(version)?;
         if given != expected {
             return Err(Error::SizeMismatch {
@@ -166,15 +172,45 @@ impl Engine {
             version,
         })?;
         let Some(grant) = grant else { return Ok(()) };
+        let granted = self.moment();
         self.shared.pending.settle(&grant.place, Access::Read);
         let copied = self.copy_out(version, &grant, &mut Sink(regions), stream);
         self.shared.tell(Event::Read {
             ticket,
             ok: copied.is_ok(),
         });
+        self.copied("restore", version, expected, granted);
         copied?;
         self.shared.restores.add(expected, begun.elapsed());
         Ok(())
+    }
+
+    /// Now, if there is a time line to put it on.
+    fn moment(&self) -> Option<Instant> {
+        let recording = self.shared.recorder.is_recording();
+        recording.then(Instant::now)
+    }
+
+    /// The calling thread copied since `begun`.
+    fn copied(&self, name: &'static str, version: Version, bytes: u64, begun: Option<Instant>) {
+        if let Some(begun) = begun {
+            let recorder = &self.shared.recorder;
+            recorder.called(name, Some(version), bytes, begun);
+        }
+    }
+
+    /// Writes what happened, as far as [`EngineBuilder::timeline`] keeps it, to a file that
+    /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing` open: a row for each calling thread, with its copies and
+    /// waits; one for each worker, with its flushes and prefetches; one for each tier's evictions. Without a time line the file
+    /// holds no rows.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn write_timeline(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
+        let timeline = self.shared.recorder.timeline();
+        let timeline = timeline.unwrap_or_else(|| Timeline::new(0));
+        let file = std::fs::File::create(path)?;
+        timeline.write(std::io::BufWriter::new(file))
     }
 
     /// Reads a version from where it lies, whatever it lies there as.
@@ -361,13 +397,23 @@ impl Engine {
     /// What was measured so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        let Statistics { tiers, hops } = self.shared.core.lock().plan.statistics();
+        let Statistics {
+            tiers,
+            hops,
+            prefetch_distance,
+        } = self.shared.core.lock().plan.statistics();
         let name = |tier: TierId| self.shared.tiers[tier.0].name;
         Metrics {
             checkpoint: self.shared.checkpoints.read(),
             restore: self.shared.restores.read(),
             produce: self.shared.produced.read(),
             consume: self.shared.consumed.read(),
+            stalls: Stalls {
+                room: self.shared.recorder.room.read(),
+                arrival: self.shared.recorder.arrival.read(),
+                flushes: self.shared.recorder.flushes.read(),
+            },
+            prefetch_distance,
             tiers: std::iter::zip(&self.shared.tiers, tiers)
                 .map(|(tier, counts)| TierMetrics {
                     name: tier.name,
@@ -379,6 +425,12 @@ impl Engine {
                     restores: counts.restores,
                     evictions: counts.evictions,
                     dropped_prefetches: counts.dropped_prefetches,
+                    evicted: Evictions {
+                        for_checkpoints: counts.evicted_for_checkpoints,
+                        for_flushes: counts.evicted_for_flushes,
+                        for_prefetches: counts.evicted_for_prefetches,
+                        for_limits: counts.evicted_for_limits,
+                    },
                 })
                 .collect(),
             hops: hops

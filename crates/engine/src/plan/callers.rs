@@ -2,11 +2,12 @@
 
 use super::differences::Base;
 use super::event::{Coding, Command, Place, Refusal, Ticket, TierId};
+use super::flush::READING;
 use super::history::{Copy, Record};
 use super::in_place::FASTEST;
 use super::prefetch::advance;
 use super::space::{Found, Urgency};
-use super::{AfterRestore, Plan};
+use super::{AfterRestore, Cause, Plan};
 use crate::Version;
 use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
@@ -114,6 +115,7 @@ impl Plan {
         self.reopen();
         self.sizes_vary |= self.last_size != 0 && self.last_size != size;
         self.last_size = size;
+        self.restores_in_a_row = 0;
         self.largest_size = self.largest_size.max(size);
         if self.order.next(version).is_some() {
             self.unwritten = self.unwritten.saturating_sub(1);
@@ -186,13 +188,13 @@ impl Plan {
         let Some(own) = own.filter(|&own| !in_place || own == FASTEST) else {
             return Found::Never;
         };
-        match self.claim(own, version, size, Urgency::Patient) {
+        match self.claim(own, version, size, (Urgency::Patient, Cause::Checkpoint)) {
             Found::At(place) => return Found::At(place),
             Found::Wait | Found::Never if !self.starved => return Found::Wait,
             Found::Wait if !self.is_idle() => return Found::Wait,
             Found::Wait | Found::Never => {}
         }
-        match self.claim(own, version, size, Urgency::Urgent) {
+        match self.claim(own, version, size, (Urgency::Urgent, Cause::Checkpoint)) {
             found @ Found::At(_) => return found,
             Found::Wait if !self.is_idle() => return Found::Wait,
             Found::Wait | Found::Never => {}
@@ -204,7 +206,9 @@ impl Plan {
             if self.tiers[lower.0].closed || !self.fits(lower, size) {
                 continue;
             }
-            if let found @ Found::At(_) = self.claim(lower, version, size, Urgency::Patient) {
+            if let found @ Found::At(_) =
+                self.claim(lower, version, size, (Urgency::Patient, Cause::Checkpoint))
+            {
                 return found;
             }
         }
@@ -291,6 +295,7 @@ impl Plan {
             let absence = self.absence(version);
             return self.finish(ticket, Err(absence));
         }
+        self.measure_distance(version);
         self.serve(ticket, version);
     }
 
@@ -363,6 +368,7 @@ impl Plan {
                 self.settle(sequence, size);
             }
             self.guesses.consumed(version);
+            self.restores_in_a_row = self.restores_in_a_row.saturating_add(1).min(READING);
             self.consumed(version, tier);
         }
         self.settle_version(version);

@@ -16,6 +16,7 @@ impl Plan {
         (self.unwritten, self.sizes_vary, self.last_size).hash(hasher);
         (self.largest_size, self.order.end() > 0).hash(hasher);
         self.guesses.fingerprint(hasher);
+        (self.flushes_all, self.restores_in_a_row).hash(hasher);
         self.newest.hash(hasher);
         self.discarded.ranges.hash(hasher);
         self.order.queue.hash(hasher);

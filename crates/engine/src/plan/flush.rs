@@ -3,9 +3,12 @@
 use super::event::{Place, TierId};
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
-use super::{AfterRestore, Plan, Tier};
+use super::{AfterRestore, Cause, Plan, Tier};
 use crate::Version;
 use tierflow_evict::FlushOrder;
+
+/// So many restores without a checkpoint in between, and the application is taken to read only.
+pub(super) const READING: u32 = 2;
 
 /// What to do with the version at the head of a flush queue.
 enum Head {
@@ -69,7 +72,15 @@ impl Plan {
         let fits = self.unwritten > 0
             && !self.sizes_vary
             && used.saturating_add(to_come) <= this.table.limit();
-        self.hurry || self.starved || (used > this.flush_above() && !fits)
+        // What is flushed now would only be read back, over the same disk.
+        let rests = this.conduct.rests && self.only_reads();
+        self.hurry || self.starved || (used > this.flush_above() && !fits && !rests)
+    }
+
+    /// Whether the application seems to do nothing any more but restore versions, which go with that.
+    fn only_reads(&self) -> bool {
+        let discards = self.after_restore == AfterRestore::Discard;
+        discards && !self.flushes_all && self.restores_in_a_row >= READING
     }
 
     /// Starts flushes from `tier`: first of what lies beyond its limit, then, if they are wanted, of all that are queued.
@@ -155,7 +166,7 @@ impl Plan {
             if taken || self.tiers[lower.0].closed || !self.fits(lower, size) {
                 continue;
             }
-            match self.claim(lower, version, size, Urgency::Patient) {
+            match self.claim(lower, version, size, (Urgency::Patient, Cause::Flush)) {
                 Found::At(place) => return Some(place),
                 Found::Wait if !self.is_idle() => return None,
                 Found::Wait | Found::Never => {}

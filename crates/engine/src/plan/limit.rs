@@ -5,7 +5,7 @@
 //! gone, [`Command::Released`] says so.
 
 use super::event::{Command, TierId};
-use super::{AfterRestore, Plan};
+use super::{AfterRestore, Cause, Plan};
 use crate::Version;
 
 impl Plan {
@@ -53,7 +53,7 @@ impl Plan {
         let beyond: Vec<_> = self.tiers[tier.0].table.beyond_limit().collect();
         for version in beyond {
             if self.may_leave(version, tier) {
-                self.evict(tier, version);
+                self.evict(tier, version, Cause::Limit);
             } else {
                 self.queue_to_leave(version, tier);
             }

@@ -54,7 +54,9 @@ pub use differences::Differences;
 pub use event::{
     Coding, Command, Event, Place, Refusal, Stored, Ticket, TierId, TransferFailure, TransferId,
 };
-pub use statistics::{HopStatistics, Statistics, TierStatistics};
+pub use statistics::{
+    Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
+};
 
 use crate::Version;
 use bandwidth::{Backlog, Bandwidth};
@@ -168,6 +170,10 @@ pub struct Plan {
     largest_size: u64,
     /// A caller found no room: tiers flush whatever their level.
     starved: bool,
+    /// Every version is to reach the lowest tier, restored soon or not.
+    flushes_all: bool,
+    /// Restores since the last checkpoint was asked for, as far as that matters.
+    restores_in_a_row: u32,
     /// Flushes set aside are wanted after all: somebody waits for room or for durability.
     hurry: bool,
     callers: Callers,
@@ -180,6 +186,9 @@ pub struct Plan {
     tick: u64,
     commands: Vec<Command>,
     hops: Vec<HopStatistics>,
+    prefetch_distance: PrefetchDistance,
+    /// Those that nobody took yet; `None` if nobody will.
+    evictions: Option<Vec<Eviction>>,
 }
 
 impl Plan {
@@ -229,6 +238,8 @@ impl Plan {
             last_size: 0,
             largest_size: 0,
             starved: false,
+            flushes_all: false,
+            restores_in_a_row: 0,
             hurry: false,
             callers: Callers::default(),
             transfers: HashMap::new(),
@@ -238,7 +249,15 @@ impl Plan {
             tick: 0,
             commands: Vec::new(),
             hops: Vec::new(),
+            prefetch_distance: PrefetchDistance::default(),
+            evictions: None,
         })
+    }
+
+    /// Every version is to reach the lowest tier, as it outlives the application: flushes never rest, whatever the
+    /// policies want.
+    pub fn flush_all_versions(&mut self) {
+        self.flushes_all = true;
     }
 
     /// Takes in one event and appends what is to be done to `commands`.

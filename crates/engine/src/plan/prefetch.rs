@@ -1,9 +1,9 @@
 //! What comes up next: each tier holds the beginning of the restore order, as far as it and the tiers above it reach.
 
-use super::Plan;
 use super::event::TierId;
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
+use super::{Cause, Plan};
 use crate::Version;
 use tierflow_lifecycle::Event as Move;
 
@@ -120,7 +120,7 @@ impl Plan {
         if self.tiers[tier.0].prefetching >= self.tiers[tier.0].prefetch_depth {
             return Wanted::Full;
         }
-        match self.claim(tier, version, size, Urgency::Patient) {
+        match self.claim(tier, version, size, (Urgency::Patient, Cause::Prefetch)) {
             Found::At(to) => {
                 self.start(Purpose::Prefetch, version, source, to);
                 Wanted::Settled

@@ -5,6 +5,7 @@ use super::keeper::Link;
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
+use super::recorder::{Recorder, Stall, Stalled};
 use super::resize::Waiting;
 use super::stage::Stage;
 use super::worker::{Direction, Queue};
@@ -19,7 +20,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierflow_device::Device;
 use tierflow_tier_alloc::Gate;
 
@@ -39,6 +40,9 @@ pub(crate) enum Answer {
     /// Nothing to copy.
     Done(std::result::Result<(), Refusal>),
 }
+
+/// Where an answer will appear, and what the caller waits for.
+type Later = (Receiver<Answer>, Option<Stalled>);
 
 /// Where transfers go: (direction, tier) to its workers.
 pub(crate) type Queues = HashMap<(Direction, usize), Queue>;
@@ -97,6 +101,7 @@ pub(crate) struct Shared {
     pub(crate) restores: CallCounter,
     pub(crate) produced: CallCounter,
     pub(crate) consumed: CallCounter,
+    pub(crate) recorder: Recorder,
     /// Whether a cache was resized; locked while one is.
     pub(super) resized: Mutex<bool>,
     /// What streams still do on slots that were given back.
@@ -110,6 +115,7 @@ impl Shared {
         plan: Plan,
         queues: Queues,
         lane: Lane,
+        recorder: Recorder,
     ) -> Self {
         let lanes = Mutex::new(vec![lane]);
         Self {
@@ -123,6 +129,7 @@ impl Shared {
             restores: CallCounter::default(),
             produced: CallCounter::default(),
             consumed: CallCounter::default(),
+            recorder,
             resized: Mutex::default(),
             pending: Pending::default(),
         }
@@ -137,9 +144,12 @@ impl Shared {
     /// Asks the plan and sleeps until it answers. The ticket names the call in the report that follows.
     pub(crate) fn ask(&self, event: impl FnOnce(Ticket) -> Event) -> (Ticket, Answer) {
         let (ticket, answer) = self.put(event);
-        let answer = answer.unwrap_or_else(|later| {
+        let answer = answer.unwrap_or_else(|(later, why)| {
+            let begun = Instant::now();
             // The sender lives in `sleeping` until it has sent.
-            later.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom)))
+            let answer = later.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom)));
+            self.recorder.slept(why, begun);
+            answer
         });
         (ticket, answer)
     }
@@ -152,8 +162,10 @@ impl Shared {
     ) -> Option<Answer> {
         let (ticket, answer) = self.put(event);
         answer.map_or_else(
-            |later| {
+            |(later, why)| {
+                let begun = Instant::now();
                 let answer = later.recv_timeout(patience).ok();
+                self.recorder.slept(why, begun);
                 if answer.is_none() {
                     self.core.lock().sleeping.remove(&ticket);
                 }
@@ -163,20 +175,22 @@ impl Shared {
         )
     }
 
-    /// Puts a question to the plan: its answer, or where that will appear.
+    /// Puts a question to the plan: its answer, or where that will appear and why not at once.
     fn put(
         &self,
         event: impl FnOnce(Ticket) -> Event,
-    ) -> (Ticket, std::result::Result<Answer, Receiver<Answer>>) {
+    ) -> (Ticket, std::result::Result<Answer, Later>) {
         let mut core = self.core.lock();
         let ticket = Ticket(core.next_ticket);
         core.next_ticket += 1;
-        let answer = match self.handle(&mut core, event(ticket), Some(ticket)) {
+        let event = event(ticket);
+        let why = Stall::of(&event);
+        let answer = match self.handle(&mut core, event, Some(ticket)) {
             Some(answer) => Ok(answer),
             None => {
                 let (sender, receiver) = bounded(1);
                 core.sleeping.insert(ticket, sender);
-                Err(receiver)
+                Err((receiver, why))
             }
         };
         (ticket, answer)
@@ -255,6 +269,10 @@ impl Shared {
             }
         }
         core.commands = commands;
+        if self.recorder.is_recording() {
+            let name = |tier| self.tiers.get(tier).map_or("tier", |tier: &Tier| tier.name);
+            self.recorder.evicted(&core.plan.take_evictions(), name);
+        }
         if let Some(link) = &mut core.link {
             link.look(core.plan.free(link.tier()));
         }

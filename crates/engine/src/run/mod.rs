@@ -11,6 +11,7 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `recorder` | where do callers wait, and what happened when? |
 //! | `job` | which part of a transfer comes next? |
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
@@ -30,6 +31,7 @@ mod lane;
 mod media;
 mod opening;
 mod pending;
+mod recorder;
 mod regions;
 mod resize;
 mod stage;
@@ -42,6 +44,7 @@ pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use opening::start as start_opening;
+pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
 pub(crate) use stage::Stage;
 pub(crate) use worker::{Crew, Direction, Queue, start as start_workers};
