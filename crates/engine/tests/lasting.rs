@@ -381,6 +381,9 @@ fn a_version_of_a_group_counts_when_all_pieces_do() {
     }
     drop(ranks);
     assert_eq!(rank(1, 3).latest(None), Some(7));
+    // A group of another size finds nothing of its own there.
+    let alone = builder().external(&home.far).build().unwrap();
+    assert_eq!(alone.latest(None), None);
 }
 
 #[test]
