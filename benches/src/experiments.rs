@@ -1,5 +1,7 @@
 //! The experiments: one file each, and one line in [`EXPERIMENTS`].
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Result, ensure};
 
 use crate::report::{Row, Spread};
@@ -71,6 +73,7 @@ pub struct Run {
     experiment: &'static str,
     quick: bool,
     rows: Vec<Row>,
+    out: Option<PathBuf>,
 }
 
 impl Run {
@@ -80,7 +83,15 @@ impl Run {
             experiment,
             quick,
             rows: Vec::new(),
+            out: None,
         }
+    }
+
+    /// Writes what was found so far to `path` again and again, so that little is lost if the run is ended from outside.
+    #[must_use]
+    pub fn writing_to(mut self, path: &Path) -> Self {
+        self.out = Some(path.to_owned());
+        self
     }
 
     /// Whether to be done in seconds. All experiments together have less than two minutes then.
@@ -99,6 +110,9 @@ impl Run {
             "  {case}: {metric} {}",
             crate::report::units::human(value, unit)
         );
+        if let Some(out) = &self.out {
+            crate::report::write_rows(out, &self.rows)?;
+        }
         Ok(self.rows.push_mut(Row {
             experiment: self.experiment.to_owned(),
             case: case.to_owned(),

@@ -146,7 +146,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>> {
 
 fn run(experiment: &'static Experiment, quick: bool, out: &Path) -> Result<()> {
     eprintln!("{}: {}", experiment.name, experiment.about);
-    let mut run = Run::new(experiment.name, quick);
+    let mut run = Run::new(experiment.name, quick).writing_to(out);
     let ended = (experiment.run)(&mut run);
     // What was found before a failure is kept: the machine may not be had again.
     let rows = run.into_rows();

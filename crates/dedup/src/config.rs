@@ -48,6 +48,20 @@ pub struct Config {
     pub record_capacity: Option<u64>,
 }
 
+/// [`Method::Tree`] with chunks of so many bytes, and defaults for the rest: `Tree { chunk: 128 }` is a
+/// [`Config`] wherever one is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// As [`Config::chunk`].
+    pub chunk: u32,
+}
+
+impl From<Tree> for Config {
+    fn from(tree: Tree) -> Self {
+        Self::new(Method::Tree).chunk(tree.chunk)
+    }
+}
+
 /// The smallest and the largest chunk, in bytes.
 pub(crate) const CHUNKS: std::ops::RangeInclusive<u32> = 32..=65_536;
 

@@ -25,7 +25,7 @@ mod record;
 mod regions;
 
 pub use chain::{Chain, Compacted};
-pub use config::{Config, Method};
+pub use config::{Config, Method, Tree};
 pub use container::{Container, Stored};
 pub use encode::{Difference, Lineage, Summary};
 pub use error::{Error, Invalid, Result};

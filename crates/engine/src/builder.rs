@@ -1,10 +1,12 @@
 //! How an engine is put together.
 
+use crate::flush::Flush;
+use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, External, Group, Lasting, Opened};
-use crate::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
+use crate::plan::{AfterRestore, Differences, Plan, PlanConfig, TierConfig};
 use crate::run::{
-    Crew, Direction, Lane, Media, Queue, Queues, Share, Shared, Tier, start_guests, start_opening,
-    start_workers,
+    Crew, Direction, Lane, Media, Queue, Queues, Recorder, Share, Shared, Stage, Tier,
+    start_guests, start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use crossbeam_channel::unbounded;
@@ -22,43 +24,14 @@ const ALIGNMENT: u64 = 4096;
 /// A file tier without a limit of its own: the file system sets it.
 const UNLIMITED: u64 = 1 << 60;
 
-/// Workers per direction between memory and storage: with more the devices in use gain nothing.
-const STORAGE_WORKERS: usize = 4;
-
 /// Bytes of the host cache that are pinned before anything is flushed there, and ahead of what is.
 const LEAD: usize = 1 << 30;
 
 /// Bytes of the device cache that are usable before anything else begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
 
-/// When copies are flushed to the tier below.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Flush {
-    /// As soon as they are written, as in the papers: for histories that are to reach the lowest tier in any case.
-    Eager,
-    /// Once their tier is fuller than this share. A history that fits costs no transfer at all, and one that does not
-    /// has the rest of the tier to hide them behind.
-    Above {
-        /// Percent of the tier's capacity; 100 and more flushes only for those who wait.
-        percent: u8,
-    },
-}
-
-impl Default for Flush {
-    /// Above half.
-    fn default() -> Self {
-        Self::Above { percent: 50 }
-    }
-}
-
-impl Flush {
-    fn above(self, capacity: u64) -> u64 {
-        match self {
-            Self::Eager => 0,
-            Self::Above { percent } => capacity / 100 * u64::from(percent.min(100)),
-        }
-    }
-}
+/// Differences that a version is made of, at most: what a restore from a lower tier reads.
+const LONGEST_CHAIN: u32 = 16;
 
 /// Makes the policy of one tier.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
@@ -76,6 +49,8 @@ pub struct EngineBuilder {
     node_local_limit: u64,
     after_restore: AfterRestore,
     flush: Option<Flush>,
+    timeline: usize,
+    dedup: Option<tierflow_dedup::Config>,
     policy: MakePolicy,
     device_growth: DeviceOptions,
     evict_while_growing: bool,
@@ -97,6 +72,8 @@ impl EngineBuilder {
             node_local_limit: UNLIMITED,
             after_restore: AfterRestore::default(),
             flush: None,
+            timeline: 0,
+            dedup: None,
             policy: Box::new(|| Box::new(Cost::default())),
             device_growth: DeviceOptions::default(),
             evict_while_growing: false,
@@ -226,6 +203,39 @@ impl EngineBuilder {
         self
     }
 
+    /// Keeps a time line of the last `entries` flushes, prefetches, waits, copies and evictions, for
+    /// [`Engine::write_timeline`]; 80 bytes each. 0, as unless you say otherwise, keeps none and costs nothing.
+    #[must_use]
+    pub fn timeline(mut self, entries: usize) -> Self {
+        self.timeline = entries;
+        self
+    }
+
+    /// Stores what leaves the fastest tier as differences: the tiers below hold, and take the time of, what changed from
+    /// version to version. Restores and prefetches give the whole bytes.
+    ///
+    /// Versions of one size make chains of at most 16, which begin anew with a version that has little in common with the one
+    /// before. One that another builds upon keeps its difference when it is discarded, until nobody does. Differences are
+    /// made by the device where the fastest tier is device memory, else by the host's cores.
+    ///
+    /// ```
+    /// # fn main() -> tierflow_engine::Result<()> {
+    /// use tierflow_dedup::Tree;
+    /// use tierflow_engine::Engine;
+    /// let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// let engine = Engine::builder(&device)
+    ///     .device_cache(1 << 20)
+    ///     .host_cache(8 << 20)
+    ///     .dedup(Tree { chunk: 128 })
+    ///     .build()?;
+    /// # drop(engine); Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn dedup(mut self, how: impl Into<tierflow_dedup::Config>) -> Self {
+        self.dedup = Some(how.into());
+        self
+    }
+
     /// The eviction policy of every tier; [`Cost`] unless you choose another.
     #[must_use]
     pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
@@ -273,6 +283,9 @@ impl EngineBuilder {
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
+        if self.dedup.is_some() {
+            may_differ(&kinds)?;
+        }
         self.check_peers(&kinds)?;
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
@@ -305,11 +318,31 @@ impl EngineBuilder {
             });
             tiers.push(tier);
         }
-        let plan = Plan::new(PlanConfig {
+        let stage = self.dedup.zip(tiers.first());
+        let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
+        let stage = stage.transpose()?;
+        let mut plan = Plan::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
+            differences: stage.is_some().then(|| Differences {
+                overhead: Stage::overhead(),
+                longest: LONGEST_CHAIN,
+            }),
         })?;
-        let shared = Arc::new(Shared::new(self.device, tiers, plan, queues, lane));
+        if kinds.iter().any(|kind| kind.lasts()) {
+            plan.flush_all_versions();
+        }
+        if self.timeline > 0 {
+            plan.keep_evictions();
+        }
+        let shared = Arc::new(Shared::new(
+            self.device,
+            (tiers, stage),
+            plan,
+            queues,
+            lane,
+            Recorder::new(self.timeline),
+        ));
         let mut workers = start_workers(&shared, crews)?;
         workers.extend(start_guests(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
@@ -416,41 +449,6 @@ impl EngineBuilder {
             }
         };
         Ok(Tier { name, media })
-    }
-}
-
-/// What a tier is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Device,
-    Peers,
-    Host,
-    Storage,
-    NodeLocal,
-    External,
-}
-
-impl Kind {
-    /// Whether what lies there outlives the engine.
-    fn lasts(self) -> bool {
-        matches!(self, Self::NodeLocal | Self::External)
-    }
-
-    /// A first guess in bytes/s of how fast its copies are flushed, until the first flush is measured.
-    fn flush_bandwidth(self) -> u64 {
-        match self {
-            Self::Device | Self::Peers => 20_000_000_000,
-            Self::Host | Self::Storage | Self::NodeLocal | Self::External => 1_000_000_000,
-        }
-    }
-}
-
-/// Transfers at a time between this tier and those below. What lies between memory and storage profits from several
-/// requests at a time; one DMA engine does not.
-fn depth(kinds: &[Kind], tier: usize) -> usize {
-    match kinds.get(tier + 1) {
-        Some(Kind::Storage | Kind::NodeLocal | Kind::External) => STORAGE_WORKERS,
-        _ => 1,
     }
 }
 

@@ -1,10 +1,12 @@
 //! The front door.
 
-use crate::metrics::{HopMetrics, Metrics, TierMetrics};
-use crate::plan::{Event, Place, Refusal, Statistics, Ticket};
+use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
+use crate::plan::{Event, Refusal, Statistics, Ticket, TierId};
 use crate::region::{Region, RegionMut};
-use crate::run::{Answer, Media, Share, Shared, Sink, Source, start_keeper};
+use crate::run::{Answer, Grant, Media, Share, Shared, Sink, Source, start_keeper};
+use crate::timeline::Timeline;
 use crate::{EngineBuilder, Error, Result, Version};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -100,13 +102,17 @@ impl Engine {
     ) -> Result<()> {
         let begun = Instant::now();
         let size = regions.iter().map(|region| region.len() as u64).sum();
-        let (ticket, place) = self.ask(version, size, |ticket| Event::Checkpoint {
+        let _span = tracing::debug_span!("checkpoint", version, size).entered();
+        let (ticket, grant) = self.ask(version, size, |ticket| Event::Checkpoint {
             ticket,
             version,
             size,
         })?;
-        let Some(place) = place else { return Ok(()) };
+        let Some(Grant { place, .. }) = grant else {
+            return Ok(());
+        };
         let tier = &self.shared.tiers[place.tier.0];
+        let granted = self.moment();
         self.shared.pending.settle(&place, Access::Write);
         let copied = self
             .shared
@@ -115,6 +121,7 @@ impl Engine {
             ticket,
             ok: copied.is_ok(),
         });
+        self.copied("checkpoint", version, size, granted);
         copied?;
         self.shared.checkpoints.add(size, begun.elapsed());
         self.shared.housekeep(place.tier);
@@ -151,6 +158,7 @@ impl Engine {
     ) -> Result<()> {
         let begun = Instant::now();
         let given = regions.iter().map(|region| region.len() as u64).sum();
+        let _span = tracing::debug_span!("restore", version, size = given).entered();
         let expected = self.restore_size(version)?;
         if given != expected {
             return Err(Error::SizeMismatch {
@@ -159,23 +167,69 @@ impl Engine {
                 given,
             });
         }
-        let (ticket, place) = self.ask(version, expected, |ticket| Event::Restore {
+        let (ticket, grant) = self.ask(version, expected, |ticket| Event::Restore {
             ticket,
             version,
         })?;
-        let Some(place) = place else { return Ok(()) };
-        let tier = &self.shared.tiers[place.tier.0];
-        self.shared.pending.settle(&place, Access::Read);
-        let copied = self.shared.with_lane(|lane| {
-            lane.read(&mut Sink(regions), &tier.media, (version, &place), stream)
-        });
+        let Some(grant) = grant else { return Ok(()) };
+        let granted = self.moment();
+        self.shared.pending.settle(&grant.place, Access::Read);
+        let copied = self.copy_out(version, &grant, &mut Sink(regions), stream);
         self.shared.tell(Event::Read {
             ticket,
             ok: copied.is_ok(),
         });
+        self.copied("restore", version, expected, granted);
         copied?;
         self.shared.restores.add(expected, begun.elapsed());
         Ok(())
+    }
+
+    /// Now, if there is a time line to put it on.
+    fn moment(&self) -> Option<Instant> {
+        let recording = self.shared.recorder.is_recording();
+        recording.then(Instant::now)
+    }
+
+    /// The calling thread copied since `begun`.
+    fn copied(&self, name: &'static str, version: Version, bytes: u64, begun: Option<Instant>) {
+        if let Some(begun) = begun {
+            let recorder = &self.shared.recorder;
+            recorder.called(name, Some(version), bytes, begun);
+        }
+    }
+
+    /// Writes what happened, as far as [`EngineBuilder::timeline`] keeps it, to a file that
+    /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing` open: a row for each calling thread, with its copies and
+    /// waits; one for each worker, with its flushes and prefetches; one for each tier's evictions. Without a time line the file
+    /// holds no rows.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn write_timeline(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
+        let timeline = self.shared.recorder.timeline();
+        let timeline = timeline.unwrap_or_else(|| Timeline::new(0));
+        let file = std::fs::File::create(path)?;
+        timeline.write(std::io::BufWriter::new(file))
+    }
+
+    /// Reads a version from where it lies, whatever it lies there as.
+    pub(crate) fn copy_out(
+        &self,
+        version: Version,
+        grant: &Grant,
+        sink: &mut Sink<'_, '_>,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let Grant { place, bases } = grant;
+        let tiers = &self.shared.tiers;
+        self.shared.with_lane(|lane| match bases {
+            Some(bases) => lane.read_decoded(sink, tiers, (place, bases), stream),
+            None => {
+                let media = &tiers[place.tier.0].media;
+                lane.read(sink, media, (version, place), stream)
+            }
+        })
     }
 
     /// Bytes of `version`: what its regions must add up to.
@@ -256,9 +310,9 @@ impl Engine {
         version: Version,
         size: u64,
         event: impl FnOnce(Ticket) -> Event,
-    ) -> Result<(Ticket, Option<Place>)> {
+    ) -> Result<(Ticket, Option<Grant>)> {
         match self.shared.ask(event) {
-            (ticket, Answer::Copy(place)) => Ok((ticket, Some(place))),
+            (ticket, Answer::Copy(grant)) => Ok((ticket, Some(grant))),
             (ticket, Answer::Done(Ok(()))) => Ok((ticket, None)),
             (_, Answer::Done(Err(refusal))) => Err(self.refused(version, size, refusal)),
         }
@@ -287,6 +341,40 @@ impl Engine {
         }
     }
 
+    /// Leaves the device cache its first `bytes` bytes and gives the other memory back to the device, for another phase of
+    /// the application, say; or takes it again, up to what the engine was built with. With 0 the cache is out of use and
+    /// everybody goes past it.
+    ///
+    /// A smaller cache is emptied first: copies that lie on a lower tier are given up, the others flushed, and slots that
+    /// are lent are waited for. Chunks are given back whole, so some bytes more may stay mapped.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if that takes longer than `patience`: nothing new goes there meanwhile; call again to wait on,
+    /// or with what it had to have it all back. [`Error::NotResizable`]; [`Error::Arena`] if its memory cannot be given
+    /// back in parts, or is not to be had again.
+    pub fn resize_device_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
+        self.resize("device", bytes, patience)
+    }
+
+    /// [`Engine::resize_device_cache`], of the host cache. One that is part of a pool is as large as the pool lets it be.
+    ///
+    /// # Errors
+    /// As [`Engine::resize_device_cache`].
+    pub fn resize_host_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
+        self.resize("host", bytes, patience)
+    }
+
+    fn resize(&self, cache: &'static str, bytes: usize, patience: Duration) -> Result<()> {
+        let not = |why| Error::NotResizable { cache, why };
+        if cache == "host" && self.keeper.is_some() {
+            return Err(not("it is part of a pool, which decides how large it is"));
+        }
+        let mut tiers = self.shared.tiers.iter();
+        let tier = tiers.position(|tier| tier.name == cache);
+        let tier = tier.ok_or_else(|| not("the engine was built without it"))?;
+        self.shared.resize(TierId(tier), bytes as u64, patience)
+    }
+
     /// How the device cache came to be, if there is one.
     #[must_use]
     pub fn device_arena_report(&self) -> Option<DeviceReport> {
@@ -309,13 +397,23 @@ impl Engine {
     /// What was measured so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        let Statistics { tiers, hops } = self.shared.core.lock().plan.statistics();
-        let name = |tier: crate::plan::TierId| self.shared.tiers[tier.0].name;
+        let Statistics {
+            tiers,
+            hops,
+            prefetch_distance,
+        } = self.shared.core.lock().plan.statistics();
+        let name = |tier: TierId| self.shared.tiers[tier.0].name;
         Metrics {
             checkpoint: self.shared.checkpoints.read(),
             restore: self.shared.restores.read(),
             produce: self.shared.produced.read(),
             consume: self.shared.consumed.read(),
+            stalls: Stalls {
+                room: self.shared.recorder.room.read(),
+                arrival: self.shared.recorder.arrival.read(),
+                flushes: self.shared.recorder.flushes.read(),
+            },
+            prefetch_distance,
             tiers: std::iter::zip(&self.shared.tiers, tiers)
                 .map(|(tier, counts)| TierMetrics {
                     name: tier.name,
@@ -327,6 +425,12 @@ impl Engine {
                     restores: counts.restores,
                     evictions: counts.evictions,
                     dropped_prefetches: counts.dropped_prefetches,
+                    evicted: Evictions {
+                        for_checkpoints: counts.evicted_for_checkpoints,
+                        for_flushes: counts.evicted_for_flushes,
+                        for_prefetches: counts.evicted_for_prefetches,
+                        for_limits: counts.evicted_for_limits,
+                    },
                 })
                 .collect(),
             hops: hops

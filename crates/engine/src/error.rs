@@ -26,9 +26,23 @@ pub enum Error {
          want"
     )]
     NothingBelowPool,
+    /// There is no such cache, or others decide how large it is.
+    #[error("the {cache} cache cannot be resized: {why}")]
+    NotResizable {
+        /// "device" or "host".
+        cache: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
     /// Nothing to lend: files are no memory.
     #[error("the engine has no memory to lend: give it a device cache or a host cache")]
     NoMemoryTier,
+    /// Differences are asked for where there can be none.
+    #[error("no differences can be stored here: {why}")]
+    NoDifferences {
+        /// What to change.
+        why: &'static str,
+    },
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(#[from] tierflow_evict::TableError),
@@ -120,6 +134,9 @@ pub enum Error {
     /// The scratch storage.
     #[error(transparent)]
     Storage(#[from] tierflow_store::Error),
+    /// A difference could not be made, or a version not put together from differences.
+    #[error(transparent)]
+    Dedup(#[from] tierflow_dedup::Error),
     /// Memory of peers could not be had, or given back.
     #[error(transparent)]
     Peers(#[from] tierflow_peers::Error),

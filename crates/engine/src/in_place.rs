@@ -2,7 +2,7 @@
 
 use crate::plan::{Event, FASTEST, Place, Ticket};
 use crate::region::RegionMut;
-use crate::run::{Media, Sink};
+use crate::run::{Grant, Media, Sink};
 use crate::{Engine, Error, Result, Version};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -11,6 +11,9 @@ use tierflow_device::{Access, ReadLoan, Stream, WriteLoan};
 impl Engine {
     /// Lends `size` bytes of the fastest tier for the application to write; [`ProduceSlot::commit`] makes them the
     /// checkpoint `version`, without a copy. Dropping the slot gives them up instead.
+    ///
+    /// The fastest tier is the device cache; in an engine without one it is host memory, which kernels do not reach
+    /// everywhere ([`tierflow_device::Memory::place`] of the slot's memory tells).
     ///
     /// Blocks while there is no room, as [`Engine::checkpoint`] does. A slot may be held for as long as you like: nobody
     /// waits for it, and what it holds counts as in use. What the bytes hold at first is unspecified.
@@ -22,12 +25,12 @@ impl Engine {
     pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'_>> {
         let begun = Instant::now();
         self.lending()?;
-        let (ticket, place) = self.ask(version, size as u64, |ticket| Event::Produce {
+        let (ticket, grant) = self.ask(version, size as u64, |ticket| Event::Produce {
             ticket,
             version,
             size: size as u64,
         })?;
-        let Some(place) = place else {
+        let Some(Grant { place, .. }) = grant else {
             return Err(Error::NoMemoryTier);
         };
         let call = Call {
@@ -63,11 +66,12 @@ impl Engine {
         let begun = Instant::now();
         self.lending()?;
         let size = self.restore_size(version)?;
-        let (ticket, place) =
+        let (ticket, grant) =
             self.ask(version, size, |ticket| Event::Consume { ticket, version })?;
-        let Some(place) = place else {
+        let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
         };
+        let place = grant.place;
         let call = Call {
             engine: self,
             version,
@@ -75,7 +79,7 @@ impl Engine {
             place,
         };
         let is_cached = place.tier == FASTEST;
-        match call.lend(is_cached) {
+        match call.lend(is_cached, size, &grant) {
             Ok(loan) => {
                 self.shared.consumed.add(size, begun.elapsed());
                 Ok(ConsumeSlot {
@@ -121,19 +125,18 @@ impl Call<'_> {
     }
 
     /// The cached bytes, or a copy of them in memory of its own.
-    fn lend(&self, is_cached: bool) -> Result<ReadLoan> {
+    fn lend(&self, is_cached: bool, size: u64, grant: &Grant) -> Result<ReadLoan> {
         let (shared, place) = (&self.engine.shared, &self.place);
         shared.pending.settle(place, Access::Read);
-        let media = &shared.tiers[place.tier.0].media;
         if is_cached {
+            let media = &shared.tiers[place.tier.0].media;
             return media.lend(place.offset..place.offset + place.size);
         }
-        let size = usize::try_from(place.size).unwrap_or(usize::MAX);
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
         let memory = shared.device.alloc(size)?;
         let mut regions = [RegionMut::from(&memory)];
-        shared.with_lane(|lane| {
-            lane.read(&mut Sink(&mut regions), media, (self.version, place), None)
-        })?;
+        let sink = &mut Sink(&mut regions);
+        self.engine.copy_out(self.version, grant, sink, None)?;
         Ok(memory.lend(0..size)?)
     }
 }

@@ -4,21 +4,26 @@
 mod builder;
 mod engine;
 mod error;
+mod flush;
 mod in_place;
+mod kind;
 mod lasting;
 mod metrics;
 pub mod plan;
 mod region;
 mod run;
+mod timeline;
 
-pub use builder::{EngineBuilder, Flush};
+pub use builder::EngineBuilder;
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
-pub use metrics::{Calls, HopMetrics, Metrics, TierMetrics};
-pub use plan::AfterRestore;
+pub use metrics::{Calls, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
+pub use plan::{AfterRestore, PrefetchDistance};
 pub use region::{Region, RegionMut};
 pub use tierflow_store::Retention;
+pub use timeline::{Timeline, TimelineLane, What};
 
 /// The number of a checkpoint. It names one content for the whole life of an engine and is never used again.
 pub type Version = u64;

@@ -1,5 +1,6 @@
-//! What the engine measured.
+//! What the engine measured; docs/src/seeing.md is the guide to it.
 
+use crate::plan::PrefetchDistance;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,10 +46,38 @@ pub struct TierMetrics {
     pub checkpoints: u64,
     /// Restores served from it.
     pub restores: u64,
-    /// Copies given up to make room.
+    /// Copies given up.
     pub evictions: u64,
-    /// Of those, copies prefetched and not yet consumed.
+    /// Of those, copies prefetched and not yet consumed: a blocked caller needed their room.
     pub dropped_prefetches: u64,
+    /// Of those, by cause.
+    pub evicted: Evictions,
+}
+
+/// Copies that one tier gave up, by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Evictions {
+    /// To make room for a checkpoint of the application.
+    pub for_checkpoints: u64,
+    /// To make room for a flush from the tier above.
+    pub for_flushes: u64,
+    /// To make room for a prefetch, or for a version to be read in place.
+    pub for_prefetches: u64,
+    /// Because less of the tier may be used than before.
+    pub for_limits: u64,
+}
+
+/// What callers waited for, other than for their own bytes to be copied. The time is part of the calls' `blocked`, but for
+/// `flushes`, which [`Engine::wait`](crate::Engine::wait) is about. Of each: how many calls had to wait, the bytes that they were about where that is known
+/// beforehand, and how long they waited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stalls {
+    /// Checkpoints, for room.
+    pub room: Calls,
+    /// Restores, for a copy on its way up.
+    pub arrival: Calls,
+    /// Waits, until everything lies on the lowest tier.
+    pub flushes: Calls,
 }
 
 /// One hop between two tiers.
@@ -81,6 +110,10 @@ pub struct Metrics {
     pub produce: Calls,
     /// Calls of `consume`: versions lent in place.
     pub consume: Calls,
+    /// What calls waited for.
+    pub stalls: Stalls,
+    /// How far ahead of the restores prefetching was, in versions.
+    pub prefetch_distance: PrefetchDistance,
     /// Fastest tier first.
     pub tiers: Vec<TierMetrics>,
     /// In the order of their first use.
@@ -97,6 +130,18 @@ impl fmt::Display for Metrics {
             writeln!(
                 f,
                 "{name:<10} {:>6} calls, blocked {:>9.3?}, {rate:.2} GB/s",
+                calls.count, calls.blocked
+            )?;
+        }
+        let stalls = [
+            ("for room", self.stalls.room),
+            ("for a copy on its way up", self.stalls.arrival),
+            ("for flushes", self.stalls.flushes),
+        ];
+        for (what, calls) in stalls.into_iter().filter(|(_, calls)| calls.count > 0) {
+            writeln!(
+                f,
+                "waited     {:>6} times {what}, {:>9.3?}",
                 calls.count, calls.blocked
             )?;
         }

@@ -10,7 +10,7 @@ mod explore;
 mod world;
 
 use explore::{Explored, Model};
-use tierflow_engine::plan::{AfterRestore, TierId};
+use tierflow_engine::plan::{AfterRestore, Differences, TierId};
 use world::World;
 
 /// Two versions that fight for room for one, above a tier with room for all.
@@ -29,6 +29,7 @@ const TWO: Model = Model {
     wait: false,
     in_place: false,
     limits: &[],
+    differences: None,
     failures: 1,
     calls: 2,
 };
@@ -227,6 +228,56 @@ fn versions_written_and_read_in_place() {
 }
 
 #[test]
+fn stored_as_differences() {
+    let chain = Differences {
+        overhead: 1,
+        longest: 2,
+    };
+    let two = Model {
+        name: "two versions, one a difference to the other",
+        capacities: &[1, 4],
+        differences: Some(chain),
+        ..TWO
+    };
+    let keep = Model {
+        name: "kept differences, one dropped",
+        capacities: &[1, 5],
+        after: AfterRestore::Keep,
+        hints: &[1, 0],
+        drops: &[0],
+        wait: true,
+        calls: 1,
+        ..two.clone()
+    };
+    let three = Model {
+        name: "three versions in chains of two, three tiers",
+        capacities: &[1, 2, 6],
+        sizes: &[1, 1, 1],
+        restores: &[0, 2],
+        hints: &[2, 0],
+        drops: &[1],
+        calls: 1,
+        ..two.clone()
+    };
+    let shrink = Model {
+        name: "differences on tiers that shrink",
+        capacities: &[2, 4, 6],
+        sizes: &[2, 2],
+        limits: &[(0, 0), (1, 2)],
+        calls: 1,
+        ..keep.clone()
+    };
+    let in_place = Model {
+        name: "differences of versions written and read in place",
+        in_place: true,
+        ..two.clone()
+    };
+    explore(&two, &[three]);
+    explore(&keep, &[shrink]);
+    explore(&in_place, &[]);
+}
+
+#[test]
 fn other_policies() {
     for (policy, name) in [(1, "fifo"), (2, "lru"), (3, "cost")] {
         let three = Model {
@@ -288,14 +339,21 @@ fn steps() -> usize {
 /// One long history: what small models cannot show, such as counters that drift and numbers that run full.
 #[test]
 fn a_long_walk() {
-    for (after, policy) in [
-        (AfterRestore::Discard, 0),
-        (AfterRestore::Keep, 1),
-        (AfterRestore::Keep, 2),
-        (AfterRestore::Discard, 3),
-        (AfterRestore::Keep, 3),
+    let chains = Some(Differences {
+        overhead: 2,
+        longest: 5,
+    });
+    for (after, policy, differences) in [
+        (AfterRestore::Discard, 0, None),
+        (AfterRestore::Keep, 1, None),
+        (AfterRestore::Keep, 2, None),
+        (AfterRestore::Discard, 3, None),
+        (AfterRestore::Keep, 3, None),
+        (AfterRestore::Discard, 1, chains),
+        (AfterRestore::Keep, 0, chains),
     ] {
-        let mut world = World::new(&[40, 70, 300], 2, policy, 30, after);
+        let capacities = &[40, 70, 300];
+        let mut world = World::of(capacities, 2, policy, 30, after, differences);
         let mut seed = 1_u64;
         let mut random = |below: u64| {
             // xorshift64 (Marsaglia, 2003).
@@ -304,13 +362,16 @@ fn a_long_walk() {
             seed ^= seed << 17;
             seed % below
         };
-        for _ in 0..steps() / 5 {
+        // Versions of one size make chains, others end them.
+        let is_chained = differences.is_some();
+        let size = |some: u64| if is_chained { 5 + some / 11 } else { 1 + some };
+        for _ in 0..steps() / 7 {
             let held: Vec<_> = world.held.keys().copied().collect();
             let some = held.get(random(held.len().max(1) as u64) as usize).copied();
             match (random(16), some) {
-                (0, _) if held.len() < 40 => world.produce(1 + random(12)),
+                (0, _) if held.len() < 40 => world.produce(size(random(12))),
                 (3, Some(version)) => world.consume(version),
-                (1..=2, _) if held.len() < 40 => world.checkpoint(1 + random(12)),
+                (1..=2, _) if held.len() < 40 => world.checkpoint(size(random(12))),
                 (4, Some(version)) => world.restore(version),
                 (5, Some(version)) => world.hint(
                     (version.saturating_sub(random(6))..=version)

@@ -5,7 +5,7 @@
 mod world;
 
 use proptest::prelude::*;
-use tierflow_engine::plan::{AfterRestore, TierId};
+use tierflow_engine::plan::{AfterRestore, Differences, TierId};
 use world::{Ending, POLICIES, World};
 
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +102,12 @@ fn after() -> impl Strategy<Value = AfterRestore> {
     prop_oneof![Just(AfterRestore::Keep), Just(AfterRestore::Discard)]
 }
 
+fn differences() -> impl Strategy<Value = Option<Differences>> {
+    let chains =
+        (0_u64..4, 1_u32..6).prop_map(|(overhead, longest)| Differences { overhead, longest });
+    prop::option::of(chains)
+}
+
 /// Random histories to try: set PROPTEST_CASES for a long run.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES")
@@ -121,13 +127,14 @@ proptest! {
         policies in 0_usize..POLICIES,
         percent in prop_oneof![Just(0_u64), 0_u64..=100],
         after in after(),
+        differences in differences(),
         steps in prop::collection::vec(step(), 0..120),
     ) {
         let mut capacities = capacities;
         if big_last {
             capacities.push(5_000);
         }
-        let mut world = World::new(&capacities, depth, policies, percent, after);
+        let mut world = World::of(&capacities, depth, policies, percent, after, differences);
         run(&mut world, &steps);
         world.read_back();
     }

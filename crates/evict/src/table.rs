@@ -210,6 +210,49 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         Ok(slot)
     }
 
+    /// Leaves the copy of `key` its first `size` bytes; those behind become a gap. With more bytes than it has, it stays
+    /// as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::Unknown`] if `key` is not in the table; [`TableError::ZeroSize`].
+    pub fn shrink(&mut self, key: &K, size: u64) -> Result<Slot, TableError> {
+        if size == 0 {
+            return Err(TableError::ZeroSize);
+        }
+        let reserved = self.reserved(size);
+        let slot = self.slots.get_mut(key).ok_or(TableError::Unknown)?;
+        if size >= slot.size {
+            return Ok(*slot);
+        }
+        let freed = slot.reserved - reserved;
+        slot.size = size;
+        slot.reserved = reserved;
+        let slot = *slot;
+        if freed > 0 {
+            let end = slot.offset + reserved;
+            let index = index_of(&self.fragments, slot.offset);
+            self.fragments[index].size = reserved;
+            match self.fragments.get_mut(index + 1) {
+                Some(next) if next.occupant.is_none() => {
+                    next.offset = end;
+                    next.size += freed;
+                }
+                _ => self.fragments.insert(
+                    index + 1,
+                    Fragment {
+                        offset: end,
+                        size: freed,
+                        occupant: None,
+                    },
+                ),
+            }
+            self.used -= freed;
+            self.used_within -= within(end, freed, self.limit);
+        }
+        Ok(slot)
+    }
+
     /// Where the copy of `key` lies.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<Slot> {

@@ -37,6 +37,10 @@ enum Step {
     Remove {
         key: u8,
     },
+    Shrink {
+        key: u8,
+        size: u64,
+    },
     Limit {
         bytes: u64,
     },
@@ -50,6 +54,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..8_usize, key(), 1..120_u64)
             .prop_map(|(nth, key, size)| Step::InsertInGap { nth, key, size }),
         3 => key().prop_map(|key| Step::Remove { key }),
+        2 => (key(), 0..120_u64).prop_map(|(key, size)| Step::Shrink { key, size }),
         1 => (0..CAPACITY + 100).prop_map(|bytes| Step::Limit { bytes }),
     ];
     prop::collection::vec(step, 0..200)
@@ -209,6 +214,28 @@ proptest! {
                     prop_assert_eq!(table.get(&key), None);
                     if let Some((offset, _)) = found {
                         model.remove(&offset);
+                    }
+                    check(&table, &model, limit)?;
+                    continue;
+                }
+                Step::Shrink { key, size } => {
+                    let found = model.iter_mut().find(|(_, copy)| copy.0 == key);
+                    let shrunk = table.shrink(&key, size);
+                    match found {
+                        _ if size == 0 => prop_assert_eq!(shrunk, Err(TableError::ZeroSize)),
+                        None => prop_assert_eq!(shrunk, Err(TableError::Unknown)),
+                        Some((&offset, copy)) => {
+                            copy.1 = copy.1.min(size);
+                            let (size, reserved) = (copy.1, copy.1.next_multiple_of(ALIGNMENT));
+                            prop_assert_eq!(
+                                shrunk,
+                                Ok(Slot {
+                                    offset,
+                                    size,
+                                    reserved
+                                })
+                            );
+                        }
                     }
                     check(&table, &model, limit)?;
                     continue;

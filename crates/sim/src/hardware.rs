@@ -149,7 +149,7 @@ impl Hardware {
         self
     }
 
-    /// One H100 with caches of these sizes in bytes over a local disk. Bandwidths are those that were measured on a
+    /// One H100, all of whose workers carry one transfer at a time together as the engine's do, with caches of these sizes in bytes over a local disk. Bandwidths are those that were measured on a
     /// rented one (docs/src/simulation.md).
     #[must_use]
     pub fn h100(device_cache: u64, host_cache: u64) -> Self {
@@ -183,10 +183,7 @@ impl Hardware {
                 Tier::new("device", device_cache),
                 Hop::over(Link::own(device), 10_000),
             )
-            .tier(
-                Tier::new("host", host_cache).depth(4),
-                Hop::over(pcie, 10_000),
-            )
+            .tier(Tier::new("host", host_cache), Hop::over(pcie, 10_000))
             .tier(Tier::new("file", UNLIMITED), Hop::over(disk, 50_000))
     }
 

@@ -7,6 +7,7 @@ mod error;
 mod hardware;
 mod network;
 mod outcome;
+mod recorder;
 mod simulation;
 mod workload;
 

@@ -5,9 +5,11 @@ mod run;
 use crate::client::Client;
 use crate::hardware::Hardware;
 use crate::outcome::Outcome;
+use crate::recorder::Recorder;
 use crate::workload::Workload;
 use crate::{Error, Result};
 use run::Run;
+use tierflow_engine::Timeline;
 use tierflow_engine::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
 use tierflow_evict::{Cost, Policy};
 
@@ -55,6 +57,27 @@ impl Simulation {
     /// [`Error::Hardware`] and [`Error::Workload`] if one of them makes no sense; [`Error::Refused`] and
     /// [`Error::Stalled`] if the tiers are too small; [`Error::Defect`] if the plan does what it must not.
     pub fn run(&self, workloads: &[Workload]) -> Result<Outcome> {
+        self.run_recorded(workloads, None)
+    }
+
+    /// The same, with a time line in virtual ns: rows for each GPU's application, for what its transfers pass through,
+    /// and for its evictions.
+    ///
+    /// # Errors
+    /// As [`Simulation::run`].
+    pub fn run_with_timeline(
+        &self,
+        workloads: &[Workload],
+        timeline: &mut Timeline,
+    ) -> Result<Outcome> {
+        self.run_recorded(workloads, Some(timeline))
+    }
+
+    fn run_recorded(
+        &self,
+        workloads: &[Workload],
+        timeline: Option<&mut Timeline>,
+    ) -> Result<Outcome> {
         self.hardware.validate()?;
         let barriers = workloads.first().map_or(0, Workload::barriers);
         for (gpu, workload) in workloads.iter().enumerate() {
@@ -67,7 +90,14 @@ impl Simulation {
         let clients = workloads
             .iter()
             .map(|workload| Ok(Client::new(self.plan(workload.after_restore)?, workload)));
-        Run::new(&self.hardware, clients.collect::<Result<_>>()?, self.checks).run()
+        let mut clients: Vec<_> = clients.collect::<Result<_>>()?;
+        let names = self.hardware.tiers.iter().map(|tier| tier.name.clone());
+        let recorder = timeline.map(|timeline| {
+            let plans = clients.iter_mut().map(|client| &mut client.plan);
+            plans.for_each(Plan::keep_evictions);
+            Recorder::new(timeline, names)
+        });
+        Run::new(&self.hardware, clients, self.checks, recorder).run()
     }
 
     fn plan(&self, after_restore: AfterRestore) -> Result<Plan> {
@@ -84,6 +114,7 @@ impl Simulation {
         let config = PlanConfig {
             tiers: tiers.collect(),
             after_restore,
+            differences: None,
         };
         Plan::new(config).map_err(|error| Error::Hardware(error.to_string()))
     }

@@ -224,3 +224,40 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
     none.hops[1].links[0].down = 0;
     assert!(matches!(run(none, Vec::new()), Error::Hardware(_)));
 }
+
+#[test]
+fn a_time_line_changes_nothing_and_nothing_on_it_overlaps() {
+    let workload = [uniform(96, Order::Irregular(3), Hints::All)];
+    let simulation = Simulation::new(Hardware::h100(1 << 30, 8 << 30));
+    let mut timeline = tierflow_engine::Timeline::new(1 << 20);
+    let outcome = simulation
+        .run_with_timeline(&workload, &mut timeline)
+        .unwrap();
+    assert_eq!(outcome, simulation.run(&workload).unwrap());
+    let mut text = Vec::new();
+    timeline.write(&mut text).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    let mut rows = std::collections::BTreeMap::<u64, Vec<(u64, u64)>>::new();
+    let ns = |value: &serde_json::Value| (value.as_f64().unwrap() * 1000.0).round() as u64;
+    let (mut copied, mut waited) = (0, 0);
+    for event in json["traceEvents"].as_array().unwrap() {
+        if event["ph"] != "X" {
+            continue;
+        }
+        let (begin, length) = (ns(&event["ts"]), ns(&event["dur"]));
+        match event["name"].as_str().unwrap() {
+            "checkpoint" | "restore" => copied += length,
+            "wait for room" | "wait for arrival" => waited += length,
+            _ => {}
+        }
+        let row = rows.entry(event["tid"].as_u64().unwrap()).or_default();
+        row.push((begin, begin + length));
+    }
+    for spans in rows.values_mut() {
+        spans.sort_unstable();
+        assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+    }
+    let stalls = outcome.clients[0].stalls;
+    assert_eq!(copied, stalls.checkpoint_copy_ns + stalls.restore_copy_ns);
+    assert_eq!(waited, stalls.room_ns + stalls.arrival_ns);
+}

@@ -164,6 +164,7 @@ impl Machine {
         let workloads = std::slice::from_ref(workload);
         let bound = fluid_bound(&self.hardware, workloads)?.lost_ns as f64;
         let played = play(self, way, workload)?;
+        run.value(case, "prefetch distance, mean", "versions", played.distance)?;
         let lost = (played.blocking() + played.waited).as_nanos() as f64;
         run.value(case, "time lost", "ns", lost)?.against(bound);
         let blocking = played.blocking().as_nanos() as f64;

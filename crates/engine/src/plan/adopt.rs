@@ -53,7 +53,9 @@ impl Plan {
             written: self.tick,
             used: self.tick,
         });
-        if !record.has_lower(tier) {
+        let has_lower = record.has_lower(tier);
+        self.lies_whole(version, tier);
+        if !has_lower {
             self.enqueue_flush(version, tier);
         }
         if self.order.next(version).is_some() {

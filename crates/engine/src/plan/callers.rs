@@ -1,11 +1,13 @@
 //! The application's calls: admitted, made to wait, answered.
 
-use super::event::{Command, Place, Refusal, Ticket, TierId};
+use super::differences::Base;
+use super::event::{Coding, Command, Place, Refusal, Ticket, TierId};
+use super::flush::READING;
 use super::history::{Copy, Record};
 use super::in_place::FASTEST;
 use super::prefetch::advance;
 use super::space::{Found, Urgency};
-use super::{AfterRestore, Plan};
+use super::{AfterRestore, Cause, Plan};
 use crate::Version;
 use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
@@ -20,6 +22,15 @@ struct Blocked {
     size: u64,
 }
 
+/// A caller copying out.
+#[derive(Debug)]
+struct Reading {
+    version: Version,
+    tier: TierId,
+    /// Copies of other versions that it reads.
+    bases: Vec<Base>,
+}
+
 /// Calls that are not answered yet.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
@@ -27,7 +38,7 @@ pub(super) struct Callers {
     blocked: VecDeque<Blocked>,
     /// Callers copying in, and out.
     writing: HashMap<Ticket, (Version, TierId)>,
-    reading: HashMap<Ticket, (Version, TierId)>,
+    reading: HashMap<Ticket, Reading>,
     /// Of all these, and of restores that wait, those in place.
     pub(super) lent: HashSet<Ticket>,
     /// Calls of `wait`.
@@ -58,11 +69,11 @@ impl Callers {
         let is_lent = |ticket: &Ticket| self.lent.contains(ticket);
         let blocked = self.blocked.iter();
         let blocked = blocked.map(|b| (b.version, b.size, is_lent(&b.ticket)));
-        let of = |calls: &HashMap<Ticket, _>| -> Vec<(Version, TierId, bool)> {
-            let calls = calls.iter();
-            calls.map(|(t, &(v, tier))| (v, tier, is_lent(t))).collect()
-        };
-        let (mut writing, mut reading) = (of(&self.writing), of(&self.reading));
+        let writing = self.writing.iter();
+        let mut writing: Vec<_> = writing.map(|(t, call)| (call, is_lent(t))).collect();
+        let reading = self.reading.iter();
+        let reading = reading.map(|(t, r)| (r.version, r.tier, &r.bases, is_lent(t)));
+        let mut reading: Vec<_> = reading.collect();
         writing.sort_unstable();
         reading.sort_unstable();
         (blocked.collect::<Vec<_>>(), writing, reading).hash(hasher);
@@ -71,10 +82,11 @@ impl Callers {
 
     /// Callers reading the copy of `version` on `tier`.
     pub(super) fn readers(&self, version: Version, tier: TierId) -> usize {
-        self.reading
-            .values()
-            .filter(|&&reading| reading == (version, tier))
-            .count()
+        let copies = self.reading.values().flat_map(|reading| {
+            let own = (reading.version, reading.tier);
+            reading.bases.iter().copied().chain([own])
+        });
+        copies.filter(|&copy| copy == (version, tier)).count()
     }
 }
 
@@ -103,6 +115,7 @@ impl Plan {
         self.reopen();
         self.sizes_vary |= self.last_size != 0 && self.last_size != size;
         self.last_size = size;
+        self.restores_in_a_row = 0;
         self.largest_size = self.largest_size.max(size);
         if self.order.next(version).is_some() {
             self.unwritten = self.unwritten.saturating_sub(1);
@@ -175,13 +188,13 @@ impl Plan {
         let Some(own) = own.filter(|&own| !in_place || own == FASTEST) else {
             return Found::Never;
         };
-        match self.claim(own, version, size, Urgency::Patient) {
+        match self.claim(own, version, size, (Urgency::Patient, Cause::Checkpoint)) {
             Found::At(place) => return Found::At(place),
             Found::Wait | Found::Never if !self.starved => return Found::Wait,
             Found::Wait if !self.is_idle() => return Found::Wait,
             Found::Wait | Found::Never => {}
         }
-        match self.claim(own, version, size, Urgency::Urgent) {
+        match self.claim(own, version, size, (Urgency::Urgent, Cause::Checkpoint)) {
             found @ Found::At(_) => return found,
             Found::Wait if !self.is_idle() => return Found::Wait,
             Found::Wait | Found::Never => {}
@@ -193,7 +206,9 @@ impl Plan {
             if self.tiers[lower.0].closed || !self.fits(lower, size) {
                 continue;
             }
-            if let found @ Found::At(_) = self.claim(lower, version, size, Urgency::Patient) {
+            if let found @ Found::At(_) =
+                self.claim(lower, version, size, (Urgency::Patient, Cause::Checkpoint))
+            {
                 return found;
             }
         }
@@ -219,6 +234,7 @@ impl Plan {
             written: tick,
             used: tick,
         });
+        self.lies_whole(version, place.tier);
         self.callers.writing.insert(ticket, (version, place.tier));
         self.tiers[place.tier.0].statistics.checkpoints += 1;
         self.commands.push(Command::Write {
@@ -279,6 +295,7 @@ impl Plan {
             let absence = self.absence(version);
             return self.finish(ticket, Err(absence));
         }
+        self.measure_distance(version);
         self.serve(ticket, version);
     }
 
@@ -303,11 +320,23 @@ impl Plan {
                 copy.readers += 1;
                 copy.used = tick;
                 let place = copy.place;
-                self.callers.reading.insert(ticket, (version, tier));
+                let coding = self.decode(version, tier);
+                let bases = match &coding {
+                    Coding::Decode { bases } => bases.as_slice(),
+                    _ => &[],
+                };
+                let bases = bases.iter().map(|&(base, place)| (base, place.tier));
+                let reading = Reading {
+                    version,
+                    tier,
+                    bases: bases.collect(),
+                };
+                self.callers.reading.insert(ticket, reading);
                 self.commands.push(Command::Read {
                     ticket,
                     version,
                     place,
+                    coding,
                 });
             }
             None => record.waiting.push(ticket),
@@ -315,10 +344,16 @@ impl Plan {
     }
 
     pub(super) fn read(&mut self, ticket: Ticket, ok: bool) {
-        let Some((version, tier)) = self.callers.reading.remove(&ticket) else {
+        let Some(Reading {
+            version,
+            tier,
+            bases,
+        }) = self.callers.reading.remove(&ticket)
+        else {
             return;
         };
         self.callers.lent.remove(&ticket);
+        self.let_go(&bases);
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
@@ -333,6 +368,7 @@ impl Plan {
                 self.settle(sequence, size);
             }
             self.guesses.consumed(version);
+            self.restores_in_a_row = self.restores_in_a_row.saturating_add(1).min(READING);
             self.consumed(version, tier);
         }
         self.settle_version(version);
@@ -379,58 +415,6 @@ impl Plan {
         self.settle_version(version);
     }
 
-    /// Nobody will ask for `version` again: no more I/O for it, and its copies go as soon as nobody uses them.
-    fn doom(&mut self, version: Version) {
-        let Some(record) = self.records.get_mut(&version) else {
-            return;
-        };
-        if record.doomed {
-            return;
-        }
-        record.doomed = true;
-        self.guesses.gone(version);
-        let waiting = std::mem::take(&mut record.waiting);
-        let under_way: Vec<_> = record
-            .copies
-            .iter()
-            .flatten()
-            .filter_map(|copy| copy.incoming)
-            .collect();
-        if self.order.next(version).is_some() {
-            self.order.forget(version);
-            self.rewind();
-        }
-        for ticket in waiting {
-            self.finish(ticket, Err(Refusal::Discarded));
-        }
-        self.commands
-            .extend(under_way.into_iter().map(|id| Command::Cancel { id }));
-    }
-
-    /// Frees what can be freed of a doomed version.
-    pub(super) fn reap(&mut self, version: Version) {
-        let Some(record) = self.records.get(&version).filter(|r| r.doomed) else {
-            return;
-        };
-        let idle: Vec<_> = (0..record.copies.len())
-            .map(TierId)
-            .filter(|&tier| record.copy(tier).is_some_and(Copy::is_idle))
-            .collect();
-        for tier in idle {
-            self.release(tier, version);
-        }
-        if self
-            .records
-            .get(&version)
-            .is_some_and(|r| r.copies.iter().all(Option::is_none))
-        {
-            let record = self.records.remove(&version);
-            if record.is_some_and(|record| !record.adopted) {
-                self.discarded.insert(version);
-            }
-        }
-    }
-
     /// Answers `wait` once nothing is left to flush, or nothing more can be.
     pub(super) fn answer_waits(&mut self) {
         if !self.callers.anyone_waiting() {
@@ -449,7 +433,9 @@ impl Plan {
             .records
             .values()
             .filter(|r| {
-                !r.doomed && r.fastest().is_some() && !r.copy(last).is_some_and(Copy::is_readable)
+                r.is_needed(last)
+                    && r.fastest().is_some()
+                    && !r.copy(last).is_some_and(Copy::is_readable)
             })
             .count() as u64;
         let result = if copies == 0 {

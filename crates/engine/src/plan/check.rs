@@ -1,6 +1,7 @@
 //! What must hold after every event, looked at from outside the code that keeps it.
 
 use super::Plan;
+use super::differences::Form;
 use super::event::TierId;
 use super::history::{Copy, Record};
 use super::transfers::Purpose;
@@ -33,6 +34,11 @@ pub enum Violation {
     /// Memory that was released is in use.
     #[error("version {0}'s copy on tier {1} lies beyond the limit, though its bytes were released")]
     BeyondLimit(Version, usize),
+    /// What another version is made of is gone, or nobody counts on it.
+    #[error(
+        "version {0} counts {1} versions that build upon it, or has no difference that they could read"
+    )]
+    Heirs(Version, u32),
     /// A depth limit's counter drifted.
     #[error("tier {0} miscounts its transfers")]
     Miscounted(usize),
@@ -47,6 +53,7 @@ impl Plan {
         for (&version, record) in &self.records {
             self.check_record(version, record)?;
         }
+        self.check_forms()?;
         for (index, tier) in self.tiers.iter().enumerate() {
             let copies = self
                 .records
@@ -78,6 +85,32 @@ impl Plan {
         self.transfers.values().filter(|t| which(t)).count()
     }
 
+    /// Who is built upon can be read, and knows how many count on it.
+    fn check_forms(&self) -> Result<(), Violation> {
+        let stored = self.records.values().filter_map(|r| match r.form {
+            Some(Form::Difference { base, .. }) => base,
+            _ => None,
+        });
+        let coming = self.transfers.values().filter_map(|t| t.encodes?);
+        let mut heirs: HashMap<Version, u32> = HashMap::new();
+        for base in stored.chain(coming) {
+            *heirs.entry(base).or_default() += 1;
+        }
+        let can_be_read = |record: &Record| {
+            let mut stored = record.copies.iter().skip(1).flatten();
+            matches!(record.form, Some(Form::Difference { .. })) && stored.any(Copy::is_readable)
+        };
+        for (&version, record) in &self.records {
+            let counted = heirs.remove(&version).unwrap_or(0);
+            if record.heirs != counted || (counted > 0 && !can_be_read(record)) {
+                return Err(Violation::Heirs(version, record.heirs));
+            }
+        }
+        // Whoever is left is built upon, and gone.
+        let gone = heirs.keys().next();
+        gone.map_or(Ok(()), |&version| Err(Violation::Heirs(version, 0)))
+    }
+
     fn check_record(&self, version: Version, record: &Record) -> Result<(), Violation> {
         let in_callers_hands = self.callers.is_blocked(version)
             || record
@@ -88,18 +121,42 @@ impl Plan {
         if !record.doomed && record.fastest().is_none() && !in_callers_hands {
             return Err(Violation::Lost(version));
         }
-        if record.doomed && record.copies.iter().flatten().all(Copy::is_idle) {
+        let copies = record.copies.iter().enumerate();
+        let mut unneeded = copies.filter_map(|(index, copy)| {
+            let copy = copy.as_ref()?;
+            (!record.is_needed(TierId(index))).then_some(copy)
+        });
+        if unneeded.any(|copy| copy.is_idle())
+            || (record.doomed && record.copies.iter().all(Option::is_none))
+        {
             return Err(Violation::Unreaped(version));
         }
         let mut reading: HashMap<TierId, u32> = HashMap::new();
-        for transfer in self.transfers.values().filter(|t| t.version == version) {
-            *reading.entry(transfer.from).or_default() += 1;
+        for transfer in self.transfers.values() {
+            let own = (transfer.version, transfer.from);
+            for (_, tier) in transfer
+                .bases
+                .iter()
+                .chain([&own])
+                .filter(|(of, _)| *of == version)
+            {
+                *reading.entry(*tier).or_default() += 1;
+            }
         }
+        let is_encoded = |copy: &Copy| {
+            let incoming = copy.incoming.and_then(|id| self.transfers.get(&id));
+            incoming.is_some_and(|transfer| transfer.encodes.is_some())
+        };
         for (index, copy) in record.copies.iter().enumerate() {
             let Some(copy) = copy else { continue };
             let tier = TierId(index);
             let slot = self.tiers[index].table.get(&version);
-            if slot.map(|s| (s.offset, s.size)) != Some((copy.place.offset, record.size)) {
+            let size = match is_encoded(copy) {
+                true => self.room_on(version, tier),
+                false => record.size_on(tier),
+            };
+            let place = (copy.place.offset, copy.place.size);
+            if slot.map(|s| (s.offset, s.size)) != Some(place) || copy.place.size != size {
                 return Err(Violation::Misplaced(version, index));
             }
             let callers = self.callers.readers(version, tier) as u32;
@@ -110,7 +167,7 @@ impl Plan {
             if !self.tiers[index].vacating && self.is_beyond_limit(version, tier) {
                 return Err(Violation::BeyondLimit(version, index));
             }
-            if !record.doomed && copy.state == State::Flushed && !record.has_lower(tier) {
+            if record.is_needed(tier) && copy.state == State::Flushed && !record.has_lower(tier) {
                 return Err(Violation::Unflushed(version, index));
             }
         }

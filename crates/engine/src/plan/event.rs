@@ -133,6 +133,8 @@ pub enum Event {
         id: TransferId,
         /// How long it took, in ns.
         elapsed_ns: u64,
+        /// The difference that it made, of [`Coding::Encode`].
+        stored: Option<Stored>,
     },
     /// A transfer did not deliver.
     TransferFailed {
@@ -141,6 +143,33 @@ pub enum Event {
         /// Why.
         why: TransferFailure,
     },
+}
+
+/// What becomes of the bytes of a copy on their way.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Coding {
+    /// They stay as they are.
+    Plain,
+    /// A difference is made of them, to the version that a difference was made of before, with no failure and no
+    /// other since; without one, to nothing. Once begun, it is not cancelled.
+    Encode {
+        /// That version.
+        base: Option<Version>,
+    },
+    /// They are a difference, and the bytes of the version are made of it and of those that it builds upon.
+    Decode {
+        /// These versions, nearest first, and where their differences lie; the last one builds upon none.
+        bases: Vec<(Version, Place)>,
+    },
+}
+
+/// A difference that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stored {
+    /// Its bytes.
+    pub bytes: u64,
+    /// It builds upon nothing, whatever it was to build upon: hardly anything was as before. A new chain begins with it.
+    pub alone: bool,
 }
 
 /// What is to be done.
@@ -163,6 +192,8 @@ pub enum Command {
         version: Version,
         /// Where.
         place: Place,
+        /// What is to be done with the bytes: plain, or to be decoded.
+        coding: Coding,
     },
     /// Start copying; report [`Event::TransferDone`] or [`Event::TransferFailed`].
     Transfer {
@@ -172,8 +203,10 @@ pub enum Command {
         version: Version,
         /// From where.
         from: Place,
-        /// To where; same size, another tier.
+        /// To where, on another tier: of the same size, unless they are coded on the way.
         to: Place,
+        /// What is to be done with the bytes.
+        coding: Coding,
     },
     /// The transfer is not needed any more. It may still end as done.
     Cancel {

@@ -16,6 +16,8 @@ impl Plan {
         (self.unwritten, self.sizes_vary, self.last_size).hash(hasher);
         (self.largest_size, self.order.end() > 0).hash(hasher);
         self.guesses.fingerprint(hasher);
+        (self.flushes_all, self.restores_in_a_row).hash(hasher);
+        self.newest.hash(hasher);
         self.discarded.ranges.hash(hasher);
         self.order.queue.hash(hasher);
         self.callers.fingerprint(hasher);
@@ -47,6 +49,8 @@ impl Plan {
                 transfer.from,
                 transfer.to,
                 transfer.purpose,
+                &transfer.bases,
+                transfer.encodes,
             )
                 .hash(hasher);
         }
@@ -61,7 +65,10 @@ impl Plan {
             unreadable,
             adopted,
             waiting,
+            form,
+            heirs,
         } = record;
+        (form, heirs).hash(hasher);
         (size, doomed, produced, unreadable, adopted, waiting.len()).hash(hasher);
         let in_place = |ticket: &&super::Ticket| self.callers.lent.contains(*ticket);
         waiting.iter().filter(in_place).count().hash(hasher);

@@ -3,9 +3,12 @@
 use super::event::{Place, TierId};
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
-use super::{AfterRestore, Plan, Tier};
+use super::{AfterRestore, Cause, Plan, Tier};
 use crate::Version;
 use tierflow_evict::FlushOrder;
+
+/// So many restores without a checkpoint in between, and the application is taken to read only.
+pub(super) const READING: u32 = 2;
 
 /// What to do with the version at the head of a flush queue.
 enum Head {
@@ -13,8 +16,8 @@ enum Head {
     Settled,
     /// It will be consumed and discarded soon: a flush would be for nothing.
     Defer,
-    /// It is `size` bytes.
-    Flush { size: u64 },
+    /// It goes.
+    Flush,
 }
 
 impl Plan {
@@ -26,10 +29,9 @@ impl Plan {
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        let size = record.size;
         if let Some(copy) = record.copy_mut(tier) {
             let this = &mut self.tiers[tier.0];
-            copy.queued_at = Some(this.backlog.join(size));
+            copy.queued_at = Some(this.backlog.join(copy.place.size));
             this.flushes.push(version);
         }
     }
@@ -39,13 +41,10 @@ impl Plan {
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        let size = record.size;
-        if record
-            .copy_mut(tier)
-            .and_then(|c| c.queued_at.take())
-            .is_some()
+        if let Some(copy) = record.copy_mut(tier)
+            && copy.queued_at.take().is_some()
         {
-            self.tiers[tier.0].backlog.leave(size);
+            self.tiers[tier.0].backlog.leave(copy.place.size);
         }
     }
 
@@ -73,7 +72,15 @@ impl Plan {
         let fits = self.unwritten > 0
             && !self.sizes_vary
             && used.saturating_add(to_come) <= this.table.limit();
-        self.hurry || self.starved || (used > this.flush_above() && !fits)
+        // What is flushed now would only be read back, over the same disk.
+        let rests = this.conduct.rests && self.only_reads();
+        self.hurry || self.starved || (used > this.flush_above() && !fits && !rests)
+    }
+
+    /// Whether the application seems to do nothing any more but restore versions, which go with that.
+    fn only_reads(&self) -> bool {
+        let discards = self.after_restore == AfterRestore::Discard;
+        discards && !self.flushes_all && self.restores_in_a_row >= READING
     }
 
     /// Starts flushes from `tier`: first of what lies beyond its limit, then, if they are wanted, of all that are queued.
@@ -93,11 +100,11 @@ impl Plan {
                     this.flushes.remove(version);
                     this.deferred.push(version);
                 }
-                Head::Flush { size } => {
+                Head::Flush => {
                     if self.tiers[tier.0].flushing >= self.tiers[tier.0].flush_depth {
                         return;
                     }
-                    let Some(to) = self.flush_target(version, size, tier) else {
+                    let Some(to) = self.flush_target(version, tier) else {
                         return;
                     };
                     self.tiers[tier.0].flushes.remove(version);
@@ -133,8 +140,8 @@ impl Plan {
         let Some(copy) = record.copy(tier) else {
             return Head::Settled;
         };
-        if record.doomed || record.unreadable || copy.queued_at.is_none() || record.has_lower(tier)
-        {
+        let is_over = record.unreadable || copy.queued_at.is_none() || record.has_lower(tier);
+        if is_over || !record.is_needed(tier) {
             Head::Settled
         } else if self.after_restore == AfterRestore::Discard
             && copy.is_pinned()
@@ -143,14 +150,15 @@ impl Plan {
         {
             Head::Defer
         } else {
-            Head::Flush { size: record.size }
+            Head::Flush
         }
     }
 
     /// The next tier that takes the bytes now. One that has no room in sight, because all it holds is about to be
     /// read, is passed over; one that will have room is waited for.
-    fn flush_target(&mut self, version: Version, size: u64, tier: TierId) -> Option<Place> {
+    fn flush_target(&mut self, version: Version, tier: TierId) -> Option<Place> {
         for lower in (tier.0 + 1..self.tiers.len()).map(TierId) {
+            let size = self.room_on(version, lower);
             let taken = self
                 .records
                 .get(&version)
@@ -158,7 +166,7 @@ impl Plan {
             if taken || self.tiers[lower.0].closed || !self.fits(lower, size) {
                 continue;
             }
-            match self.claim(lower, version, size, Urgency::Patient) {
+            match self.claim(lower, version, size, (Urgency::Patient, Cause::Flush)) {
                 Found::At(place) => return Some(place),
                 Found::Wait if !self.is_idle() => return None,
                 Found::Wait | Found::Never => {}

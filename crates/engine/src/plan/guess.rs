@@ -105,9 +105,10 @@ impl Plan {
             let found = self.guesses.likely(from).take(TRIES).find_map(|version| {
                 let record = self.records.get(&version)?;
                 record.copy(from).filter(|copy| Copy::is_readable(copy))?;
-                let room = this.table.reserved(record.size).checked_add(passage)?;
+                let size = record.size_on(tier);
+                let room = this.table.reserved(size).checked_add(passage)?;
                 let offset = this.table.first_gap(room)?;
-                Some((version, record.size, offset))
+                Some((version, size, offset))
             });
             if let Some((version, size, offset)) = found {
                 if let Some(to) = self.take(tier, offset, version, size) {

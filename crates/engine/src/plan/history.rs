@@ -1,6 +1,8 @@
 //! What the plan knows of each version: its size, its copies, who is using them.
 
+use super::differences::Form;
 use super::event::{Place, Ticket, TierId, TransferId};
+use super::in_place::FASTEST;
 use crate::Version;
 use std::collections::BTreeMap;
 use tierflow_lifecycle::State;
@@ -54,6 +56,10 @@ pub(super) struct Record {
     pub(super) adopted: bool,
     /// Restores that wait for a better copy under way.
     pub(super) waiting: Vec<Ticket>,
+    /// How it lies on the tiers below the fastest, if it does and some versions lie there as differences.
+    pub(super) form: Option<Form>,
+    /// Versions whose differences build upon this one's, and those on their way to.
+    pub(super) heirs: u32,
 }
 
 impl Record {
@@ -66,7 +72,22 @@ impl Record {
             unreadable: false,
             adopted: false,
             waiting: Vec::new(),
+            form: None,
+            heirs: 0,
         }
+    }
+
+    /// Bytes of a complete copy on `tier`.
+    pub(super) fn size_on(&self, tier: TierId) -> u64 {
+        match self.form {
+            Some(Form::Difference { bytes, .. }) if tier != FASTEST => bytes,
+            _ => self.size,
+        }
+    }
+
+    /// Whether its copy on `tier` is of use: to restore it, or another that builds upon it.
+    pub(super) fn is_needed(&self, tier: TierId) -> bool {
+        !self.doomed || (self.heirs > 0 && tier != FASTEST)
     }
 
     /// It was taken in, and nobody has given it up.

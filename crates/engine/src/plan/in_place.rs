@@ -4,10 +4,10 @@
 //! nobody ever waits for one to be given back: to whoever is blocked, what is lent counts as held, and a version that
 //! is being produced is not there yet.
 
-use super::Plan;
 use super::event::{Refusal, Ticket, TierId};
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
+use super::{Cause, Plan};
 use crate::Version;
 
 /// Where slots lie.
@@ -44,7 +44,7 @@ impl Plan {
             return false;
         };
         for urgency in [Urgency::Patient, Urgency::Urgent] {
-            if let Found::At(to) = self.claim(FASTEST, version, size, urgency) {
+            if let Found::At(to) = self.claim(FASTEST, version, size, (urgency, Cause::Prefetch)) {
                 self.start(Purpose::Prefetch, version, source, to);
                 return true;
             }

@@ -5,7 +5,7 @@
 //! gone, [`Command::Released`] says so.
 
 use super::event::{Command, TierId};
-use super::{AfterRestore, Plan};
+use super::{AfterRestore, Cause, Plan};
 use crate::Version;
 
 impl Plan {
@@ -36,7 +36,7 @@ impl Plan {
         let above = self.tiers[..tier.0].iter();
         let above: u64 = above.map(|tier| tier.table.limit()).sum();
         let held = self.records.values().filter(|r| !r.doomed);
-        let held: u64 = held.map(|r| this.table.reserved(r.size)).sum();
+        let held: u64 = held.map(|r| this.table.reserved(r.size_on(tier))).sum();
         held.saturating_sub(above).max(this.table.used())
     }
 
@@ -53,7 +53,7 @@ impl Plan {
         let beyond: Vec<_> = self.tiers[tier.0].table.beyond_limit().collect();
         for version in beyond {
             if self.may_leave(version, tier) {
-                self.evict(tier, version);
+                self.evict(tier, version, Cause::Limit);
             } else {
                 self.queue_to_leave(version, tier);
             }
@@ -72,7 +72,9 @@ impl Plan {
             return false;
         };
         let is_idle = record.copy(tier).is_some_and(super::history::Copy::is_idle);
-        let above = self.after_restore == AfterRestore::Discard && record.is_pinned_above(tier);
+        let above = self.after_restore == AfterRestore::Discard
+            && record.heirs == 0
+            && record.is_pinned_above(tier);
         is_idle && (record.has_lower(tier) || above)
     }
 
@@ -90,7 +92,7 @@ impl Plan {
             this.flushes.push(version);
         }
         let under_way = record.copies.iter().skip(tier.0 + 1).any(Option::is_some);
-        let is_stuck = record.doomed || record.unreadable || !copy.is_readable();
+        let is_stuck = !record.is_needed(tier) || record.unreadable || !copy.is_readable();
         if copy.queued_at.is_none() && !under_way && !is_stuck {
             self.enqueue_flush(version, tier);
         }

@@ -17,7 +17,9 @@
 //! | `adopt` | what was there before? |
 //! | `outlook` | what is the policy told of each copy? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
+//! | `give_up` | what becomes of versions that nobody wants any more? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
+//! | `differences` | which versions are stored as differences, and to what? |
 //! | `in_place` | how is a part of the cache itself lent? |
 //! | `flush`, `flush_queue` | what goes down next? |
 //! | `prefetch` | what comes up next? |
@@ -30,10 +32,12 @@ mod adopt;
 mod bandwidth;
 mod callers;
 mod check;
+mod differences;
 mod event;
 mod fingerprint;
 mod flush;
 mod flush_queue;
+mod give_up;
 mod guess;
 mod history;
 mod in_place;
@@ -46,12 +50,18 @@ mod statistics;
 mod transfers;
 
 pub use check::Violation;
-pub use event::{Command, Event, Place, Refusal, Ticket, TierId, TransferFailure, TransferId};
-pub use statistics::{HopStatistics, Statistics, TierStatistics};
+pub use differences::Differences;
+pub use event::{
+    Coding, Command, Event, Place, Refusal, Stored, Ticket, TierId, TransferFailure, TransferId,
+};
+pub use statistics::{
+    Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
+};
 
 use crate::Version;
 use bandwidth::{Backlog, Bandwidth};
 use callers::Callers;
+use differences::Newest;
 use flush_queue::FlushQueue;
 use guess::Guesses;
 use hashbrown::HashMap;
@@ -100,6 +110,8 @@ pub struct PlanConfig {
     pub tiers: Vec<TierConfig>,
     /// What becomes of restored versions.
     pub after_restore: AfterRestore,
+    /// Whether what leaves the fastest tier is stored as differences: of each version to the one before it.
+    pub differences: Option<Differences>,
 }
 
 /// A tier's share of the plan.
@@ -158,15 +170,25 @@ pub struct Plan {
     largest_size: u64,
     /// A caller found no room: tiers flush whatever their level.
     starved: bool,
+    /// Every version is to reach the lowest tier, restored soon or not.
+    flushes_all: bool,
+    /// Restores since the last checkpoint was asked for, as far as that matters.
+    restores_in_a_row: u32,
     /// Flushes set aside are wanted after all: somebody waits for room or for durability.
     hurry: bool,
     callers: Callers,
     transfers: HashMap<TransferId, Transfer>,
+    differences: Option<Differences>,
+    /// What the next difference can build upon.
+    newest: Option<Newest>,
     next_transfer: u64,
     /// Logical time: one tick an event.
     tick: u64,
     commands: Vec<Command>,
     hops: Vec<HopStatistics>,
+    prefetch_distance: PrefetchDistance,
+    /// Those that nobody took yet; `None` if nobody will.
+    evictions: Option<Vec<Eviction>>,
 }
 
 impl Plan {
@@ -176,7 +198,8 @@ impl Plan {
     /// [`TableError::BadCapacity`] if a tier's capacity is smaller than its alignment, or absurdly large.
     pub fn new(config: PlanConfig) -> Result<Self, TableError> {
         let fetches = bandwidth::guesses(&config.tiers);
-        let tiers = std::iter::zip(config.tiers, fetches).map(|(tier, fetches)| {
+        let tiers = std::iter::zip(config.tiers, fetches).enumerate();
+        let tiers = tiers.map(|(index, (tier, fetches))| {
             let conduct = tier.policy.conduct();
             Ok(Tier {
                 table: AllocationTable::new(tier.capacity, tier.alignment)?,
@@ -188,7 +211,11 @@ impl Plan {
                 backlog: Backlog::new(tier.flush_bandwidth),
                 fetches,
                 flush_above: tier.flush_above,
-                flush_depth: tier.flush_depth.max(1),
+                // Differences are made one after the other.
+                flush_depth: match config.differences {
+                    Some(_) if TierId(index) == FASTEST => 1,
+                    _ => tier.flush_depth.max(1),
+                },
                 prefetch_depth: tier.prefetch_depth.max(1),
                 flushing: 0,
                 prefetching: 0,
@@ -211,14 +238,26 @@ impl Plan {
             last_size: 0,
             largest_size: 0,
             starved: false,
+            flushes_all: false,
+            restores_in_a_row: 0,
             hurry: false,
             callers: Callers::default(),
             transfers: HashMap::new(),
+            differences: config.differences,
+            newest: None,
             next_transfer: 0,
             tick: 0,
             commands: Vec::new(),
             hops: Vec::new(),
+            prefetch_distance: PrefetchDistance::default(),
+            evictions: None,
         })
+    }
+
+    /// Every version is to reach the lowest tier, as it outlives the application: flushes never rest, whatever the
+    /// policies want.
+    pub fn flush_all_versions(&mut self) {
+        self.flushes_all = true;
     }
 
     /// Takes in one event and appends what is to be done to `commands`.
@@ -252,7 +291,11 @@ impl Plan {
                 size,
                 tier,
             } => self.adopt(version, size, tier),
-            Event::TransferDone { id, elapsed_ns } => self.transfer_done(id, elapsed_ns),
+            Event::TransferDone {
+                id,
+                elapsed_ns,
+                stored,
+            } => self.transfer_done(id, elapsed_ns, stored),
             Event::TransferFailed { id, why } => self.transfer_failed(id, why),
         }
         self.pump();

@@ -111,7 +111,7 @@ impl Judge<'_> {
     fn evictable_in(&self, record: &Record) -> Option<u64> {
         let copy = record.copy(self.tier)?;
         let soon = u64::from(!copy.is_idle());
-        if record.doomed {
+        if !record.is_needed(self.tier) {
             return Some(soon);
         }
         match copy.state {
@@ -134,7 +134,10 @@ impl Judge<'_> {
             State::ReadComplete => None,
             _ if record.has_lower(self.tier) => Some(soon),
             // The copy above will be consumed and discarded, and this one with it.
-            _ if self.after == AfterRestore::Discard && record.is_pinned_above(self.tier) => {
+            _ if self.after == AfterRestore::Discard
+                && record.heirs == 0
+                && record.is_pinned_above(self.tier) =>
+            {
                 Some(soon)
             }
             _ if !self.below_open || record.unreadable => None,

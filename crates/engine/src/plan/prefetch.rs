@@ -1,9 +1,9 @@
 //! What comes up next: each tier holds the beginning of the restore order, as far as it and the tiers above it reach.
 
-use super::Plan;
 use super::event::TierId;
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
+use super::{Cause, Plan};
 use crate::Version;
 use tierflow_lifecycle::Event as Move;
 
@@ -63,7 +63,7 @@ impl Plan {
                     // What is to be written yet will be read before all that stands behind it, so its room is spoken
                     // for; its write brings the walk back here.
                     match if written {
-                        self.want(version, size, tier)
+                        self.want(version, tier)
                     } else {
                         Wanted::Settled
                     } {
@@ -95,7 +95,7 @@ impl Plan {
         record.map_or((self.last_size, false), |r| (r.size, r.fastest().is_some()))
     }
 
-    fn want(&mut self, version: Version, size: u64, tier: TierId) -> Wanted {
+    fn want(&mut self, version: Version, tier: TierId) -> Wanted {
         let Some(record) = self.records.get_mut(&version) else {
             return Wanted::Settled;
         };
@@ -108,16 +108,19 @@ impl Plan {
         let Some(source) = record.fastest() else {
             return Wanted::Settled;
         };
-        if record.unreadable || !self.fits(tier, size) {
+        let unreadable = record.unreadable;
+        let size = self.room_on(version, tier);
+        if unreadable || !self.fits(tier, size) {
             return Wanted::Settled;
         }
-        if (tier.0 + 1..source.0).any(|between| self.fits(TierId(between), size)) {
+        let mut between = (tier.0 + 1..source.0).map(TierId);
+        if between.any(|between| self.fits(between, self.room_on(version, between))) {
             return Wanted::Later;
         }
         if self.tiers[tier.0].prefetching >= self.tiers[tier.0].prefetch_depth {
             return Wanted::Full;
         }
-        match self.claim(tier, version, size, Urgency::Patient) {
+        match self.claim(tier, version, size, (Urgency::Patient, Cause::Prefetch)) {
             Found::At(to) => {
                 self.start(Purpose::Prefetch, version, source, to);
                 Wanted::Settled

@@ -1,10 +1,10 @@
 //! Room in a tier: the eviction policy's view of every fragment, and the claim of a window.
 
-use super::Plan;
 use super::event::{Command, Place, TierId};
 use super::history::Copy;
 use super::outlook::Judge;
 use super::prefetch::advance;
+use super::{Cause, Eviction, Plan};
 use crate::Version;
 use tierflow_evict::Slot;
 use tierflow_lifecycle::{Event as Move, State};
@@ -42,7 +42,7 @@ impl Plan {
         tier: TierId,
         version: Version,
         size: u64,
-        urgency: Urgency,
+        (urgency, cause): (Urgency, Cause),
     ) -> Found {
         let Self {
             tiers,
@@ -87,10 +87,15 @@ impl Plan {
                     .collect();
                 victims
                     .into_iter()
-                    .for_each(|victim| self.evict(tier, victim));
+                    .for_each(|victim| self.evict(tier, victim, cause));
                 window.offset
             }
         };
+        // What was evicted may have been all that it was still kept for.
+        let record = self.records.get(&version);
+        if !record.is_some_and(|record| record.is_needed(tier)) {
+            return Found::Never;
+        }
         self.take(tier, offset, version, size)
             .map_or(Found::Never, Found::At)
     }
@@ -110,12 +115,20 @@ impl Plan {
     }
 
     /// Gives up the copy of `version` on `tier`, to make room or to empty what may not be used any more.
-    pub(super) fn evict(&mut self, tier: TierId, version: Version) {
+    pub(super) fn evict(&mut self, tier: TierId, version: Version, cause: Cause) {
         let Some(mut copy) = self.take_copy(tier, version) else {
             return;
         };
         let statistics = &mut self.tiers[tier.0].statistics;
-        statistics.evictions += 1;
+        statistics.evicted(cause);
+        if let Some(evictions) = &mut self.evictions {
+            evictions.push(Eviction {
+                version,
+                tier,
+                bytes: copy.place.size,
+                cause,
+            });
+        }
         match copy.state {
             State::ReadComplete => {
                 statistics.dropped_prefetches += 1;
@@ -149,6 +162,7 @@ impl Plan {
     fn vacate(&mut self, version: Version, place: Place) {
         let _ = self.tiers[place.tier.0].table.remove(&version);
         self.commands.push(Command::Drop { version, place });
+        self.forget_form(version);
     }
 
     /// Takes a copy out of its record, and out of the flush queue's sums.

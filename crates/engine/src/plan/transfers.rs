@@ -1,7 +1,8 @@
 //! Copies under way between tiers: their start, their end, their failure.
 
 use super::Plan;
-use super::event::{Command, Place, TierId, TransferFailure, TransferId};
+use super::differences::Base;
+use super::event::{Coding, Command, Place, Stored, TierId, TransferFailure, TransferId};
 use super::history::Copy;
 use super::prefetch::advance;
 use crate::Version;
@@ -19,12 +20,16 @@ pub(super) enum Purpose {
 }
 
 /// One transfer under way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) purpose: Purpose,
     pub(super) version: Version,
     pub(super) from: TierId,
     pub(super) to: TierId,
+    /// Copies of other versions that it reads.
+    pub(super) bases: Vec<Base>,
+    /// It makes a difference, to a version if there is one to build upon.
+    pub(super) encodes: Option<Option<Version>>,
 }
 
 impl Plan {
@@ -40,6 +45,15 @@ impl Plan {
         };
         source.readers += 1;
         let source = source.place;
+        let coding = self.code(purpose, version, from, to.tier);
+        let (bases, encodes) = match &coding {
+            Coding::Plain => (Vec::new(), None),
+            Coding::Encode { base } => (Vec::new(), Some(*base)),
+            Coding::Decode { bases } => {
+                let bases = bases.iter().map(|&(base, place)| (base, place.tier));
+                (bases.collect(), None)
+            }
+        };
         let mut state = State::Init;
         advance(
             &mut state,
@@ -48,6 +62,9 @@ impl Plan {
                 Purpose::Prefetch | Purpose::Guess => Move::ReadBegan,
             },
         );
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
         record.copies[to.tier.0] = Some(Copy {
             place: to,
             state,
@@ -65,6 +82,8 @@ impl Plan {
                 version,
                 from,
                 to: to.tier,
+                bases,
+                encodes,
             },
         );
         *self.under_way(purpose, from, to.tier) += 1;
@@ -74,6 +93,7 @@ impl Plan {
             version,
             from: source,
             to,
+            coding,
         });
     }
 
@@ -100,20 +120,31 @@ impl Plan {
         Some(transfer)
     }
 
-    pub(super) fn transfer_done(&mut self, id: TransferId, elapsed_ns: u64) {
+    pub(super) fn transfer_done(
+        &mut self,
+        id: TransferId,
+        elapsed_ns: u64,
+        stored: Option<Stored>,
+    ) {
         let Some(Transfer {
             purpose,
             version,
             from,
             to,
+            bases,
+            encodes,
         }) = self.end(id)
         else {
             return;
         };
+        if let Some(base) = encodes {
+            self.encoded(version, to, base, stored);
+        }
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        let size = record.size;
+        let (carried, taken) = (record.size_on(to), record.size_on(from));
+        let doomed = record.doomed;
         if let Some(copy) = record.copy_mut(to) {
             copy.incoming = None;
             advance(
@@ -123,6 +154,10 @@ impl Plan {
                     Purpose::Prefetch | Purpose::Guess => Move::ReadEnded,
                 },
             );
+            // If it is kept at all, it is for others: nobody will consume it.
+            if doomed && copy.is_pinned() {
+                advance(&mut copy.state, Move::Consumed);
+            }
         }
         if let Some(source) = record.copy_mut(from) {
             match (purpose, source.state) {
@@ -138,20 +173,22 @@ impl Plan {
         if let Some(copy) = record.copy_mut(to)
             && purpose == Purpose::Guess
             && !hinted
+            && !doomed
         {
             advance(&mut copy.state, Move::Unpinned);
         }
-        self.hop(from, to).carried(size, elapsed_ns);
+        self.hop(from, to).carried(carried, elapsed_ns);
         if purpose == Purpose::Flush {
             self.leave_flush_queue(version, from);
-            self.tiers[from.0].backlog.measure(size, elapsed_ns);
+            self.tiers[from.0].backlog.measure(taken, elapsed_ns);
             self.enqueue_flush(version, to);
         } else {
             // Those that are under way together share the hop.
             let tier = &mut self.tiers[to.0];
             let together = tier.prefetching as u64 + 1;
-            tier.fetches[from.0].measure(size, elapsed_ns / together);
+            tier.fetches[from.0].measure(carried, elapsed_ns / together);
         }
+        self.let_go(&bases);
         self.settle_version(version);
     }
 
@@ -161,11 +198,17 @@ impl Plan {
             version,
             from,
             to,
+            bases,
+            encodes,
         }) = self.end(id)
         else {
             return;
         };
         self.release(to, version);
+        if let Some(base) = encodes {
+            self.not_encoded(base);
+        }
+        self.let_go(&bases);
         let hop = self.hop(from, to);
         match why {
             TransferFailure::Cancelled => hop.cancelled += 1,

@@ -5,10 +5,14 @@ use super::keeper::Link;
 use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
+use super::recorder::{Recorder, Stall, Stalled};
+use super::resize::Waiting;
+use super::stage::Stage;
 use super::worker::{Direction, Queue};
 use crate::metrics::CallCounter;
 use crate::plan::{
-    Command, Event, Place, Plan, Refusal, Ticket, TierId, TransferFailure, TransferId,
+    Coding, Command, Event, Place, Plan, Refusal, Stored, Ticket, TierId, TransferFailure,
+    TransferId,
 };
 use crate::{Error, Result, Version};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -16,18 +20,29 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierflow_device::Device;
 use tierflow_tier_alloc::Gate;
+
+/// A place to copy to or from.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) place: Place,
+    /// If the bytes there are a difference: where those are that it builds upon, nearest first.
+    pub(crate) bases: Option<Vec<(Version, Place)>>,
+}
 
 /// The plan's answer to one call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// Copy the regions to, or from, this place, then report.
-    Copy(Place),
+    Copy(Grant),
     /// Nothing to copy.
     Done(std::result::Result<(), Refusal>),
 }
+
+/// Where an answer will appear, and what the caller waits for.
+type Later = (Receiver<Answer>, Option<Stalled>);
 
 /// Where transfers go: (direction, tier) to its workers.
 pub(crate) type Queues = HashMap<(Direction, usize), Queue>;
@@ -48,6 +63,8 @@ pub(crate) struct Core {
     pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(crate) last_failure: Option<Arc<Error>>,
+    /// Who waits for a tier to be emptied.
+    pub(super) resizing: Option<Waiting>,
     /// Who gives memory back to peers.
     pub(super) guests: Option<super::guests::Link>,
 }
@@ -63,6 +80,7 @@ impl Core {
             queues,
             link: None,
             last_failure: None,
+            resizing: None,
             guests: None,
         }
     }
@@ -72,6 +90,8 @@ impl Core {
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) tiers: Vec<Tier>,
+    /// What makes differences of what leaves the fastest tier, if anything does.
+    pub(crate) stage: Option<Stage>,
     pub(crate) core: Mutex<Core>,
     /// Lanes of callers, taken for the time of a call.
     lanes: Mutex<Vec<Lane>>,
@@ -81,6 +101,9 @@ pub(crate) struct Shared {
     pub(crate) restores: CallCounter,
     pub(crate) produced: CallCounter,
     pub(crate) consumed: CallCounter,
+    pub(crate) recorder: Recorder,
+    /// Whether a cache was resized; locked while one is.
+    pub(super) resized: Mutex<bool>,
     /// What streams still do on slots that were given back.
     pub(crate) pending: Pending,
 }
@@ -88,15 +111,17 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         device: Device,
-        tiers: Vec<Tier>,
+        (tiers, stage): (Vec<Tier>, Option<Stage>),
         plan: Plan,
         queues: Queues,
         lane: Lane,
+        recorder: Recorder,
     ) -> Self {
         let lanes = Mutex::new(vec![lane]);
         Self {
             device,
             tiers,
+            stage,
             core: Mutex::new(Core::new(plan, queues)),
             lanes,
             stopping: AtomicBool::new(false),
@@ -104,6 +129,8 @@ impl Shared {
             restores: CallCounter::default(),
             produced: CallCounter::default(),
             consumed: CallCounter::default(),
+            recorder,
+            resized: Mutex::default(),
             pending: Pending::default(),
         }
     }
@@ -117,9 +144,12 @@ impl Shared {
     /// Asks the plan and sleeps until it answers. The ticket names the call in the report that follows.
     pub(crate) fn ask(&self, event: impl FnOnce(Ticket) -> Event) -> (Ticket, Answer) {
         let (ticket, answer) = self.put(event);
-        let answer = answer.unwrap_or_else(|later| {
+        let answer = answer.unwrap_or_else(|(later, why)| {
+            let begun = Instant::now();
             // The sender lives in `sleeping` until it has sent.
-            later.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom)))
+            let answer = later.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom)));
+            self.recorder.slept(why, begun);
+            answer
         });
         (ticket, answer)
     }
@@ -132,8 +162,10 @@ impl Shared {
     ) -> Option<Answer> {
         let (ticket, answer) = self.put(event);
         answer.map_or_else(
-            |later| {
+            |(later, why)| {
+                let begun = Instant::now();
                 let answer = later.recv_timeout(patience).ok();
+                self.recorder.slept(why, begun);
                 if answer.is_none() {
                     self.core.lock().sleeping.remove(&ticket);
                 }
@@ -143,27 +175,34 @@ impl Shared {
         )
     }
 
-    /// Puts a question to the plan: its answer, or where that will appear.
+    /// Puts a question to the plan: its answer, or where that will appear and why not at once.
     fn put(
         &self,
         event: impl FnOnce(Ticket) -> Event,
-    ) -> (Ticket, std::result::Result<Answer, Receiver<Answer>>) {
+    ) -> (Ticket, std::result::Result<Answer, Later>) {
         let mut core = self.core.lock();
         let ticket = Ticket(core.next_ticket);
         core.next_ticket += 1;
-        let answer = match self.handle(&mut core, event(ticket), Some(ticket)) {
+        let event = event(ticket);
+        let why = Stall::of(&event);
+        let answer = match self.handle(&mut core, event, Some(ticket)) {
             Some(answer) => Ok(answer),
             None => {
                 let (sender, receiver) = bounded(1);
                 core.sleeping.insert(ticket, sender);
-                Err(receiver)
+                Err((receiver, why))
             }
         };
         (ticket, answer)
     }
 
     /// Hands one event to the plan and its commands to whom they concern. Returns the answer for `own`, if there is one.
-    fn handle(&self, core: &mut Core, event: Event, own: Option<Ticket>) -> Option<Answer> {
+    pub(super) fn handle(
+        &self,
+        core: &mut Core,
+        event: Event,
+        own: Option<Ticket>,
+    ) -> Option<Answer> {
         let mut commands = std::mem::take(&mut core.commands);
         core.plan.handle(event, &mut commands);
         debug_assert_eq!(core.plan.check(), Ok(()), "after {commands:?}");
@@ -175,8 +214,9 @@ impl Shared {
                     version,
                     from,
                     to,
+                    coding,
                 } => {
-                    self.carry(core, (id, version), from, to);
+                    self.carry(core, (id, version), (from, to), coding);
                     continue;
                 }
                 Command::Cancel { id } => {
@@ -185,8 +225,20 @@ impl Shared {
                     }
                     continue;
                 }
-                Command::Write { ticket, place, .. } | Command::Read { ticket, place, .. } => {
-                    (ticket, Answer::Copy(place))
+                Command::Write { ticket, place, .. } => {
+                    (ticket, Answer::Copy(Grant { place, bases: None }))
+                }
+                Command::Read {
+                    ticket,
+                    place,
+                    coding,
+                    ..
+                } => {
+                    let bases = match coding {
+                        Coding::Decode { bases } => Some(bases),
+                        Coding::Plain | Coding::Encode { .. } => None,
+                    };
+                    (ticket, Answer::Copy(Grant { place, bases }))
                 }
                 Command::Drop { version, place } => {
                     let tier = self.tiers.get(place.tier.0);
@@ -198,6 +250,9 @@ impl Shared {
                 Command::Released { tier, bytes } => {
                     if let Some(guests) = &core.guests {
                         guests.released(tier, bytes);
+                    }
+                    if let Some(waiting) = &core.resizing {
+                        waiting.released(tier, bytes);
                     }
                     if let Some(link) = &core.link {
                         link.released(tier, bytes);
@@ -214,6 +269,10 @@ impl Shared {
             }
         }
         core.commands = commands;
+        if self.recorder.is_recording() {
+            let name = |tier| self.tiers.get(tier).map_or("tier", |tier: &Tier| tier.name);
+            self.recorder.evicted(&core.plan.take_evictions(), name);
+        }
         if let Some(link) = &mut core.link {
             link.look(core.plan.free(link.tier()));
         }
@@ -221,7 +280,13 @@ impl Shared {
     }
 
     /// Gives a transfer to the workers of its tier.
-    fn carry(&self, core: &mut Core, (id, version): (TransferId, Version), from: Place, to: Place) {
+    fn carry(
+        &self,
+        core: &mut Core,
+        (id, version): (TransferId, Version),
+        (from, to): (Place, Place),
+        coding: Coding,
+    ) {
         let queue = if from.tier < to.tier {
             (Direction::Down, from.tier.0)
         } else {
@@ -232,8 +297,9 @@ impl Shared {
             tier.is_some_and(|tier| tier.media.kept().is_some())
         };
         if let Some(queue) = core.queues.get(&queue) {
-            let in_parts = queue.workers > 1 && !is_whole(from) && !is_whole(to);
-            let job = Arc::new(Job::new((id, version), from, to, in_parts));
+            let is_plain = coding == Coding::Plain;
+            let in_parts = queue.workers > 1 && is_plain && !is_whole(from) && !is_whole(to);
+            let job = Arc::new(Job::new((id, version), (from, to), coding, in_parts));
             core.carried.insert(id, Arc::clone(&job.cancelled));
             queue.carry(&job);
         }
@@ -243,14 +309,15 @@ impl Shared {
     pub(super) fn carried(
         &self,
         id: TransferId,
-        outcome: std::result::Result<Duration, (TransferFailure, Option<Error>)>,
+        outcome: std::result::Result<(Duration, Option<Stored>), (TransferFailure, Option<Error>)>,
     ) {
         let mut core = self.core.lock();
         core.carried.remove(&id);
         let event = match outcome {
-            Ok(elapsed) => Event::TransferDone {
+            Ok((elapsed, stored)) => Event::TransferDone {
                 id,
                 elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+                stored,
             },
             Err((why, error)) => {
                 if let Some(error) = error {

@@ -5,7 +5,7 @@
 
 use super::lane::Failed;
 use crate::Version;
-use crate::plan::{Place, TransferFailure, TransferId};
+use crate::plan::{Coding, Place, Stored, TransferFailure, TransferId};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ pub(crate) struct Job {
     pub(super) version: Version,
     pub(super) from: Place,
     pub(super) to: Place,
+    pub(super) coding: Coding,
     pub(super) cancelled: Arc<AtomicBool>,
     /// Bytes of a part.
     part: u64,
@@ -36,6 +37,8 @@ struct Progress {
     /// Parts being carried.
     running: usize,
     failed: Option<Failed>,
+    /// The difference that was made.
+    stored: Option<Stored>,
     is_reported: bool,
 }
 
@@ -44,7 +47,7 @@ pub(super) enum Step {
     /// Carry these bytes of the copy.
     Carry(Range<u64>),
     /// Report how the transfer ended: it was the last one at it.
-    Report(Result<Duration, Failed>),
+    Report(Result<(Duration, Option<Stored>), Failed>),
     /// Leave it to the others, who carry the last parts.
     Leave,
 }
@@ -53,8 +56,8 @@ impl Job {
     /// A transfer in parts, or as a whole.
     pub(super) fn new(
         (id, version): (TransferId, Version),
-        from: Place,
-        to: Place,
+        (from, to): (Place, Place),
+        coding: Coding,
         in_parts: bool,
     ) -> Self {
         Self {
@@ -62,6 +65,7 @@ impl Job {
             version,
             from,
             to,
+            coding,
             cancelled: Arc::default(),
             part: if in_parts { PART } else { from.size },
             progress: Mutex::default(),
@@ -93,8 +97,13 @@ impl Job {
         progress.is_reported = true;
         Step::Report(match progress.failed.take() {
             Some(failed) => Err(failed),
-            None => Ok(begun.elapsed()),
+            None => Ok((begun.elapsed(), progress.stored)),
         })
+    }
+
+    /// The difference was made.
+    pub(super) fn encoded(&self, stored: Stored) {
+        self.progress.lock().stored = Some(stored);
     }
 
     /// A part that was to be carried ended.
@@ -119,7 +128,12 @@ mod tests {
             size,
             reserved: size,
         };
-        Job::new((TransferId(1), 1), place(0), place(1), in_parts)
+        Job::new(
+            (TransferId(1), 1),
+            (place(0), place(1)),
+            Coding::Plain,
+            in_parts,
+        )
     }
 
     #[test]

@@ -75,21 +75,40 @@ impl Lane {
         }
         let stash = Stash::default();
         let read = kept.read_through(version, &mut |at, bytes| {
-            let mut pass_on = || -> Result<()> {
-                for (start, length) in pieces(bytes.len() as u64, STAGING) {
-                    let staging = self.staging(length)?;
-                    let from = start as usize..(start + length) as usize;
-                    let mut staged = staging.lend_mut(length)?;
-                    staged.bytes_mut()?.copy_from_slice(&bytes[from]);
-                    drop(staged);
-                    let range = at + start..at + start + length;
-                    sink.copy_from(range, staging.lend(length)?, self.stream_or(stream)?)?;
-                }
-                Ok(())
-            };
-            stash.take(pass_on())
+            stash.take(self.give(sink, (at, bytes), stream))
         });
         read.map_err(|error| stash.open().unwrap_or(Error::Storage(error)))
+    }
+
+    /// Copies bytes of a checkpoint, from an offset on, into the application's regions.
+    pub(super) fn give(
+        &mut self,
+        sink: &mut Sink<'_, '_>,
+        (at, bytes): (u64, &[u8]),
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        for (start, length) in pieces(bytes.len() as u64, STAGING) {
+            let staging = self.staging(length)?;
+            let from = start as usize..(start + length) as usize;
+            let mut staged = staging.lend_mut(length)?;
+            staged.bytes_mut()?.copy_from_slice(&bytes[from]);
+            drop(staged);
+            let range = at + start..at + start + length;
+            sink.copy_from(range, staging.lend(length)?, self.stream_or(stream)?)?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes to the beginning of a copy.
+    pub(super) fn put(&mut self, (target, place): (&Media, &Place), bytes: &[u8]) -> Result<()> {
+        if let Media::Host(_) = target {
+            let mut lent = target.lend_mut(part(place, 0, bytes.len() as u64))?;
+            if let Ok(into) = lent.bytes_mut() {
+                into.copy_from_slice(bytes);
+                return Ok(());
+            }
+        }
+        self.push((target, place), 0, bytes)
     }
 
     /// Keeps a copy that lies on another tier.
@@ -170,7 +189,12 @@ impl Lane {
     }
 
     /// Fills `into` with the bytes of a copy from `at`, a multiple of every tier's alignment.
-    fn pull(&mut self, (source, place): (&Media, &Place), at: u64, into: &mut [u8]) -> Result<()> {
+    pub(super) fn pull(
+        &mut self,
+        (source, place): (&Media, &Place),
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<()> {
         for (start, length) in pieces(into.len() as u64, STAGING) {
             let staging = self.staging(STAGING)?;
             match source.reach() {

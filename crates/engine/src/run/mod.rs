@@ -6,13 +6,16 @@
 //! | `lane` | how do bytes get from here to there? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `keep` | how do bytes get there and back? |
+//! | `stage` | how do checkpoints become differences, and checkpoints again? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `recorder` | where do callers wait, and what happened when? |
 //! | `job` | which part of a transfer comes next? |
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
+//! | `resize` | how does a cache become smaller while it is used? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
@@ -28,15 +31,20 @@ mod lane;
 mod media;
 mod opening;
 mod pending;
+mod recorder;
 mod regions;
+mod resize;
+mod stage;
 mod worker;
 
-pub(crate) use self::core::{Answer, Queues, Shared};
+pub(crate) use self::core::{Answer, Grant, Queues, Shared};
 pub(crate) use guests::start as start_guests;
 pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use media::{Media, Tier};
 pub(crate) use opening::start as start_opening;
+pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
+pub(crate) use stage::Stage;
 pub(crate) use worker::{Crew, Direction, Queue, start as start_workers};

@@ -26,7 +26,13 @@ pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<Option<JoinHand
             && arena.wait_usable(open + 1).is_ok()
         {
             open = arena.usable();
+            let resized = theirs.resized.lock();
+            if *resized {
+                // Its size is somebody else's affair now.
+                return;
+            }
             tell(&theirs, tier, open);
+            drop(resized);
         }
     };
     let thread = std::thread::Builder::new().name("tierflow-open".into());

@@ -3,11 +3,13 @@
 use super::core::Shared;
 use super::job::{Job, Step};
 use super::lane::Lane;
-use crate::plan::Place;
+use crate::plan::{Coding, Place};
+use crate::timeline::{TimelineLane, What};
 use crate::{Error, Result};
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 use tierflow_device::Access;
 
 /// Which way a worker carries.
@@ -49,7 +51,10 @@ pub(crate) struct Crew {
 pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHandle<()>>> {
     let mut threads = Vec::new();
     for crew in crews {
-        for mut lane in crew.workers {
+        for (number, mut lane) in crew.workers.into_iter().enumerate() {
+            let row = shared
+                .recorder
+                .worker_lane(&row(shared, crew.direction, crew.tier, number));
             let name = match crew.direction {
                 Direction::Down => format!("tierflow-down{}", crew.tier),
                 Direction::Up => format!("tierflow-up{}", crew.tier),
@@ -61,7 +66,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                     let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                         return;
                     };
-                    carry(&shared, &mut lane, &job);
+                    carry(&shared, &mut lane, &job, row);
                 }
             };
             threads.push(
@@ -75,8 +80,31 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
     Ok(threads)
 }
 
+/// What a worker's row in a time line is called.
+fn row(shared: &Shared, direction: Direction, tier: usize, number: usize) -> String {
+    let name = |tier: usize| shared.tiers.get(tier).map_or("", |tier| tier.name);
+    let number = number + 1;
+    match direction {
+        Direction::Down => format!("{} → below, worker {number}", name(tier)),
+        Direction::Up => format!("below → {}, worker {number}", name(tier)),
+    }
+}
+
 /// Carries parts of a transfer as long as there are any to take.
-fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
+fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>) {
+    let name = match job.from.tier < job.to.tier {
+        true => "flush",
+        false => "prefetch",
+    };
+    let _span = tracing::debug_span!(
+        "transfer",
+        name,
+        version = job.version,
+        bytes = job.from.size,
+        from = job.from.tier.0,
+        to = job.to.tier.0
+    )
+    .entered();
     let media = |place: &Place| shared.tiers.get(place.tier.0).map(|tier| &tier.media);
     let (Some(from), Some(to)) = (media(&job.from), media(&job.to)) else {
         return;
@@ -84,10 +112,29 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job) {
     loop {
         match job.step() {
             Step::Carry(part) => {
+                let begun = row.map(|_| Instant::now());
+                let bytes = part.end - part.start;
                 shared.pending.settle(&job.from, Access::Read);
                 shared.pending.settle(&job.to, Access::Write);
                 let (from, to) = ((from, &job.from), (to, &job.to));
-                job.carried(lane.carry(job.version, from, to, part, &job.cancelled));
+                let outcome = match (&job.coding, &shared.stage) {
+                    (Coding::Encode { base }, Some(stage)) => stage
+                        .down(lane, from, to, *base, &job.cancelled)
+                        .map(|stored| job.encoded(stored)),
+                    (Coding::Decode { bases }, Some(stage)) => {
+                        stage.up(lane, &shared.tiers, (&job.from, bases), to)
+                    }
+                    _ => lane.carry(job.version, from, to, part, &job.cancelled),
+                };
+                let what = What {
+                    name: if outcome.is_ok() { name } else { "given up" },
+                    version: Some(job.version),
+                    bytes,
+                };
+                if let Some(begun) = begun {
+                    shared.recorder.worked(row, what, begun);
+                }
+                job.carried(outcome);
             }
             Step::Report(outcome) => {
                 let arrived = outcome.is_ok();

@@ -3,7 +3,7 @@
 use crate::world::{Ending, World};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use tierflow_engine::plan::{AfterRestore, TierId};
+use tierflow_engine::plan::{AfterRestore, Differences, TierId};
 
 /// A small world, and all that its application may do, each once, in any order.
 #[derive(Debug, Clone)]
@@ -27,6 +27,8 @@ pub(crate) struct Model {
     pub(crate) in_place: bool,
     /// Limits that are set to tiers, each once.
     pub(crate) limits: &'static [(usize, u64)],
+    /// Whether versions are stored as differences.
+    pub(crate) differences: Option<Differences>,
     /// How many things may fail.
     pub(crate) failures: usize,
     /// Calls that may be open at a time: 1 is an application of one thread.
@@ -63,12 +65,13 @@ impl Drop for Replay<'_> {
 
 impl<'a> Replay<'a> {
     fn of(model: &'a Model, actions: &[Action]) -> Self {
-        let mut world = World::new(
+        let mut world = World::of(
             model.capacities,
             model.depth,
             model.policy,
             model.percent,
             model.after,
+            model.differences,
         );
         for (tiers, size) in model.adopts.iter().zip(model.sizes) {
             world.adopt(*size, tiers);

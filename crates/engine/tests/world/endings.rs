@@ -3,7 +3,7 @@
 use super::World;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
-use tierflow_engine::plan::{Place, Ticket, TierId, TransferFailure};
+use tierflow_engine::plan::{AfterRestore, Coding, Event, Place, Ticket, TierId, TransferFailure};
 
 /// How one thing under way ends: which version, on which tiers, and whether well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,6 +48,99 @@ impl Ending {
 }
 
 impl World {
+    /// Ends the `which`-th thing under way; false if nothing is.
+    pub(crate) fn end_one(&mut self, which: usize, ok: bool) -> bool {
+        let (writing, reading, transfers) =
+            (self.writing.len(), self.reading.len(), self.transfers.len());
+        let total = writing + reading + transfers;
+        if total == 0 {
+            return false;
+        }
+        let which = which % total;
+        if which < writing {
+            self.end_write(which, ok);
+        } else if which < writing + reading {
+            self.end_read(which - writing, ok);
+        } else {
+            self.end_transfer(which - writing - reading, ok);
+        }
+        true
+    }
+
+    fn end_write(&mut self, index: usize, ok: bool) {
+        let (ticket, version, place) = self.writing.remove(index).unwrap();
+        self.open.remove(&ticket);
+        self.span(&place).fill(ok.then_some(version));
+        if ok && !self.gone.contains(&version) {
+            self.held.insert(version, place.size);
+        }
+        self.tell(Event::Written { ticket, ok });
+    }
+
+    fn end_read(&mut self, index: usize, ok: bool) {
+        let (ticket, version, place) = self.reading.remove(index).unwrap();
+        self.open.remove(&ticket);
+        assert!(
+            self.span(&place).iter().all(|&b| b == Some(version)),
+            "version {version} came back wrong"
+        );
+        match self.decoded.remove(&ticket) {
+            Some(bases) => self.assert_decodes(version, bases),
+            None => assert!(place.size == self.held.get(&version).copied().unwrap_or(place.size)),
+        }
+        if ok && self.after == AfterRestore::Discard {
+            self.forget(version);
+        }
+        self.tell(Event::Read { ticket, ok });
+    }
+
+    fn end_transfer(&mut self, index: usize, ok: bool) {
+        let id = self.transfers[index].0;
+        let how = match (ok, self.cancelled.contains(&id), id.0 % 2) {
+            (true, ..) => Ok(()),
+            (false, true, _) => Err(TransferFailure::Cancelled),
+            (false, false, 0) => Err(TransferFailure::Source),
+            (false, false, _) => Err(TransferFailure::Destination),
+        };
+        self.end_transfer_as(index, how);
+    }
+
+    fn end_transfer_as(&mut self, index: usize, how: Result<(), TransferFailure>) {
+        let (id, version, from, to) = self.transfers.remove(index).unwrap();
+        self.cancelled.remove(&id);
+        let coding = self.codings.remove(&id).unwrap();
+        let encodes = matches!(coding, Coding::Encode { .. });
+        if encodes {
+            self.newest = None;
+        }
+        if let Err(why) = how {
+            // Whatever a failed transfer left is garbage.
+            self.span(&to).fill(None);
+            self.tell(Event::TransferFailed { id, why });
+        } else {
+            assert!(
+                self.span(&from).iter().all(|&b| b == Some(version)),
+                "a transfer read foreign bytes"
+            );
+            let mut stored = None;
+            match coding {
+                Coding::Plain => self.span(&to).fill(Some(version)),
+                Coding::Decode { bases } => {
+                    self.assert_decodes(version, bases);
+                    self.span(&to).fill(Some(version));
+                }
+                Coding::Encode { base } => {
+                    stored = Some(self.encode(version, base, &to));
+                }
+            }
+            self.tell(Event::TransferDone {
+                id,
+                elapsed_ns: place_cost(&to),
+                stored,
+            });
+        }
+    }
+
     /// How many things are under way.
     pub(crate) fn under_way(&self) -> usize {
         self.writing.len() + self.reading.len() + self.transfers.len()
@@ -122,4 +215,8 @@ impl World {
     pub(crate) fn open_calls(&self) -> usize {
         self.open.len() - self.slots()
     }
+}
+
+fn place_cost(place: &Place) -> u64 {
+    place.size * 10 * (1 + place.tier.0 as u64)
 }

@@ -8,13 +8,14 @@
     reason = "the world serves several tests, and not all ask everything"
 )]
 
+mod differences;
 mod endings;
 
 pub(crate) use endings::Ending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierflow_engine::plan::{
-    AfterRestore, Command, Event, Place, Plan, PlanConfig, Refusal, Ticket, TierConfig, TierId,
-    TransferFailure, TransferId,
+    AfterRestore, Coding, Command, Differences, Event, Place, Plan, PlanConfig, Refusal, Ticket,
+    TierConfig, TierId, TransferId,
 };
 use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
@@ -40,6 +41,12 @@ pub(crate) struct World {
     writing: VecDeque<(Ticket, u64, Place)>,
     reading: VecDeque<(Ticket, u64, Place)>,
     transfers: VecDeque<(TransferId, u64, Place, Place)>,
+    /// How the bytes of these reads and transfers are coded, if they are.
+    decoded: BTreeMap<Ticket, Vec<(u64, Place)>>,
+    codings: BTreeMap<TransferId, Coding>,
+    /// What each difference builds upon, and the last one that was made, if the next may build upon it.
+    bases: BTreeMap<u64, Option<u64>>,
+    newest: Option<u64>,
     cancelled: BTreeSet<TransferId>,
     /// By tier: bytes that may be used, and whether those beyond were said to be free.
     limits: Vec<(u64, bool)>,
@@ -74,6 +81,18 @@ impl World {
         percent: u64,
         after: AfterRestore,
     ) -> Self {
+        Self::of(capacities, depth, policies, percent, after, None)
+    }
+
+    /// A world whose plan may store differences.
+    pub(crate) fn of(
+        capacities: &[u64],
+        depth: usize,
+        policies: usize,
+        percent: u64,
+        after: AfterRestore,
+        differences: Option<Differences>,
+    ) -> Self {
         let tiers = capacities
             .iter()
             .map(|&capacity| TierConfig {
@@ -90,8 +109,13 @@ impl World {
             plan: Plan::new(PlanConfig {
                 tiers,
                 after_restore: after,
+                differences,
             })
             .unwrap(),
+            decoded: BTreeMap::new(),
+            codings: BTreeMap::new(),
+            bases: BTreeMap::new(),
+            newest: None,
             checks: true,
             bytes: capacities
                 .iter()
@@ -148,8 +172,12 @@ impl World {
                     ticket,
                     version,
                     place,
+                    coding,
                 } => {
                     assert_eq!(self.open[&ticket], Call::Restore(version));
+                    if let Coding::Decode { bases } = coding {
+                        self.decoded.insert(ticket, bases);
+                    }
                     self.reading.push_back((ticket, version, place));
                 }
                 Command::Transfer {
@@ -157,13 +185,18 @@ impl World {
                     version,
                     from,
                     to,
+                    coding,
                 } => {
                     assert_ne!(from.tier, to.tier);
-                    assert_eq!(from.size, to.size);
-                    assert!(
-                        self.held.contains_key(&version),
-                        "I/O for a version that is gone"
-                    );
+                    assert!(coding != Coding::Plain || from.size == to.size);
+                    assert!(self.is_needed(version), "I/O for a version that is gone");
+                    if let Coding::Encode { base } = coding {
+                        assert_eq!(
+                            (from.tier, base.is_some()),
+                            (TierId(0), base.is_some() && base == self.newest)
+                        );
+                    }
+                    self.codings.insert(id, coding);
                     self.assert_unused(&to);
                     self.assert_usable(&to);
                     self.transfers_started += 1;
@@ -205,7 +238,10 @@ impl World {
             .iter()
             .flat_map(|(_, _, from, to)| [from, to]);
         assert!(
-            !callers.chain(transfers).any(overlaps),
+            !callers
+                .chain(transfers)
+                .chain(self.bases_read())
+                .any(overlaps),
             "{place:?} is in use and was handed out"
         );
     }
@@ -351,79 +387,6 @@ impl World {
         );
     }
 
-    /// Ends the `which`-th thing under way; false if nothing is.
-    pub(crate) fn end_one(&mut self, which: usize, ok: bool) -> bool {
-        let (writing, reading, transfers) =
-            (self.writing.len(), self.reading.len(), self.transfers.len());
-        let total = writing + reading + transfers;
-        if total == 0 {
-            return false;
-        }
-        let which = which % total;
-        if which < writing {
-            self.end_write(which, ok);
-        } else if which < writing + reading {
-            self.end_read(which - writing, ok);
-        } else {
-            self.end_transfer(which - writing - reading, ok);
-        }
-        true
-    }
-
-    fn end_write(&mut self, index: usize, ok: bool) {
-        let (ticket, version, place) = self.writing.remove(index).unwrap();
-        self.open.remove(&ticket);
-        self.span(&place).fill(ok.then_some(version));
-        if ok && !self.gone.contains(&version) {
-            self.held.insert(version, place.size);
-        }
-        self.tell(Event::Written { ticket, ok });
-    }
-
-    fn end_read(&mut self, index: usize, ok: bool) {
-        let (ticket, version, place) = self.reading.remove(index).unwrap();
-        self.open.remove(&ticket);
-        assert!(
-            self.span(&place).iter().all(|&b| b == Some(version)),
-            "version {version} came back wrong"
-        );
-        if ok && self.after == AfterRestore::Discard {
-            self.forget(version);
-        }
-        self.tell(Event::Read { ticket, ok });
-    }
-
-    fn end_transfer(&mut self, index: usize, ok: bool) {
-        let id = self.transfers[index].0;
-        let how = match (ok, self.cancelled.contains(&id), id.0 % 2) {
-            (true, ..) => Ok(()),
-            (false, true, _) => Err(TransferFailure::Cancelled),
-            (false, false, 0) => Err(TransferFailure::Source),
-            (false, false, _) => Err(TransferFailure::Destination),
-        };
-        self.end_transfer_as(index, how);
-    }
-
-    fn end_transfer_as(&mut self, index: usize, how: Result<(), TransferFailure>) {
-        let (id, version, from, to) = self.transfers.remove(index).unwrap();
-        self.cancelled.remove(&id);
-        if let Err(why) = how {
-            // Whatever a failed transfer left is garbage.
-            self.span(&to).fill(None);
-            self.tell(Event::TransferFailed { id, why });
-        } else {
-            assert!(
-                self.span(&from).iter().all(|&b| b == Some(version)),
-                "a transfer read foreign bytes"
-            );
-            self.span(&to).fill(Some(version));
-            self.tell(Event::TransferDone {
-                id,
-                elapsed_ns: place_cost(&to),
-            });
-        }
-    }
-
     /// Lets everything under way end well. All calls must be answered then.
     pub(crate) fn settle(&mut self) {
         let mut steps = 0;
@@ -472,8 +435,4 @@ impl World {
     pub(crate) fn restores_from(&self, tier: TierId) -> u64 {
         self.plan.statistics().tiers[tier.0].restores
     }
-}
-
-fn place_cost(place: &Place) -> u64 {
-    place.size * 10 * (1 + place.tier.0 as u64)
 }

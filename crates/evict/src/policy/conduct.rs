@@ -19,12 +19,16 @@ pub struct Conduct {
     /// Whether room that nobody claims is filled with unread versions that no hint names, while the links have nothing
     /// better to do. Only where versions are discarded once they are restored, so that all of them will be wanted.
     pub guesses: bool,
+    /// Whether flushes rest while the application only restores versions that are discarded then, unless somebody waits for
+    /// room: what is flushed would have to be read back, and takes the disk's time twice.
+    pub rests: bool,
 }
 
 impl Conduct {
-    /// As in HPDC'23: flushes in the order of writes, and prefetches of what is hinted alone.
+    /// As in HPDC'23: flushes in the order of writes, at any time, and prefetches of what is hinted alone.
     pub const HPDC23: Self = Self {
         flush_order: FlushOrder::Written,
         guesses: false,
+        rests: false,
     };
 }

@@ -112,11 +112,13 @@ impl Policy for Cost {
         best.and_then(|(_, first, last)| candidates.window(first, last))
     }
 
-    /// What would be given up first is flushed first, and room that is left over is filled with a guess.
+    /// What would be given up first is flushed first; nothing is flushed while the application only reads; and room that
+    /// is left over is filled with a guess.
     fn conduct(&self) -> Conduct {
         Conduct {
             flush_order: FlushOrder::Evicted,
             guesses: true,
+            rests: true,
         }
     }
 

@@ -89,7 +89,12 @@ impl Network {
                 volume,
                 known.egress,
             );
-            for &at in &known.links {
+            // Each begins with the peers behind it, so that not all fill the same ones first.
+            let behind = known
+                .links
+                .partition_point(|&at| topology.links[at].to < gpu);
+            let (before, behind) = known.links.split_at(behind);
+            for &at in behind.iter().chain(before) {
                 let link = &topology.links[at];
                 if spare[link.to.0] > 0 {
                     let (to, bandwidth) = (gpu_node(link.to), Some(link.bandwidth));

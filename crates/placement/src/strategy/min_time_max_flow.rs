@@ -1,4 +1,5 @@
 mod optimum;
+mod together;
 mod whole;
 
 use super::Strategy;

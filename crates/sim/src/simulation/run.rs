@@ -4,6 +4,7 @@ use crate::client::{CallKind, Client, Doing, Flight, Job};
 use crate::hardware::Hardware;
 use crate::network::{Direction, FlowId, Network};
 use crate::outcome::Outcome;
+use crate::recorder::Recorder;
 use crate::workload::Op;
 use crate::{Error, Result};
 use std::cmp::Reverse;
@@ -46,10 +47,16 @@ pub(super) struct Run<'a> {
     commands: Vec<Command>,
     checks: bool,
     events: u64,
+    recorder: Option<Recorder<'a>>,
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(hardware: &'a Hardware, clients: Vec<Client<'a>>, checks: bool) -> Self {
+    pub(super) fn new(
+        hardware: &'a Hardware,
+        clients: Vec<Client<'a>>,
+        checks: bool,
+        recorder: Option<Recorder<'a>>,
+    ) -> Self {
         let group = hardware.group();
         let groups = (0..clients.len()).step_by(group).map(|first| Group {
             network: Network::new(hardware, group.min(clients.len() - first)),
@@ -71,6 +78,7 @@ impl<'a> Run<'a> {
             commands: Vec::new(),
             checks,
             events: 0,
+            recorder,
         }
     }
 
@@ -221,6 +229,11 @@ impl<'a> Run<'a> {
                     if self.at_barrier == self.clients.len() {
                         self.at_barrier = 0;
                         for (gpu, client) in self.clients.iter_mut().enumerate() {
+                            if let (Some(recorder), Doing::AtBarrier { since }) =
+                                (&mut self.recorder, client.doing)
+                            {
+                                recorder.left_barrier(gpu, since, now);
+                            }
                             client.leave_barrier(now);
                             self.ready.push_back(gpu);
                         }
@@ -240,6 +253,9 @@ impl<'a> Run<'a> {
             let mut commands = std::mem::take(&mut self.commands);
             let plan = &mut self.clients[gpu].plan;
             plan.handle(event, &mut commands);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.evicted(gpu, &plan.take_evictions(), self.now);
+            }
             if self.checks {
                 let check = plan.check();
                 check.map_err(|violation| Error::violation(gpu, violation))?;
@@ -266,11 +282,25 @@ impl<'a> Run<'a> {
                 let flight = Flight::of_caller(&place, Direction::Up, now);
                 self.launch(gpu, Job::Read(ticket), flight);
             }
-            Command::Transfer { id, from, to, .. } => {
-                self.launch(gpu, Job::Transfer(id), Flight::between(&from, &to, now));
+            Command::Transfer {
+                id,
+                version,
+                from,
+                to,
+                ..
+            } => {
+                let (job, flight) = (Job::Transfer(id), Flight::between(&from, &to, now));
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.started(gpu, job, version, &flight);
+                }
+                self.launch(gpu, job, flight);
             }
             Command::Cancel { id } => {
-                if let Some(flight) = self.clients[gpu].flights.remove(&Job::Transfer(id)) {
+                let job = Job::Transfer(id);
+                if let Some(flight) = self.clients[gpu].flights.remove(&job) {
+                    if let Some(recorder) = &mut self.recorder {
+                        recorder.ended(gpu, job, &flight, false, now);
+                    }
                     if let Some(flow) = flight.flow {
                         let group = self.touch(gpu / self.group);
                         group.owners.remove(&flow);
@@ -316,6 +346,11 @@ impl<'a> Run<'a> {
     }
 
     fn returned(&mut self, gpu: usize) {
+        if let (Some(recorder), Doing::Calling(call)) =
+            (&mut self.recorder, &self.clients[gpu].doing)
+        {
+            recorder.returned(gpu, call, self.now);
+        }
         self.clients[gpu].returned(self.now);
         self.ready.push_back(gpu);
     }
@@ -349,6 +384,9 @@ impl<'a> Run<'a> {
         let Some(flight) = self.clients[gpu].flights.remove(&job) else {
             return Ok(());
         };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.ended(gpu, job, &flight, true, self.now);
+        }
         let ok = true;
         match job {
             Job::Write(ticket) => {
@@ -361,7 +399,12 @@ impl<'a> Run<'a> {
             }
             Job::Transfer(id) => {
                 let elapsed_ns = self.now - flight.asked;
-                self.tell(gpu, Event::TransferDone { id, elapsed_ns })?;
+                let done = Event::TransferDone {
+                    id,
+                    elapsed_ns,
+                    stored: None,
+                };
+                self.tell(gpu, done)?;
             }
         }
         Ok(())

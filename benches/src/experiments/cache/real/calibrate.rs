@@ -11,7 +11,7 @@ use tierflow_store::{Scratch, Storage};
 use super::{Scale, scratch};
 use crate::experiments::Run;
 
-/// Transfers at a time between main memory and storage, as the engine has them.
+/// Requests at a time between main memory and storage, as the engine makes them: parts of one transfer.
 const STORAGE_WORKERS: usize = 4;
 
 /// Bytes of one request to storage, as the engine makes them.
@@ -68,10 +68,7 @@ pub(super) fn hardware(run: &mut Run, device: &Device, scale: &Scale) -> Result<
             Tier::new("device", scale.device),
             hop(Link::own(copy as u64), call),
         )
-        .tier(
-            Tier::new("host", scale.host).depth(STORAGE_WORKERS),
-            hop(pcie.link(), call),
-        )
+        .tier(Tier::new("host", scale.host), hop(pcie.link(), call))
         .tier(Tier::new("file", UNLIMITED), hop(disk.link(), 50_000)))
 }
 
@@ -147,7 +144,7 @@ fn between_host_and_storage(device: &Device) -> Result<Rates> {
     let buffers = buffers.collect::<Result<Vec<_>>>()?;
     let round = std::sync::atomic::AtomicUsize::new(0);
     // Each piece in turn goes elsewhere, as copies of different versions do.
-    const PLACES: usize = 64;
+    const PLACES: usize = 128;
     let place =
         || (round.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % PLACES * PIECE) as u64;
     let write = |buffer: &HostReservation| -> Result<usize> {
@@ -158,9 +155,18 @@ fn between_host_and_storage(device: &Device) -> Result<Rates> {
         file.read_at(place(), buffer.memory().lend_mut(0..PIECE)?.bytes_mut()?)?;
         Ok(PIECE)
     };
-    for _ in 0..PLACES {
-        write(&buffers[0])?;
-    }
+    // Reads find something at each of them.
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = buffers
+            .iter()
+            .map(|buffer| {
+                scope
+                    .spawn(|| (0..PLACES / buffers.len()).try_for_each(|_| write(buffer).map(drop)))
+            })
+            .collect();
+        let mut joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined.try_for_each(|done| done.ok().context("a thread of the calibration panicked")?)
+    })?;
     let (writers, readers) = buffers.split_at(STORAGE_WORKERS);
     let writes: Vec<_> = writers.iter().map(|buffer| move || write(buffer)).collect();
     let reads: Vec<_> = readers.iter().map(|buffer| move || read(buffer)).collect();

@@ -31,10 +31,13 @@ fn by_iteration(run: &mut Run, machine: &Machine) -> Result<()> {
         let part = played.each_restore.len().div_ceil(PARTS).max(1);
         for (at, restores) in played.each_restore.chunks(part).enumerate() {
             let case = format!("{case}, iteration={}", at * part);
-            let bytes: u64 = restores.iter().map(|&(bytes, _)| bytes).sum();
-            let time: Duration = restores.iter().map(|&(_, time)| time).sum();
+            let bytes: u64 = restores.iter().map(|restore| restore.bytes).sum();
+            let time: Duration = restores.iter().map(|restore| restore.took).sum();
+            let distances: u64 = restores.iter().map(|restore| restore.distance).sum();
             let rate = bytes as f64 / time.as_secs_f64().max(1e-9);
             run.value(&case, "restore rate", "bytes/s", rate)?;
+            let distance = distances as f64 / restores.len() as f64;
+            run.value(&case, "prefetch distance", "versions", distance)?;
         }
     }
     Ok(())

@@ -19,10 +19,18 @@ pub(super) struct Played {
     pub(super) checkpoints: Duration,
     pub(super) restores: Duration,
     pub(super) waited: Duration,
-    /// By restore: bytes, and how long it took.
-    pub(super) each_restore: Vec<(u64, Duration)>,
-    /// Restores by the tier that served them, fastest first.
-    pub(super) hits: Vec<u64>,
+    pub(super) each_restore: Vec<Restored>,
+    /// The mean prefetch distance.
+    pub(super) distance: f64,
+}
+
+/// One restore.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Restored {
+    pub(super) bytes: u64,
+    pub(super) took: Duration,
+    /// Of the next hinted versions, how many were on the fastest tier when it began.
+    pub(super) distance: u64,
 }
 
 impl Played {
@@ -39,12 +47,7 @@ pub(super) fn play(machine: &Machine, way: Way, workload: &Workload) -> Result<P
         player.play(op)?;
     }
     let mut played = player.played;
-    played.hits = engine
-        .metrics()
-        .tiers
-        .iter()
-        .map(|tier| tier.restores)
-        .collect();
+    played.distance = engine.metrics().prefetch_distance.mean();
     Ok(played)
 }
 
@@ -145,7 +148,11 @@ impl<'a> Player<'a> {
                 self.engine.restore(version, &mut [region])?;
                 let took = begun.elapsed();
                 self.played.restores += took;
-                self.played.each_restore.push((bytes, took));
+                self.played.each_restore.push(Restored {
+                    bytes,
+                    took,
+                    distance: self.engine.metrics().prefetch_distance.last,
+                });
                 self.check(version)?;
             }
             Op::Drop(version) => self.engine.discard(version)?,

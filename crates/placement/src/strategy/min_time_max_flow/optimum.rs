@@ -1,5 +1,6 @@
 //! The optimum if bytes could be divided at will, by the discrete Newton method on cuts.
 
+use super::together;
 use crate::flow::{Edge, EdgeKind, Network, Residual, SINK, SOURCE, UNLIMITED};
 use crate::time::Fraction;
 use crate::{Bound, Cut, ExactTime, GpuId, PlacementError, Problem};
@@ -9,9 +10,9 @@ pub(super) struct Optimum {
     /// In grains for bytes.
     pub(super) time: ExactTime,
     /// Which nodes are on the source's side of the cut.
-    behind: Vec<bool>,
+    pub(super) behind: Vec<bool>,
     /// The time at which it was cut: it says which limit of each edge is the lesser one.
-    cut_at: ExactTime,
+    pub(super) cut_at: ExactTime,
 }
 
 pub(super) fn find(
@@ -20,6 +21,7 @@ pub(super) fn find(
     residual: &mut Residual<u128>,
 ) -> Result<Optimum, PlacementError> {
     let mut optimum = first(problem, network)?;
+    together::raise(network, &mut optimum);
     residual.reset(network);
     loop {
         let time = optimum.time;
@@ -105,7 +107,7 @@ fn scaled(edge: &Edge, time: ExactTime) -> u128 {
 }
 
 /// Whether it is its volume that limits an edge by then.
-fn is_room(edge: &Edge, time: ExactTime) -> bool {
+pub(super) fn is_room(edge: &Edge, time: ExactTime) -> bool {
     let volume = u128::from(edge.volume) * u128::from(time.denominator());
     edge.bandwidth == UNLIMITED
         || edge.volume != UNLIMITED

@@ -1,0 +1,194 @@
+//! What is seen from outside: where callers wait, and, if it was asked for, a time line of everything.
+
+use crate::Version;
+use crate::metrics::CallCounter;
+use crate::plan::{Event, Eviction};
+use crate::timeline::{Timeline, TimelineLane, What};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::thread::{Thread, ThreadId};
+use std::time::{Duration, Instant};
+
+/// Why a call sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stall {
+    /// A checkpoint, until there is room.
+    Room,
+    /// A restore, until a copy under way has come up.
+    Arrival,
+    /// A wait, until everything lies on the lowest tier.
+    Flushes,
+}
+
+/// Why a call sleeps, and the version and bytes that it is about.
+pub(super) type Stalled = (Stall, Option<Version>, u64);
+
+impl Stall {
+    /// What the call behind this event would sleep for; `None` for one that never does.
+    pub(super) fn of(event: &Event) -> Option<Stalled> {
+        match *event {
+            Event::Checkpoint { version, size, .. } | Event::Produce { version, size, .. } => {
+                Some((Self::Room, Some(version), size))
+            }
+            Event::Restore { version, .. } | Event::Consume { version, .. } => {
+                Some((Self::Arrival, Some(version), 0))
+            }
+            Event::Wait { .. } => Some((Self::Flushes, None, 0)),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Room => "wait for room",
+            Self::Arrival => "wait for arrival",
+            Self::Flushes => "wait for flushes",
+        }
+    }
+}
+
+/// Counts stalls, and keeps the time line.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) room: CallCounter,
+    pub(crate) arrival: CallCounter,
+    pub(crate) flushes: CallCounter,
+    timeline: Option<Recording>,
+}
+
+/// A time line, and when it began.
+#[derive(Debug)]
+struct Recording {
+    origin: Instant,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    timeline: Timeline,
+    callers: HashMap<ThreadId, TimelineLane>,
+}
+
+impl Recorder {
+    /// With a time line of `limit` entries; with none for 0.
+    pub(crate) fn new(limit: usize) -> Self {
+        let timeline = (limit > 0).then(|| Recording {
+            origin: Instant::now(),
+            kept: Mutex::new(Kept {
+                timeline: Timeline::new(limit),
+                callers: HashMap::new(),
+            }),
+        });
+        Self {
+            timeline,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is_recording(&self) -> bool {
+        self.timeline.is_some()
+    }
+
+    /// A call slept from `begun` until now.
+    pub(super) fn slept(&self, why: Option<Stalled>, begun: Instant) {
+        let Some((stall, version, bytes)) = why else {
+            return;
+        };
+        let counter = match stall {
+            Stall::Room => &self.room,
+            Stall::Arrival => &self.arrival,
+            Stall::Flushes => &self.flushes,
+        };
+        counter.add(bytes, begun.elapsed());
+        self.called(stall.name(), version, bytes, begun);
+    }
+
+    /// A caller was busy from `begun` until now.
+    pub(crate) fn called(
+        &self,
+        name: &'static str,
+        version: Option<Version>,
+        bytes: u64,
+        begun: Instant,
+    ) {
+        let Some(recording) = &self.timeline else {
+            return;
+        };
+        let mut kept = recording.kept.lock();
+        let lane = kept.caller(&std::thread::current());
+        let what = What {
+            name,
+            version,
+            bytes,
+        };
+        recording.span(&mut kept, lane, what, begun);
+    }
+
+    /// The lane of a worker, by what it carries from where to where.
+    pub(super) fn worker_lane(&self, name: &str) -> Option<TimelineLane> {
+        let recording = self.timeline.as_ref()?;
+        Some(recording.kept.lock().timeline.lane(name))
+    }
+
+    /// A worker was busy from `begun` until now.
+    pub(super) fn worked(&self, lane: Option<TimelineLane>, what: What, begun: Instant) {
+        if let (Some(recording), Some(lane)) = (&self.timeline, lane) {
+            recording.span(&mut recording.kept.lock(), lane, what, begun);
+        }
+    }
+
+    /// Copies were given up just now.
+    pub(super) fn evicted(
+        &self,
+        evictions: &[Eviction],
+        tier_name: impl Fn(usize) -> &'static str,
+    ) {
+        let Some(recording) = &self.timeline else {
+            return;
+        };
+        let at = recording.since(Instant::now());
+        let mut kept = recording.kept.lock();
+        for eviction in evictions {
+            let lane = format!("evictions from {}", tier_name(eviction.tier.0));
+            let lane = kept.timeline.lane(&lane);
+            let what = What {
+                name: eviction.cause.name(),
+                version: Some(eviction.version),
+                bytes: eviction.bytes,
+            };
+            kept.timeline.moment(lane, what, at);
+        }
+    }
+
+    /// A copy of the time line so far.
+    pub(crate) fn timeline(&self) -> Option<Timeline> {
+        let recording = self.timeline.as_ref()?;
+        Some(recording.kept.lock().timeline.clone())
+    }
+}
+
+impl Recording {
+    fn since(&self, moment: Instant) -> u64 {
+        let since: Duration = moment.saturating_duration_since(self.origin);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn span(&self, kept: &mut Kept, lane: TimelineLane, what: What, begun: Instant) {
+        let (begin, end) = (self.since(begun), self.since(Instant::now()));
+        kept.timeline.span(lane, what, begin, end);
+    }
+}
+
+impl Kept {
+    /// Each thread that calls has a lane of its own.
+    fn caller(&mut self, thread: &Thread) -> TimelineLane {
+        if let Some(&lane) = self.callers.get(&thread.id()) {
+            return lane;
+        }
+        let number = self.callers.len() + 1;
+        let name = thread.name().unwrap_or("thread");
+        let lane = self.timeline.lane(&format!("caller {number}: {name}"));
+        self.callers.insert(thread.id(), lane);
+        lane
+    }
+}

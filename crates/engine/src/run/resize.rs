@@ -1,0 +1,98 @@
+//! A cache made smaller, or larger again, while it is in use.
+
+use super::core::Shared;
+use super::media::Media;
+use crate::plan::{Event, Place, TierId};
+use crate::{Error, Result};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::time::{Duration, Instant};
+use tierflow_device::Access;
+
+/// Who waits for a tier to be emptied.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    tier: TierId,
+    released: Sender<u64>,
+}
+
+impl Waiting {
+    /// Nothing lies beyond the first `bytes` of a tier any more.
+    pub(super) fn released(&self, tier: TierId, bytes: u64) {
+        if tier == self.tier {
+            // Whoever waits may have given up.
+            let _ = self.released.send(bytes);
+        }
+    }
+}
+
+impl Shared {
+    /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again.
+    pub(crate) fn resize(&self, tier: TierId, bytes: u64, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        let mut resized = self.resized.lock();
+        *resized = true;
+        let (capacity, before) = {
+            let tiers = self.core.lock().plan.statistics().tiers;
+            tiers
+                .get(tier.0)
+                .map_or((0, 0), |tier| (tier.capacity, tier.limit))
+        };
+        let bytes = bytes.min(capacity);
+        if bytes > before {
+            // Memory first: the plan hands it out at once.
+            self.resize_memory(tier, bytes)?;
+            self.tell(Event::Limit { tier, bytes });
+            return Ok(());
+        }
+        let (sender, released) = unbounded();
+        let limit = {
+            let mut core = self.core.lock();
+            core.resizing = Some(Waiting {
+                tier,
+                released: sender,
+            });
+            self.handle(&mut core, Event::Limit { tier, bytes }, None);
+            // As the plan rounds it.
+            core.plan.statistics().tiers[tier.0].limit
+        };
+        let is_empty = is_released(&released, limit, deadline);
+        self.core.lock().resizing = None;
+        if !is_empty {
+            return Err(Error::TimedOut { patience });
+        }
+        self.pending.settle(
+            &Place {
+                tier,
+                offset: limit,
+                size: capacity - limit,
+                reserved: capacity - limit,
+            },
+            Access::Write,
+        );
+        self.resize_memory(tier, limit).inspect_err(|_| {
+            // It keeps its memory, so it may as well be used.
+            let bytes = before;
+            self.tell(Event::Limit { tier, bytes });
+        })
+    }
+
+    fn resize_memory(&self, tier: TierId, bytes: u64) -> Result<()> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        match self.tiers.get(tier.0).map(|tier| &tier.media) {
+            Some(Media::Device(arena)) => arena.resize(bytes).map(drop)?,
+            Some(Media::Host(arena)) => arena.resize(bytes).map(drop)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the plan has said so of this very limit.
+fn is_released(released: &Receiver<u64>, limit: u64, deadline: Instant) -> bool {
+    while let Ok(bytes) = released.recv_deadline(deadline) {
+        if bytes == limit {
+            return true;
+        }
+    }
+    false
+}

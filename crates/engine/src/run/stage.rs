@@ -1,0 +1,267 @@
+//! The stage between the fastest tier and those below it: checkpoints become differences on the way down, and checkpoints
+//! again on the way up.
+//!
+//! Differences are made where the bytes are: those in device memory by the device, those in host memory by the host's
+//! cores; and so are checkpoints that come up again. What a caller reads from a lower tier, past a full cache, is put
+//! together by the host's cores.
+//!
+//! The plan says what a difference may build upon. That comes true because it has one made at a time and hears of each
+//! failure, after which it says "nothing": a lineage ends with the first failure.
+
+use super::lane::{Failed, Lane, at_destination, at_source};
+use super::media::{Media, Tier, part};
+use super::regions::Sink;
+use crate::plan::{Place, Stored, TransferFailure};
+use crate::{Error, Result, Version};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tierflow_dedup::{Chain, Config, Lineage, Summary, gpu, most_stored_bytes};
+use tierflow_device::{Device, HostReservation, ReadLoan, Stream};
+
+/// A medium and where on it.
+type At<'a> = (&'a Media, &'a Place);
+
+/// How differences are made, and what has made the last ones.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    config: Config,
+    device: Device,
+    /// For memory that only the device reads.
+    kernels: Option<gpu::Kernels>,
+    encoder: Mutex<Encoder>,
+}
+
+#[derive(Debug, Default)]
+struct Encoder {
+    /// What made the last difference, if the next one may build upon it.
+    lineage: Option<Encodes>,
+    /// The number of the next difference: versions come in any order, those of a lineage do not.
+    next: u64,
+    /// Where the device puts differences.
+    landing: Option<HostReservation>,
+}
+
+#[derive(Debug)]
+enum Encodes {
+    OnHost(Box<Lineage>),
+    OnDevice(Box<gpu::Lineage>),
+}
+
+/// The stored bytes of a difference.
+enum Bytes {
+    Lent(ReadLoan),
+    Owned(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            // Of host memory alone. Bytes that could not be read would be found to be no difference.
+            Self::Lent(loan) => loan.bytes().unwrap_or_default(),
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl Stage {
+    /// # Errors
+    /// [`Error::Dedup`] for a chunk size that there is not, or kernels that cannot be loaded.
+    pub(crate) fn new(config: Config, device: &Device, fastest: &Media) -> Result<Self> {
+        Lineage::new(config)?;
+        let needs_kernels = matches!(fastest, Media::Device(_)) && device.as_cuda().is_some();
+        let kernels = needs_kernels.then(|| gpu::Kernels::load(device));
+        Ok(Self {
+            config,
+            device: device.clone(),
+            kernels: kernels.transpose()?,
+            encoder: Mutex::default(),
+        })
+    }
+
+    /// The most bytes by which a difference is larger than its checkpoint.
+    pub(crate) fn overhead() -> u64 {
+        most_stored_bytes(0)
+    }
+
+    /// Makes the difference of a checkpoint to `base`, or to nothing, and stores it. Once begun, it is not cancelled.
+    pub(super) fn down(
+        &self,
+        lane: &mut Lane,
+        from: At<'_>,
+        to: At<'_>,
+        base: Option<Version>,
+        cancelled: &AtomicBool,
+    ) -> std::result::Result<Stored, Failed> {
+        let mut encoder = self.encoder.lock();
+        if base.is_none() {
+            encoder.lineage = None;
+        }
+        // Without a lineage there is nothing left to build upon: the plan starts anew.
+        if cancelled.load(Ordering::Relaxed) || encoder.lineage.is_some() != base.is_some() {
+            encoder.lineage = None;
+            return Err((TransferFailure::Cancelled, None));
+        }
+        let stored = self.store(&mut encoder, lane, from, to);
+        if stored.is_err() {
+            encoder.lineage = None;
+        }
+        stored
+    }
+
+    fn store(
+        &self,
+        encoder: &mut Encoder,
+        lane: &mut Lane,
+        from: At<'_>,
+        to: At<'_>,
+    ) -> std::result::Result<Stored, Failed> {
+        let began_anew = encoder.lineage.is_none();
+        let make = |encoder: &mut Encoder, lane: &mut Lane| {
+            self.make(encoder, lane, from).map_err(at_source)
+        };
+        let (mut summary, mut bytes) = make(encoder, lane)?;
+        // Little was as before, so the way back need not lead past what came before.
+        let is_alone = began_anew || summary.stored_bytes > from.1.size / 2;
+        if is_alone && !began_anew {
+            encoder.lineage = None;
+            drop(bytes);
+            (summary, bytes) = make(encoder, lane)?;
+        }
+        lane.put(to, bytes.as_ref()).map_err(at_destination)?;
+        Ok(Stored {
+            bytes: summary.stored_bytes,
+            alone: is_alone,
+        })
+    }
+
+    /// The difference of the checkpoint that lies there.
+    fn make(
+        &self,
+        encoder: &mut Encoder,
+        lane: &mut Lane,
+        (media, place): At<'_>,
+    ) -> Result<(Summary, Bytes)> {
+        let source = media.lend(part(place, 0, place.size))?;
+        let number = encoder.next;
+        encoder.next += 1;
+        if let Ok(bytes) = source.bytes() {
+            let difference = self.on_host(encoder)?.encode(number, bytes)?;
+            return Ok((difference.summary(), Bytes::Owned(difference.into_bytes())));
+        }
+        let (summary, landing) = self.on_device(encoder, lane, number, source)?;
+        let stored = landing.memory().lend(0..summary.stored_bytes as usize)?;
+        Ok((summary, Bytes::Lent(stored)))
+    }
+
+    fn on_host<'e>(&self, encoder: &'e mut Encoder) -> Result<&'e mut Lineage> {
+        if !matches!(encoder.lineage, Some(Encodes::OnHost(_))) {
+            let lineage = Lineage::new(self.config)?;
+            encoder.lineage = Some(Encodes::OnHost(Box::new(lineage)));
+        }
+        match &mut encoder.lineage {
+            Some(Encodes::OnHost(lineage)) => Ok(lineage),
+            _ => Err(Error::NoMemoryTier),
+        }
+    }
+
+    /// Has the device make the difference in pinned host memory.
+    fn on_device<'e>(
+        &self,
+        encoder: &'e mut Encoder,
+        lane: &mut Lane,
+        number: u64,
+        source: ReadLoan,
+    ) -> Result<(Summary, &'e HostReservation)> {
+        let kernels = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
+        let len = source.len() as u64;
+        let room = most_stored_bytes(len) as usize;
+        let landing = match encoder.landing.take() {
+            Some(landing) if landing.memory().len() >= room => landing,
+            _ => gpu::pinned(&self.device, room)?,
+        };
+        let landing = &*encoder.landing.insert(landing);
+        if !matches!(encoder.lineage, Some(Encodes::OnDevice(_))) {
+            let lineage = gpu::Lineage::new(kernels, self.config, len)?;
+            encoder.lineage = Some(Encodes::OnDevice(Box::new(lineage)));
+        }
+        let Some(Encodes::OnDevice(lineage)) = &mut encoder.lineage else {
+            return Err(Error::NoMemoryTier);
+        };
+        let out = gpu::Landing::pinned(landing, 0..room)?;
+        let made = lineage
+            .encode(lane.stream_or(None)?, number, source, out)
+            .wait();
+        Ok((made.result?, landing))
+    }
+
+    /// Makes a checkpoint of its difference and of those that it builds upon.
+    pub(super) fn up(
+        &self,
+        lane: &mut Lane,
+        tiers: &[Tier],
+        (from, bases): (&Place, &[(Version, Place)]),
+        (target, to): At<'_>,
+    ) -> std::result::Result<(), Failed> {
+        let (chain, number) = gather(lane, tiers, from, bases).map_err(at_source)?;
+        let lent = target.lend_mut(part(to, 0, to.size));
+        let mut whole = lent.map_err(at_destination)?;
+        if let Ok(bytes) = whole.bytes_mut() {
+            let restored = chain.restore(number, bytes);
+            return restored.map_err(|error| at_source(error.into()));
+        }
+        let on_device = || -> Result<()> {
+            let kernels = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
+            let stream = lane.stream_or(None)?;
+            let mut resident = gpu::Resident::new(kernels, &chain)?;
+            Ok(resident.restore(stream, number, whole).wait().result?)
+        };
+        on_device().map_err(at_source)
+    }
+}
+
+impl Lane {
+    /// Reads a version that lies as a difference into the application's regions.
+    pub(crate) fn read_decoded(
+        &mut self,
+        sink: &mut Sink<'_, '_>,
+        tiers: &[Tier],
+        (from, bases): (&Place, &[(Version, Place)]),
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let (chain, number) = gather(self, tiers, from, bases)?;
+        if let [crate::RegionMut::Bytes(bytes)] = sink.0 {
+            return Ok(chain.restore(number, bytes)?);
+        }
+        let whole = chain.to_vec(number)?;
+        self.give(sink, (0, &whole), stream)
+    }
+}
+
+/// The differences that a version is made of, and the number of the last one.
+fn gather(
+    lane: &mut Lane,
+    tiers: &[Tier],
+    from: &Place,
+    bases: &[(Version, Place)],
+) -> Result<(Chain<Bytes>, u64)> {
+    let mut chain = Chain::new();
+    let oldest_first = bases.iter().rev().map(|(_, place)| place);
+    for place in oldest_first.chain([from]) {
+        let tier = tiers.get(place.tier.0).ok_or(Error::NoTier)?;
+        chain.push(fetch(lane, (&tier.media, place))?)?;
+    }
+    let number = chain.versions().last().ok_or(Error::NoTier)?;
+    Ok((chain, number))
+}
+
+fn fetch(lane: &mut Lane, (media, place): At<'_>) -> Result<Bytes> {
+    if let Media::Host(_) = media {
+        let loan = media.lend(part(place, 0, place.size))?;
+        if loan.bytes().is_ok() {
+            return Ok(Bytes::Lent(loan));
+        }
+    }
+    let mut bytes = vec![0; usize::try_from(place.size).unwrap_or(usize::MAX)];
+    lane.pull((media, place), 0, &mut bytes)?;
+    Ok(Bytes::Owned(bytes))
+}

@@ -1,0 +1,231 @@
+//! Versions that the tiers below the fastest store as differences, on the host back end: what comes back is what went
+//! in, and the tiers hold what changed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tierflow_dedup::Tree;
+use tierflow_device::{Choice, Device, open};
+use tierflow_engine::{
+    AfterRestore, Engine, EngineBuilder, Error, Flush, Region, RegionMut, Version,
+};
+use tierflow_store::{Faults, Faulty, Scratch};
+
+const MIB: usize = 1 << 20;
+const SIZE: usize = 256 << 10;
+
+fn host() -> Device {
+    open(Choice::Host).unwrap()
+}
+
+/// Room for two checkpoints, for as many in differences, and for all.
+fn tiers(directory: &tempfile::TempDir) -> EngineBuilder {
+    Engine::builder(&host())
+        .device_cache(2 * SIZE)
+        .host_cache(4 * SIZE)
+        .scratch(directory.path())
+        .flush(Flush::Eager)
+        .dedup(Tree { chunk: 64 })
+}
+
+/// A state that changes a little from version to version, here and there.
+fn content(version: Version) -> Vec<u8> {
+    let word = |at: u64| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 13).to_le_bytes();
+    let mut state: Vec<u8> = (0..SIZE as u64 / 8).flat_map(word).collect();
+    for change in 1..=version {
+        for n in 0..20 {
+            let at = (change * 7919 + n * 104_729) as usize % (SIZE - 8);
+            state[at..at + 8].copy_from_slice(&(change << 8 | n).to_le_bytes());
+        }
+    }
+    state
+}
+
+fn checkpoint(engine: &Engine, version: Version) {
+    let state = content(version);
+    let regions = [Region::from(state.as_slice())];
+    engine.checkpoint(version, &regions).unwrap();
+}
+
+fn assert_restores(engine: &Engine, version: Version) {
+    let mut bytes = vec![0; SIZE];
+    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+    engine.restore(version, &mut regions).unwrap();
+    assert!(
+        bytes == content(version),
+        "version {version} came back wrong"
+    );
+}
+
+fn used(engine: &Engine, tier: &str) -> u64 {
+    let tiers = engine.metrics().tiers;
+    tiers.iter().find(|one| one.name == tier).unwrap().used
+}
+
+/// Nothing is held any more once the transfers that were still under way have ended.
+fn assert_drains(engine: &Engine) {
+    let begun = Instant::now();
+    while engine.metrics().tiers.iter().any(|tier| tier.used > 0) {
+        let tiers = engine.metrics().tiers;
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "leaked: {tiers:?}"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn every_version_comes_back_in_any_order_and_the_tiers_hold_what_changed() {
+    for after in [AfterRestore::Keep, AfterRestore::Discard] {
+        for order in [
+            (0..40).rev().collect::<Vec<_>>(),
+            (0..40).collect(),
+            (0..40).map(|n| n * 17 % 40).collect(),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let engine = tiers(&directory).after_restore(after).build().unwrap();
+            engine.hint(order.iter().copied());
+            (0..40).for_each(|version| checkpoint(&engine, version));
+            engine.wait().unwrap();
+            // Three chains, each of a whole checkpoint and 15 small differences.
+            let stored = used(&engine, "file");
+            assert!(stored < 6 * SIZE as u64, "{stored} bytes for 40 versions");
+            let down = engine.metrics().hops.into_iter();
+            let down: u64 = down
+                .filter(|hop| hop.from == "device" && hop.to != "device")
+                .map(|hop| hop.bytes)
+                .sum();
+            assert!(down < 6 * SIZE as u64, "{down} bytes went down");
+            for version in order {
+                assert_restores(&engine, version);
+            }
+            match after {
+                AfterRestore::Discard => assert_drains(&engine),
+                AfterRestore::Keep => (0..40).for_each(|version| assert_restores(&engine, version)),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_version_that_others_build_upon_keeps_its_difference() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = tiers(&directory).build().unwrap();
+    (0..12).for_each(|version| checkpoint(&engine, version));
+    engine.wait().unwrap();
+    let before = used(&engine, "file");
+    for version in 0..11 {
+        engine.discard(version).unwrap();
+        let mut bytes = vec![0; SIZE];
+        let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+        let gone = engine.restore(version, &mut regions);
+        assert!(matches!(gone, Err(Error::Discarded { .. })));
+    }
+    assert_eq!(engine.versions(), [11]);
+    assert_eq!(used(&engine, "file"), before);
+    assert_restores(&engine, 11);
+    engine.discard(11).unwrap();
+    assert_drains(&engine);
+}
+
+#[test]
+fn states_with_nothing_in_common_sizes_that_vary_and_large_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = tiers(&directory).build().unwrap();
+    let state = |version: Version| -> Vec<u8> {
+        let size = match version % 5 {
+            0 => 3 * SIZE,
+            1 | 2 => SIZE,
+            _ => SIZE / 3 + 1,
+        };
+        (0..size)
+            .map(|at| ((at as u64 * 31) >> 3) as u8 ^ (version as u8).wrapping_mul(97))
+            .collect()
+    };
+    for version in 0..15 {
+        let state = state(version);
+        engine
+            .checkpoint(version, &[Region::from(state.as_slice())])
+            .unwrap();
+    }
+    engine.wait().unwrap();
+    for version in (0..15).rev() {
+        let expected = state(version);
+        let mut bytes = vec![0; expected.len()];
+        let (first, second) = bytes.split_at_mut(1000);
+        let mut regions = [RegionMut::from(first), RegionMut::from(second)];
+        engine.restore(version, &mut regions).unwrap();
+        assert!(bytes == expected, "version {version} came back wrong");
+    }
+}
+
+#[test]
+fn in_place_the_whole_bytes_are_lent() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = tiers(&directory).build().unwrap();
+    for version in 0..8 {
+        let mut slot = engine.produce(version, SIZE).unwrap();
+        slot.bytes_mut().unwrap().copy_from_slice(&content(version));
+        slot.commit();
+    }
+    engine.wait().unwrap();
+    // Some are brought to the cache, and some have to be lent outside of it.
+    let slots: Vec<_> = (0..8)
+        .map(|version| engine.consume(version).unwrap())
+        .collect();
+    assert!(slots.iter().any(|slot| !slot.is_cached()));
+    for (slot, version) in slots.iter().zip(0..) {
+        assert!(
+            slot.bytes().unwrap() == content(version),
+            "version {version}"
+        );
+    }
+}
+
+#[test]
+fn a_disk_that_fails_ends_a_chain_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Arc::new(Faults::default());
+    let scratch = Scratch::open(directory.path()).unwrap();
+    let engine = Engine::builder(&host())
+        .host_cache(8 * SIZE)
+        .storage(Arc::new(Faulty::new(scratch, Arc::clone(&faults))))
+        .flush(Flush::Eager)
+        .dedup(Tree { chunk: 64 })
+        .build()
+        .unwrap();
+    (0..3).for_each(|version| checkpoint(&engine, version));
+    engine.wait().unwrap();
+    faults.writes_fail.store(true, Ordering::Relaxed);
+    (3..6).for_each(|version| checkpoint(&engine, version));
+    assert!(matches!(engine.wait(), Err(Error::Stalled { .. })));
+    faults.writes_fail.store(false, Ordering::Relaxed);
+    (6..8).for_each(|version| checkpoint(&engine, version));
+    engine.wait().unwrap();
+    (0..8)
+        .rev()
+        .for_each(|version| assert_restores(&engine, version));
+}
+
+#[test]
+fn where_there_can_be_no_differences_the_builder_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let build = |builder: EngineBuilder| builder.dedup(Tree { chunk: 64 }).build();
+    let alone = build(Engine::builder(&host()).host_cache(4 * MIB));
+    assert!(matches!(alone, Err(Error::NoDifferences { .. })));
+    let on_file = build(Engine::builder(&host()).scratch(directory.path()));
+    assert!(matches!(on_file, Err(Error::NoDifferences { .. })));
+    let lasting = Engine::builder(&host())
+        .host_cache(4 * MIB)
+        .external(directory.path());
+    assert!(matches!(build(lasting), Err(Error::NoDifferences { .. })));
+    let chunk = Engine::builder(&host())
+        .host_cache(4 * MIB)
+        .scratch(directory.path())
+        .dedup(Tree { chunk: 63 })
+        .build();
+    assert!(matches!(chunk, Err(Error::Dedup(_))));
+}

@@ -1,0 +1,122 @@
+//! Caches that are made smaller and larger while they are in use.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+use tierflow_device::{Choice, host, open};
+use tierflow_engine::{Engine, Error, Flush, Region, RegionMut, Version};
+use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
+
+const MIB: usize = 1 << 20;
+const LONG: Duration = Duration::from_secs(60);
+
+fn checkpoint(engine: &Engine, version: Version) {
+    let content = vec![version as u8; MIB];
+    let regions = [Region::from(content.as_slice())];
+    engine.checkpoint(version, &regions).unwrap();
+}
+
+fn assert_restores(engine: &Engine, version: Version) {
+    let mut bytes = vec![77; MIB];
+    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+    engine.restore(version, &mut regions).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == version as u8));
+}
+
+fn used(engine: &Engine) -> Vec<u64> {
+    let tiers = engine.metrics().tiers;
+    tiers.iter().map(|tier| tier.used / MIB as u64).collect()
+}
+
+#[test]
+fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
+    let device = host::open(host::Options::default().device_bytes(64 << 20)).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&device)
+        .device_cache(32 * MIB)
+        .device_growth(DeviceGrowth::IncrementalVmm {
+            chunk: Some(4 * MIB),
+        })
+        .host_cache(32 * MIB)
+        .scratch(scratch.path())
+        .flush(Flush::Above { percent: 100 })
+        .build()
+        .unwrap();
+    for version in 0..30 {
+        checkpoint(&engine, version);
+    }
+    assert_eq!(used(&engine), [30, 0, 0]);
+    assert_eq!(device.free_bytes().unwrap(), 32 << 20);
+    engine.resize_device_cache(8 * MIB, LONG).unwrap();
+    assert_eq!(device.free_bytes().unwrap(), 56 << 20);
+    assert_eq!(engine.metrics().tiers[0].limit, 8 << 20);
+    // The application has it for something else.
+    let field = device.alloc(40 << 20).unwrap();
+    let full = engine.resize_device_cache(32 * MIB, LONG);
+    assert!(matches!(full, Err(Error::Arena(_))), "{full:?}");
+    engine.resize_host_cache(0, LONG).unwrap();
+    let host = engine.host_arena_report().unwrap();
+    assert_eq!(host.touched, 0);
+    (0..30).for_each(|version| assert_restores(&engine, version));
+    for version in 30..60 {
+        checkpoint(&engine, version);
+    }
+    drop(field);
+    engine.resize_device_cache(usize::MAX, LONG).unwrap();
+    engine.resize_host_cache(usize::MAX, LONG).unwrap();
+    assert_eq!(device.free_bytes().unwrap(), 32 << 20);
+    (0..60).for_each(|version| assert_restores(&engine, version));
+    checkpoint(&engine, 60);
+    engine.resize_device_cache(0, LONG).unwrap();
+    assert_eq!(device.free_bytes().unwrap(), 64 << 20);
+    (0..61).for_each(|version| assert_restores(&engine, version));
+}
+
+#[test]
+fn a_slot_that_is_lent_is_waited_for_and_no_longer_than_wanted() {
+    let device = open(Choice::Host).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&device)
+        .device_cache(4 * MIB)
+        .scratch(scratch.path())
+        .build()
+        .unwrap();
+    let mut slot = engine.produce(1, MIB).unwrap();
+    let short = Duration::from_millis(20);
+    let late = engine.resize_device_cache(0, short);
+    assert!(matches!(late, Err(Error::TimedOut { .. })));
+    slot.bytes_mut().unwrap().fill(1);
+    slot.commit();
+    engine.resize_device_cache(0, LONG).unwrap();
+    assert!(matches!(engine.produce(2, MIB), Err(Error::NoRoom { .. })));
+    assert_restores(&engine, 1);
+}
+
+#[test]
+fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
+    let device = open(Choice::Host).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let pool = HostPool::in_process(PoolOptions::new(64 << 20)).unwrap();
+    let engine = Engine::builder(&device)
+        .host_pool(&pool)
+        .scratch(scratch.path())
+        .build()
+        .unwrap();
+    for refused in [
+        engine.resize_host_cache(0, LONG),
+        engine.resize_device_cache(0, LONG),
+    ] {
+        assert!(matches!(refused, Err(Error::NotResizable { .. })));
+    }
+    let direct = Engine::builder(&device)
+        .device_cache(4 * MIB)
+        .device_growth(DeviceGrowth::DirectAlloc)
+        .scratch(scratch.path())
+        .build()
+        .unwrap();
+    checkpoint(&direct, 1);
+    let refused = direct.resize_device_cache(MIB, LONG);
+    assert!(matches!(refused, Err(Error::Arena(_))));
+    assert_eq!(direct.metrics().tiers[0].limit, 4 << 20);
+    assert_restores(&direct, 1);
+}

@@ -1,0 +1,132 @@
+//! The time line of a run: rows for each GPU's application, for what its transfers pass through, and for its evictions.
+
+use crate::client::{Call, CallKind, Flight, Job};
+use crate::network::Direction;
+use std::collections::BTreeMap;
+use tierflow_engine::plan::Eviction;
+use tierflow_engine::{Timeline, TimelineLane, Version, What};
+
+/// Which way between two tiers: the upper one, and the direction.
+type Way = (usize, bool);
+
+/// A transfer on its row.
+#[derive(Debug)]
+struct Row {
+    lane: TimelineLane,
+    version: Version,
+}
+
+/// Writes a time line, in virtual ns.
+#[derive(Debug)]
+pub(crate) struct Recorder<'a> {
+    timeline: &'a mut Timeline,
+    names: Vec<String>,
+    /// By GPU and way: the transfers under way, each on a row of its own.
+    rows: BTreeMap<(usize, Way), Vec<Option<Job>>>,
+    under_way: BTreeMap<(usize, Job), Row>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(timeline: &'a mut Timeline, names: impl Iterator<Item = String>) -> Self {
+        Self {
+            timeline,
+            names: names.collect(),
+            rows: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+        }
+    }
+
+    fn name(&self, tier: usize) -> &str {
+        self.names.get(tier).map_or("", String::as_str)
+    }
+
+    /// A call returns now.
+    pub(crate) fn returned(&mut self, gpu: usize, call: &Call, now: u64) {
+        let (wait, copy, bytes) = match call.kind {
+            CallKind::Checkpoint { bytes, .. } => ("wait for room", "checkpoint", bytes),
+            CallKind::Restore(_) => ("wait for arrival", "restore", 0),
+            CallKind::Wait => ("wait for flushes", "", 0),
+            CallKind::Drop(_) => return,
+        };
+        let version = (call.kind != CallKind::Wait).then_some(call.kind.version());
+        let lane = self.timeline.lane(&format!("GPU {gpu}: application"));
+        let granted = call.granted.map_or(now, |(at, _)| at);
+        let spans = [(wait, call.began, granted), (copy, granted, now)];
+        for (name, begin, end) in spans.into_iter().filter(|(_, begin, end)| begin < end) {
+            let what = What {
+                name,
+                version,
+                bytes,
+            };
+            self.timeline.span(lane, what, begin, end);
+        }
+    }
+
+    /// A barrier lets a GPU go.
+    pub(crate) fn left_barrier(&mut self, gpu: usize, since: u64, now: u64) {
+        let lane = self.timeline.lane(&format!("GPU {gpu}: application"));
+        let what = What {
+            name: "wait at a barrier",
+            version: None,
+            bytes: 0,
+        };
+        self.timeline.span(lane, what, since, now);
+    }
+
+    /// A transfer was started.
+    pub(crate) fn started(&mut self, gpu: usize, job: Job, version: Version, flight: &Flight) {
+        let upper = flight.hops.start() - 1;
+        let is_flush = flight.direction == Direction::Down;
+        let rows = self.rows.entry((gpu, (upper, is_flush))).or_default();
+        let free = rows.iter().position(Option::is_none);
+        let at = free.unwrap_or(rows.len());
+        if at == rows.len() {
+            rows.push(None);
+        }
+        rows[at] = Some(job);
+        let (name, number) = (self.name(upper), at + 1);
+        let lane = match is_flush {
+            true => format!("GPU {gpu}: {name} → below, worker {number}"),
+            false => format!("GPU {gpu}: below → {name}, worker {number}"),
+        };
+        let lane = self.timeline.lane(&lane);
+        self.under_way.insert((gpu, job), Row { lane, version });
+    }
+
+    /// A transfer is over, well or not.
+    pub(crate) fn ended(&mut self, gpu: usize, job: Job, flight: &Flight, ok: bool, now: u64) {
+        let Some(Row { lane, version }) = self.under_way.remove(&(gpu, job)) else {
+            return;
+        };
+        let rows = self.rows.iter_mut().filter(|((of, _), _)| *of == gpu);
+        let mut rows = rows.flat_map(|(_, rows)| rows);
+        if let Some(row) = rows.find(|row| **row == Some(job)) {
+            *row = None;
+        }
+        let name = match (ok, flight.direction) {
+            (false, _) => "given up",
+            (true, Direction::Down) => "flush",
+            (true, Direction::Up) => "prefetch",
+        };
+        let what = What {
+            name,
+            version: Some(version),
+            bytes: flight.bytes,
+        };
+        self.timeline.span(lane, what, flight.asked, now);
+    }
+
+    /// Copies were given up now.
+    pub(crate) fn evicted(&mut self, gpu: usize, evictions: &[Eviction], now: u64) {
+        for eviction in evictions {
+            let lane = format!("GPU {gpu}: evictions from {}", self.name(eviction.tier.0));
+            let lane = self.timeline.lane(&lane);
+            let what = What {
+                name: eviction.cause.name(),
+                version: Some(eviction.version),
+                bytes: eviction.bytes,
+            };
+            self.timeline.moment(lane, what, now);
+        }
+    }
+}
