@@ -199,6 +199,7 @@ impl Flow {
                         | Error::Read { .. }
                         | Error::NoVersion { .. }
                         | Error::Exists { .. }
+                        | Error::Argument(_)
                 );
                 if source {
                     // Gone, it was given up meanwhile.
