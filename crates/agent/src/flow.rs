@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) look_at: Instant,
     /// What was found when nobody was on the route any more.
     pub(crate) looked_after_clients: bool,
+    /// Versions brought since somebody began to look: what was listed before may name them still.
+    just_brought: BTreeSet<u64>,
     /// Pieces on the node that cannot be read.
     unreadable: BTreeSet<PieceKey>,
     /// Versions that were removed from external storage, while they still lie on the node.
@@ -94,6 +96,7 @@ impl Flow {
                 looking: false,
                 look_at: Instant::now(),
                 looked_after_clients: false,
+                just_brought: BTreeSet::new(),
                 unreadable: BTreeSet::new(),
                 removed: BTreeSet::new(),
                 watchers: BTreeMap::new(),
@@ -124,7 +127,11 @@ impl Flow {
     /// Looks for pieces on the node that are not on external storage.
     pub(crate) fn look(&self) {
         // A client that comes or goes meanwhile wants another look.
-        let began_without_clients = self.state.lock().clients == 0;
+        let began_without_clients = {
+            let mut state = self.state.lock();
+            state.just_brought.clear();
+            state.clients == 0
+        };
         let found = self.new_pieces();
         let mut state = self.state.lock();
         state.looking = false;
@@ -136,11 +143,14 @@ impl Flow {
                     running,
                     removed,
                     unreadable,
+                    just_brought,
                     ..
                 } = &mut *state;
                 let wanted = pieces.iter().filter(|piece| {
                     let version = piece.version;
-                    let known = running.contains_key(&version) || removed.contains(&version);
+                    let known = running.contains_key(&version)
+                        || removed.contains(&version)
+                        || just_brought.contains(&version);
                     !known && !unreadable.contains(&key(piece))
                 });
                 waiting.extend(wanted.map(|piece| piece.version));
@@ -188,6 +198,7 @@ impl Flow {
             }
             Ok(bytes) => {
                 state.brought += 1;
+                state.just_brought.insert(version);
                 state.pause = SHORTEST_PAUSE;
                 (state.trouble, state.paused_until) = (None, None);
                 (Ok(()), Some(bytes))
@@ -199,6 +210,7 @@ impl Flow {
                         | Error::Read { .. }
                         | Error::NoVersion { .. }
                         | Error::Exists { .. }
+                        | Error::Argument(_)
                 );
                 if source {
                     // Gone, it was given up meanwhile.

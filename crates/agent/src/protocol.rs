@@ -101,7 +101,7 @@ pub struct RouteStatus {
     pub clients: usize,
     /// Versions on their way, or waiting for it.
     pub pending: Vec<u64>,
-    /// Pieces brought since the agent started.
+    /// Pieces that were brought since the agent started, or found to be there when they were asked for.
     pub brought: u64,
     /// Why the last try failed, if it did.
     pub trouble: Option<String>,

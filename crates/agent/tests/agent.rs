@@ -26,10 +26,8 @@ fn an_engine_waits_for_what_the_agent_brings() {
     assert_eq!(home.external(), (0..12).collect::<Vec<_>>());
     let status = Client::connect(&home.scratch).unwrap().status().unwrap();
     assert_eq!(status.process, agent.id());
-    assert_eq!(
-        (status.routes[0].brought, &status.routes[0].trouble),
-        (12, &None)
-    );
+    assert!(status.routes[0].brought >= 12, "{status:?}");
+    assert_eq!(status.routes[0].trouble, None);
     // What is given up goes from external storage too, and does not come back.
     engine.discard(3).unwrap();
     drop(engine);

@@ -12,6 +12,9 @@ impl Engine {
     /// Lends `size` bytes of the fastest tier for the application to write; [`ProduceSlot::commit`] makes them the
     /// checkpoint `version`, without a copy. Dropping the slot gives them up instead.
     ///
+    /// The fastest tier is the device cache; in an engine without one it is host memory, which kernels do not reach
+    /// everywhere ([`tierflow_device::Memory::place`] of the slot's memory tells).
+    ///
     /// Blocks while there is no room, as [`Engine::checkpoint`] does. A slot may be held for as long as you like: nobody
     /// waits for it, and what it holds counts as in use. What the bytes hold at first is unspecified.
     ///

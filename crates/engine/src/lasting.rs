@@ -49,6 +49,7 @@ impl Default for Group {
 pub(crate) struct Opened {
     pub(crate) node_local: Option<Arc<Kept>>,
     pub(crate) external: Option<Arc<Kept>>,
+    ranks: u32,
     /// The node-local directory of one rank of several.
     shared_out: Option<Arc<Repository>>,
 }
@@ -84,6 +85,7 @@ impl Lasting {
         Ok(Opened {
             node_local,
             external,
+            ranks: group.ranks,
             shared_out,
         })
     }
@@ -111,7 +113,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened) -> Result<()> {
             continue;
         };
         let tier = TierId(tier);
-        let mut found = found(kept)?;
+        let mut found = found(kept, opened.ranks)?;
         if let Some(local) = opened.shared_out.as_ref().filter(|_| tier.0 < lowest) {
             found.extend(known_below(local, &whole)?);
         }
@@ -143,10 +145,11 @@ fn known_below(local: &Repository, whole: &Found) -> Result<Found> {
 /// Versions, with the bytes of this rank's piece of each and the run that wrote it.
 type Found = BTreeMap<Version, (u64, u64)>;
 
-/// The whole versions of a tier.
-fn found(kept: &Kept) -> Result<Found> {
+/// The whole versions of a tier. Those of a group of another size have no piece for each rank of this one.
+fn found(kept: &Kept, ranks: u32) -> Result<Found> {
     let mut found = Found::new();
-    for info in kept.vault().versions()? {
+    let versions = kept.vault().versions()?.into_iter();
+    for info in versions.filter(|info| info.ranks == ranks) {
         let size = if info.ranks == 1 {
             info.bytes
         } else {

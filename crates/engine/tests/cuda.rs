@@ -4,6 +4,7 @@
 
 use tierflow_device::{Choice, Device, Memory, Stream, open};
 use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Version};
+use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
 
@@ -190,4 +191,76 @@ fn consumed_in_place_through_all_tiers() {
     }
     print!("{}", engine.metrics());
     assert_drains(&engine);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn two_engines_share_a_pool_of_pinned_memory() {
+    let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+    let pool = HostPool::in_process(PoolOptions::new(1 << 30)).unwrap();
+    let limit = |engine: &Engine| engine.metrics().tiers[1].limit;
+    std::thread::scope(|scope| {
+        for client in 0..2_u64 {
+            let (device, pool) = (&device, &pool);
+            scope.spawn(move || {
+                let scratch = tempfile::tempdir().unwrap();
+                let application = Application::new(device, 16 * MIB);
+                let engine = Engine::builder(device)
+                    .device_cache(64 * MIB)
+                    .host_pool(pool)
+                    .scratch(scratch.path())
+                    .build()
+                    .unwrap();
+                // The second comes when the first has borrowed all there is.
+                let begun = std::time::Instant::now();
+                while pool.members().unwrap().len() < 2 && client == 0 {
+                    if limit(&engine) == 1 << 30 || begun.elapsed().as_secs() > 60 {
+                        break;
+                    }
+                }
+                let versions = client * 1000..client * 1000 + 90;
+                for version in versions.clone() {
+                    application.checkpoint(&engine, version, 16 * MIB - 4096);
+                }
+                let begun = std::time::Instant::now();
+                while limit(&engine) < 512 << 20 {
+                    assert!(begun.elapsed().as_secs() < 60, "half of it is its own");
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                for version in versions.rev() {
+                    application.assert_restores(&engine, version, 16 * MIB - 4096);
+                }
+                println!("client {client}: {:?}", engine.host_arena_report().unwrap());
+            });
+        }
+    });
+    assert_eq!(pool.members().unwrap(), []);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn device_memory_is_lent_to_another_phase() {
+    let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let application = Application::new(&device, 16 * MIB);
+    let engine = Engine::builder(&device)
+        .device_cache(4 << 30)
+        .host_cache(1 << 30)
+        .scratch(scratch.path())
+        .build()
+        .unwrap();
+    for version in 0..60 {
+        application.checkpoint(&engine, version, 16 * MIB);
+    }
+    let before = device.free_bytes().unwrap();
+    let patience = std::time::Duration::from_secs(60);
+    let begun = std::time::Instant::now();
+    engine.resize_device_cache(128 * MIB, patience).unwrap();
+    println!("given back after {:?}", begun.elapsed());
+    assert!(device.free_bytes().unwrap() - before >= 2 << 30);
+    (0..60).for_each(|version| application.assert_restores(&engine, version, 16 * MIB));
+    let begun = std::time::Instant::now();
+    engine.resize_device_cache(usize::MAX, patience).unwrap();
+    println!("back again after {:?}", begun.elapsed());
+    (0..60).for_each(|version| application.assert_restores(&engine, version, 16 * MIB));
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tierflow_device::{Choice, open};
+use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{
     AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Version,
 };
@@ -181,13 +181,23 @@ fn a_limited_directory_holds_the_newest_and_the_external_one_all() {
 
 #[test]
 fn device_memory_goes_to_the_disk_and_back_without_other_caches() {
+    to_the_disk_and_back(&open(Choice::Host).unwrap());
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn gpu_memory_goes_to_the_disk_and_back() {
+    to_the_disk_and_back(&open(Choice::Cuda { ordinal: 0 }).unwrap());
+}
+
+fn to_the_disk_and_back(device: &Device) {
     let home = home();
-    let device = open(Choice::Host).unwrap();
+    let stream = device.stream().unwrap();
     let length = 9 * MIB + 4096;
     for cache in [0, 10 * MIB] {
         let directory = home.near.with_extension(cache.to_string());
         let engine = || {
-            let builder = Engine::builder(&device).device_cache(cache);
+            let builder = Engine::builder(device).device_cache(cache);
             builder.node_local(&directory).build().unwrap()
         };
         let (one, two) = (
@@ -200,7 +210,7 @@ fn device_memory_goes_to_the_disk_and_back_without_other_caches() {
                 .zip(content(version, length).chunks(length / 2))
             {
                 let mut lent = memory.lend_mut(0..part.len()).unwrap();
-                lent.bytes_mut().unwrap().copy_from_slice(part);
+                stream.write(part, &mut lent).unwrap();
             }
             engine
                 .checkpoint(version, &[Region::from(&one), Region::from(&two)])
@@ -215,13 +225,11 @@ fn device_memory_goes_to_the_disk_and_back_without_other_caches() {
             second
                 .restore(version, &mut [RegionMut::from(&one), RegionMut::from(&two)])
                 .unwrap();
-            let part = |memory: &tierflow_device::Memory| {
-                memory
-                    .lend(0..length / 2)
-                    .unwrap()
-                    .bytes()
-                    .unwrap()
-                    .to_vec()
+            let part = |memory: &Memory| {
+                let mut bytes = vec![0; length / 2];
+                let lent = memory.lend(0..length / 2).unwrap();
+                stream.read(&lent, &mut bytes).unwrap();
+                bytes
             };
             assert!([part(&one), part(&two)].concat() == content(version, length));
         }
@@ -373,6 +381,9 @@ fn a_version_of_a_group_counts_when_all_pieces_do() {
     }
     drop(ranks);
     assert_eq!(rank(1, 3).latest(None), Some(7));
+    // A group of another size finds nothing of its own there.
+    let alone = builder().external(&home.far).build().unwrap();
+    assert_eq!(alone.latest(None), None);
 }
 
 #[test]

@@ -170,7 +170,6 @@ fn tiers_shrink_and_grow() {
         sizes: &[1, 1],
         hints: &[0, 1],
         limits: &[(0, 1), (0, 2)],
-        wait: true,
         calls: 1,
         ..TWO
     };
@@ -223,8 +222,14 @@ fn versions_written_and_read_in_place() {
         calls: 1,
         ..two.clone()
     };
+    let taken = Model {
+        name: "in place, in a cache that is taken away",
+        limits: &[(0, 0)],
+        calls: 1,
+        ..two.clone()
+    };
     explore(&two, &[three]);
-    explore(&keep, &[]);
+    explore(&taken, &[keep]);
 }
 
 #[test]

@@ -18,6 +18,8 @@ struct World {
     cache_chunks: usize,
     external: f64,
     ssd: fn(f64) -> f64,
+    /// What the calibration of the SSD is multiplied by: 1 if it is right.
+    wrong_by: f64,
 }
 
 /// An SSD that is best at 16 writers (IPDPS'19, Figures 3 and 5).
@@ -52,6 +54,11 @@ impl World {
         Calibration::new(1, 10, &samples).unwrap()
     }
 
+    fn misjudged(&self, of: fn(f64) -> f64) -> Calibration {
+        let samples = (0..=18).map(|at| of(f64::from(1 + 10 * at)) * self.wrong_by);
+        Calibration::new(1, 10, &samples.collect::<Vec<_>>()).unwrap()
+    }
+
     fn run(&self, policy: impl StorePolicy + 'static) -> Outcome {
         let all = (self.writers * self.chunks_each) as usize;
         // The ideal has room for everything.
@@ -62,7 +69,7 @@ impl World {
         };
         let stores = vec![
             Store::new(self.calibrated(cache), room),
-            Store::new(self.calibrated(self.ssd), all),
+            Store::new(self.misjudged(self.ssd), all),
         ];
         let backend = ActiveBackend::new(CHUNK, stores, Box::new(policy)).unwrap();
         let mut backend = backend.with_most_flushes(NonZeroUsize::new(4).unwrap());
@@ -157,6 +164,7 @@ fn world(writers: u64, external: f64) -> World {
         cache_chunks: 32,
         external,
         ssd,
+        wrong_by: 1.0,
     }
 }
 
@@ -218,6 +226,30 @@ fn shortest_wait_is_close_to_the_better_of_the_hybrids() {
                 wait <= hybrids * 1.1,
                 "{writers} {external}: {wait} {hybrids}"
             );
+        }
+    }
+}
+
+/// An SSD that is worn, or was calibrated while others used it: the paper's rule goes on believing in it.
+#[test]
+fn shortest_wait_finds_out_that_a_calibration_is_wrong() {
+    // It is never used though flushes are slower, and it is used though they are faster.
+    let misleading = [(0.2, 0.2e9), (4.0, 1.5e9)];
+    for (wrong_by, external) in [(0.2, 1.5e9), (4.0, 0.2e9)].into_iter().chain(misleading) {
+        let right = world(64, external);
+        let wrong = World {
+            wrong_by,
+            ..world(64, external)
+        };
+        let naive = right.run(HybridNaive).written;
+        let best = right.run(HybridOpt).written.min(naive);
+        let (wait, opt) = (
+            wrong.run(ShortestWait).written,
+            wrong.run(HybridOpt).written,
+        );
+        assert!(wait <= best * 1.05, "{wrong_by} {external}: {wait} {best}");
+        if misleading.contains(&(wrong_by, external)) {
+            assert!(opt > best * 1.5, "{wrong_by} {external}: {opt} {best}");
         }
     }
 }

@@ -245,3 +245,29 @@ fn readers_of_another_process_see_whole_versions_only() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_reader_that_looks_while_a_write_is_under_way_sees_it_afterwards() {
+    let home = tempfile::tempdir().unwrap();
+    let writer = open(home.path());
+    save(&writer, 0, 100);
+    let reader = Repository::read_only(home.path(), Options::default()).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                reader.latest(None).unwrap();
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+        });
+        for version in 1..300 {
+            save(&writer, version, 100);
+            let seen = reader.own_piece(version).map(|piece| piece.version());
+            if seen.is_err() {
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+            assert_eq!(seen.unwrap(), version);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}

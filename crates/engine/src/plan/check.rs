@@ -53,6 +53,7 @@ impl Plan {
         for (&version, record) in &self.records {
             self.check_record(version, record)?;
         }
+        self.check_forms()?;
         for (index, tier) in self.tiers.iter().enumerate() {
             let copies = self
                 .records
@@ -85,25 +86,29 @@ impl Plan {
     }
 
     /// Who is built upon can be read, and knows how many count on it.
-    fn check_form(&self, version: Version, record: &Record) -> Result<(), Violation> {
-        let builds = |base: Option<Version>| base == Some(version);
-        let stored = self.records.values().filter(|r| match r.form {
-            Some(Form::Difference { base, .. }) => builds(base),
-            _ => false,
+    fn check_forms(&self) -> Result<(), Violation> {
+        let stored = self.records.values().filter_map(|r| match r.form {
+            Some(Form::Difference { base, .. }) => base,
+            _ => None,
         });
-        let coming = self.count(|t| t.encodes.is_some_and(builds));
-        let is_there = matches!(record.form, Some(Form::Difference { .. }))
-            && record
-                .copies
-                .iter()
-                .skip(1)
-                .flatten()
-                .any(Copy::is_readable);
-        let heirs = stored.count() + coming;
-        if record.heirs as usize != heirs || (heirs > 0 && !is_there) {
-            return Err(Violation::Heirs(version, record.heirs));
+        let coming = self.transfers.values().filter_map(|t| t.encodes?);
+        let mut heirs: HashMap<Version, u32> = HashMap::new();
+        for base in stored.chain(coming) {
+            *heirs.entry(base).or_default() += 1;
         }
-        Ok(())
+        let can_be_read = |record: &Record| {
+            let mut stored = record.copies.iter().skip(1).flatten();
+            matches!(record.form, Some(Form::Difference { .. })) && stored.any(Copy::is_readable)
+        };
+        for (&version, record) in &self.records {
+            let counted = heirs.remove(&version).unwrap_or(0);
+            if record.heirs != counted || (counted > 0 && !can_be_read(record)) {
+                return Err(Violation::Heirs(version, record.heirs));
+            }
+        }
+        // Whoever is left is built upon, and gone.
+        let gone = heirs.keys().next();
+        gone.map_or(Ok(()), |&version| Err(Violation::Heirs(version, 0)))
     }
 
     fn check_record(&self, version: Version, record: &Record) -> Result<(), Violation> {
@@ -126,7 +131,6 @@ impl Plan {
         {
             return Err(Violation::Unreaped(version));
         }
-        self.check_form(version, record)?;
         let mut reading: HashMap<TierId, u32> = HashMap::new();
         for transfer in self.transfers.values() {
             let own = (transfer.version, transfer.from);

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 
-use super::flush_bandwidth::Started;
+use super::clock::Started;
 use super::{BackendError, Backlog, ChunkId, Command, Event, FlushBandwidth, ProducerId};
 use super::{Statistics, Store, StoreId, StorePolicy};
 
@@ -22,7 +22,7 @@ struct Chunk {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    Writing,
+    Writing(Started),
     Written,
     Flushing(Started),
 }
@@ -137,7 +137,7 @@ impl ActiveBackend {
         match event {
             Event::ChunkAsked { producer, bytes } => self.ask(now_ns, producer, bytes)?,
             Event::AskWithdrawn { producer } => self.withdraw(producer)?,
-            Event::ChunkWritten { chunk } => self.written(chunk)?,
+            Event::ChunkWritten { chunk } => self.written(now_ns, chunk)?,
             Event::WriteFailed { chunk } => self.write_failed(now_ns, chunk)?,
             Event::StoreBack { store } => {
                 let known = self.stores.get_mut(store.0);
@@ -212,25 +212,23 @@ impl ActiveBackend {
         Ok(())
     }
 
-    fn written(&mut self, id: ChunkId) -> Result<(), BackendError> {
-        let chunk = self.chunks.get_mut(&id);
-        let chunk = chunk.filter(|chunk| matches!(chunk.phase, Phase::Writing));
-        let chunk = chunk.ok_or(BackendError::NotWriting(id))?;
-        chunk.phase = Phase::Written;
+    fn written(&mut self, now: u64, id: ChunkId) -> Result<(), BackendError> {
+        let (chunk, started) = self.being_written(id)?;
+        if let Some(chunk) = self.chunks.get_mut(&id) {
+            chunk.phase = Phase::Written;
+        }
         self.busy.remove(&chunk.producer);
-        self.stores[chunk.store.0].writers -= 1;
+        self.stores[chunk.store.0].write_ended(now, started, Some(chunk.bytes));
         self.statistics.written_bytes[chunk.store.0] += chunk.bytes;
         self.to_flush.push_back(id);
         Ok(())
     }
 
     fn write_failed(&mut self, now: u64, id: ChunkId) -> Result<(), BackendError> {
-        let chunk = self.chunks.get(&id).copied();
-        let chunk = chunk.filter(|chunk| matches!(chunk.phase, Phase::Writing));
-        let chunk = chunk.ok_or(BackendError::NotWriting(id))?;
+        let (chunk, started) = self.being_written(id)?;
         self.chunks.remove(&id);
         let store = &mut self.stores[chunk.store.0];
-        store.writers -= 1;
+        store.write_ended(now, started, None);
         store.chunks -= 1;
         store.is_out_of_use = true;
         self.queue.push_front(Waiting {
@@ -264,6 +262,14 @@ impl ActiveBackend {
         Ok(())
     }
 
+    fn being_written(&self, id: ChunkId) -> Result<(Chunk, Started), BackendError> {
+        let chunk = self.chunks.get(&id).and_then(|chunk| match chunk.phase {
+            Phase::Writing(started) => Some((*chunk, started)),
+            _ => None,
+        });
+        chunk.ok_or(BackendError::NotWriting(id))
+    }
+
     fn being_flushed(&self, id: ChunkId) -> Result<(Chunk, Started), BackendError> {
         match self.chunks.get(&id) {
             Some(chunk) => match chunk.phase {
@@ -283,9 +289,8 @@ impl ActiveBackend {
             let command = if let Some(store) = self.store_for_next() {
                 let chunk = ChunkId(self.next);
                 self.next += 1;
-                self.stores[store.0].writers += 1;
                 self.stores[store.0].chunks += 1;
-                let phase = Phase::Writing;
+                let phase = Phase::Writing(self.stores[store.0].write_started(now));
                 self.chunks.insert(
                     chunk,
                     Chunk {

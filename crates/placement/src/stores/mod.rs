@@ -36,6 +36,7 @@
 
 mod backend;
 mod calibration;
+mod clock;
 mod error;
 mod event;
 mod flush_bandwidth;

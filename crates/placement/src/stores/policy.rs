@@ -13,6 +13,8 @@ pub struct StoreState<'a> {
     pub writers: u32,
     /// What it is predicted to do (MODEL).
     pub calibration: &'a Calibration,
+    /// What its last writes saw over what was predicted for them; 1 before the first. Not from the paper.
+    pub correction: f64,
 }
 
 /// What a policy knows beside the stores.
@@ -63,7 +65,9 @@ pub struct HybridOpt;
 /// [`HybridOpt`] compares a store with the flushes, and has everybody wait where the flushes are faster, even
 /// where the queue is long and both together would be faster still; and it never starts to use a store
 /// that is slow for one writer and fast for several. Here the wait is what counts: with q producers in the
-/// queue, the last of them gets room after q flushes.
+/// queue, the last of them gets room after q flushes. Predictions are
+/// [corrected](StoreState::correction) by what writes see, as a store may be slower or faster than on the day it
+/// was calibrated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShortestWait;
 
@@ -145,7 +149,7 @@ impl StorePolicy for ShortestWait {
         // Seconds per byte, for one writer more among those that share the store.
         let takes = |store: &StoreState<'_>| {
             let writers = store.writers.saturating_add(1);
-            f64::from(writers) / store.calibration.throughput(writers)
+            f64::from(writers) / (store.calibration.throughput(writers) * store.correction)
         };
         let soonest = |has_room: bool| {
             let stores = stores.iter().enumerate();

@@ -1,4 +1,10 @@
+use super::clock::{Average, Clock, Started};
 use super::{Calibration, StoreState};
+
+/// Writes that the correction of a prediction goes over.
+const WINDOW: usize = 16;
+/// No store is believed to be more than so many times faster or slower than predicted.
+const MOST_WRONG: f64 = 16.0;
 
 /// One local store.
 #[derive(Clone, Debug)]
@@ -10,6 +16,9 @@ pub struct Store {
     /// Chunks being written (S_w).
     pub(super) writers: u32,
     pub(super) is_out_of_use: bool,
+    clock: Clock,
+    /// What writes saw over what was predicted for them.
+    corrections: Average,
 }
 
 impl Store {
@@ -21,6 +30,27 @@ impl Store {
             chunks: 0,
             writers: 0,
             is_out_of_use: false,
+            clock: Clock::default(),
+            corrections: Average::new(WINDOW),
+        }
+    }
+
+    /// A chunk begins to be written.
+    pub(super) fn write_started(&mut self, now_ns: u64) -> Started {
+        self.writers += 1;
+        self.clock.advance(now_ns);
+        self.clock.started()
+    }
+
+    /// It is written, or could not be.
+    pub(super) fn write_ended(&mut self, now_ns: u64, started: Started, written: Option<u64>) {
+        self.writers -= 1;
+        self.clock.advance(now_ns);
+        if let Some(seen) = self.clock.ended(started, written) {
+            let predicted = self.calibration.throughput(seen.running.round() as u32);
+            let correction = seen.bandwidth / predicted;
+            let correction = correction.clamp(1.0 / MOST_WRONG, MOST_WRONG);
+            self.corrections.push(correction);
         }
     }
 
@@ -30,6 +60,7 @@ impl Store {
             is_out_of_use: self.is_out_of_use,
             writers: self.writers,
             calibration: &self.calibration,
+            correction: self.corrections.get().unwrap_or(1.0),
         }
     }
 

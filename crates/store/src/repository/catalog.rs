@@ -184,9 +184,15 @@ impl Catalog {
             Err(error) => return Err(error),
         };
         let seen = self.files.get(&name);
-        if seen.is_some_and(|seen| seen.stamp == Some(stamp) && seen.published == published) {
+        // Not so a segment that is written: it grows in space set aside for it before, and the time of a write is noted
+        // when it begins, or may be that of the one before by a coarse clock.
+        let is_same = |seen: &Seen| seen.stamp == Some(stamp) && seen.published == published;
+        if published && seen.is_some_and(is_same) {
             return Ok(false);
         }
+        let before = seen
+            .filter(|seen| is_same(seen))
+            .map(|seen| seen.records.len());
         let Some(handle) = self.directory.read(&text)? else {
             return Ok(self.files.remove(&name).is_some());
         };
@@ -213,8 +219,9 @@ impl Catalog {
             }
             looked => looked?,
         }
+        let changed = before != Some(seen.records.len());
         self.files.insert(name, seen);
-        Ok(true)
+        Ok(changed)
     }
 
     /// Takes a record that was just written.

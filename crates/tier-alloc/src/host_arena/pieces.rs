@@ -18,7 +18,7 @@ use crate::workers::{Stop, Workers};
 
 /// How long pinning waits for a quiet moment. Where the application copies without pause, one
 /// 32 MiB piece in this time is 6 GB/s, and copies lose a fifth at most.
-const PATIENCE: Duration = Duration::from_millis(5);
+pub(super) const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Bytes that are worth a quiet moment of their own.
 const LEAST: usize = 4 * HostReservation::GRANULARITY;

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use tierflow_device::HostReservation;
 
 use super::growth::HostGrowth;
+use super::pieces::PATIENCE;
 use super::{HostArena, strategy};
 use crate::error::{Error, Result};
 use crate::workers::Workers;
@@ -16,7 +17,7 @@ impl HostArena {
     ///
     /// What is given back can still be lent, as ordinary memory of zeros that the system provides on first use: who
     /// hands out the bytes sees to it that nobody does. It takes as long as the system takes to free the pages
-    /// (10 to 20 GB/s), and a piece that is being touched or pinned.
+    /// (10 to 20 GB/s), and a piece that is being touched or pinned; copies that somebody waits for go first.
     ///
     /// # Errors
     ///
@@ -27,7 +28,7 @@ impl HostArena {
         let fixed = Error::Fixed {
             strategy: self.growth.name(),
         };
-        let HostGrowth::Pieces { .. } = self.growth else {
+        let HostGrowth::Pieces { piece, .. } = self.growth else {
             return Err(fixed);
         };
         let Some(reservation) = growing.backing.reserved() else {
@@ -38,17 +39,26 @@ impl HostArena {
         *workers = Workers::default();
         let capacity = growing.capacity();
         let granularity = HostReservation::GRANULARITY;
+        // As pieces are rounded where they are pinned, so that none of them is cut through.
+        let piece = piece
+            .checked_next_multiple_of(granularity)
+            .unwrap_or(piece / granularity * granularity);
         let asked = bytes.min(capacity).next_multiple_of(granularity);
         let kept = reservation.pinned_end(asked.min(capacity)).min(capacity);
         let before = growing.limit();
-        let given = match kept < before {
-            true => reservation.discard(kept..capacity),
-            false => Ok(()),
-        };
-        let limit = match &given {
-            Ok(()) => kept,
-            Err(_) => before,
-        };
+        let mut limit = before.max(kept);
+        let mut given = Ok(());
+        if kept < before {
+            // All of it or nothing, as far as can be known.
+            given = reservation.memory().lend_mut(kept..before).map(drop);
+        }
+        while given.is_ok() && kept < limit {
+            // Unpinning makes every copy of the process wait, as pinning does: a piece at a time, and copies first.
+            growing.gate.wait_empty(PATIENCE);
+            let start = ((limit - 1) / piece * piece).max(kept);
+            given = reservation.discard(start..limit);
+            limit = if given.is_ok() { start } else { limit };
+        }
         growing.limit.store(limit, Ordering::Relaxed);
         let needed = growing.needed.level().min(limit);
         growing.needed.reopen(needed);
