@@ -20,11 +20,13 @@ struct Driver {
     tickets: u64,
 }
 
+type MakePolicy = fn() -> Box<dyn Policy + Send>;
+
 /// Sizes of versions in MiB: all the same, or between 4 and 35.
 type Sizes = fn(u64) -> u64;
 
 impl Driver {
-    fn new(policy: fn() -> Box<dyn Policy + Send>, cached: u64, sizes: Sizes) -> Self {
+    fn new(policy: MakePolicy, cached: u64, sizes: Sizes) -> Self {
         let room: u64 = (0..cached).map(sizes).sum();
         let tier = |capacity| TierConfig {
             capacity,
@@ -93,7 +95,7 @@ impl Driver {
 fn plan(criterion: &mut Criterion) {
     const CACHED: u64 = 1000;
     let sizes: [(&str, Sizes); 2] = [("same", |_| 16), ("mixed", |version| 4 + version * 7 % 32)];
-    let policies: [(&str, fn() -> Box<dyn Policy + Send>); 3] = [
+    let policies: [(&str, MakePolicy); 3] = [
         ("cost", || Box::<Cost>::default()),
         ("score", || Box::new(Score)),
         ("fifo", || Box::<Fifo>::default()),
@@ -113,7 +115,9 @@ fn plan(criterion: &mut Criterion) {
                     driver.request(Event::Hint {
                         versions: (0..last).rev().collect(),
                     });
-                    (0..CACHED).for_each(|version| drop(driver.checkpoint(version, sizes)));
+                    for version in 0..CACHED {
+                        driver.checkpoint(version, sizes);
+                    }
                     (CACHED..last)
                         .map(|version| driver.checkpoint(version, sizes))
                         .sum()
@@ -125,7 +129,9 @@ fn plan(criterion: &mut Criterion) {
                     driver.request(Event::Hint {
                         versions: (0..CACHED).rev().collect(),
                     });
-                    (0..CACHED).for_each(|version| drop(driver.checkpoint(version, sizes)));
+                    for version in 0..CACHED {
+                        driver.checkpoint(version, sizes);
+                    }
                     (0..iterations)
                         .map(|at| driver.restore(CACHED - 1 - at % CACHED))
                         .sum()
