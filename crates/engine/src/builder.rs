@@ -45,7 +45,7 @@ pub struct EngineBuilder {
     scratch: Option<PathBuf>,
     storage: Option<Arc<dyn Storage>>,
     storage_limit: u64,
-    lasting: Lasting,
+    pub(crate) lasting: Lasting,
     node_local_limit: u64,
     after_restore: AfterRestore,
     flush: Option<Flush>,
@@ -349,7 +349,7 @@ impl EngineBuilder {
         if let Some(tier) = device.filter(|_| self.evict_while_growing) {
             workers.extend(start_opening(&shared, tier)?);
         }
-        let mut engine = Engine::assemble(Arc::clone(&shared), workers);
+        let mut engine = Engine::assemble(Arc::clone(&shared), workers, self.lasting.closing);
         if let Some(share) = share {
             engine.keep_within(share)?;
         }
