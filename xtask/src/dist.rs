@@ -40,7 +40,11 @@ struct Item {
 
 pub(crate) fn run(only: &[String]) -> Result<()> {
     let workspace = Metadata::read()?;
-    let items = pick(build(&workspace, only)?, only)?;
+    let mut items = pick(build(&workspace, only)?, only)?;
+    if only.is_empty() {
+        // What runs anywhere is run where there is Rust.
+        items.retain(|item| !item.to.starts_with("tests") || has_ignored_tests(&item.from));
+    }
     let folder = workspace.target_directory.join(FOLDER);
     if folder.exists() {
         std::fs::remove_dir_all(&folder)
@@ -68,6 +72,20 @@ pub(crate) fn run(only: &[String]) -> Result<()> {
         mb(MOST_BYTES),
     );
     Ok(())
+}
+
+/// Whether a test binary has tests that are run by name only: here, those that need a GPU.
+fn has_ignored_tests(binary: &Path) -> bool {
+    let listed = Command::new(binary)
+        .args(["--list", "--ignored", "--format", "terse"])
+        .output();
+    // One that cannot say is carried.
+    listed.map_or(true, |listed| {
+        !listed.status.success()
+            || String::from_utf8_lossy(&listed.stdout)
+                .lines()
+                .any(|line| line.ends_with(": test"))
+    })
 }
 
 fn mb(bytes: u64) -> f64 {

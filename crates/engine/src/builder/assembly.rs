@@ -1,0 +1,238 @@
+//! An engine, from what was chosen: its tiers, its plan, its workers.
+
+use super::{EngineBuilder, UNLIMITED};
+use crate::flush::Flush;
+use crate::kind::{Kind, depth, may_differ};
+use crate::lasting::{self, Opened};
+use crate::plan::{Differences, Plan, PlanConfig, TierConfig};
+use crate::run::{
+    Crew, Direction, Lane, Media, Queue, Queues, Recorder, Share, Shared, Stage, Tier,
+    start_guests, start_opening, start_workers,
+};
+use crate::{Engine, Error, Result};
+use crossbeam_channel::unbounded;
+use std::sync::Arc;
+use tierflow_device::Device;
+use tierflow_store::Scratch;
+use tierflow_tier_alloc::{DeviceArena, HostArena};
+
+/// Copies start at multiples of this many bytes, which is what direct I/O asks for.
+const ALIGNMENT: u64 = 4096;
+
+/// Bytes of the device cache that are usable before anything else begins to grow.
+const FIRST_CHUNK: usize = 256 << 20;
+
+/// Differences that a version is made of, at most: what a restore from a lower tier reads.
+const LONGEST_CHAIN: u32 = 16;
+
+impl EngineBuilder {
+    /// Builds the engine. Takes milliseconds whatever the sizes, as memory is mapped, touched and pinned in the background,
+    /// unless growths were chosen that do it all at once.
+    ///
+    /// # Errors
+    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
+    /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made. With a pool,
+    /// [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
+    pub fn build(mut self) -> Result<Engine> {
+        let share = self.share()?;
+        let kinds = self.kinds();
+        if kinds.is_empty() {
+            return Err(Error::NoTier);
+        }
+        if self.dedup.is_some() {
+            may_differ(&kinds)?;
+        }
+        self.check_peers(&kinds)?;
+        // Streams come before memory: once the arenas grow, the driver is slow to make anything.
+        let lane = Lane::with_stream(&self.device)?;
+        let (queues, crews) = crews(&self.device, &kinds)?;
+        let opened = self.lasting.open()?;
+        let flush = self
+            .flush
+            .unwrap_or(if kinds.iter().any(|kind| kind.lasts()) {
+                Flush::Eager
+            } else {
+                Flush::default()
+            });
+        let mut tiers = Vec::new();
+        let mut configs = Vec::new();
+        for (index, &kind) in kinds.iter().enumerate() {
+            let tier = self.tier(kind, &opened)?;
+            let capacity = tier.media.capacity().unwrap_or(match kind {
+                Kind::NodeLocal => self.node_local_limit,
+                Kind::External => UNLIMITED,
+                Kind::Device | Kind::Peers | Kind::Host | Kind::Storage => self.storage_limit,
+            });
+            configs.push(TierConfig {
+                capacity,
+                alignment: ALIGNMENT,
+                policy: (self.policy)(),
+                flush_bandwidth: kind.flush_bandwidth(),
+                flush_above: flush.above(tier.media.capacity().unwrap_or(0)),
+                flush_depth: depth(&kinds, index),
+                prefetch_depth: depth(&kinds, index),
+            });
+            tiers.push(tier);
+        }
+        let stage = self.dedup.zip(tiers.first());
+        let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
+        let stage = stage.transpose()?;
+        let mut plan = Plan::new(PlanConfig {
+            tiers: configs,
+            after_restore: self.after_restore,
+            differences: stage.is_some().then(|| Differences {
+                overhead: Stage::overhead(),
+                longest: LONGEST_CHAIN,
+            }),
+        })?;
+        if kinds.iter().any(|kind| kind.lasts()) {
+            plan.flush_all_versions();
+        }
+        if self.timeline > 0 {
+            plan.keep_evictions();
+        }
+        let shared = Arc::new(Shared::new(
+            self.device,
+            (tiers, stage),
+            plan,
+            queues,
+            lane,
+            Recorder::new(self.timeline),
+        ));
+        let mut workers = start_workers(&shared, crews)?;
+        workers.extend(start_guests(&shared)?);
+        let device = kinds.iter().position(|&kind| kind == Kind::Device);
+        if let Some(tier) = device.filter(|_| self.evict_while_growing) {
+            workers.extend(start_opening(&shared, tier)?);
+        }
+        let mut engine = Engine::assemble(Arc::clone(&shared), workers, self.lasting.closing);
+        if let Some(share) = share {
+            engine.keep_within(share)?;
+        }
+        lasting::adopt(&shared, &opened)?;
+        Ok(engine)
+    }
+
+    /// That the peer cache is this device's, and has a tier below.
+    fn check_peers(&self, kinds: &[Kind]) -> Result<()> {
+        if kinds.last() == Some(&Kind::Peers) {
+            return Err(Error::NothingBelowPeers);
+        }
+        match &self.peer_cache {
+            Some(cache) if !cache.memory().device().is_same(&self.device) => {
+                Err(Error::Device(tierflow_device::Invalid::OtherDevice.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
+    fn share(&mut self) -> Result<Option<Share>> {
+        let Some(pool) = &self.host_pool else {
+            return Ok(None);
+        };
+        if self.host_cache == 0 {
+            self.host_cache = usize::try_from(pool.bytes()).unwrap_or(usize::MAX);
+        }
+        if self.kinds().last() == Some(&Kind::Host) {
+            return Err(Error::NothingBelowPool);
+        }
+        let share = Share::of(pool, self.host_cache)?;
+        let growth = std::mem::take(&mut self.host_growth);
+        let slab = usize::try_from(share.slab()).unwrap_or(usize::MAX);
+        let begin = usize::try_from(share.bytes()).unwrap_or(usize::MAX);
+        self.host_growth = growth.in_slabs(slab)?.begin_with(begin);
+        Ok(Some(share))
+    }
+
+    /// The tiers asked for, fastest first.
+    fn kinds(&self) -> Vec<Kind> {
+        let storage = self.storage.is_some() || self.scratch.is_some();
+        let asked = [
+            (self.device_cache > 0, Kind::Device),
+            (self.peer_cache.is_some(), Kind::Peers),
+            (self.host_cache > 0, Kind::Host),
+            (storage, Kind::Storage),
+            (self.lasting.node_local.is_some(), Kind::NodeLocal),
+            (self.lasting.external.is_some(), Kind::External),
+        ];
+        asked
+            .into_iter()
+            .filter(|(asked, _)| *asked)
+            .map(|(_, kind)| kind)
+            .collect()
+    }
+
+    fn tier(&self, kind: Kind, opened: &Opened) -> Result<Tier> {
+        let (name, media) = match kind {
+            Kind::Device => {
+                let arena = DeviceArena::start(
+                    &self.device,
+                    self.device_cache,
+                    self.device_growth.clone(),
+                )?;
+                // The first checkpoint goes here: let no other memory get in its way.
+                arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
+                ("device", Media::Device(arena))
+            }
+            Kind::Peers => {
+                let cache = self.peer_cache.as_ref().ok_or(Error::NoTier)?;
+                ("peers", Media::Peers(Arc::clone(cache)))
+            }
+            Kind::Host => (
+                "host",
+                Media::Host(HostArena::start(
+                    &self.device,
+                    self.host_cache,
+                    self.host_growth.clone(),
+                )?),
+            ),
+            Kind::Storage => {
+                let storage = match (&self.storage, &self.scratch) {
+                    (Some(storage), _) => Arc::clone(storage),
+                    (None, Some(directory)) => Arc::new(Scratch::open(directory)?),
+                    (None, None) => return Err(Error::NoTier),
+                };
+                ("file", Media::Storage(storage))
+            }
+            Kind::NodeLocal | Kind::External => {
+                let (name, kept) = match kind {
+                    Kind::NodeLocal => ("node-local", &opened.node_local),
+                    _ => ("external", &opened.external),
+                };
+                let kept = kept.as_ref().ok_or(Error::NoTier)?;
+                (name, Media::Kept(Arc::clone(kept)))
+            }
+        };
+        Ok(Tier { name, media })
+    }
+}
+
+/// As many workers for each direction and tier as the plan may have transfers under way there.
+fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
+    let mut queues = Queues::new();
+    let mut crews = Vec::new();
+    for tier in 0..kinds.len() - 1 {
+        for direction in [Direction::Down, Direction::Up] {
+            let make = match kinds[tier] {
+                Kind::Device | Kind::Peers => Lane::with_stream,
+                _ => |device: &Device| Ok(Lane::new(device)),
+            };
+            let (sender, jobs) = unbounded();
+            let workers = depth(kinds, tier);
+            let queue = Queue {
+                jobs: sender,
+                workers,
+            };
+            queues.insert((direction, tier), queue);
+            let workers = (0..workers).map(|_| make(device)).collect::<Result<_>>()?;
+            crews.push(Crew {
+                direction,
+                tier,
+                workers,
+                jobs,
+            });
+        }
+    }
+    Ok((queues, crews))
+}
