@@ -460,7 +460,7 @@ fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
     gate.halt();
     checkpoint(&engine, 3, length_of(3));
     // On the node, and under way to where nothing answers.
-    while listed(&home.near) != [3] {
+    while !gate.is_met() {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(engine);
