@@ -1,0 +1,146 @@
+//! What planning costs a caller: one request to a plan whose fastest tier caches 1000 versions, all hinted.
+//!
+//! Measured is the call of `Plan::handle` alone that a checkpoint, or a restore, waits for; copies and transfers end at once,
+//! outside of what is measured.
+#![allow(clippy::expect_used, reason = "a bench may panic")]
+#![allow(missing_docs, reason = "criterion's macros write public functions")]
+
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use tierflow_engine::plan::{AfterRestore, Command, Event, Plan, PlanConfig, Ticket, TierConfig};
+use tierflow_evict::{Cost, Fifo, Policy, Score};
+
+const MIB: u64 = 1 << 20;
+
+/// A plan and what it said last.
+struct Driver {
+    plan: Plan,
+    commands: Vec<Command>,
+    tickets: u64,
+}
+
+type MakePolicy = fn() -> Box<dyn Policy + Send>;
+
+/// Sizes of versions in MiB: all the same, or between 4 and 35.
+type Sizes = fn(u64) -> u64;
+
+impl Driver {
+    fn new(policy: MakePolicy, cached: u64, sizes: Sizes) -> Self {
+        let room: u64 = (0..cached).map(sizes).sum();
+        let tier = |capacity| TierConfig {
+            capacity,
+            alignment: 4096,
+            policy: policy(),
+            flush_bandwidth: 50_000_000_000,
+            flush_above: 0,
+            flush_depth: 1,
+            prefetch_depth: 1,
+        };
+        let config = PlanConfig {
+            tiers: vec![tier(room * MIB), tier(1 << 50)],
+            after_restore: AfterRestore::Keep,
+            differences: None,
+        };
+        Self {
+            plan: Plan::new(config).expect("sound tiers"),
+            commands: Vec::new(),
+            tickets: 0,
+        }
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    /// The time of one call; what follows from it ends at once.
+    fn request(&mut self, event: Event) -> Duration {
+        let mut commands = std::mem::take(&mut self.commands);
+        let begun = Instant::now();
+        self.plan.handle(event, &mut commands);
+        let took = begun.elapsed();
+        while let Some(command) = commands.pop() {
+            let event = match command {
+                Command::Write { ticket, .. } => Event::Written { ticket, ok: true },
+                Command::Read { ticket, .. } => Event::Read { ticket, ok: true },
+                Command::Transfer { id, .. } => Event::TransferDone {
+                    id,
+                    elapsed_ns: 1_000_000,
+                    stored: None,
+                },
+                _ => continue,
+            };
+            self.plan.handle(event, &mut commands);
+        }
+        self.commands = commands;
+        took
+    }
+
+    fn checkpoint(&mut self, version: u64, sizes: Sizes) -> Duration {
+        let ticket = self.ticket();
+        self.request(Event::Checkpoint {
+            ticket,
+            version,
+            size: sizes(version) * MIB,
+        })
+    }
+
+    fn restore(&mut self, version: u64) -> Duration {
+        let ticket = self.ticket();
+        self.request(Event::Restore { ticket, version })
+    }
+}
+
+fn plan(criterion: &mut Criterion) {
+    const CACHED: u64 = 1000;
+    let sizes: [(&str, Sizes); 2] = [("same", |_| 16), ("mixed", |version| 4 + version * 7 % 32)];
+    let policies: [(&str, MakePolicy); 3] = [
+        ("cost", || Box::<Cost>::default()),
+        ("score", || Box::new(Score)),
+        ("fifo", || Box::<Fifo>::default()),
+    ];
+    let mut group = criterion.benchmark_group("plan");
+    group
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1));
+    for (kind, sizes) in sizes {
+        for (name, policy) in policies {
+            let id = |what: &str| BenchmarkId::new(format!("{what}/{kind}/{name}"), CACHED);
+            group.bench_function(id("checkpoint that evicts"), |bencher| {
+                bencher.iter_custom(|iterations| {
+                    let mut driver = Driver::new(policy, CACHED, sizes);
+                    let last = CACHED + iterations;
+                    driver.request(Event::Hint {
+                        versions: (0..last).rev().collect(),
+                    });
+                    for version in 0..CACHED {
+                        driver.checkpoint(version, sizes);
+                    }
+                    (CACHED..last)
+                        .map(|version| driver.checkpoint(version, sizes))
+                        .sum()
+                });
+            });
+            group.bench_function(id("restore from the cache"), |bencher| {
+                bencher.iter_custom(|iterations| {
+                    let mut driver = Driver::new(policy, CACHED, sizes);
+                    driver.request(Event::Hint {
+                        versions: (0..CACHED).rev().collect(),
+                    });
+                    for version in 0..CACHED {
+                        driver.checkpoint(version, sizes);
+                    }
+                    (0..iterations)
+                        .map(|at| driver.restore(CACHED - 1 - at % CACHED))
+                        .sum()
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, plan);
+criterion_main!(benches);
