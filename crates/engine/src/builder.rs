@@ -31,7 +31,7 @@ pub struct EngineBuilder {
     scratch: Option<PathBuf>,
     storage: Option<Arc<dyn Storage>>,
     storage_limit: u64,
-    lasting: Lasting,
+    pub(crate) lasting: Lasting,
     node_local_limit: u64,
     after_restore: AfterRestore,
     flush: Option<Flush>,

@@ -28,6 +28,8 @@ pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     keeper: Option<JoinHandle<Lease>>,
+    /// How long to wait for the workers in the end.
+    patience: Duration,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
@@ -40,10 +42,15 @@ impl Engine {
         EngineBuilder::new(device)
     }
 
-    pub(crate) fn assemble(shared: Arc<Shared>, workers: Vec<JoinHandle<()>>) -> Self {
+    pub(crate) fn assemble(
+        shared: Arc<Shared>,
+        workers: Vec<JoinHandle<()>>,
+        patience: Duration,
+    ) -> Self {
         Self {
             shared,
             workers,
+            patience,
             keeper: None,
             lease: None,
         }
@@ -452,11 +459,27 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.shared.stop();
+        let begun = Instant::now();
+        let mut hangs = false;
         for worker in self.workers.drain(..) {
-            // A worker that panicked has nothing left to give back.
-            let _ = worker.join();
+            let mut nap = Duration::from_micros(20);
+            while !worker.is_finished() && begun.elapsed() < self.patience {
+                std::thread::sleep(nap);
+                nap = (nap * 2).min(Duration::from_millis(5));
+            }
+            if worker.is_finished() {
+                // A worker that panicked has nothing left to give back.
+                let _ = worker.join();
+            } else {
+                hangs = true;
+            }
         }
         self.lease = self.keeper.take().and_then(|keeper| keeper.join().ok());
-        self.shared.clear_up();
+        if hangs {
+            // A worker that was left to itself uses the memory still: it must never be another's.
+            std::mem::forget(self.lease.take());
+        } else {
+            self.shared.clear_up();
+        }
     }
 }

@@ -2,14 +2,15 @@
 
 use crate::plan::{Event, TierId};
 use crate::run::{Kept, Shared};
-use crate::{Result, Version};
+use crate::{EngineBuilder, Result, Version};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tierflow_store::{Options, Repository, Retention, Vault};
 
 /// Where versions are kept beyond the engine's life.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Lasting {
     /// A directory of this node.
     pub(crate) node_local: Option<PathBuf>,
@@ -17,6 +18,30 @@ pub(crate) struct Lasting {
     pub(crate) external: Option<External>,
     pub(crate) group: Group,
     pub(crate) retention: Option<Retention>,
+    /// How long dropping the engine waits for what is under way.
+    pub(crate) closing: Duration,
+}
+
+impl Default for Lasting {
+    fn default() -> Self {
+        Self {
+            node_local: None,
+            external: None,
+            group: Group::default(),
+            retention: None,
+            closing: Duration::from_secs(60),
+        }
+    }
+}
+
+impl EngineBuilder {
+    /// How long dropping the engine waits for transfers that do not end, because storage hangs; a minute unless you say
+    /// otherwise. They are left to themselves then, with all that they use: memory, directories, and a pool's share.
+    #[must_use]
+    pub fn closing_patience(mut self, patience: Duration) -> Self {
+        self.lasting.closing = patience;
+        self
+    }
 }
 
 /// Storage that outlives the node.

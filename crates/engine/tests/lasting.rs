@@ -448,6 +448,36 @@ fn storage_that_hangs_blocks_nobody_longer_than_asked() {
 }
 
 #[test]
+fn storage_that_hangs_does_not_keep_an_application_from_its_end() {
+    let home = home();
+    let (vault, gate) = Halting::new(Repository::open(&home.far, Options::default()).unwrap());
+    let engine = builder()
+        .node_local(&home.near)
+        .external_vault(vault)
+        .closing_patience(Duration::from_millis(50))
+        .build()
+        .unwrap();
+    gate.halt();
+    checkpoint(&engine, 3, length_of(3));
+    // On the node, and under way to where nothing answers.
+    while !gate.is_met() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(engine);
+    // What was under way ends by itself, and lets go of the directories.
+    gate.resume();
+    while listed(&home.far) != [3] {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    while matches!(
+        builder().node_local(&home.near).build(),
+        Err(Error::Storage(StoreError::Busy { .. }))
+    ) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn two_engines_on_one_directory_are_refused() {
     let home = home();
     let engine = builder().node_local(&home.near).build().unwrap();

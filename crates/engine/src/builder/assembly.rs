@@ -105,7 +105,7 @@ impl EngineBuilder {
         if let Some(tier) = device.filter(|_| self.evict_while_growing) {
             workers.extend(start_opening(&shared, tier)?);
         }
-        let mut engine = Engine::assemble(Arc::clone(&shared), workers);
+        let mut engine = Engine::assemble(Arc::clone(&shared), workers, self.lasting.closing);
         if let Some(share) = share {
             engine.keep_within(share)?;
         }

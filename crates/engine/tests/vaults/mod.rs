@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use tierflow_store::{Piece, Repository, Result, Snapshot, Vault, VersionInfo};
 
@@ -9,6 +10,7 @@ use tierflow_store::{Piece, Repository, Result, Snapshot, Vault, VersionInfo};
 pub(crate) struct Gate {
     halted: Mutex<bool>,
     resumed: Condvar,
+    waiting: AtomicUsize,
 }
 
 impl Gate {
@@ -21,8 +23,15 @@ impl Gate {
         self.resumed.notify_all();
     }
 
+    /// Somebody waits to pass.
+    pub(crate) fn is_met(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     fn pass(&self) {
         let halted = self.halted.lock().unwrap();
+        self.waiting
+            .fetch_add(usize::from(*halted), Ordering::Relaxed);
         drop(self.resumed.wait_while(halted, |halted| *halted).unwrap());
     }
 }
