@@ -124,6 +124,17 @@ pub(crate) struct Seen {
     pub(crate) damage: Vec<Damage>,
 }
 
+/// What a look at a file found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// What was known.
+    Same,
+    /// Something else.
+    Changed,
+    /// Nothing: it was there when the directory was read, or before, and is not any more.
+    Gone,
+}
+
 /// One rank's directory.
 #[derive(Debug)]
 pub(crate) struct Catalog {
@@ -146,8 +157,27 @@ impl Catalog {
         }
     }
 
-    /// Looks at what changed in the directory.
+    /// Looks at what changed in the directory, again where files got their other name meanwhile.
     pub(crate) fn refresh(&mut self) -> Result<()> {
+        /// Each further look is due to a file that was renamed or removed since the one before.
+        const LOOKS: usize = 16;
+        let mut changed = false;
+        for _ in 0..LOOKS {
+            let looks = self.look()?;
+            changed |= looks.contains(&Look::Changed);
+            if !looks.contains(&Look::Gone) {
+                break;
+            }
+            changed = true;
+        }
+        if changed {
+            self.sort();
+        }
+        Ok(())
+    }
+
+    /// Looks at every file once.
+    fn look(&mut self) -> Result<Vec<Look>> {
         let names = self.directory.names()?;
         let mut there: BTreeMap<Name, bool> = BTreeMap::new();
         for (name, published) in names.iter().filter_map(|name| Name::parse(name)) {
@@ -156,18 +186,19 @@ impl Catalog {
         }
         let before = self.files.len();
         self.files.retain(|name, _| there.contains_key(name));
-        let mut changed = before != self.files.len();
+        // A directory that is read while a file is renamed may show neither name.
+        let mut looks = vec![match before == self.files.len() {
+            true => Look::Same,
+            false => Look::Gone,
+        }];
         for (name, published) in there {
-            changed |= self.look_at(name, published)?;
+            looks.push(self.look_at(name, published)?);
         }
-        if changed {
-            self.sort();
-        }
-        Ok(())
+        Ok(looks)
     }
 
-    /// Looks through one file, if it is not the one that was seen. Says whether it was not.
-    fn look_at(&mut self, name: Name, published: bool) -> Result<bool> {
+    /// Looks through one file, if it is not the one that was seen.
+    fn look_at(&mut self, name: Name, published: bool) -> Result<Look> {
         let text = if published {
             name.published()
         } else {
@@ -175,11 +206,11 @@ impl Catalog {
         };
         let stamp = match self.directory.stamp(&text) {
             Ok(Some(stamp)) => stamp,
-            // Gone since the directory was read: the next look finds its successor.
-            Ok(None) => return Ok(self.files.remove(&name).is_some()),
+            // The next look finds its successor.
+            Ok(None) => return Ok(self.lose(name)),
             Err(Error::Refused { path, why }) => {
                 self.files.insert(name, Seen::refused(path, why, published));
-                return Ok(true);
+                return Ok(Look::Changed);
             }
             Err(error) => return Err(error),
         };
@@ -188,13 +219,13 @@ impl Catalog {
         // when it begins, or may be that of the one before by a coarse clock.
         let is_same = |seen: &Seen| seen.stamp == Some(stamp) && seen.published == published;
         if published && seen.is_some_and(is_same) {
-            return Ok(false);
+            return Ok(Look::Same);
         }
         let before = seen
             .filter(|seen| is_same(seen))
             .map(|seen| seen.records.len());
         let Some(handle) = self.directory.read(&text)? else {
-            return Ok(self.files.remove(&name).is_some());
+            return Ok(self.lose(name));
         };
         let mut seen = match self.files.remove(&name) {
             // Segments only grow while they are written.
@@ -219,9 +250,15 @@ impl Catalog {
             }
             looked => looked?,
         }
-        let changed = before != Some(seen.records.len());
+        let same = before == Some(seen.records.len());
         self.files.insert(name, seen);
-        Ok(changed)
+        Ok(if same { Look::Same } else { Look::Changed })
+    }
+
+    /// Forgets a file that went since the directory was read.
+    fn lose(&mut self, name: Name) -> Look {
+        self.files.remove(&name);
+        Look::Gone
     }
 
     /// Takes a record that was just written.

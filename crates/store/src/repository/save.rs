@@ -215,8 +215,15 @@ impl Repository {
         let mut state = self.state();
         // The next one first: of many ranks that are still missing, each of the others asks for another.
         for other in (rank + 1..ranks).chain(0..rank) {
-            let there = self.refresh_rank(&mut state, other)?;
-            if !there || state.piece(other, version).is_none() {
+            // Twice, as a directory that is read while a file in it is renamed may show neither of its names, and nobody
+            // would look for this version again.
+            let mut there = false;
+            for _ in 0..2 {
+                if !there && self.refresh_rank(&mut state, other)? {
+                    there = state.piece(other, version).is_some();
+                }
+            }
+            if !there {
                 return Ok(());
             }
         }
