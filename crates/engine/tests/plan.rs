@@ -98,6 +98,48 @@ fn run(world: &mut World, steps: &[Step]) {
     }
 }
 
+/// Found by the histories below: a version that is gone was flushed for one that builds upon it and is gone as well.
+#[test]
+fn what_only_builds_upon_what_is_gone_causes_no_io() {
+    let differences = Differences {
+        overhead: 0,
+        longest: 2,
+    };
+    let end = |which, ok| Step::End { which, ok };
+    let steps = [
+        Step::Checkpoint { size: 1 },
+        Step::Checkpoint { size: 3 },
+        end(20, true),
+        Step::RestoreNewest { back: 1 },
+        end(79, true),
+        end(0, true),
+        Step::Checkpoint { size: 3 },
+        end(0, true),
+        end(0, false),
+        end(0, true),
+        end(1, true),
+        end(1, false),
+        Step::Checkpoint { size: 2 },
+        Step::Restore { version: 85 },
+        Step::Checkpoint { size: 5 },
+        end(11, true),
+        Step::Restore { version: 107 },
+        end(30, true),
+        Step::Limit { tier: 34, share: 0 },
+        end(21, true),
+    ];
+    let mut world = World::of(
+        &[13, 6, 3, 5_000],
+        1,
+        0,
+        0,
+        AfterRestore::Discard,
+        Some(differences),
+    );
+    run(&mut world, &steps);
+    world.read_back();
+}
+
 fn after() -> impl Strategy<Value = AfterRestore> {
     prop_oneof![Just(AfterRestore::Keep), Just(AfterRestore::Discard)]
 }

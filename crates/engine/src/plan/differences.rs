@@ -173,6 +173,18 @@ impl Plan {
         self.disinherit(base);
     }
 
+    /// A version that nobody will ask for, nor builds upon, builds upon nothing any more: whoever reads it still holds
+    /// the copies that it takes.
+    pub(super) fn renounce(&mut self, version: Version) {
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        if let (0, Some(Form::Difference { base, .. })) = (record.heirs, &mut record.form) {
+            let base = base.take();
+            self.disinherit(base);
+        }
+    }
+
     fn disinherit(&mut self, base: Option<Version>) {
         let Some(base) = base else { return };
         if let Some(record) = self.records.get_mut(&base) {

@@ -43,6 +43,10 @@ impl Plan {
 
     /// Frees what can be freed of a doomed version.
     pub(super) fn reap(&mut self, version: Version) {
+        if self.records.get(&version).is_some_and(|r| r.doomed) {
+            // Else what it builds upon would be kept, and flushed, for nobody.
+            self.renounce(version);
+        }
         let Some(record) = self.records.get(&version).filter(|r| r.doomed) else {
             return;
         };
