@@ -12,8 +12,8 @@ use crate::cargo::{Metadata, cargo, output};
 /// Bytes in all. A folder that is slow to copy is not copied.
 const MOST_BYTES: u64 = 60_000_000;
 
-/// Under target/. Its parent is where cargo builds the profile.
-const FOLDER: &str = "dist/tierflow";
+/// Under target/, but not where cargo builds: a program has this name.
+const FOLDER: &str = "bundle/tierflow";
 
 const RUN_SH: &str = include_str!("dist/run.sh");
 

@@ -40,7 +40,7 @@ enum Chore {
         /// Bench targets and experiments to run; all of them when none is named
         names: Vec<String>,
     },
-    /// Put release tests, benches and examples into target/dist/tierflow, for a machine without Rust
+    /// Put release tests, benches and examples into target/bundle/tierflow, for a machine without Rust
     Dist {
         /// Packages or targets to carry, separated by commas; all of them when left out
         #[arg(long, value_delimiter = ',')]
