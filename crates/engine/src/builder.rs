@@ -204,6 +204,9 @@ impl EngineBuilder {
     /// before. One that another builds upon keeps its difference when it is discarded, until nobody does. Differences are
     /// made by the device where the fastest tier is device memory, else by the host's cores.
     ///
+    /// Directories of a single rank hold differences, too. The next engine needs `dedup` to read them, whatever its chunks;
+    /// what was discarded while others build upon it is there again for it.
+    ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {
     /// use tierflow_dedup::Tree;

@@ -214,7 +214,7 @@ impl Engine {
         let Grant { place, bases } = grant;
         let tiers = &self.shared.tiers;
         self.shared.with_lane(|lane| match bases {
-            Some(bases) => lane.read_decoded(sink, tiers, (place, bases), stream),
+            Some(bases) => lane.read_decoded(sink, tiers, (version, place, bases), stream),
             None => {
                 let media = &tiers[place.tier.0].media;
                 lane.read(sink, media, (version, place), stream)

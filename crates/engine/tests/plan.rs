@@ -5,7 +5,7 @@
 mod world;
 
 use proptest::prelude::*;
-use tierflow_engine::plan::{AfterRestore, Differences, TierId};
+use tierflow_engine::plan::{AfterRestore, Difference, Differences, TierId};
 use world::{Ending, POLICIES, World};
 
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +58,74 @@ fn the_number_of_an_earlier_run_is_free_once_it_is_gone() {
     world.read_back();
 }
 
+/// Versions of `size` bytes that an earlier run left as differences of so many bytes, each to the one before.
+fn adopt_chain(world: &mut World, size: u64, differences: &[u64], tiers: &[usize]) {
+    let mut base = None;
+    for &bytes in differences {
+        let version = world.next_version;
+        world.adopt_as(size, tiers, Some(Difference { bytes, base }));
+        base = Some(version);
+    }
+}
+
+#[test]
+fn a_chain_of_an_earlier_run_is_read_and_goes_with_the_last_that_needs_it() {
+    let chains = Differences {
+        overhead: 2,
+        longest: 3,
+        ascending: true,
+    };
+    let mut world = World::of(&[20, 30, 1_000], 1, 0, 0, AfterRestore::Keep, Some(chains));
+    let empty = world.plan.free(TierId(2));
+    adopt_chain(&mut world, 10, &[10, 3, 1], &[2, 1]);
+    // Not to what is not there, not of another size, not to one that is whole, not without the stage.
+    for (size, base) in [(10, 7), (9, 2)] {
+        let difference = Some(Difference {
+            bytes: 1,
+            base: Some(base),
+        });
+        world.tell_adopt(5, size, 2, difference);
+    }
+    assert!(world.plan.versions().all(|version| version < 3));
+    world.restore(2);
+    world.settle();
+    assert_eq!(
+        world.restores_from(TierId(0)) + world.restores_from(TierId(1)),
+        1
+    );
+    let used = empty - world.plan.free(TierId(2));
+    world.drop_version(0);
+    world.drop_version(1);
+    world.settle();
+    assert_eq!(
+        empty - world.plan.free(TierId(2)),
+        used,
+        "another builds upon them"
+    );
+    world.restore(2);
+    world.settle();
+    world.drop_version(2);
+    world.settle();
+    assert_eq!(world.plan.free(TierId(2)), empty);
+    // What comes now builds upon nothing of before, and upon smaller numbers only.
+    world.checkpoint_as(9, 10);
+    world.wait();
+    world.settle();
+    world.checkpoint_as(8, 10);
+    world.wait();
+    world.settle();
+    assert_eq!((world.base_of(9), world.base_of(8)), (None, None));
+    world.read_back();
+
+    let mut plain = World::new(&[20, 1_000], 1, 0, 0, AfterRestore::Keep);
+    let difference = Some(Difference {
+        bytes: 1,
+        base: None,
+    });
+    plain.tell_adopt(5, 10, 1, difference);
+    assert_eq!(plain.plan.versions().count(), 0);
+}
+
 fn run(world: &mut World, steps: &[Step]) {
     for &step in steps {
         let known = world.next_version.max(1);
@@ -104,6 +172,7 @@ fn what_only_builds_upon_what_is_gone_causes_no_io() {
     let differences = Differences {
         overhead: 0,
         longest: 2,
+        ascending: false,
     };
     let end = |which, ok| Step::End { which, ok };
     let steps = [
@@ -145,8 +214,13 @@ fn after() -> impl Strategy<Value = AfterRestore> {
 }
 
 fn differences() -> impl Strategy<Value = Option<Differences>> {
-    let chains =
-        (0_u64..4, 1_u32..6).prop_map(|(overhead, longest)| Differences { overhead, longest });
+    let chains = (0_u64..4, 1_u32..6, any::<bool>()).prop_map(|(overhead, longest, ascending)| {
+        Differences {
+            overhead,
+            longest,
+            ascending,
+        }
+    });
     prop::option::of(chains)
 }
 
@@ -170,6 +244,7 @@ proptest! {
         percent in prop_oneof![Just(0_u64), 0_u64..=100],
         after in after(),
         differences in differences(),
+        chain in prop::collection::vec(1_u64..6, 0..4),
         steps in prop::collection::vec(step(), 0..120),
     ) {
         let mut capacities = capacities;
@@ -177,6 +252,10 @@ proptest! {
             capacities.push(5_000);
         }
         let mut world = World::of(&capacities, depth, policies, percent, after, differences);
+        let lowest = capacities.len() - 1;
+        if differences.is_some() && capacities[lowest] > 20 && lowest > 0 {
+            adopt_chain(&mut world, 7, &chain, &[lowest]);
+        }
         run(&mut world, &steps);
         world.read_back();
     }

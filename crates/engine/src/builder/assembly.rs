@@ -41,12 +41,13 @@ impl EngineBuilder {
         }
         if self.dedup.is_some() {
             may_differ(&kinds)?;
+            self.lasting.may_differ()?;
         }
         self.check_peers(&kinds)?;
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
         let (queues, crews) = crews(&self.device, &kinds)?;
-        let opened = self.lasting.open()?;
+        let opened = self.lasting.open(self.dedup.is_some())?;
         let flush = self
             .flush
             .unwrap_or(if kinds.iter().any(|kind| kind.lasts()) {
@@ -83,6 +84,7 @@ impl EngineBuilder {
             differences: stage.is_some().then(|| Differences {
                 overhead: Stage::overhead(),
                 longest: LONGEST_CHAIN,
+                ascending: kinds.iter().any(|kind| kind.lasts()),
             }),
         })?;
         if kinds.iter().any(|kind| kind.lasts()) {

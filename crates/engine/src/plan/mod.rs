@@ -52,7 +52,8 @@ mod transfers;
 pub use check::Violation;
 pub use differences::Differences;
 pub use event::{
-    Coding, Command, Event, Place, Refusal, Stored, Ticket, TierId, TransferFailure, TransferId,
+    Coding, Command, Difference, Event, Place, Refusal, Stored, Ticket, TierId, TransferFailure,
+    TransferId,
 };
 pub use statistics::{
     Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
@@ -290,7 +291,8 @@ impl Plan {
                 version,
                 size,
                 tier,
-            } => self.adopt(version, size, tier),
+                difference,
+            } => self.adopt(version, size, tier, difference),
             Event::TransferDone {
                 id,
                 elapsed_ns,

@@ -236,7 +236,7 @@ impl Shared {
                 } => {
                     let bases = match coding {
                         Coding::Decode { bases } => Some(bases),
-                        Coding::Plain | Coding::Encode { .. } => None,
+                        Coding::Plain | Coding::Stored { .. } | Coding::Encode { .. } => None,
                     };
                     (ticket, Answer::Copy(Grant { place, bases }))
                 }
@@ -297,7 +297,7 @@ impl Shared {
             tier.is_some_and(|tier| tier.media.kept().is_some())
         };
         if let Some(queue) = core.queues.get(&queue) {
-            let is_plain = coding == Coding::Plain;
+            let is_plain = matches!(coding, Coding::Plain | Coding::Stored { .. });
             let in_parts = queue.workers > 1 && is_plain && !is_whole(from) && !is_whole(to);
             let job = Arc::new(Job::new((id, version), (from, to), coding, in_parts));
             core.carried.insert(id, Arc::clone(&job.cancelled));

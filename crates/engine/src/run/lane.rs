@@ -1,6 +1,7 @@
 //! A lane: what one thread needs to move bytes. A stream and, where a copy must pass through ordinary memory on its
 //! way between the device and storage, a small pinned buffer.
 
+use super::kept::Form;
 use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
 use crate::plan::{Place, TransferFailure};
@@ -107,10 +108,10 @@ impl Lane {
     }
 
     /// Carries a part of a copy from one tier to another, piece by piece, until it is done or `cancelled`; all of it
-    /// where one end keeps versions whole.
+    /// where one end keeps versions under their numbers.
     pub(super) fn carry(
         &mut self,
-        version: Version,
+        (version, form): (Version, Form),
         from: (&Media, &Place),
         to: (&Media, &Place),
         bytes: Range<u64>,
@@ -128,7 +129,7 @@ impl Lane {
             from.0.fetched_from(),
         );
         match (from.0.reach(), to.0.reach()) {
-            (_, Reach::Kept(kept)) => return self.keep(from, kept, version, cancelled),
+            (_, Reach::Kept(kept)) => return self.keep(from, kept, (version, form), cancelled),
             (Reach::Kept(kept), _) => return self.bring(kept, version, to, cancelled),
             _ => {}
         }
@@ -335,7 +336,7 @@ mod tests {
         lane.write(&Source(&regions), &from, (0, &place(4096)), None)
             .unwrap();
         lane.carry(
-            0,
+            (0, Form::Whole),
             (&from, &place(4096)),
             (&to, &place(8192)),
             0..size,
@@ -348,7 +349,7 @@ mod tests {
             .unwrap();
         assert!(back == content);
         let stopped = lane.carry(
-            0,
+            (0, Form::Whole),
             (&from, &place(0)),
             (&to, &place(0)),
             0..size,

@@ -1,7 +1,7 @@
 //! What the world knows of versions that are stored as differences.
 
 use super::World;
-use tierflow_engine::plan::{Coding, Place, Stored};
+use tierflow_engine::plan::{Coding, Difference, Event, Place, Stored, TierId};
 
 impl World {
     /// Whether a version is held, or another one that is builds upon it, or is about to.
@@ -18,6 +18,28 @@ impl World {
             _ => None,
         });
         self.held.keys().copied().chain(coming).any(builds)
+    }
+
+    /// Says that a version of an earlier run lies somewhere, which may not be true.
+    pub(crate) fn tell_adopt(
+        &mut self,
+        version: u64,
+        size: u64,
+        tier: usize,
+        difference: Option<Difference>,
+    ) {
+        let tier = TierId(tier);
+        self.tell(Event::Adopt {
+            version,
+            size,
+            tier,
+            difference,
+        });
+    }
+
+    /// What a difference that was made builds upon.
+    pub(crate) fn base_of(&self, version: u64) -> Option<u64> {
+        self.bases[&version]
     }
 
     /// A difference is read with all that it builds upon, and all of that is there.

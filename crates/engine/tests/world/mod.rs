@@ -14,8 +14,8 @@ mod endings;
 pub(crate) use endings::Ending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierflow_engine::plan::{
-    AfterRestore, Coding, Command, Differences, Event, Place, Plan, PlanConfig, Refusal, Ticket,
-    TierConfig, TierId, TransferId,
+    AfterRestore, Coding, Command, Difference, Differences, Event, Place, Plan, PlanConfig,
+    Refusal, Ticket, TierConfig, TierId, TransferId,
 };
 use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
@@ -29,7 +29,7 @@ enum Call {
 }
 
 pub(crate) struct World {
-    plan: Plan,
+    pub(crate) plan: Plan,
     /// Whether the plan's invariants are looked at after every event.
     pub(crate) checks: bool,
     /// By tier and unit: whose byte lies there.
@@ -188,7 +188,8 @@ impl World {
                     coding,
                 } => {
                     assert_ne!(from.tier, to.tier);
-                    assert!(coding != Coding::Plain || from.size == to.size);
+                    let stays = matches!(coding, Coding::Plain | Coding::Stored { .. });
+                    assert!(!stays || from.size == to.size);
                     assert!(self.is_needed(version), "I/O for a version that is gone");
                     if let Coding::Encode { base } = coding {
                         assert_eq!(
@@ -280,7 +281,15 @@ impl World {
 
     /// The next version is one of an earlier run that lies on these tiers.
     pub(crate) fn adopt(&mut self, size: u64, tiers: &[usize]) {
+        self.adopt_as(size, tiers, None);
+    }
+
+    /// [`Self::adopt`], of one that lies there as a difference, if it is said as what.
+    pub(crate) fn adopt_as(&mut self, size: u64, tiers: &[usize], difference: Option<Difference>) {
         let version = self.next_version;
+        if let Some(Difference { base, .. }) = difference {
+            self.bases.insert(version, base);
+        }
         self.next_version += 1;
         self.adopted.insert(version);
         self.held.insert(version, size);
@@ -289,6 +298,7 @@ impl World {
                 version,
                 size,
                 tier,
+                difference,
             });
             let place = self.plan.place(version, tier).expect("there is room");
             self.span(&place).fill(Some(version));
