@@ -28,6 +28,7 @@
 //! ```
 
 mod encode;
+mod flight;
 mod kernels;
 mod landing;
 mod lineage;
