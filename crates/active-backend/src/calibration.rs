@@ -86,47 +86,51 @@ impl Points {
 /// [`Error::Store`](crate::Error::Store) if a write fails, [`Error::Calibration`](crate::Error::Calibration) for
 /// no samples.
 pub fn calibrate(storage: &dyn Storage, options: &Options, effort: Effort) -> Result<Calibration> {
-    let writers = effort.points.writers();
-    let samples = measure(storage, options, &writers, effort)?;
+    let writers = effort.points.writers().into_iter();
+    let points: Vec<_> = writers.map(|writers| (storage, writers)).collect();
+    let samples = measure(&points, options, effort)?;
     Ok(effort.points.calibration(&samples)?)
 }
 
-/// What so many writers together write, in bytes per second, for each of several numbers: each writer one chunk
-/// after another, the median of `effort.trials`. The numbers take turns, so that somebody else's use of the store
-/// for a while spoils one trial of each and not all of one. `effort.points` is not looked at.
+/// What stores write by so many writers, in bytes per second, for each of several stores and numbers: each writer one
+/// chunk after another, the median of `effort.trials`. They take turns, so that what else the machine does for a
+/// while spoils one trial of each and not all of one, and stores are compared as they are at the same time.
+/// `effort.points` is not looked at.
 ///
 /// # Errors
 /// [`Error::Store`](crate::Error::Store) if a write fails.
 pub fn measure(
-    storage: &dyn Storage,
+    points: &[(&dyn Storage, u32)],
     options: &Options,
-    writers: &[u32],
     effort: Effort,
 ) -> Result<Vec<f64>> {
-    let most = writers.iter().copied().max().unwrap_or_default().max(1);
-    let buffers: Vec<_> = (0..most)
+    let most = points.iter().map(|point| point.1).max();
+    let alignments = points.iter().map(|point| point.0.alignment());
+    let alignment = alignments.max().unwrap_or(1);
+    let buffers: Vec<_> = (0..most.unwrap_or_default().max(1))
         .map(|writer| {
-            let mut buffer = Buffer::new(options.chunk_size, storage.alignment());
+            let mut buffer = Buffer::new(options.chunk_size, alignment);
             buffer.bytes_mut().fill(writer as u8 + 1);
             buffer
         })
         .collect();
-    let mut points = Vec::new();
-    for &writers in writers {
+    let mut turns = Vec::new();
+    for &(storage, writers) in points {
         let buffers = &buffers[..writers.max(1) as usize];
         // The first finds nothing warm, and says how much there is to write.
         let few = 16_u32.div_ceil(writers.max(1)).max(2);
         let throughput = once(storage, buffers, few, few)?;
         let bytes = throughput * effort.at_least.as_secs_f64();
         let each = bytes / (options.chunk_size * buffers.len()) as f64;
-        points.push((buffers, few, (each.ceil() as u32).max(few), Vec::new()));
+        let each = (each.ceil() as u32).max(few);
+        turns.push((storage, buffers, few, each, Vec::new()));
     }
     for _ in 0..effort.trials.max(1) {
-        for (buffers, places, each, found) in &mut points {
-            found.push(once(storage, buffers, *places, *each)?);
+        for (storage, buffers, places, each, found) in &mut turns {
+            found.push(once(*storage, buffers, *places, *each)?);
         }
     }
-    let medians = points.into_iter().map(|(.., mut found)| {
+    let medians = turns.into_iter().map(|(.., mut found)| {
         found.sort_by(f64::total_cmp);
         found[found.len() / 2]
     });

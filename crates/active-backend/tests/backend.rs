@@ -275,7 +275,8 @@ fn a_calibration_sees_the_limit_of_a_store() {
             assert!(calibration.throughput(writers) > 0.0);
         }
     }
-    let measured = measure(&throttled, &options(), &[3, 1], quick(even)).unwrap();
+    let measured = measure(&[(&throttled, 3), (&throttled, 1)], &options(), quick(even));
+    let measured = measured.unwrap();
     assert_eq!(measured.len(), 2);
     assert!(measured.iter().all(|found| *found < 1.5 * limit as f64));
     assert_eq!(even.writers(), [1, 4, 7]);

@@ -48,17 +48,14 @@ impl Machine {
 
     /// Figure 3, with its calibration.
     fn calibrated(run: &mut Run, disk: Disk, chunk: usize) -> Result<Self> {
-        let unknown = Calibration::new(1, 1, &[1.0])?;
         let mut machine = Self {
             memory: folder("TIERFLOW_MEMORY", PathBuf::from("/dev/shm")),
             disk,
-            memory_calibration: unknown.clone(),
-            disk_calibration: unknown,
+            memory_calibration: Calibration::new(1, 1, &[1.0])?,
+            disk_calibration: Calibration::new(1, 1, &[1.0])?,
             options: Options::default().chunk_size(chunk),
         };
-        let (memory, disk) = (machine.open_memory()?, machine.open_disk()?);
-        machine.memory_calibration = accuracy(run, &machine, "memory", memory.as_ref())?;
-        machine.disk_calibration = accuracy(run, &machine, machine.disk_name(), disk.as_ref())?;
+        [machine.memory_calibration, machine.disk_calibration] = accuracy(run, &machine)?;
         Ok(machine)
     }
 
@@ -119,14 +116,9 @@ fn open(folder: &Path) -> Result<Scratch> {
     Ok(scratch)
 }
 
-/// What the spline says at the points in between, against what is measured there. All points take turns, so that a
-/// machine that is busy for a while makes none of them slower than its neighbours.
-fn accuracy(
-    run: &mut Run,
-    machine: &Machine,
-    name: &str,
-    storage: &dyn Storage,
-) -> Result<Calibration> {
+/// What the splines say at the points in between, against what is measured there. All points of both stores take turns,
+/// so that a machine that is busy for a while makes none of them slower than its neighbours.
+fn accuracy(run: &mut Run, machine: &Machine) -> Result<[Calibration; 2]> {
     let (samples, trials, at_least) = match (run.is_quick(), &machine.disk) {
         (true, _) => (5, 3, 20),
         // What is throttled does not vary.
@@ -142,23 +134,33 @@ fn accuracy(
     let between = sampled.iter().skip(1).map(|writers| writers + writers / 2);
     let between: Vec<u32> = between.take(sampled.len().saturating_sub(2)).collect();
     let writers = [sampled.as_slice(), &between].concat();
-    let measured = measure(storage, &machine.options, &writers, effort)?;
-    let calibration = effort.points.calibration(&measured[..sampled.len()])?;
-    let store = match machine.disk {
-        Disk::Throttled(_) if name == "memory" => "memory, small chunks",
-        _ => name,
+    let (memory, disk) = (machine.open_memory()?, machine.open_disk()?);
+    let stores = [memory.as_ref(), disk.as_ref()];
+    let points = stores.iter();
+    let points = points.flat_map(|&store| writers.iter().map(move |&writers| (store, writers)));
+    let measured = measure(&points.collect::<Vec<_>>(), &machine.options, effort)?;
+    let (memory, disk) = measured.split_at(writers.len());
+    let memory_name = match machine.disk {
+        Disk::Throttled(_) => "memory, small chunks",
+        Disk::At(_) => "memory",
     };
-    let mut points: Vec<_> = writers.into_iter().zip(measured).enumerate().collect();
-    points.sort_by_key(|(_, (writers, _))| *writers);
-    for (at, (writers, measured)) in points {
-        let case = format!("store={store}, writers={writers}");
-        run.value(&case, "throughput, measured", "bytes/s", measured)?;
-        if at >= sampled.len() {
-            let predicted = calibration.throughput(writers);
-            run.value(&case, "throughput, predicted", "bytes/s", predicted)?;
-            let row = run.value(&case, "predicted over measured", "1", predicted / measured)?;
-            row.against(NEAR);
+    let mut report = |store: &str, measured: &[f64]| {
+        let calibration = effort.points.calibration(&measured[..sampled.len()])?;
+        let mut points: Vec<_> = writers.iter().zip(measured).enumerate().collect();
+        points.sort_by_key(|(_, (writers, _))| **writers);
+        for (at, (&writers, &measured)) in points {
+            let case = format!("store={store}, writers={writers}");
+            run.value(&case, "throughput, measured", "bytes/s", measured)?;
+            if at >= sampled.len() {
+                let predicted = calibration.throughput(writers);
+                run.value(&case, "throughput, predicted", "bytes/s", predicted)?;
+                let over = predicted / measured;
+                let row = run.value(&case, "predicted over measured", "1", over)?;
+                row.against(NEAR);
+            }
         }
-    }
-    Ok(calibration)
+        Ok::<_, anyhow::Error>(calibration)
+    };
+    let memory = report(memory_name, memory)?;
+    Ok([memory, report(machine.disk_name(), disk)?])
 }

@@ -84,6 +84,10 @@ pub struct HybridNaive;
 
 /// The store with room that is predicted to be the fastest with one writer more, if that is faster
 /// than the flushes; else it waits for a flush (IPDPS'19, Algorithm 2, "hybrid-opt").
+///
+/// The paper has one average for the flushes from all stores. Where a slow store's chunks are flushed no faster than
+/// they are read, that average falls as soon as the store is used, and so it is used on and on. What counts here are
+/// the flushes that make room on the stores that have none, as far as there were any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridOpt;
 
@@ -152,7 +156,10 @@ impl StorePolicy for HybridOpt {
     }
 
     fn choose(&self, stores: &[StoreState<'_>], backlog: Backlog) -> Option<usize> {
-        let mut fastest = (backlog.flush_bandwidth, None);
+        let full = stores.iter().filter(|store| !store.has_room);
+        let flushes = full.filter_map(|store| store.flush_bandwidth);
+        let flushes = flushes.reduce(f64::max).unwrap_or(backlog.flush_bandwidth);
+        let mut fastest = (flushes, None);
         for (at, store) in stores
             .iter()
             .enumerate()
