@@ -145,6 +145,7 @@ fuzz_target!(|input: Input| {
         differences: (shape / 64 == 3).then_some(Differences {
             overhead: 2,
             longest: 4,
+            ascending: shape % 2 == 1,
         }),
     };
     let mut world = World {

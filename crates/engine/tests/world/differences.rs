@@ -20,6 +20,16 @@ impl World {
         self.held.keys().copied().chain(coming).any(builds)
     }
 
+    /// Versions of `size` bytes that an earlier run left as differences of so many bytes, each to the one before.
+    pub(crate) fn adopt_chain(&mut self, size: u64, differences: &[u64], tiers: &[usize]) {
+        let mut base = None;
+        for &bytes in differences {
+            let version = self.next_version;
+            self.adopt_as(size, tiers, Some(Difference { bytes, base }));
+            base = Some(version);
+        }
+    }
+
     /// Says that a version of an earlier run lies somewhere, which may not be true.
     pub(crate) fn tell_adopt(
         &mut self,
