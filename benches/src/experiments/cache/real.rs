@@ -22,7 +22,7 @@ mod figures;
 mod goals;
 mod play;
 
-use play::{Played, play};
+use play::{Played, StorageRates, play};
 
 /// The goals at the paper's size.
 pub const GOALS: Experiment = Experiment {
@@ -176,12 +176,48 @@ impl Machine {
             let rate = workload.bytes() as f64 / time.as_secs_f64().max(1e-9);
             run.value(case, &format!("rate of {what}"), "bytes/s", rate)?;
         }
-        if let Some(simulation) = way.simulation(&self.hardware) {
-            let simulated = simulation.run(workloads)?.blocking_ns() as f64;
-            run.value(case, "blocking, beside its simulation", "ns", blocking)?
-                .against(simulated);
+        for &(tier, restores) in &played.served {
+            run.value(case, &format!("restores from {tier}"), "1", restores as f64)?;
+        }
+        let rates = [("down", played.storage.down), ("up", played.storage.up)];
+        for (direction, rate) in rates {
+            if let Some(rate) = rate {
+                run.value(
+                    case,
+                    &format!("storage carried, {direction}"),
+                    "bytes/s",
+                    rate,
+                )?;
+            }
+        }
+        let carried = self.with_storage(played.storage);
+        let bound = fluid_bound(&carried, workloads)?.lost_ns as f64;
+        run.value(case, "time lost, at what the storage carried", "ns", lost)?
+            .against(bound);
+        let hardware = [
+            ("beside its simulation", self.hardware.clone()),
+            ("beside its simulation at what the storage carried", carried),
+        ];
+        for (beside, hardware) in hardware {
+            if let Some(simulation) = way.simulation(&hardware) {
+                let simulated = simulation.run(workloads)?.blocking_ns() as f64;
+                run.value(case, &format!("blocking, {beside}"), "ns", blocking)?
+                    .against(simulated);
+            }
         }
         Ok(played)
+    }
+
+    /// The hardware with storage as fast as it was while a workload was played: what a disk does in a calibration's burst is
+    /// not what it does in the next seconds.
+    fn with_storage(&self, rates: StorageRates) -> Hardware {
+        let mut hardware = self.hardware.clone();
+        let links = hardware.hops.last_mut().map(|hop| &mut hop.links);
+        for link in links.into_iter().flatten() {
+            link.down = rates.down.map_or(link.down, |rate| rate as u64);
+            link.up = rates.up.map_or(link.up, |rate| rate as u64);
+        }
+        hardware
     }
 }
 

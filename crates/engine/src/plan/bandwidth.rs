@@ -89,6 +89,11 @@ impl Backlog {
         self.left = self.left.saturating_add(bytes).min(self.joined);
     }
 
+    /// Bytes in the queue: they lie nowhere below.
+    pub(super) fn queued(&self) -> u64 {
+        self.joined - self.left
+    }
+
     /// One flush was measured.
     pub(super) fn measure(&mut self, bytes: u64, elapsed_ns: u64) {
         self.bandwidth.measure(bytes, elapsed_ns);
@@ -101,7 +106,7 @@ impl Backlog {
 
     /// All that the waits of copies to come depend on.
     pub(super) fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
-        (self.bandwidth, self.joined - self.left).hash(hasher);
+        (self.bandwidth, self.queued()).hash(hasher);
     }
 
     /// Nanoseconds until the copy with this mark is through, if the queue drains at the measured bandwidth. Never 0.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tierflow_device::{Memory, Stream};
-use tierflow_engine::{Engine, Flush, Region, RegionMut, Version};
+use tierflow_engine::{Engine, Flush, HopMetrics, Metrics, Region, RegionMut, Version};
 use tierflow_evict::{Candidates, Conduct, Policy, Window};
 use tierflow_sim::{Op, Workload};
 use tierflow_tier_alloc::HostOptions;
@@ -22,6 +22,17 @@ pub(super) struct Played {
     pub(super) each_restore: Vec<Restored>,
     /// The mean prefetch distance.
     pub(super) distance: f64,
+    /// By tier: its name, and restores that were served from it.
+    pub(super) served: Vec<(&'static str, u64)>,
+    /// What the storage carried, in bytes/s of the transfers' own time.
+    pub(super) storage: StorageRates,
+}
+
+/// Bytes/s to storage and back; none where nothing was carried.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct StorageRates {
+    pub(super) down: Option<f64>,
+    pub(super) up: Option<f64>,
 }
 
 /// One restore.
@@ -31,6 +42,23 @@ pub(super) struct Restored {
     pub(super) took: Duration,
     /// Of the next hinted versions, how many were on the fastest tier when it began.
     pub(super) distance: u64,
+}
+
+impl StorageRates {
+    fn of(metrics: &Metrics) -> Self {
+        let lowest = metrics.tiers.last().map_or("", |tier| tier.name);
+        let rate = |hops: &dyn Fn(&HopMetrics) -> bool| {
+            let hops = metrics.hops.iter().filter(|hop| hops(hop));
+            let (bytes, busy) = hops.fold((0, Duration::ZERO), |(bytes, busy), hop| {
+                (bytes + hop.bytes, busy + hop.busy)
+            });
+            (bytes > 0).then(|| bytes as f64 / busy.as_secs_f64().max(1e-9))
+        };
+        Self {
+            down: rate(&|hop| hop.to == lowest),
+            up: rate(&|hop| hop.from == lowest),
+        }
+    }
 }
 
 impl Played {
@@ -47,7 +75,11 @@ pub(super) fn play(machine: &Machine, way: Way, workload: &Workload) -> Result<P
         player.play(op)?;
     }
     let mut played = player.played;
-    played.distance = engine.metrics().prefetch_distance.mean();
+    let metrics = engine.metrics();
+    played.distance = metrics.prefetch_distance.mean();
+    let served = metrics.tiers.iter().map(|tier| (tier.name, tier.restores));
+    played.served = served.collect();
+    played.storage = StorageRates::of(&metrics);
     Ok(played)
 }
 
