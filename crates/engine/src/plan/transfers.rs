@@ -181,6 +181,7 @@ impl Plan {
         if purpose == Purpose::Flush {
             self.leave_flush_queue(version, from);
             self.tiers[from.0].backlog.measure(taken, elapsed_ns);
+            self.tiers[to.0.saturating_sub(1)].pace.carried(taken);
             self.enqueue_flush(version, to);
         } else {
             self.tiers[to.0].fetches[from.0].measure(carried, elapsed_ns);
