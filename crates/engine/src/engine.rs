@@ -3,12 +3,12 @@
 use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 use crate::plan::{Event, Refusal, Statistics, Ticket, TierId};
 use crate::region::{Region, RegionMut};
+use crate::run::sync::{JoinHandle, sleep};
 use crate::run::{Answer, Grant, Media, Share, Shared, Sink, Source, start_keeper};
 use crate::timeline::Timeline;
 use crate::{EngineBuilder, Error, Result, Version};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
 use tierflow_tier_alloc::{DeviceReport, HostReport, Lease};
@@ -464,7 +464,7 @@ impl Drop for Engine {
         for worker in self.workers.drain(..) {
             let mut nap = Duration::from_micros(20);
             while !worker.is_finished() && begun.elapsed() < self.patience {
-                std::thread::sleep(nap);
+                sleep(nap);
                 nap = (nap * 2).min(Duration::from_millis(5));
             }
             if worker.is_finished() {

@@ -3,10 +3,10 @@
 
 use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
+use super::sync::{AtomicBool, Ordering};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_device::{Device, HostReservation, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
 

@@ -1,0 +1,16 @@
+//! What the threads of an engine meet through. `--cfg shuttle` puts shuttle's in its place, and `tests/shuttle.rs` has
+//! whole engines run through orders of their steps that no scheduler would choose.
+
+#[cfg(not(shuttle))]
+mod chosen {
+    pub(crate) use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+    pub(crate) use parking_lot::Mutex;
+    pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+    pub(crate) use std::thread::{Builder, JoinHandle, sleep};
+}
+
+#[cfg(shuttle)]
+#[path = "sync/shuttle.rs"]
+mod chosen;
+
+pub(crate) use chosen::*;
