@@ -7,7 +7,8 @@ use tierflow_device::{ReadLoan, Stream};
 
 use super::flight::{Flight, Pending};
 use super::landing::Landing;
-use super::state::{Arena, RESULT_BYTES, Report};
+use super::report::{RESULT_BYTES, Report};
+use super::state::Arena;
 use crate::encode::{Last, Summary};
 use crate::error::{Error, Result};
 use crate::layout::Layout;

@@ -32,6 +32,9 @@ mod flight;
 mod kernels;
 mod landing;
 mod lineage;
+mod past;
+mod plan;
+mod report;
 mod resident;
 mod state;
 

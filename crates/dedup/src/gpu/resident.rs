@@ -7,7 +7,9 @@ use tierflow_device::{Event, Place, ReadLoan, Stream, WriteLoan};
 
 use super::flight::{Flight, Pending};
 use super::kernels::{Kernels, Pass};
-use super::state::{Arena, Plan, Reports};
+use super::plan::Plan;
+use super::report::Reports;
+use super::state::Arena;
 use crate::chain::{Chain, Move};
 use crate::container::{NO_PARENT, Stored};
 use crate::error::{Error, Invalid, Result};

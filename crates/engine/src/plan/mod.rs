@@ -22,6 +22,8 @@
 //! | `differences` | which versions are stored as differences, and to what? |
 //! | `in_place` | how is a part of the cache itself lent? |
 //! | `flush`, `flush_queue` | what goes down next? |
+//! | `run_order` | of copies of different sizes, which go down first? |
+//! | `stay` | what had better stay where it was written? |
 //! | `prefetch` | what comes up next? |
 //! | `guess` | what comes up though nobody asked for it? |
 //! | `transfers` | what becomes of a copy under way? |
@@ -45,8 +47,10 @@ mod limit;
 mod outlook;
 mod prefetch;
 mod restore_order;
+mod run_order;
 mod space;
 mod statistics;
+mod stay;
 mod transfers;
 
 pub use check::Violation;
@@ -69,6 +73,7 @@ use history::{Discarded, Record};
 pub(crate) use in_place::FASTEST;
 use prefetch::Cursor;
 use restore_order::RestoreOrder;
+use run_order::Pace;
 use tierflow_evict::{AllocationTable, Candidates, Conduct, Policy, TableError};
 use transfers::Transfer;
 
@@ -126,6 +131,7 @@ struct Tier {
     /// Flushes set aside because their copy is about to be consumed and discarded.
     deferred: Vec<Version>,
     backlog: Backlog,
+    pace: Pace,
     /// By tier, what comes up from there.
     fetches: Vec<Bandwidth>,
     flush_above: u64,
@@ -209,6 +215,7 @@ impl Plan {
                 flushes: FlushQueue::default(),
                 deferred: Vec::new(),
                 backlog: Backlog::new(tier.flush_bandwidth),
+                pace: Pace::default(),
                 fetches,
                 flush_above: tier.flush_above,
                 // Differences are made one after the other.

@@ -1,8 +1,8 @@
 //! Large pieces: a file each, written by several threads at a time.
 
 use super::aligned::Aligned;
-use super::catalog::{Name, Record};
 use super::directory::{Directory, Readers};
+use super::record::{Name, Record};
 use super::snapshot::{Layout, encoded};
 use super::spare::Spares;
 use crate::container::checksum;

@@ -1,8 +1,8 @@
 //! Small records, packed: callers that save at the same time share one write and one synchronisation (group commit).
 
 use super::aligned::Aligned;
-use super::catalog::{Name, Record};
 use super::directory::{Directory, Readers};
+use super::record::{Name, Record};
 use super::snapshot::{Label, Layout, Region, Snapshot};
 use crate::container::{IndexRow, Kind, checksum, encode_rows};
 use crate::file::{BLOCK, File};

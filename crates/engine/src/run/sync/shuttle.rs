@@ -9,7 +9,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub(crate) use shuttle::thread::scope;
 
 /// Lets all others go first, which shuttle's own does not.
 pub(crate) fn sleep(_time: Duration) {
@@ -100,6 +101,16 @@ impl Builder {
         })?;
         Ok(JoinHandle { thread, ended })
     }
+}
+
+/// As std's, whose threads have names.
+pub(crate) fn spawn_scoped<'scope>(
+    scope: &'scope shuttle::thread::Scope<'scope, '_>,
+    _name: &str,
+    run: impl FnOnce() + Send + 'scope,
+) -> std::io::Result<()> {
+    let _ended_by_its_scope = scope.spawn(run);
+    Ok(())
 }
 
 impl<T> JoinHandle<T> {
@@ -208,6 +219,15 @@ impl<T> Receiver<T> {
 
     pub(crate) fn recv_deadline(&self, _deadline: Instant) -> Result<T, RecvTimeoutError> {
         self.recv_timeout(Duration::ZERO)
+    }
+}
+
+impl<T> IntoIterator for &Receiver<T> {
+    type Item = T;
+    type IntoIter = Messages<T>;
+
+    fn into_iter(self) -> Messages<T> {
+        Messages(self.clone())
     }
 }
 
