@@ -5,12 +5,12 @@ use crate::flush::Flush;
 use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, Opened};
 use crate::plan::{Differences, Plan, PlanConfig, TierConfig};
+use crate::run::sync::unbounded;
 use crate::run::{
     Crew, Direction, Lane, Media, Queue, Queues, Recorder, Share, Shared, Stage, Tier,
     start_guests, start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
-use crossbeam_channel::unbounded;
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Scratch;

@@ -4,10 +4,9 @@ use super::kept::{Form, Kept};
 use super::lane::{Failed, Lane, STAGING, at_destination, at_source, padded};
 use super::media::{Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
+use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result, Version};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_device::Stream;
 use tierflow_store::Error as StoreError;
 

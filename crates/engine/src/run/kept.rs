@@ -1,7 +1,7 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
+use super::sync::Mutex;
 use crate::Version;
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tierflow_store::container::Element;

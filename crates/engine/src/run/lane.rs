@@ -5,10 +5,10 @@ use super::gather::{BUFFERS, gather};
 use super::kept::Form;
 use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
+use super::sync::{AtomicBool, Ordering};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_device::{Device, HostReservation, Memory, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
 
@@ -16,7 +16,7 @@ use tierflow_store::Storage;
 const PIECE: u64 = 64 << 20;
 
 /// Size of the pinned buffer between the device and storage.
-pub(super) const STAGING: u64 = 4 << 20;
+pub(super) const STAGING: u64 = if cfg!(shuttle) { 4096 } else { 4 << 20 };
 
 /// A failed transfer: which end failed, and how.
 pub(super) type Failed = (TransferFailure, Option<Error>);

@@ -12,10 +12,9 @@ use super::kept::Form;
 use super::lane::{Failed, Lane, at_destination, at_source};
 use super::media::{Media, Tier, part};
 use super::regions::Sink;
+use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::plan::{Place, Stored, TransferFailure};
 use crate::{Error, Result, Version};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, gpu, most_stored_bytes};
 use tierflow_device::{Device, HostReservation, ReadLoan, Stream};
 

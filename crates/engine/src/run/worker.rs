@@ -4,12 +4,11 @@ use super::core::Shared;
 use super::job::{Job, Step, Way};
 use super::kept::Form;
 use super::lane::Lane;
+use super::sync::{Builder, JoinHandle, Receiver, Sender};
 use crate::plan::{Coding, Place};
 use crate::timeline::{TimelineLane, What};
 use crate::{Error, Result};
-use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 use tierflow_device::Access;
 
@@ -72,7 +71,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                 }
             };
             threads.push(
-                std::thread::Builder::new()
+                Builder::new()
                     .name(name)
                     .spawn(run)
                     .map_err(Error::Thread)?,
