@@ -4,7 +4,7 @@ use super::event::{Place, TierId};
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
 use super::{AfterRestore, Cause, Plan, Tier};
-use crate::Version;
+use crate::{Flush, Version};
 use tierflow_evict::FlushOrder;
 
 /// So many restores without a checkpoint in between, and the application is taken to read only.
@@ -61,20 +61,24 @@ impl Plan {
         }
     }
 
-    /// Whether flushes from `tier` are wanted: it fills, or somebody waits. As long as hints tell what is still to be
-    /// written, how much it is (all checkpoints so far were of one size), and all of it fits, it will not fill.
+    /// Whether flushes from `tier` are wanted: by what is known of the history, or as somebody waits.
     fn is_pressed(&self, tier: TierId) -> bool {
-        let this = &self.tiers[tier.0];
-        let used = this.table.used();
-        let to_come = self
-            .unwritten
-            .saturating_mul(this.table.reserved(self.last_size));
-        let fits = self.unwritten > 0
-            && !self.sizes_vary
-            && used.saturating_add(to_come) <= this.table.limit();
+        if self.hurry || self.starved {
+            return true;
+        }
         // What is flushed now would only be read back, over the same disk.
-        let rests = self.is_last_hop(tier) && self.rests(tier);
-        self.hurry || self.starved || (used > this.flush_above() && !fits && !rests)
+        if self.is_last_hop(tier) && self.rests(tier) {
+            return false;
+        }
+        let this = &self.tiers[tier.0];
+        match this.flush {
+            Flush::Eager => true,
+            Flush::Above { percent } => {
+                let full = u128::from(this.table.limit()) * u128::from(percent);
+                u128::from(this.table.used()) * 100 > full
+            }
+            Flush::Foreseen => !self.is_foreseen_to_fit(tier),
+        }
     }
 
     /// Whether the policy of `tier` wants no more flushes than are needed, as the application seems to do nothing any more
