@@ -77,7 +77,7 @@ impl Plan {
                 let full = u128::from(this.table.limit()) * u128::from(percent);
                 u128::from(this.table.used()) * 100 > full
             }
-            Flush::Foreseen => !self.is_foreseen_to_fit(tier),
+            Flush::Foreseen => !self.is_foreseen_to_fit(tier) && !self.holds_what_comes(tier),
         }
     }
 

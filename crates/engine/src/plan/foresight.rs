@@ -2,6 +2,7 @@
 
 use super::Plan;
 use super::event::TierId;
+use tierflow_evict::AllocationTable;
 
 /// Where sizes differ, versions to come are taken to be so many times as large as the largest one: compressed wavefields of a
 /// shot grow by two orders of magnitude, and who begins to flush in time has an idle disk to make up for nothing.
@@ -69,6 +70,30 @@ impl Plan {
         let unwritten = self.unwritten.saturating_mul(table.reserved(each));
         let most = self.foresight.most(unwritten);
         most.is_some_and(|most| most <= table.limit())
+    }
+
+    /// As long as hints tell what is still to be written, and how much it is (all checkpoints so far were of one size):
+    /// whether `tier` has room for all of it that the tiers above cannot keep. What has a copy below counts as room where
+    /// the tier below is full: there, a flush that is not needed would push out what has to be read back later.
+    pub(super) fn holds_what_comes(&self, tier: TierId) -> bool {
+        if self.unwritten == 0 || self.sizes_vary {
+            return false;
+        }
+        let mut to_come = self.unwritten;
+        for (this, below) in std::iter::zip(&self.tiers[..=tier.0], &self.tiers[1..]) {
+            let reserved = this.table.reserved(self.last_size).max(1);
+            let has_gap = |table: &AllocationTable<_>| {
+                table.first_gap(table.reserved(self.last_size)).is_some()
+            };
+            // Of what was prefetched some stays, whatever lies below.
+            let stays = if self.prefetch_started || has_gap(&below.table) {
+                this.table.used().div_ceil(reserved)
+            } else {
+                this.backlog.queued().div_ceil(self.last_size.max(1))
+            };
+            to_come = (stays + to_come).saturating_sub(this.table.limit() / reserved);
+        }
+        to_come == 0
     }
 }
 

@@ -5,6 +5,7 @@
 
 #![allow(
     dead_code,
+    unused_imports,
     reason = "the world serves several tests, and not all ask everything"
 )]
 
