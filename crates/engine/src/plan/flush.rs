@@ -4,7 +4,7 @@ use super::event::{Place, TierId};
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
 use super::{AfterRestore, Cause, Plan, Tier};
-use crate::Version;
+use crate::{Flush, Version};
 use tierflow_evict::FlushOrder;
 
 /// So many restores without a checkpoint in between, and the application is taken to read only.
@@ -61,30 +61,46 @@ impl Plan {
         }
     }
 
-    /// Whether flushes from `tier` are wanted: it fills, or somebody waits. As long as hints tell what is still to be
-    /// written, how much it is (all checkpoints so far were of one size), and all of it fits, it will not fill.
+    /// Whether flushes from `tier` are wanted: by what is known of the history, or as somebody waits.
     fn is_pressed(&self, tier: TierId) -> bool {
-        let this = &self.tiers[tier.0];
-        let used = this.table.used();
-        let to_come = self
-            .unwritten
-            .saturating_mul(this.table.reserved(self.last_size));
-        let fits = self.unwritten > 0
-            && !self.sizes_vary
-            && used.saturating_add(to_come) <= this.table.limit();
+        if self.hurry || self.starved {
+            return true;
+        }
         // What is flushed now would only be read back, over the same disk.
-        let rests = this.conduct.rests && self.only_reads();
-        self.hurry || self.starved || (used > this.flush_above() && !fits && !rests)
+        if self.is_last_hop(tier) && self.rests(tier) {
+            return false;
+        }
+        let this = &self.tiers[tier.0];
+        match this.flush {
+            Flush::Eager => true,
+            Flush::Above { percent } => {
+                let full = u128::from(this.table.limit()) * u128::from(percent);
+                u128::from(this.table.used()) * 100 > full
+            }
+            Flush::Foreseen => !self.is_foreseen_to_fit(tier) && !self.holds_what_comes(tier),
+        }
     }
 
-    /// Whether the application seems to do nothing any more but restore versions, which go with that.
-    fn only_reads(&self) -> bool {
-        let discards = self.after_restore == AfterRestore::Discard;
-        discards && !self.flushes_all && self.restores_in_a_row >= READING
+    /// Whether the policy of `tier` wants no more flushes than are needed, as the application seems to do nothing any more
+    /// but restore versions, which go with that.
+    pub(super) fn rests(&self, tier: TierId) -> bool {
+        let only_reads = self.after_restore == AfterRestore::Discard
+            && !self.flushes_all
+            && self.restores_in_a_row >= READING;
+        only_reads && self.tiers[tier.0].conduct.rests
+    }
+
+    /// Whether the next tier is the last one.
+    pub(super) fn is_last_hop(&self, tier: TierId) -> bool {
+        tier.0 + 1 == self.last_tier().0
     }
 
     /// Starts flushes from `tier`: first of what lies beyond its limit, then, if they are wanted, of all that are queued.
     fn flush_from(&mut self, tier: TierId) {
+        let this = &self.tiers[tier.0];
+        if this.flushing >= this.flush_depth {
+            return;
+        }
         let pressed = self.is_pressed(tier);
         while let Some(version) = self
             .flush_to_leave(tier)
@@ -114,23 +130,35 @@ impl Plan {
         }
     }
 
-    /// The version to flush next, if any waits.
+    /// The version to flush next, if any waits that may go.
     fn next_flush(&mut self, tier: TierId) -> Option<Version> {
-        let sizes_vary = self.sizes_vary;
-        let hints = self.order.end() - self.order.head();
+        // Without hints one copy is as good as another, and the oldest as good as any.
+        let knows = self.is_foretold(tier);
         let must_choose = |this: &mut Tier| {
-            // Without hints one copy is as good as another, and the oldest as good as any.
-            let knows = hints >= this.table.len() as u64;
-            !sizes_vary
-                && knows
+            knows
                 && this.conduct.flush_order == FlushOrder::Evicted
                 && this.flushing < this.flush_depth
                 && !this.flushes.is_empty()
                 && !this.flushes.is_front_chosen()
         };
-        // Each turn chooses copies that were not chosen before; some are flushed already.
-        while must_choose(&mut self.tiers[tier.0]) && self.choose_flushes(tier) {}
-        self.tiers[tier.0].flushes.front()
+        if self.sizes_vary {
+            if must_choose(&mut self.tiers[tier.0]) {
+                self.choose_run(tier);
+            }
+        } else {
+            // Each turn chooses copies that were not chosen before; some are flushed already.
+            while must_choose(&mut self.tiers[tier.0]) && self.choose_flushes(tier) {}
+        }
+        let kept_until = self.kept_until(tier);
+        let Self { tiers, order, .. } = self;
+        tiers[tier.0]
+            .flushes
+            .first(|version| order.next(version).is_none_or(|next| next >= kept_until))
+    }
+
+    /// Whether hints tell the copies on `tier` apart.
+    pub(super) fn is_foretold(&self, tier: TierId) -> bool {
+        self.order.end() - self.order.head() >= self.tiers[tier.0].table.len() as u64
     }
 
     fn head(&self, version: Version, tier: TierId) -> Head {
@@ -157,7 +185,11 @@ impl Plan {
     /// The next tier that takes the bytes now. One that has no room in sight, because all it holds is about to be
     /// read, is passed over; one that will have room is waited for.
     fn flush_target(&mut self, version: Version, tier: TierId) -> Option<Place> {
-        for lower in (tier.0 + 1..self.tiers.len()).map(TierId) {
+        if self.is_held_back(version, tier) {
+            return None;
+        }
+        let past = usize::from(self.passes_by(version, tier));
+        for lower in (tier.0 + 1 + past..self.tiers.len()).map(TierId) {
             let size = self.room_on(version, lower);
             let taken = self
                 .records

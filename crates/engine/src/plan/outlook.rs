@@ -29,6 +29,7 @@ impl Plan {
             below_open: true,
             urgency: Urgency::Patient,
             after: *after_restore,
+            kept_until: 0,
         };
         let flushes = &this.flushes;
         let reserved = this.table.reserved(*last_size);
@@ -70,13 +71,18 @@ pub(super) struct Judge<'a> {
     pub(super) below_open: bool,
     pub(super) urgency: Urgency,
     pub(super) after: AfterRestore,
+    /// What stands before this in the restore order stays here rather than be flushed.
+    pub(super) kept_until: u64,
 }
 
 impl Judge<'_> {
     pub(super) fn outlook(&self, version: Version, record: Option<&Record>) -> Outlook {
         let copy = record.and_then(|r| r.copy(self.tier));
+        let next = self.order.next(version);
+        let is_kept = next.is_some_and(|sequence| sequence < self.kept_until);
+        let evictable_in = record.and_then(|r| self.evictable_in(r));
         Outlook {
-            evictable_in: record.and_then(|r| self.evictable_in(r)),
+            evictable_in: evictable_in.filter(|&wait| wait == 0 || !is_kept),
             distance: self
                 .order
                 .distance(version)

@@ -44,6 +44,10 @@ impl Plan {
         size: u64,
         (urgency, cause): (Urgency, Cause),
     ) -> Found {
+        let kept_until = match urgency {
+            Urgency::Patient => self.kept_until(tier),
+            Urgency::Urgent => 0,
+        };
         let Self {
             tiers,
             records,
@@ -65,6 +69,7 @@ impl Plan {
                     below_open,
                     urgency,
                     after: *after_restore,
+                    kept_until,
                 };
                 this.table
                     .candidates_into(&mut this.candidates, |v| judge.outlook(v, records.get(&v)));

@@ -47,7 +47,7 @@ impl Plan {
         let source = source.place;
         let coding = self.code(purpose, version, from, to.tier);
         let (bases, encodes) = match &coding {
-            Coding::Plain => (Vec::new(), None),
+            Coding::Plain | Coding::Stored { .. } => (Vec::new(), None),
             Coding::Encode { base } => (Vec::new(), Some(*base)),
             Coding::Decode { bases } => {
                 let bases = bases.iter().map(|&(base, place)| (base, place.tier));
@@ -181,12 +181,10 @@ impl Plan {
         if purpose == Purpose::Flush {
             self.leave_flush_queue(version, from);
             self.tiers[from.0].backlog.measure(taken, elapsed_ns);
+            self.tiers[to.0.saturating_sub(1)].pace.carried(taken);
             self.enqueue_flush(version, to);
         } else {
-            // Those that are under way together share the hop.
-            let tier = &mut self.tiers[to.0];
-            let together = tier.prefetching as u64 + 1;
-            tier.fetches[from.0].measure(carried, elapsed_ns / together);
+            self.tiers[to.0].fetches[from.0].measure(carried, elapsed_ns);
         }
         self.let_go(&bases);
         self.settle_version(version);

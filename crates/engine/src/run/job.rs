@@ -4,16 +4,31 @@
 //! take: what was asked for first, and is needed first, has all the bandwidth there is.
 
 use super::lane::Failed;
+use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::Version;
 use crate::plan::{Coding, Place, Stored, TransferFailure, TransferId};
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of a part: what storage likes to be asked for at once.
-const PART: u64 = 16 << 20;
+/// Bytes of a part: what storage likes to be asked for at once. Of little ones under shuttle, for many workers to meet at.
+const PART: u64 = if cfg!(shuttle) { 4096 } else { 16 << 20 };
+
+/// A way between two tiers, in one direction.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    /// When the last transfer arrived.
+    arrived: Mutex<Option<Instant>>,
+}
+
+impl Way {
+    /// A transfer that was begun then arrives now. Returns for how long the way was its own.
+    fn arrive(&self, begun: Instant) -> Duration {
+        let now = Instant::now();
+        let before = self.arrived.lock().replace(now);
+        now.saturating_duration_since(before.map_or(begun, |before| before.max(begun)))
+    }
+}
 
 /// One transfer.
 #[derive(Debug)]
@@ -24,6 +39,7 @@ pub(crate) struct Job {
     pub(super) to: Place,
     pub(super) coding: Coding,
     pub(super) cancelled: Arc<AtomicBool>,
+    way: Arc<Way>,
     /// Bytes of a part.
     part: u64,
     progress: Mutex<Progress>,
@@ -58,6 +74,7 @@ impl Job {
         (id, version): (TransferId, Version),
         (from, to): (Place, Place),
         coding: Coding,
+        way: Arc<Way>,
         in_parts: bool,
     ) -> Self {
         Self {
@@ -67,6 +84,7 @@ impl Job {
             to,
             coding,
             cancelled: Arc::default(),
+            way,
             part: if in_parts { PART } else { from.size },
             progress: Mutex::default(),
         }
@@ -97,7 +115,7 @@ impl Job {
         progress.is_reported = true;
         Step::Report(match progress.failed.take() {
             Some(failed) => Err(failed),
-            None => Ok((begun.elapsed(), progress.stored)),
+            None => Ok((self.way.arrive(begun), progress.stored)),
         })
     }
 
@@ -132,6 +150,7 @@ mod tests {
             (TransferId(1), 1),
             (place(0), place(1)),
             Coding::Plain,
+            Arc::default(),
             in_parts,
         )
     }

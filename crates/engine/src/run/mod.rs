@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `media` | what is a tier made of, and how is a part of it lent? |
 //! | `lane` | how do bytes get from here to there? |
+//! | `gather` | how does a caller read what lies in storage only? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `keep` | how do bytes get there and back? |
 //! | `stage` | how do checkpoints become differences, and checkpoints again? |
@@ -16,12 +17,14 @@
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `resize` | how does a cache become smaller while it is used? |
+//! | `sync` | what do threads meet through? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod core;
+mod gather;
 mod guests;
 mod job;
 mod keep;
@@ -35,6 +38,7 @@ mod recorder;
 mod regions;
 mod resize;
 mod stage;
+pub(crate) mod sync;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};

@@ -21,6 +21,7 @@ const GAP: i128 = 5;
 /// - a lost copy costs the time to bring it back ([`Outlook::refetch`](crate::Outlook::refetch): its bytes, over the link from the tier that holds
 ///   the next copy) weighed by how soon it is wanted: the copy at distance *d* of the restore order has *d* restores time
 ///   to come back, so it counts as 3 / (1 + *d*) of it;
+/// - what is given up had to be flushed before, and takes room below: bytes beyond those that are needed are for nothing;
 /// - what goes is not there to be in the way: a gap counts as five times, and a copy at the end of the restore order
 ///   as once, the time in which room for the new copy is flushed. That keeps a cache of mixed sizes whole, and makes the farthest
 ///   copy go where none is wanted soon.
@@ -44,9 +45,11 @@ impl Cost {
             i128::try_from(u128::from(size) * 1_000_000_000 / bandwidth).unwrap_or(i128::MAX);
         // 2^40 fragments of the largest cost do not overflow.
         let room = room.min(i128::from(u64::MAX));
-        let distances = (0..candidates.len()).map(|index| distance(candidates, index));
-        let hinted = distances.clone().filter_map(|distance| match distance {
-            Some(Distance::At(distance)) => Some(distance),
+        // ns for 2^20 bytes.
+        let flush = (1_000_000_000_u128 << 20) / bandwidth;
+        let copies = (0..candidates.len()).map(|index| copy(candidates, index));
+        let hinted = copies.clone().filter_map(|copy| match copy {
+            Some((Distance::At(distance), _)) => Some(distance),
             _ => None,
         });
         let horizon = i128::from(hinted.max().unwrap_or(0)) + 1;
@@ -54,11 +57,19 @@ impl Cost {
         self.costs.reserve(borders.len());
         self.costs.push(0);
         let mut total = 0;
-        for (distance, &refetch) in distances.zip(&candidates.refetch) {
+        for (copy, &refetch) in copies.zip(&candidates.refetch) {
+            let Some((distance, bytes)) = copy else {
+                total -= GAP * room;
+                self.costs.push(total);
+                continue;
+            };
+            let flushed = (u128::from(bytes) * flush) >> 20;
+            total += i128::try_from(flushed)
+                .unwrap_or(i128::MAX)
+                .min(i128::from(u64::MAX));
             total += match distance {
-                None => -GAP * room,
-                Some(Distance::Unhinted) => -room,
-                Some(Distance::At(distance)) => {
+                Distance::Unhinted => -room,
+                Distance::At(distance) => {
                     let soon = refetch * NEXT / (1 + distance);
                     i128::from(soon) - room * i128::from(distance) / horizon
                 }
@@ -68,9 +79,11 @@ impl Cost {
     }
 }
 
-/// The distance of a copy; `None` for a gap.
-fn distance(candidates: &Candidates, index: usize) -> Option<Distance> {
-    candidates.get(index)?.occupant.map(|copy| copy.distance)
+/// The distance of a copy and its bytes; `None` for a gap.
+fn copy(candidates: &Candidates, index: usize) -> Option<(Distance, u64)> {
+    let candidate = candidates.get(index)?;
+    let copy = candidate.occupant?;
+    Some((copy.distance, candidate.size))
 }
 
 impl Policy for Cost {
@@ -112,13 +125,14 @@ impl Policy for Cost {
         best.and_then(|(_, first, last)| candidates.window(first, last))
     }
 
-    /// What would be given up first is flushed first; nothing is flushed while the application only reads; and room that
-    /// is left over is filled with a guess.
+    /// All that a policy can want of the transfers around it.
     fn conduct(&self) -> Conduct {
         Conduct {
             flush_order: FlushOrder::Evicted,
             guesses: true,
             rests: true,
+            keeps_next: true,
+            holds_back: true,
         }
     }
 
