@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use tierflow_engine::Flush;
 use tierflow_engine::plan::{AfterRestore, Command, Event, Plan, PlanConfig, Ticket, TierConfig};
 use tierflow_evict::{Cost, Fifo, Policy, Score};
 
@@ -33,7 +34,7 @@ impl Driver {
             alignment: 4096,
             policy: policy(),
             flush_bandwidth: 50_000_000_000,
-            flush_above: 0,
+            flush: Flush::Eager,
             flush_depth: 1,
             prefetch_depth: 1,
         };

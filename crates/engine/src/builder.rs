@@ -181,8 +181,8 @@ impl EngineBuilder {
         self
     }
 
-    /// When copies are flushed to the tier below. Unless you say otherwise, above half; at once where versions are to
-    /// outlive the engine.
+    /// When copies are flushed to the tier below. Unless you say otherwise, as is [foreseen](Flush::Foreseen); at
+    /// once where versions are to outlive the engine.
     #[must_use]
     pub fn flush(mut self, flush: Flush) -> Self {
         self.flush = Some(flush);

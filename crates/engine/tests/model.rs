@@ -19,7 +19,7 @@ const TWO: Model = Model {
     capacities: &[1, 4],
     depth: 1,
     policy: 0,
-    percent: 0,
+    percent: 1,
     after: AfterRestore::Discard,
     adopts: &[],
     sizes: &[1, 1],
@@ -152,7 +152,13 @@ fn flushed_only_when_somebody_needs_it() {
         calls: 2,
         ..lazy.clone()
     };
+    let foreseen = Model {
+        name: "flushed where it is not foreseen to fit",
+        percent: 0,
+        ..TWO
+    };
     explore(&lazy, &[tiers]);
+    explore(&foreseen, &[]);
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl EngineBuilder {
                 alignment: ALIGNMENT,
                 policy: (self.policy)(),
                 flush_bandwidth: kind.flush_bandwidth(),
-                flush_above: flush.above(tier.media.capacity().unwrap_or(0)),
+                flush,
                 flush_depth: depth(&kinds, index),
                 prefetch_depth: depth(&kinds, index),
             });

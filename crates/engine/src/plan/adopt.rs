@@ -35,8 +35,12 @@ impl Plan {
             return;
         };
         this.statistics.peak_bytes = this.statistics.peak_bytes.max(this.table.used());
-        if record.is_none() && self.order.next(version).is_some() {
-            self.unwritten = self.unwritten.saturating_sub(1);
+        if record.is_none() {
+            let is_hinted = self.order.next(version).is_some();
+            if is_hinted {
+                self.unwritten = self.unwritten.saturating_sub(1);
+            }
+            self.foresight.begun(size, is_hinted);
         }
         let mut state = State::Init;
         advance(&mut state, Move::WriteBegan);

@@ -12,7 +12,7 @@ pub(crate) struct Model {
     pub(crate) capacities: &'static [u64],
     pub(crate) depth: usize,
     pub(crate) policy: usize,
-    pub(crate) percent: u64,
+    pub(crate) percent: u8,
     pub(crate) after: AfterRestore,
     /// The first versions are of an earlier run and lie on these tiers, the lowest named first: each as a difference to
     /// the one before, if versions are stored as such.

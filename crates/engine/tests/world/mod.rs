@@ -14,6 +14,7 @@ mod endings;
 
 pub(crate) use endings::Ending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tierflow_engine::Flush;
 use tierflow_engine::plan::{
     AfterRestore, Coding, Command, Difference, Differences, Event, Place, Plan, PlanConfig,
     Refusal, Ticket, TierConfig, TierId, TransferId,
@@ -79,18 +80,19 @@ impl World {
         capacities: &[u64],
         depth: usize,
         policies: usize,
-        percent: u64,
+        percent: u8,
         after: AfterRestore,
     ) -> Self {
         Self::of(capacities, depth, policies, percent, after, None)
     }
 
-    /// A world whose plan may store differences.
+    /// A world whose plan may store differences. Tiers flush what is foreseen not to fit with 0 `percent`, at once with less than
+    /// 10, and else above that share.
     pub(crate) fn of(
         capacities: &[u64],
         depth: usize,
         policies: usize,
-        percent: u64,
+        percent: u8,
         after: AfterRestore,
         differences: Option<Differences>,
     ) -> Self {
@@ -101,7 +103,11 @@ impl World {
                 alignment: 1,
                 policy: policy(policies),
                 flush_bandwidth: 1_000,
-                flush_above: capacity * percent / 100,
+                flush: match percent {
+                    0 => Flush::Foreseen,
+                    1..10 => Flush::Eager,
+                    _ => Flush::Above { percent },
+                },
                 flush_depth: depth,
                 prefetch_depth: depth,
             })
