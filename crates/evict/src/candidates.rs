@@ -85,7 +85,7 @@ pub struct Candidate {
 /// The sums over a window are the differences between its two borders. Nothing is added and
 /// subtracted again while a window slides, so there is nothing to drift; the totals may wrap, the
 /// differences do not.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Border {
     pub(crate) offset: u64,
     /// Sum of the waits; a copy that is never evictable counts [`MAX_WAIT`] here.
@@ -93,23 +93,30 @@ pub(crate) struct Border {
     /// Sum of the distances.
     pub(crate) distance: u64,
     /// How many copies are never evictable. An infinite wait is counted, never summed.
-    pub(crate) nevers: u64,
+    pub(crate) nevers: u32,
+    /// The largest distance of any hinted copy.
+    pub(crate) farthest: u32,
+}
+
+/// What a policy may know of one fragment besides its borders; 0 in gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traits {
+    pub(crate) written: u64,
+    pub(crate) used: u64,
+    pub(crate) refetch: u64,
 }
 
 /// The fragments of one cache in offset order, laid out for policies to run over.
 ///
-/// It keeps its memory when cleared, so one value serves any number of choices.
-#[derive(Clone, Debug)]
+/// It keeps its memory when cleared, so one value serves any number of choices. Everything that is kept of a fragment
+/// depends on it and on those before it alone, so where the first ones are as they were, only the others need be
+/// pushed again ([`truncate`](Self::truncate)).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidates {
     /// One more than there are fragments.
     pub(crate) borders: Vec<Border>,
-    /// Per fragment; 0 in gaps.
-    pub(crate) written: Vec<u64>,
-    /// Per fragment; 0 in gaps.
-    pub(crate) used: Vec<u64>,
-    /// Per fragment; 0 in gaps.
-    pub(crate) refetch: Vec<u64>,
-    largest_gap: u64,
+    /// One per fragment.
+    pub(crate) traits: Vec<Traits>,
     /// Bytes per second.
     flush_bandwidth: u64,
 }
@@ -126,10 +133,7 @@ impl Candidates {
     pub fn new() -> Self {
         Self {
             borders: alloc::vec![Border::default()],
-            written: Vec::new(),
-            used: Vec::new(),
-            refetch: Vec::new(),
-            largest_gap: 0,
+            traits: Vec::new(),
             flush_bandwidth: 1_000_000_000,
         }
     }
@@ -147,11 +151,13 @@ impl Candidates {
 
     /// Forgets every fragment and keeps the memory.
     pub fn clear(&mut self) {
-        self.borders.truncate(1);
-        self.written.clear();
-        self.used.clear();
-        self.refetch.clear();
-        self.largest_gap = 0;
+        self.truncate(0);
+    }
+
+    /// Forgets all fragments but the first `len`, and keeps the memory.
+    pub fn truncate(&mut self, len: usize) {
+        self.borders.truncate(len.saturating_add(1));
+        self.traits.truncate(len);
     }
 
     /// Appends the fragment that lies right after the last one; `None` is a gap.
@@ -159,49 +165,57 @@ impl Candidates {
     /// Two gaps must not follow one another: push their sum. Bytes beyond [`MAX_CAPACITY`] are cut
     /// off.
     pub fn push(&mut self, size: u64, occupant: Option<Outlook>) {
-        let (wait, distance, never, written, used, refetch) = match occupant {
-            None => (0, GAP_DISTANCE, 0, 0, 0, 0),
-            Some(Outlook {
-                evictable_in,
-                distance,
-                refetch,
-                written,
-                used,
-            }) => (
-                evictable_in.unwrap_or(MAX_WAIT).min(MAX_WAIT),
-                distance.value(),
-                u64::from(evictable_in.is_none()),
-                written,
-                used,
-                refetch.min(MAX_WAIT),
-            ),
-        };
-        let last = self.borders.last().copied().unwrap_or_default();
-        let offset = last.offset.saturating_add(size).min(MAX_CAPACITY);
-        if occupant.is_none() {
-            self.largest_gap = self.largest_gap.max(offset - last.offset);
+        self.extend(core::iter::once((size, occupant)));
+    }
+
+    /// [Appends](Self::push) many fragments: sizes and occupants. Much faster than one after the other.
+    pub fn extend<I>(&mut self, fragments: I)
+    where
+        I: IntoIterator<Item = (u64, Option<Outlook>), IntoIter: ExactSizeIterator>,
+    {
+        let fragments = fragments.into_iter();
+        let (before, count) = (self.len(), fragments.len());
+        // The totals so far are carried along: read back from memory, they would be waited for.
+        let mut border = self.borders.last().copied().unwrap_or_default();
+        self.borders.resize(1 + before + count, border);
+        self.traits.resize(before + count, Traits::default());
+        let places = self.borders[1 + before..].iter_mut();
+        let places = places.zip(&mut self.traits[before..]);
+        for ((size, occupant), (end, traits)) in fragments.zip(places) {
+            border.offset = border.offset.saturating_add(size).min(MAX_CAPACITY);
+            let Some(copy) = occupant else {
+                border.distance = border.distance.wrapping_add(GAP_DISTANCE);
+                *end = border;
+                *traits = Traits::default();
+                continue;
+            };
+            let wait = copy.evictable_in.unwrap_or(MAX_WAIT).min(MAX_WAIT);
+            let distance = copy.distance.value();
+            border.wait = border.wait.wrapping_add(wait);
+            border.nevers += u32::from(copy.evictable_in.is_none());
+            border.distance = border.distance.wrapping_add(distance);
+            if distance < UNHINTED_DISTANCE {
+                border.farthest = border.farthest.max(distance as u32);
+            }
+            *end = border;
+            *traits = Traits {
+                written: copy.written,
+                used: copy.used,
+                refetch: copy.refetch.min(MAX_WAIT),
+            };
         }
-        self.borders.push(Border {
-            offset,
-            wait: last.wait.wrapping_add(wait),
-            distance: last.distance.wrapping_add(distance),
-            nevers: last.nevers + never,
-        });
-        self.written.push(written);
-        self.used.push(used);
-        self.refetch.push(refetch);
     }
 
     /// How many fragments there are, gaps included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.written.len()
+        self.traits.len()
     }
 
     /// Whether there are no fragments.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.written.is_empty()
+        self.traits.is_empty()
     }
 
     /// The bytes of all fragments together.
@@ -210,17 +224,29 @@ impl Candidates {
         self.borders.last().map_or(0, |border| border.offset)
     }
 
-    /// The bytes of the largest gap; 0 where there is none.
+    /// The bytes of the largest gap; 0 where there is none. O(N).
     #[must_use]
     pub fn largest_gap(&self) -> u64 {
-        self.largest_gap
+        let gaps = self.borders.windows(2).filter(|sides| is_gap(sides));
+        let sizes = gaps.map(|sides| sides[1].offset - sides[0].offset);
+        sizes.max().unwrap_or(0)
+    }
+
+    /// The largest distance of any hinted copy; 0 where there is none.
+    #[must_use]
+    pub fn farthest(&self) -> u64 {
+        u64::from(self.borders.last().map_or(0, |last| last.farthest))
     }
 
     /// The fragment at `index`, with waits and distances as the policies count them.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Candidate> {
-        let (&written, &used) = (self.written.get(index)?, self.used.get(index)?);
-        let &refetch = self.refetch.get(index)?;
+        let &Traits {
+            written,
+            used,
+            refetch,
+            ..
+        } = self.traits.get(index)?;
         let &[left, right] = self.borders.get(index..)?.first_chunk()?;
         let occupant = match right.distance.wrapping_sub(left.distance) {
             GAP_DISTANCE => None,
@@ -266,16 +292,21 @@ impl Candidates {
         })
     }
 
-    /// The gap of lowest offset that holds `size` bytes. O(1) where none does, else O(N).
+    /// The gap of lowest offset that holds `size` bytes. O(N).
     #[must_use]
     pub fn first_gap(&self, size: u64) -> Option<Window> {
-        if size == 0 || size > self.largest_gap {
+        if size == 0 {
             return None;
         }
-        let index = self.borders.windows(2).position(|sides| {
-            sides[1].distance.wrapping_sub(sides[0].distance) == GAP_DISTANCE
-                && sides[1].offset - sides[0].offset >= size
-        })?;
+        let index = self
+            .borders
+            .windows(2)
+            .position(|sides| is_gap(sides) && sides[1].offset - sides[0].offset >= size)?;
         self.window(index, index + 1)
     }
+}
+
+/// Whether a gap lies between two borders.
+fn is_gap(sides: &[Border]) -> bool {
+    sides[1].distance.wrapping_sub(sides[0].distance) == GAP_DISTANCE
 }

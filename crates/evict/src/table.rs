@@ -26,6 +26,9 @@ pub struct Fragment<K> {
     pub size: u64,
     /// Whose copy lies there; `None` is a gap.
     pub occupant: Option<K>,
+    /// The number of the copy's seat, for the owner to keep in an array what it knows of copies: the smallest numbers, each
+    /// of one copy at a time, for as long as it stays. 0 in gaps.
+    pub seat: u32,
 }
 
 /// Which bytes of one contiguous cache are occupied, and by whom (the allocation table *A* of
@@ -57,6 +60,10 @@ pub struct AllocationTable<K> {
     limit: u64,
     /// Of `used`, bytes that lie within the limit.
     used_within: u64,
+    /// Seats that were left.
+    free_seats: Vec<u32>,
+    /// So many fragments from the start are as they were when somebody last asked.
+    unchanged: usize,
 }
 
 impl<K: Copy + Eq + Hash> AllocationTable<K> {
@@ -79,6 +86,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             offset: 0,
             size: capacity,
             occupant: None,
+            seat: 0,
         };
         Ok(Self {
             fragments: alloc::vec![whole],
@@ -88,6 +96,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             used: 0,
             limit: capacity,
             used_within: 0,
+            free_seats: Vec::new(),
+            unchanged: 0,
         })
     }
 
@@ -124,6 +134,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
                 alignment: self.alignment,
             });
         }
+        // Where no seat was left, as many are taken as there are copies.
+        let copies = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         let Entry::Vacant(vacancy) = self.slots.entry(key) else {
             return Err(TableError::Duplicate);
         };
@@ -155,22 +167,26 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
                 offset: gap.offset,
                 size: before,
                 occupant: None,
+                seat: 0,
             },
             Fragment {
                 offset,
                 size: reserved,
                 occupant: Some(key),
+                seat: self.free_seats.pop().unwrap_or(copies),
             },
             Fragment {
                 offset: offset + reserved,
                 size: after,
                 occupant: None,
+                seat: 0,
             },
         ];
         self.fragments.splice(
             index..=index,
             pieces.into_iter().filter(|piece| piece.size > 0),
         );
+        self.unchanged = self.unchanged.min(index);
         self.used += reserved;
         self.used_within += reserved;
         Ok(*vacancy.insert(Slot {
@@ -201,8 +217,11 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         let last = if is_gap(index + 1) { index + 1 } else { index };
 
         let end = self.fragments[last].offset + self.fragments[last].size;
+        self.free_seats.push(self.fragments[index].seat);
+        self.unchanged = self.unchanged.min(first);
         let gap = &mut self.fragments[first];
         gap.occupant = None;
+        gap.seat = 0;
         gap.size = end - gap.offset;
         self.fragments.drain(first + 1..=last);
         self.used -= slot.reserved;
@@ -232,6 +251,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         if freed > 0 {
             let end = slot.offset + reserved;
             let index = index_of(&self.fragments, slot.offset);
+            self.unchanged = self.unchanged.min(index);
             self.fragments[index].size = reserved;
             match self.fragments.get_mut(index + 1) {
                 Some(next) if next.occupant.is_none() => {
@@ -244,6 +264,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
                         offset: end,
                         size: freed,
                         occupant: None,
+                        seat: 0,
                     },
                 ),
             }
@@ -271,6 +292,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     pub fn set_limit(&mut self, bytes: u64) {
         let limit = bytes.min(self.capacity);
         self.limit = limit - limit % self.alignment;
+        self.unchanged = 0;
         let occupied = self.fragments.iter().filter(|f| f.occupant.is_some());
         self.used_within = occupied.map(|f| within(f.offset, f.size, self.limit)).sum();
     }
@@ -292,6 +314,25 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             .filter_map(|f| f.occupant)
     }
 
+    /// The index of the fragment in which the copy of `key` lies. O(log N).
+    #[must_use]
+    pub fn index_of(&self, key: &K) -> Option<usize> {
+        let slot = self.slots.get(key)?;
+        Some(index_of(&self.fragments, slot.offset))
+    }
+
+    /// How many fragments from the start have not changed, nor the limit, since this was asked last.
+    pub fn take_unchanged(&mut self) -> usize {
+        core::mem::replace(&mut self.unchanged, usize::MAX)
+    }
+
+    /// The fragments that lie within the limit as a whole.
+    #[must_use]
+    pub fn fragments_within_limit(&self) -> &[Fragment<K>] {
+        let within = |fragment: &Fragment<K>| fragment.offset + fragment.size <= self.limit;
+        &self.fragments[..self.fragments.partition_point(within)]
+    }
+
     /// Fills `candidates` for a policy with what lies within the limit, in the order of
     /// [`fragments`](Self::fragments): the first of them, the last one cut short if it is a gap that
     /// reaches beyond. Allocates only where there are more fragments than ever before.
@@ -301,16 +342,24 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         mut outlook: impl FnMut(K) -> Outlook,
     ) {
         candidates.clear();
-        for fragment in &self.fragments {
-            match fragment.occupant {
-                Some(key) if fragment.offset + fragment.size <= self.limit => {
-                    candidates.push(fragment.size, Some(outlook(key)));
-                }
-                None if fragment.offset < self.limit => {
-                    candidates.push(fragment.size.min(self.limit - fragment.offset), None);
-                }
-                _ => break,
-            }
+        self.append_candidates(candidates, |fragment| fragment.occupant.map(&mut outlook));
+    }
+
+    /// [Fills](Self::candidates_into) `candidates`, of which the first are right already, with the others.
+    pub fn append_candidates(
+        &self,
+        candidates: &mut Candidates,
+        outlook: impl FnMut(&Fragment<K>) -> Option<Outlook>,
+    ) {
+        let within = self.fragments_within_limit();
+        let others = within.get(candidates.len()..).unwrap_or_default();
+        let mut outlook = outlook;
+        candidates.extend(others.iter().map(|fragment| (fragment.size, outlook(fragment))));
+        if let Some(cut) = self.fragments.get(within.len())
+            && cut.occupant.is_none()
+            && cut.offset < self.limit
+        {
+            candidates.push(self.limit - cut.offset, None);
         }
     }
 

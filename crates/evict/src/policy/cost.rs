@@ -1,8 +1,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::windows::{Edge, best_window};
 use crate::policy::{Conduct, FlushOrder};
-use crate::{Candidates, Distance, Policy, Window};
+use crate::{Candidates, GAP_DISTANCE, MAX_WAIT, Policy, UNHINTED_DISTANCE, Window};
 
 /// How much more it costs to bring back the next copy of the restore order than its transfer takes: everybody waits for it,
 /// behind whatever is under way.
@@ -10,7 +11,7 @@ const NEXT: u64 = 3;
 
 /// What a gap in the window is worth, in times that room for the new copy takes to flush. Gaps too small to be of use are
 /// bytes that are paid for and not there; a window that takes them in gives them back.
-const GAP: i128 = 5;
+const GAP: i64 = 5;
 
 /// Estimates what an eviction will really cost, in ns, and gives up the window that costs least, in O(N).
 ///
@@ -29,54 +30,71 @@ const GAP: i128 = 5;
 /// lowest offset wins.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
-    /// Totals of everything to the left of a border.
-    costs: Vec<i128>,
+    borders: Vec<Border>,
     /// Fragments of the window that may yet become the one that waits longest.
     waits: VecDeque<usize>,
 }
 
-impl Cost {
-    /// Fills the totals.
-    fn add_up(&mut self, candidates: &Candidates, size: u64) {
-        let borders = &candidates.borders;
-        let bandwidth = u128::from(candidates.flush_bandwidth().max(1));
-        let room =
-            i128::try_from(u128::from(size) * 1_000_000_000 / bandwidth).unwrap_or(i128::MAX);
-        // 2^40 fragments of the largest cost do not overflow.
-        let room = room.min(i128::from(u64::MAX));
-        let distances = (0..candidates.len()).map(|index| distance(candidates, index));
-        let hinted = distances.clone().filter_map(|distance| match distance {
-            Some(Distance::At(distance)) => Some(distance),
-            _ => None,
-        });
-        let horizon = i128::from(hinted.max().unwrap_or(0)) + 1;
-        self.costs.clear();
-        self.costs.reserve(borders.len());
-        self.costs.push(0);
-        let mut total = 0;
-        for (distance, &refetch) in distances.zip(&candidates.refetch) {
-            total += match distance {
-                None => -GAP * room,
-                Some(Distance::Unhinted) => -room,
-                Some(Distance::At(distance)) => {
-                    let soon = refetch * NEXT / (1 + distance);
-                    i128::from(soon) - room * i128::from(distance) / horizon
-                }
-            };
-            self.costs.push(total);
-        }
+/// The border between two fragments, with the totals of everything to the left of it. They may wrap; their differences
+/// do not, over a window of up to 2^20 fragments.
+#[derive(Clone, Copy, Debug)]
+struct Border {
+    offset: u64,
+    /// ns. A copy that is never evictable counts as the longest wait.
+    wait: u64,
+    /// ns.
+    cost: i64,
+}
+
+impl Edge for Border {
+    fn offset(&self) -> u64 {
+        self.offset
     }
 }
 
-/// The distance of a copy; `None` for a gap.
-fn distance(candidates: &Candidates, index: usize) -> Option<Distance> {
-    candidates.get(index)?.occupant.map(|copy| copy.distance)
-}
+impl Cost {
+    /// Fills the borders.
+    fn add_up(&mut self, candidates: &Candidates, size: u64) {
+        let bandwidth = u128::from(candidates.flush_bandwidth().max(1));
+        let room = u128::from(size) * 1_000_000_000 / bandwidth;
+        let room = u64::try_from(room).map_or(MAX_WAIT, |room| room.min(MAX_WAIT));
+        let share = Share::of(room, candidates.farthest() + 1);
+        let room = room.cast_signed();
+        let mut cost = 0_i64;
+        let mut total = 0_u64;
+        let ends = candidates.borders.iter().skip(1);
+        let fragments = ends.zip(&candidates.traits).map(|(end, copy)| {
+            let distance = end.distance.wrapping_sub(total);
+            total = end.distance;
+            cost = cost.wrapping_add(match distance {
+                GAP_DISTANCE => -GAP * room,
+                UNHINTED_DISTANCE => -room,
+                distance => {
+                    // Both are below 2^53, so the quotient of the floats is the same, and it is there sooner.
+                    let (cost, wait) = (copy.refetch * NEXT, 1 + distance);
+                    let soon = cost.cast_signed() as f64 / wait.cast_signed() as f64;
+                    soon as i64 - share.at(distance).cast_signed()
+                }
+            });
+            Border {
+                offset: end.offset,
+                wait: end.wait,
+                cost,
+            }
+        });
+        let start = Border {
+            offset: 0,
+            wait: 0,
+            cost: 0,
+        };
+        self.borders.clear();
+        self.borders
+            .extend(core::iter::once(start).chain(fragments));
+    }
 
-impl Policy for Cost {
-    fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
-        self.add_up(candidates, size);
-        let borders = &candidates.borders;
+    /// The window that waits least, and of those the one that costs least.
+    fn least_wait(&mut self, candidates: &Candidates, size: u64) -> Option<(usize, usize)> {
+        let (borders, nevers) = (&self.borders, &candidates.borders);
         let wait = |index: usize| borders[index + 1].wait.wrapping_sub(borders[index].wait);
         let mut best = None;
         self.waits.clear();
@@ -84,7 +102,7 @@ impl Policy for Cost {
         for first in 0..candidates.len() {
             while borders[last].offset - borders[first].offset < size {
                 if last == candidates.len() {
-                    return best.and_then(|(_, first, last)| candidates.window(first, last));
+                    return best.map(|(_, window)| window);
                 }
                 let newest = wait(last);
                 while self
@@ -100,16 +118,37 @@ impl Policy for Cost {
             while self.waits.front().is_some_and(|&index| index < first) {
                 self.waits.pop_front();
             }
-            if borders[first].nevers != borders[last].nevers {
+            if nevers[first].nevers != nevers[last].nevers {
                 continue;
             }
             let longest = self.waits.front().map_or(0, |&index| wait(index));
-            let key = (longest, self.costs[last] - self.costs[first]);
-            if best.is_none_or(|(least, ..)| key < least) {
-                best = Some((key, first, last));
+            let key = (
+                longest,
+                borders[last].cost.wrapping_sub(borders[first].cost),
+            );
+            if best.is_none_or(|(least, _)| key < least) {
+                best = Some((key, (first, last)));
             }
         }
-        best.and_then(|(_, first, last)| candidates.window(first, last))
+        best.map(|(_, window)| window)
+    }
+}
+
+impl Policy for Cost {
+    fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
+        if size == 0 || size > candidates.bytes() {
+            return None;
+        }
+        self.add_up(candidates, size);
+        let at_once = best_window(&self.borders, size, i64::MAX, |left, right| {
+            if left.wait == right.wait {
+                right.cost.wrapping_sub(left.cost)
+            } else {
+                i64::MAX
+            }
+        });
+        let (first, last) = at_once.or_else(|| self.least_wait(candidates, size))?;
+        candidates.window(first, last)
     }
 
     /// What would be given up first is flushed first; nothing is flushed while the application only reads; and room that
@@ -124,5 +163,50 @@ impl Policy for Cost {
 
     fn name(&self) -> &'static str {
         "cost"
+    }
+}
+
+/// A time in equal shares to so many entries of the restore order, multiplied instead of divided: a division for each
+/// fragment would take longer than all else.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// 2^64 shares, rounded up.
+    shares: u128,
+}
+
+impl Share {
+    /// Of `time` (ns, up to [`MAX_WAIT`]) among up to 2^32 `entries`.
+    fn of(time: u64, entries: u64) -> Self {
+        let shares = (u128::from(time) << 64).div_ceil(u128::from(entries.max(1)));
+        Self { shares }
+    }
+
+    /// `time * distance / entries`, rounded down, for a distance below `entries`.
+    ///
+    /// Rounding up made each of the 2^64 shares too large by less than one, and the product by less than `distance / 2^64`,
+    /// which is less than `1 / entries`: too little for the result to reach the next whole number.
+    fn at(self, distance: u64) -> u64 {
+        let shares = self.shares.wrapping_mul(u128::from(distance));
+        (shares >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_exact_to_the_ns() {
+        let entries = [1, 2, 3, 7, 1000, 1 << 24, UNHINTED_DISTANCE];
+        for entries in entries {
+            for time in [0, 1, 999, 335_544, MAX_WAIT - 1, MAX_WAIT] {
+                let share = Share::of(time, entries);
+                let distances = (0..1000).chain(entries.saturating_sub(1000)..entries);
+                for distance in distances.filter(|&distance| distance < entries) {
+                    let exact = u128::from(time) * u128::from(distance) / u128::from(entries);
+                    assert_eq!(u128::from(share.at(distance)), exact);
+                }
+            }
+        }
     }
 }
