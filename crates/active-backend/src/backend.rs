@@ -229,12 +229,26 @@ impl Producer<'_> {
     /// [`Error::Store`] if no local store works and the external one refuses, too.
     pub fn checkpoint(&mut self, bytes: &[u8], target: u64, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
+        self.announce(bytes.len() as u64)?;
         let mut at = target;
+        let mut written = Ok(());
         for chunk in bytes.chunks(self.shared.options.chunk_size) {
-            self.write(chunk, at, deadline, patience)?;
+            written = self.write(chunk, at, deadline, patience);
+            if written.is_err() {
+                // What comes after it will not be asked for.
+                self.announce(0)?;
+                break;
+            }
             at += chunk.len() as u64;
         }
-        Ok(())
+        written
+    }
+
+    fn announce(&self, bytes: u64) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        let producer = self.id;
+        state.handle(Event::Announced { producer, bytes })?;
+        self.shared.told(&mut state)
     }
 
     /// Algorithm 1, one chunk.

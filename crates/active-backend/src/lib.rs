@@ -9,5 +9,5 @@ mod flush;
 mod state;
 
 pub use backend::{Backend, LocalStore, Options, Producer};
-pub use calibration::{Effort, calibrate, measure};
+pub use calibration::{Effort, Points, calibrate, measure};
 pub use error::{Error, Result};

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tierflow_active_backend::{Backend, Effort, Error, LocalStore, Options, calibrate, measure};
+use tierflow_active_backend::{
+    Backend, Effort, Error, LocalStore, Options, Points, calibrate, measure,
+};
 use tierflow_placement::stores::{
     CacheOnly, Calibration, HybridNaive, HybridOpt, ShortestWait, SsdOnly, StorePolicy,
 };
@@ -241,14 +243,15 @@ fn what_does_not_go_together_is_refused() {
         refused(options().chunk_size(0), 1),
         Error::Backend(_)
     ));
-    let none = Effort {
+    let even = Points::Even {
         first: 1,
         step: 1,
         samples: 0,
-        trials: 1,
     };
-    let none = calibrate(external.as_ref(), &options(), none);
-    assert!(matches!(none, Err(Error::Calibration(_))), "{none:?}");
+    for points in [even, Points::Doubling { samples: 0 }] {
+        let none = calibrate(external.as_ref(), &options(), quick(points));
+        assert!(matches!(none, Err(Error::Calibration(_))), "{none:?}");
+    }
 }
 
 #[test]
@@ -256,20 +259,34 @@ fn a_calibration_sees_the_limit_of_a_store() {
     let folder = tempfile::tempdir().unwrap();
     let limit = 50_000_000;
     let throttled = Throttled::new(Scratch::open(folder.path()).unwrap(), limit);
-    let effort = Effort {
+    let even = Points::Even {
         first: 1,
         step: 3,
         samples: 3,
-        trials: 1,
     };
-    let calibration = calibrate(&throttled, &options(), effort).unwrap();
-    for writers in [1, 2, 4, 6] {
-        // No machine is faster than the limit, but for the first bytes of a burst.
-        assert!(
-            calibration.throughput(writers) < 1.5 * limit as f64,
-            "{writers}"
-        );
-        assert!(calibration.throughput(writers) > 0.0);
+    for points in [even, Points::Doubling { samples: 3 }] {
+        let calibration = calibrate(&throttled, &options(), quick(points)).unwrap();
+        for writers in [1, 2, 4, 6] {
+            // No machine is faster than the limit, but for the first bytes of a burst.
+            assert!(
+                calibration.throughput(writers) < 1.5 * limit as f64,
+                "{writers}"
+            );
+            assert!(calibration.throughput(writers) > 0.0);
+        }
     }
-    assert!(measure(&throttled, &options(), 3, 1).unwrap() < 1.5 * limit as f64);
+    let measured = measure(&[(&throttled, 3), (&throttled, 1)], &options(), quick(even));
+    let measured = measured.unwrap();
+    assert_eq!(measured.len(), 2);
+    assert!(measured.iter().all(|found| *found < 1.5 * limit as f64));
+    assert_eq!(even.writers(), [1, 4, 7]);
+    assert_eq!(Points::Doubling { samples: 4 }.writers(), [1, 2, 4, 8]);
+}
+
+fn quick(points: Points) -> Effort {
+    Effort {
+        points,
+        trials: 1,
+        at_least: Duration::from_millis(5),
+    }
 }

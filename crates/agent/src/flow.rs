@@ -1,16 +1,14 @@
-//! One route: what is still to be brought along it, and who waits for that.
+//! One route: its two ends, and how pieces are brought from the one to the other.
+
+mod state;
 
 use crate::protocol::{Route, RouteStatus};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use state::{Failure, PieceKey, State, key};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tierflow_store::{Error, Options, Piece, PieceInfo, Repository, Result};
-
-/// After a failure a route is left alone for so long, then twice as long, up to the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A route's two ends, opened when they are first needed: external storage may not be there when the agent starts.
 #[derive(Debug)]
@@ -36,76 +34,12 @@ pub(crate) struct Flow {
     pub(crate) state: Mutex<State>,
 }
 
-/// How the last try for a version ended.
-pub(crate) type Outcome = std::result::Result<(), Failure>;
-
-/// Why a version was not brought.
-#[derive(Debug, Clone)]
-pub(crate) struct Failure {
-    /// The piece on the node cannot be read: trying again is no use.
-    pub(crate) source: bool,
-    pub(crate) message: String,
-}
-
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) clients: usize,
-    /// Versions to be brought.
-    pub(crate) waiting: BTreeSet<u64>,
-    /// Versions on their way, each with the time by which it should be there.
-    pub(crate) running: BTreeMap<u64, Instant>,
-    /// Of these, those that took too long.
-    pub(crate) hanging: BTreeSet<u64>,
-    /// Somebody looks for what is new on the node, or should.
-    pub(crate) looking: bool,
-    pub(crate) look_at: Instant,
-    /// What was found when nobody was on the route any more.
-    pub(crate) looked_after_clients: bool,
-    /// Versions brought since somebody began to look: what was listed before may name them still.
-    just_brought: BTreeSet<u64>,
-    /// Pieces on the node that cannot be read.
-    unreadable: BTreeSet<PieceKey>,
-    /// Versions that were removed from external storage, while they still lie on the node.
-    removed: BTreeSet<u64>,
-    /// By version: how many wait for its outcome.
-    watchers: BTreeMap<u64, usize>,
-    outcomes: BTreeMap<u64, Outcome>,
-    pause: Duration,
-    paused_until: Option<Instant>,
-    pub(crate) trouble: Option<String>,
-    pub(crate) brought: u64,
-}
-
-/// What tells a piece from an older one of the same number.
-type PieceKey = (u64, u64, u64);
-
-fn key(piece: &PieceInfo) -> PieceKey {
-    (piece.version, piece.run, piece.created)
-}
-
 impl Flow {
     pub(crate) fn new(route: Route) -> Self {
         Self {
             route,
             ends: Mutex::default(),
-            state: Mutex::new(State {
-                clients: 0,
-                waiting: BTreeSet::new(),
-                running: BTreeMap::new(),
-                hanging: BTreeSet::new(),
-                looking: false,
-                look_at: Instant::now(),
-                looked_after_clients: false,
-                just_brought: BTreeSet::new(),
-                unreadable: BTreeSet::new(),
-                removed: BTreeSet::new(),
-                watchers: BTreeMap::new(),
-                outcomes: BTreeMap::new(),
-                pause: SHORTEST_PAUSE,
-                paused_until: None,
-                trouble: None,
-                brought: 0,
-            }),
+            state: Mutex::new(State::new()),
         }
     }
 
@@ -197,10 +131,7 @@ impl Flow {
                 (Ok(()), None)
             }
             Ok(bytes) => {
-                state.brought += 1;
-                state.just_brought.insert(version);
-                state.pause = SHORTEST_PAUSE;
-                (state.trouble, state.paused_until) = (None, None);
+                state.brought(version);
                 (Ok(()), Some(bytes))
             }
             Err((piece, error)) => {
@@ -258,10 +189,7 @@ impl Flow {
 
     /// A try failed: the route is left alone for a while. What vanished is opened anew.
     fn failed(&self, state: &mut State, error: &Error) {
-        state.trouble = Some(error.to_string());
-        state.paused_until = Some(Instant::now() + state.pause);
-        state.look_at = Instant::now() + state.pause;
-        state.pause = (state.pause * 2).min(LONGEST_PAUSE);
+        state.pause(error.to_string());
         if matches!(error, Error::Vanished { .. } | Error::Open { .. })
             && let Some(mut ends) = self.ends.try_lock()
         {
@@ -282,79 +210,11 @@ impl Flow {
     }
 }
 
-impl State {
-    /// Somebody wants to hear what becomes of a version, which is brought even if it could not be read before.
-    pub(crate) fn watch(&mut self, version: u64) {
-        *self.watchers.entry(version).or_default() += 1;
-        self.outcomes.remove(&version);
-        self.removed.remove(&version);
-        self.unreadable.retain(|piece| piece.0 != version);
-        if !self.running.contains_key(&version) {
-            self.waiting.insert(version);
-        }
-    }
-
-    /// What became of a version, once it is known.
-    pub(crate) fn outcome(&mut self, version: u64) -> Option<Outcome> {
-        let outcome = self.outcomes.get(&version).cloned()?;
-        self.unwatch(version);
-        Some(outcome)
-    }
-
-    /// One of those who waited for a version has heard enough.
-    pub(crate) fn unwatch(&mut self, version: u64) {
-        if let Some(watchers) = self.watchers.get_mut(&version) {
-            *watchers -= 1;
-            if *watchers == 0 {
-                self.watchers.remove(&version);
-                self.outcomes.remove(&version);
-            }
-        }
-    }
-
-    fn tell(&mut self, version: u64, outcome: Outcome) {
-        if self.watchers.contains_key(&version) {
-            self.outcomes.insert(version, outcome);
-        }
-    }
-
-    /// The next version to bring, if the route is not left alone.
-    pub(crate) fn next(&mut self, now: Instant, patience: Duration) -> Option<u64> {
-        let is_paused = self.paused_until.is_some_and(|until| now < until);
-        // What somebody asks for is tried once, whatever happened before.
-        let is_asked_for = |version: &&u64| {
-            self.watchers.contains_key(version) && !self.outcomes.contains_key(version)
-        };
-        let mut waiting = self.waiting.iter();
-        let version = *waiting.find(|version| !is_paused || is_asked_for(version))?;
-        self.waiting.remove(&version);
-        self.running.insert(version, now + patience);
-        Some(version)
-    }
-
-    /// Names what takes too long to those who wait for it.
-    pub(crate) fn name_hanging(&mut self, now: Instant) {
-        let late = self.running.iter().filter(|(_, deadline)| **deadline < now);
-        let late: Vec<u64> = late.map(|(version, _)| *version).collect();
-        for version in late {
-            if self.hanging.insert(version) {
-                let message = "external storage hangs: it takes longer than it may".to_owned();
-                self.trouble = Some(message.clone());
-                let source = false;
-                self.tell(version, Err(Failure { source, message }));
-            }
-        }
-    }
-
-    /// Nothing is on its way or waits for it.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty() && !self.looking
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::state::{LONGEST_PAUSE, SHORTEST_PAUSE};
     use super::*;
+    use std::time::{Duration, Instant};
 
     fn flow() -> Flow {
         Flow::new(Route {
@@ -363,25 +223,6 @@ mod tests {
             rank: 0,
             ranks: 1,
         })
-    }
-
-    #[test]
-    fn what_hangs_is_named_to_those_who_wait_and_to_nobody_twice() {
-        let flow = flow();
-        let mut state = flow.state.lock();
-        let now = Instant::now();
-        state.watch(7);
-        assert_eq!(state.next(now, Duration::from_secs(5)), Some(7));
-        state.name_hanging(now + Duration::from_secs(4));
-        assert!(state.outcome(7).is_none());
-        state.name_hanging(now + Duration::from_secs(6));
-        assert!(matches!(
-            state.outcome(7),
-            Some(Err(Failure { source: false, .. }))
-        ));
-        assert_eq!(state.hanging, BTreeSet::from([7]));
-        state.name_hanging(now + Duration::from_secs(7));
-        assert!(state.outcome(7).is_none(), "nobody waits for it any more");
     }
 
     #[test]
@@ -416,14 +257,5 @@ mod tests {
                 .next(now + LONGEST_PAUSE, Duration::from_secs(5))
                 .is_some()
         );
-    }
-
-    #[test]
-    fn what_was_removed_is_not_brought_again_unless_asked_for() {
-        let flow = flow();
-        let mut state = flow.state.lock();
-        state.removed.insert(3);
-        state.watch(3);
-        assert!(!state.removed.contains(&3) && state.waiting.contains(&3));
     }
 }

@@ -7,16 +7,16 @@
 
 mod homes;
 
-use homes::{Agent, Home};
+use homes::Home;
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 use tierflow_agent::Way;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut, Retention};
 use tierflow_store::{Options, Repository};
+use tierflow_testing::{Process, this_test};
 
 const CHILD: &str = "TIERFLOW_KILLS_SCRATCH";
 /// What the application keeps: of the versions reported durable, the newest of these are there.
@@ -67,33 +67,21 @@ fn random(seed: &mut u64, below: u64) -> u64 {
 }
 
 /// Runs the application until it is killed, and kills the agent on the way if `agent` is given. Returns what it reported.
-fn killed(home: &Home, seed: &mut u64, agent: Option<&mut Agent>) -> BTreeSet<u64> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
+fn killed(home: &Home, seed: &mut u64, agent: Option<&mut Process>) -> BTreeSet<u64> {
+    let mut child = this_test("child");
+    let child = child
         .env(CHILD, &home.scratch)
         .env("TIERFLOW_KILLS_NEAR", &home.near)
-        .env("TIERFLOW_KILLS_FAR", &home.far)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let output = child.stdout.take().unwrap();
-    let reader = std::thread::spawn(move || {
-        let lines = BufReader::new(output).lines().map_while(Result::ok);
-        // The test harness may write on the same line.
-        let reported = lines.filter_map(|line| line.split("durable ").nth(1)?.parse().ok());
-        reported.collect()
-    });
+        .env("TIERFLOW_KILLS_FAR", &home.far);
+    let mut child = Process::start(child, "durable ");
     std::thread::sleep(Duration::from_micros(2_000 + random(seed, 400_000)));
     if let Some(agent) = agent {
-        agent.kill().unwrap();
-        agent.wait().unwrap();
+        agent.kill();
         std::thread::sleep(Duration::from_micros(random(seed, 60_000)));
     }
-    let ended = child.try_wait().unwrap();
-    assert!(ended.is_none(), "it ended before it was killed: {ended:?}");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reader.join().unwrap()
+    let reports = child.kill();
+    // The last one may be cut off.
+    reports.iter().filter_map(|r| r.parse().ok()).collect()
 }
 
 #[test]

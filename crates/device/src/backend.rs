@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::device::{Device, Info};
 use crate::error::Result;
 use crate::host_reservation::Pinned;
+use crate::managed::{Advice, Told};
 use crate::memory::Place;
 use crate::peer::PeerLink;
 
@@ -87,6 +88,18 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     /// `address` and `len` are of one `alloc_managed` that has not been freed, and no work uses it.
     unsafe fn free_managed(&self, address: u64, len: usize);
 
+    /// Tells the driver how managed bytes will be used. No content changes.
+    ///
+    /// # Safety
+    /// The range lies in one live `alloc_managed`.
+    unsafe fn advise(&self, address: u64, len: usize, advice: Advice) -> Result<()>;
+
+    /// What the driver was told of managed bytes last; `None` if nothing, or not the same of all.
+    ///
+    /// # Safety
+    /// The range lies in one live `alloc_managed`.
+    unsafe fn told(&self, address: u64, len: usize, what: Told) -> Result<Option<Place>>;
+
     /// `len` bytes of device memory without an address, which other processes can map. `len` is a
     /// multiple of the granularity.
     fn export(&self, len: usize) -> Result<Arc<dyn Exportable>>;
@@ -156,6 +169,12 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
     /// # Safety
     /// Until the fill is done the destination is writable and used by nobody else.
     unsafe fn fill(&self, dst: u64, len: usize, byte: u8) -> Result<()>;
+
+    /// Enqueues the move of managed bytes to one side. No content changes.
+    ///
+    /// # Safety
+    /// The range lies in one `alloc_managed` that is not freed until the move is done.
+    unsafe fn prefetch(&self, address: u64, len: usize, to: Place) -> Result<()>;
 
     fn synchronize(&self) -> Result<()>;
 

@@ -172,6 +172,13 @@ pub enum Invalid {
     /// The memory or event belongs to another device than the stream.
     #[error("the memory or event belongs to another device than the stream")]
     OtherDevice,
+    /// The memory is not managed, so nothing moves its bytes: only
+    /// [`Device::alloc_managed`](crate::Device::alloc_managed) gives memory that can be advised on and prefetched.
+    #[error("{what} needs managed memory, and this is not: allocate it with alloc_managed")]
+    NotManaged {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The call exists on CUDA devices only.
     #[error("{what} needs a CUDA device, and this one is not")]
     NotCuda {

@@ -43,13 +43,14 @@ pub enum Place {
 #[derive(Clone)]
 pub struct Memory {
     inner: Arc<Inner>,
+    /// From which side copies reach the bytes. Clones of managed memory may differ in it.
+    place: Place,
 }
 
 struct Inner {
     device: Device,
     base: u64,
     len: usize,
-    place: Place,
     host_accessible: bool,
     ledger: Mutex<Ledger>,
     /// Sorted by nothing; undone one by one.
@@ -241,7 +242,6 @@ impl Memory {
             device: device.clone(),
             base,
             len,
-            place,
             host_accessible,
             ledger: Mutex::new(ledger),
             chunks: Mutex::default(),
@@ -250,6 +250,7 @@ impl Memory {
         };
         Self {
             inner: Arc::new(inner),
+            place,
         }
     }
 
@@ -261,7 +262,17 @@ impl Memory {
 
     /// Where it lies.
     pub fn place(&self) -> Place {
-        self.inner.place
+        self.place
+    }
+
+    /// These bytes, as copies reach them from that side.
+    pub(crate) fn with_place(&self, place: Place) -> Self {
+        let inner = Arc::clone(&self.inner);
+        Self { inner, place }
+    }
+
+    pub(crate) fn is_managed(&self) -> bool {
+        matches!(self.inner.backing, Backing::Managed)
     }
 
     /// Whether the processor can read and write it in place.
@@ -338,7 +349,7 @@ impl Memory {
     /// Bytes from `offset` on that one call may copy: up to where a pinned piece begins or ends.
     pub(crate) fn run_from(&self, offset: usize) -> usize {
         let end = self.inner.len;
-        if self.inner.place == Place::Device || !matches!(self.inner.backing, Backing::HostPages) {
+        if self.place == Place::Device || !matches!(self.inner.backing, Backing::HostPages) {
             return end - offset;
         }
         let pins = self.inner.pins.read();
@@ -383,7 +394,7 @@ impl Drop for Inner {
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory")
-            .field("place", &self.inner.place)
+            .field("place", &self.place)
             .field("base", &format_args!("{:#x}", self.inner.base))
             .field("len", &self.inner.len)
             .field("live_loans", &self.live_loans())

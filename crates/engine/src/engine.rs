@@ -1,17 +1,14 @@
 //! The front door.
 
-use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
-use crate::plan::{Event, Refusal, Statistics, Ticket, TierId};
+use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{Region, RegionMut};
-use crate::run::{Answer, Grant, Media, Share, Shared, Sink, Source, start_keeper};
-use crate::timeline::Timeline;
+use crate::run::{Answer, Grant, Share, Shared, Sink, Source, start_keeper};
 use crate::{EngineBuilder, Error, Result, Version};
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
-use tierflow_tier_alloc::{DeviceReport, HostReport, Lease};
+use tierflow_tier_alloc::Lease;
 
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
 ///
@@ -206,20 +203,6 @@ impl Engine {
         }
     }
 
-    /// Writes what happened, as far as [`EngineBuilder::timeline`] keeps it, to a file that
-    /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing` open: a row for each calling thread, with its copies and
-    /// waits; one for each worker, with its flushes and prefetches; one for each tier's evictions. Without a time line the file
-    /// holds no rows.
-    ///
-    /// # Errors
-    /// Those of the file.
-    pub fn write_timeline(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
-        let timeline = self.shared.recorder.timeline();
-        let timeline = timeline.unwrap_or_else(|| Timeline::new(0));
-        let file = std::fs::File::create(path)?;
-        timeline.write(std::io::BufWriter::new(file))
-    }
-
     /// Reads a version from where it lies, whatever it lies there as.
     pub(crate) fn copy_out(
         &self,
@@ -380,79 +363,6 @@ impl Engine {
         let tier = tiers.position(|tier| tier.name == cache);
         let tier = tier.ok_or_else(|| not("the engine was built without it"))?;
         self.shared.resize(TierId(tier), bytes as u64, patience)
-    }
-
-    /// How the device cache came to be, if there is one.
-    #[must_use]
-    pub fn device_arena_report(&self) -> Option<DeviceReport> {
-        self.shared.tiers.iter().find_map(|tier| match &tier.media {
-            Media::Device(arena) => Some(arena.report()),
-            _ => None,
-        })
-    }
-
-    /// How the host cache came to be, if there is one: what is touched and pinned, and why not more. Counting huge pages
-    /// costs milliseconds.
-    #[must_use]
-    pub fn host_arena_report(&self) -> Option<HostReport> {
-        self.shared.tiers.iter().find_map(|tier| match &tier.media {
-            Media::Host(arena) => Some(arena.report()),
-            _ => None,
-        })
-    }
-
-    /// What was measured so far.
-    #[must_use]
-    pub fn metrics(&self) -> Metrics {
-        let Statistics {
-            tiers,
-            hops,
-            prefetch_distance,
-        } = self.shared.core.lock().plan.statistics();
-        let name = |tier: TierId| self.shared.tiers[tier.0].name;
-        Metrics {
-            checkpoint: self.shared.checkpoints.read(),
-            restore: self.shared.restores.read(),
-            produce: self.shared.produced.read(),
-            consume: self.shared.consumed.read(),
-            stalls: Stalls {
-                room: self.shared.recorder.room.read(),
-                arrival: self.shared.recorder.arrival.read(),
-                flushes: self.shared.recorder.flushes.read(),
-            },
-            prefetch_distance,
-            tiers: std::iter::zip(&self.shared.tiers, tiers)
-                .map(|(tier, counts)| TierMetrics {
-                    name: tier.name,
-                    capacity: counts.capacity,
-                    limit: counts.limit,
-                    used: counts.used_bytes,
-                    peak: counts.peak_bytes,
-                    checkpoints: counts.checkpoints,
-                    restores: counts.restores,
-                    evictions: counts.evictions,
-                    dropped_prefetches: counts.dropped_prefetches,
-                    evicted: Evictions {
-                        for_checkpoints: counts.evicted_for_checkpoints,
-                        for_flushes: counts.evicted_for_flushes,
-                        for_prefetches: counts.evicted_for_prefetches,
-                        for_limits: counts.evicted_for_limits,
-                    },
-                })
-                .collect(),
-            hops: hops
-                .iter()
-                .map(|hop| HopMetrics {
-                    from: name(hop.from),
-                    to: name(hop.to),
-                    transfers: hop.transfers,
-                    bytes: hop.bytes,
-                    busy: Duration::from_nanos(hop.busy_ns),
-                    cancelled: hop.cancelled,
-                    failed: hop.failed,
-                })
-                .collect(),
-        }
     }
 }
 

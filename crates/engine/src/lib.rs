@@ -12,6 +12,7 @@ mod metrics;
 pub mod plan;
 mod region;
 mod run;
+mod seeing;
 mod timeline;
 
 pub use builder::EngineBuilder;

@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
+use tierflow_testing::{Process, this_test};
 use tierflow_tier_alloc::{HostGrowth, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -200,33 +199,12 @@ fn a_client_of_a_node() {
     }
 }
 
-struct Child(std::process::Child);
-
-impl Child {
-    fn fills(directory: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_client_of_a_node", "--nocapture"])
-            .env(DIRECTORY, directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
-        assert!(said.lines().any(|line| line.unwrap().contains("filled")));
-        Self(child)
-    }
-
-    /// kill -9
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A process whose client has filled its cache.
+fn process(directory: &Path) -> Process {
+    let mut test = this_test("a_client_of_a_node");
+    let process = Process::start(test.env(DIRECTORY, directory), "filled");
+    process.report();
+    process
 }
 
 #[test]
@@ -235,7 +213,7 @@ fn what_a_killed_process_had_is_the_others() {
     let engine = client_of(folder.path());
     checkpoint(&engine, 1, 0..50);
     wait_until("it borrows all", || limit(&engine) == POOL);
-    let (first, second) = (Child::fills(folder.path()), Child::fills(folder.path()));
+    let (mut first, mut second) = (process(folder.path()), process(folder.path()));
     // 16 slabs among three.
     wait_until("each has a third", || limit(&engine) <= 6 * SLAB);
     assert!(limit(&engine) >= 5 * SLAB);

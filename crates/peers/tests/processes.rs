@@ -6,12 +6,13 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use common::{hosts, pattern, read, write};
 use tierflow_device::Device;
 use tierflow_peers::{Error, Lender, Loan};
+use tierflow_testing::Process;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SPARE: u64 = 8 << 20;
@@ -68,32 +69,21 @@ fn lend(path: &Path) {
     }
 }
 
-struct Process {
-    child: Child,
+struct Neighbour {
+    process: Process,
     path: PathBuf,
     _folder: tempfile::TempDir,
 }
 
-fn lender() -> Process {
+fn lender() -> Neighbour {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lender");
-    let child = Command::new(std::env::current_exe().unwrap())
-        .arg("lend")
-        .arg(&path)
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    Process {
-        child,
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let process = Process::start(command.arg("lend").arg(&path), "");
+    Neighbour {
+        process,
         path,
         _folder: folder,
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -105,9 +95,9 @@ fn wait_for_recall(loan: &Loan) -> bool {
 }
 
 fn recalled(device: &Device) {
-    let process = lender();
+    let lender = lender();
     for len in [4 << 20, 1 << 20] {
-        let loan = Loan::ask(device, &process.path, len as u64, PATIENCE).unwrap();
+        let loan = Loan::ask(device, &lender.path, len as u64, PATIENCE).unwrap();
         assert!(!loan.is_recalled().unwrap());
         write(device, loan.memory(), &pattern(len as u64, len));
         assert!(
@@ -124,15 +114,15 @@ fn recalled(device: &Device) {
 }
 
 fn no_more_than_spare(device: &Device) {
-    let process = lender();
-    let too_much = Loan::ask(device, &process.path, SPARE + 1, PATIENCE).unwrap_err();
+    let lender = lender();
+    let too_much = Loan::ask(device, &lender.path, SPARE + 1, PATIENCE).unwrap_err();
     assert!(
         matches!(too_much, Error::NothingToLend { spare: SPARE, .. }),
         "{too_much}"
     );
-    let nothing = Loan::ask(device, &process.path, 0, PATIENCE).unwrap_err();
+    let nothing = Loan::ask(device, &lender.path, 0, PATIENCE).unwrap_err();
     assert!(matches!(nothing, Error::NothingToLend { .. }), "{nothing}");
-    let all = Loan::ask(device, &process.path, SPARE, PATIENCE).unwrap();
+    let all = Loan::ask(device, &lender.path, SPARE, PATIENCE).unwrap();
     assert_eq!(all.memory().len() as u64, SPARE);
     let nobody = Path::new("/nonexistent/lender");
     let nobody = Loan::ask(device, nobody, 1, Duration::from_millis(50)).unwrap_err();
@@ -140,12 +130,11 @@ fn no_more_than_spare(device: &Device) {
 }
 
 fn lender_dies(device: &Device) {
-    let mut process = lender();
-    let loan = Loan::ask(device, &process.path, 1 << 20, PATIENCE).unwrap();
+    let mut lender = lender();
+    let loan = Loan::ask(device, &lender.path, 1 << 20, PATIENCE).unwrap();
     let bytes = pattern(5, 1 << 20);
     write(device, loan.memory(), &bytes);
-    process.child.kill().unwrap();
-    process.child.wait().unwrap();
+    lender.process.kill();
     let gone = loan.is_recalled().unwrap_err();
     assert!(matches!(gone, Error::Gone { .. }), "{gone}");
     // What is mapped stays mapped: nobody is killed for reading it.

@@ -95,24 +95,27 @@ fn the_one_that_waits_longest_gets_the_room() {
     assert_eq!((backend.waiting(), backend.statistics().waited_ns), (1, 20));
 }
 
-/// Four flushes side by side, each 64 MiB in 0.25 s: the external storage takes 1 GiB/s.
+/// Four flushes of 64 MiB in 0.25 s, side by side or one after the other: the external storage takes 1 GiB/s. Those that
+/// come first in turn seem to take a quarter of the time and to be one of four.
 #[test]
 fn the_flush_bandwidth_is_that_of_all_flushes_together() {
-    let mut backend = backend(SsdOnly);
-    for producer in 0..4 {
-        after(&mut backend, 0, ask(producer));
-        let chunk = ChunkId(producer);
-        after(&mut backend, 0, Event::ChunkWritten { chunk });
+    for ends in [[250; 4], [63, 125, 188, 250]] {
+        let mut backend = backend(SsdOnly);
+        for producer in 0..4 {
+            after(&mut backend, 0, ask(producer));
+            let chunk = ChunkId(producer);
+            after(&mut backend, 0, Event::ChunkWritten { chunk });
+        }
+        assert_eq!(
+            (backend.flushing(), backend.flush_bandwidth().get()),
+            (4, None)
+        );
+        for (chunk, end) in (0..4).map(ChunkId).zip(ends) {
+            after(&mut backend, end * 1_000_000, Event::ChunkFlushed { chunk });
+        }
+        let bandwidth = backend.flush_bandwidth().get().unwrap();
+        assert!((bandwidth - (1 << 30) as f64).abs() < 1.0, "{bandwidth}");
     }
-    assert_eq!(
-        (backend.flushing(), backend.flush_bandwidth().get()),
-        (4, None)
-    );
-    for chunk in (0..4).map(ChunkId) {
-        after(&mut backend, 250_000_000, Event::ChunkFlushed { chunk });
-    }
-    let bandwidth = backend.flush_bandwidth().get().unwrap();
-    assert!((bandwidth - (1 << 30) as f64).abs() < 1.0, "{bandwidth}");
 }
 
 #[test]
@@ -136,6 +139,52 @@ fn no_more_flushes_than_allowed() {
         ),
         "{commands:?}"
     );
+}
+
+/// Flushed chunks, in the order in which that was begun.
+fn flushes(commands: &[Command]) -> Vec<u64> {
+    let flushes = commands.iter().filter_map(|command| match *command {
+        Command::Flush { chunk, .. } => Some(chunk.0),
+        _ => None,
+    });
+    flushes.collect()
+}
+
+#[test]
+fn shortest_wait_flushes_the_slow_store_when_the_writers_are_done() {
+    let written = |chunk| Event::ChunkWritten {
+        chunk: ChunkId(chunk),
+    };
+    for (naive, wanted) in [
+        (true, [vec![1], vec![0], vec![]]),
+        (false, [vec![], vec![0], vec![1]]),
+    ] {
+        let mut backend = match naive {
+            true => backend(HybridNaive),
+            false => backend(ShortestWait),
+        };
+        let producer = ProducerId(1);
+        let bytes = 2 * CHUNK;
+        after(&mut backend, 0, Event::Announced { producer, bytes });
+        after(&mut backend, 0, ask(1));
+        after(&mut backend, 0, ask(2));
+        let found = [1, 0].map(|chunk| flushes(&after(&mut backend, 9, written(chunk))));
+        // Producer 1 says that it has done; until then, the chunk on the slow store waits while one is on the fast.
+        let done = Event::Announced { producer, bytes: 0 };
+        let last = flushes(&after(&mut backend, 10, done));
+        assert_eq!([&found[0], &found[1], &last], wanted.each_ref());
+    }
+}
+
+#[test]
+fn what_a_full_slow_store_holds_is_not_held_back() {
+    let stores = vec![Store::new(flat(10e9), 1), Store::new(flat(0.5e9), 1)];
+    let mut backend = ActiveBackend::new(CHUNK, stores, Box::new(ShortestWait)).unwrap();
+    for producer in 0..3 {
+        after(&mut backend, 0, ask(producer));
+    }
+    let commands = after(&mut backend, 9, Event::ChunkWritten { chunk: ChunkId(1) });
+    assert_eq!(flushes(&commands), [1]);
 }
 
 /// Where flushes seem faster than every store and nothing is stored, there is nothing to wait for.
@@ -285,6 +334,12 @@ impl Run {
             events.extend(self.asked.iter().map(|&(producer, _)| Event::AskWithdrawn {
                 producer: ProducerId(producer),
             }));
+            // Not all keep what they say.
+            let all = self.chunks.iter().enumerate();
+            events.extend(all.map(|(producer, chunks)| Event::Announced {
+                producer: ProducerId(producer as u64),
+                bytes: chunks.iter().sum::<u64>() * (self.now / 1000 % 3),
+            }));
         }
         events
     }
@@ -312,7 +367,7 @@ impl Run {
             Event::FlushFailed { chunk } => {
                 self.flushing.remove(&chunk);
             }
-            Event::StoreBack { .. } => {}
+            Event::StoreBack { .. } | Event::Announced { .. } => {}
         }
         for command in after(&mut self.backend, self.now, event) {
             self.obey(command);

@@ -61,6 +61,27 @@ fn a_tenth_of_the_points_is_enough_for_the_others() {
     }
 }
 
+/// The same shape by seven samples at doubling distances: also where the curve bends most.
+#[test]
+fn doubling_sees_what_the_first_writers_do() {
+    let ssd = |writers: u32| {
+        let w = f64::from(writers);
+        700e6 * (w / (w + 3.0)) / (1.0 + (w / 120.0).powi(2) * 0.5)
+    };
+    let samples: Vec<_> = (0..7).map(|at| ssd(1 << at)).collect();
+    let calibration = Calibration::doubling(&samples).unwrap();
+    for (at, sample) in samples.iter().enumerate() {
+        assert!(close(calibration.throughput(1 << at), *sample));
+    }
+    for writers in 1..=64 {
+        let error = calibration.throughput(writers) / ssd(writers) - 1.0;
+        assert!(error.abs() < 0.01, "{writers}: {error}");
+    }
+    let beyond = [0, 65, u32::MAX].map(|writers| calibration.throughput(writers));
+    let last = calibration.throughput(64);
+    assert_eq!(beyond, [calibration.throughput(1), last, last]);
+}
+
 #[test]
 fn a_swing_past_the_samples_is_no_prediction() {
     let calibration = Calibration::new(1, 10, &[1e9, 1e9, 1e3, 1e3, 1e9]).unwrap();
@@ -73,6 +94,7 @@ fn a_swing_past_the_samples_is_no_prediction() {
 fn bad_samples_are_named() {
     let bad = |first, step, samples: &[f64]| Calibration::new(first, step, samples).unwrap_err();
     assert_eq!(bad(1, 1, &[]), CalibrationError::NoSamples);
+    assert_eq!(Calibration::doubling(&[]), Err(CalibrationError::NoSamples));
     assert_eq!(
         bad(0, 1, &[1.0]),
         CalibrationError::BadSteps { first: 0, step: 1 }
@@ -84,5 +106,7 @@ fn bad_samples_are_named() {
     for throughput in [0.0, -1.0, f64::INFINITY, f64::NAN] {
         let error = bad(1, 10, &[1.0, 1.0, throughput]);
         assert!(error.to_string().contains("with 21 writers"), "{error}");
+        let error = Calibration::doubling(&[1.0, 1.0, throughput]).unwrap_err();
+        assert!(error.to_string().contains("with 4 writers"), "{error}");
     }
 }

@@ -74,7 +74,12 @@ impl World {
         let backend = ActiveBackend::new(CHUNK, stores, Box::new(policy)).unwrap();
         let mut backend = backend.with_most_flushes(NonZeroUsize::new(4).unwrap());
         let mut to_write = vec![self.chunks_each; self.writers as usize];
-        let mut events: Vec<_> = (0..self.writers).map(|p| ask(ProducerId(p))).collect();
+        let producers = (0..self.writers).map(ProducerId);
+        let announced = producers.clone().map(|producer| Event::Announced {
+            producer,
+            bytes: self.chunks_each * CHUNK,
+        });
+        let mut events: Vec<_> = announced.chain(producers.map(ask)).collect();
         let (mut jobs, mut now) = (Vec::<Job>::new(), 0.0);
         let mut outcome = Outcome {
             written: 0.0,
@@ -212,20 +217,23 @@ fn shortest_wait_uses_both_where_hybrid_opt_waits_for_one() {
     );
 }
 
+/// What did not stay in the cache went to the SSD, which does 650 MB/s at its best, or was flushed.
 #[test]
-fn shortest_wait_is_close_to_the_better_of_the_hybrids() {
+fn shortest_wait_is_behind_neither_of_the_hybrids() {
     for writers in [16, 64, 128] {
         for external in [0.2e9, 0.5e9, 0.8e9, 1.5e9, 6e9] {
             let world = world(writers, external);
-            let hybrids = world
-                .run(HybridOpt)
-                .written
-                .min(world.run(HybridNaive).written);
-            let wait = world.run(ShortestWait).written;
-            assert!(
-                wait <= hybrids * 1.1,
-                "{writers} {external}: {wait} {hybrids}"
-            );
+            let (opt, naive) = (world.run(HybridOpt), world.run(HybridNaive));
+            let wait = world.run(ShortestWait);
+            let hybrids = opt.written.min(naive.written);
+            let case = format!("{writers} {external}: {} {hybrids}", wait.written);
+            assert!(wait.written <= hybrids, "{case}");
+            assert!(wait.written * 1.2 <= naive.written, "{case}");
+            // The others crowd the SSD before they know how fast flushes are.
+            if writers == 16 {
+                let bound = (1024 - 32) as f64 * CHUNK as f64 / (external + 650e6);
+                assert!(wait.written <= bound * 1.1, "{case} {bound}");
+            }
         }
     }
 }

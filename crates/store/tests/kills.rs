@@ -9,10 +9,10 @@ mod histories;
 
 use histories::{bytes_of, save};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::io::Write;
 use std::time::{Duration, SystemTime};
 use tierflow_store::{Options, Repository, Retention};
+use tierflow_testing::{Process, this_test};
 
 const CHILD: &str = "TIERFLOW_KILLS_DIRECTORY";
 /// What the child prunes to: of the versions reported, these stay.
@@ -51,27 +51,12 @@ fn child() {
 
 /// Runs the child until it is killed, after `patience`. Returns the versions that it reported.
 fn killed(directory: &std::path::Path, patience: Duration) -> BTreeSet<u64> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
-        .env(CHILD, directory)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let output = child.stdout.take().unwrap();
-    let reader = std::thread::spawn(move || {
-        let lines = BufReader::new(output).lines().map_while(Result::ok);
-        // The test harness may write on the same line.
-        let reported = lines.filter_map(|line| line.split("saved ").nth(1)?.parse().ok());
-        reported.collect()
-    });
+    let mut child = this_test("child");
+    let mut child = Process::start(child.env(CHILD, directory), "saved ");
     std::thread::sleep(patience);
-    child.kill().unwrap();
-    assert_eq!(
-        child.wait().unwrap().code(),
-        None,
-        "it ended before it was killed"
-    );
-    reader.join().unwrap()
+    let reports = child.kill();
+    // The last one may be cut off.
+    reports.iter().filter_map(|r| r.parse().ok()).collect()
 }
 
 fn check(repository: &Repository, reported: &BTreeSet<u64>) {

@@ -3,12 +3,11 @@
 
 mod suite;
 
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tierflow_device::{Choice, Device, open};
+use tierflow_testing::{Process, this_test};
 use tierflow_tier_alloc::{
     DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, HostOptions, OrderObtained, PinOrder,
     Ring,
@@ -217,28 +216,21 @@ fn nobody_waits_for_a_process_killed_while_it_pins() {
     let device = gpu().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let line = folder.path().join("line");
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "an_arena_is_pinned_in_turn"])
-        .arg("--nocapture")
-        .env(LINE, &line)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(said.any(|line| line.unwrap().contains("pinning")));
+    let mut other = this_test("an_arena_is_pinned_in_turn");
+    let mut other = Process::start(other.env(LINE, &line), "pinning");
+    other.report();
     let options = HostOptions::from(HostGrowth::default())
         .order(PinOrder::Serial)
         .order_directory(line);
     let arena = HostArena::start(&device, GIB, options).unwrap();
     // In the middle of its 24 GiB.
-    child.kill().unwrap();
+    other.kill();
     let start = Instant::now();
     arena.wait_grown();
     let waited = start.elapsed();
     println!("1 GiB pinned {waited:?} after the other was killed");
     let report = arena.report();
     assert_eq!((report.pinned, report.out_of_order), (arena.capacity(), 0));
-    child.wait().unwrap();
 }
 
 #[test]

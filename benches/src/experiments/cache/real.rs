@@ -4,12 +4,16 @@
 //! On a GPU the caches are the paper's (4 GiB and 32 GiB) or a quarter of them; without one they are some MiB of plain
 //! memory, and the rows say so. The scratch file lies in the temporary directory (`TMPDIR`). Checkpoints are stamped
 //! with their version, and every restore is checked.
+//!
+//! Beside the engine stands UVM with advice, which needs a GPU: without one its runs are left out, and counted.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Result;
-use tierflow_device::{Choice, Device, Kind, open};
+use tierflow_device::{Choice, Device, Kind, Memory, open};
 use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 use tierflow_sim::{Hardware, Shot, Simulation, Workload, fluid_bound};
 
@@ -20,7 +24,10 @@ mod calibrate;
 mod cells;
 mod figures;
 mod goals;
+mod history;
 mod play;
+mod sitting;
+mod uvm;
 
 use play::{Played, play};
 
@@ -54,6 +61,8 @@ struct Machine {
     /// The caches' scale: the paper's history has 384 versions of 128 MiB.
     scale: Scale,
     hardware: Hardware,
+    /// Managed memory, of which all pages are there once it was used.
+    managed: Rc<RefCell<Option<Memory>>>,
 }
 
 /// Sizes of a history and of its caches.
@@ -124,6 +133,7 @@ impl Machine {
             device,
             scale,
             hardware,
+            managed: Rc::default(),
         })
     }
 
@@ -142,6 +152,7 @@ impl Machine {
                 ..self.scale
             },
             hardware,
+            managed: Rc::clone(&self.managed),
         }
     }
 
@@ -156,14 +167,55 @@ impl Machine {
                 ..self.scale
             },
             hardware,
+            managed: Rc::clone(&self.managed),
         }
     }
 
-    /// Plays a workload on the engine and reports it beside its bound and its simulation. Returns what was seen.
+    /// Managed memory of at least so many bytes, the same for every run that it is large enough for.
+    fn managed(&self, bytes: usize) -> Result<Memory> {
+        let mut managed = self.managed.borrow_mut();
+        if let Some(memory) = managed.as_ref().filter(|memory| memory.len() >= bytes) {
+            return Ok(memory.clone());
+        }
+        // All of it together has a limit: the smaller one goes first.
+        *managed = None;
+        Ok(managed.insert(self.device.alloc_managed(bytes)?).clone())
+    }
+
+    /// What this machine lacks for a way to keep a history.
+    fn lacks(&self, way: Way) -> Option<&'static str> {
+        (way == Way::Uvm && self.device.info().kind != Kind::Cuda).then_some("a GPU")
+    }
+
+    /// The tiers that a way has for this workload.
+    fn hardware_of(&self, way: Way, workload: &Workload) -> Hardware {
+        let mut hardware = self.hardware.clone();
+        if way.keeps_all_in_memory() {
+            hardware.tiers.truncate(2);
+            hardware.hops.truncate(2);
+            hardware.tiers[1].capacity = host_for_all(workload);
+        }
+        hardware
+    }
+
+    /// Plays a workload and reports it beside its bound and its simulation. Returns what was seen.
     fn compare(&self, run: &mut Run, case: &str, way: Way, workload: &Workload) -> Result<Played> {
-        let workloads = std::slice::from_ref(workload);
-        let bound = fluid_bound(&self.hardware, workloads)?.lost_ns as f64;
         let played = play(self, way, workload)?;
+        self.report(run, case, way, workload, &played)?;
+        Ok(played)
+    }
+
+    fn report(
+        &self,
+        run: &mut Run,
+        case: &str,
+        way: Way,
+        workload: &Workload,
+        played: &Played,
+    ) -> Result<()> {
+        let workloads = std::slice::from_ref(workload);
+        let hardware = self.hardware_of(way, workload);
+        let bound = fluid_bound(&hardware, workloads)?.lost_ns as f64;
         run.value(case, "prefetch distance, mean", "versions", played.distance)?;
         let lost = (played.blocking() + played.waited).as_nanos() as f64;
         run.value(case, "time lost", "ns", lost)?.against(bound);
@@ -176,12 +228,12 @@ impl Machine {
             let rate = workload.bytes() as f64 / time.as_secs_f64().max(1e-9);
             run.value(case, &format!("rate of {what}"), "bytes/s", rate)?;
         }
-        if let Some(simulation) = way.simulation(&self.hardware) {
+        if let Some(simulation) = way.simulation(&hardware) {
             let simulated = simulation.run(workloads)?.blocking_ns() as f64;
             run.value(case, "blocking, beside its simulation", "ns", blocking)?
                 .against(simulated);
         }
-        Ok(played)
+        Ok(())
     }
 }
 
@@ -196,6 +248,10 @@ enum Way {
     Lru,
     /// No cache on the device and no prefetch: the way of ADIOS2 (HPDC'23 §5.2.1).
     OnDemand,
+    /// The engine's own policy with host memory for all of the history, and no disk.
+    InMemory,
+    /// Managed memory with advice, prefetches and a limit on the device; as much host memory, and no disk.
+    Uvm,
 }
 
 impl Way {
@@ -206,12 +262,19 @@ impl Way {
             Self::Fifo => "fifo",
             Self::Lru => "lru",
             Self::OnDemand => "on demand",
+            Self::InMemory => "cost without a disk",
+            Self::Uvm => "uvm with advice without a disk",
         }
     }
 
+    fn keeps_all_in_memory(self) -> bool {
+        matches!(self, Self::InMemory | Self::Uvm)
+    }
+
+    /// The engine's; the driver has one of its own.
     fn policy(self) -> Box<dyn Policy + Send> {
         match self {
-            Self::Cost => Box::<Cost>::default(),
+            Self::Cost | Self::InMemory | Self::Uvm => Box::<Cost>::default(),
             Self::Score => Box::new(Score),
             Self::Fifo | Self::OnDemand => Box::<Fifo>::default(),
             Self::Lru => Box::<Lru>::default(),
@@ -222,11 +285,11 @@ impl Way {
     fn simulation(self, hardware: &Hardware) -> Option<Simulation> {
         let simulation = Simulation::new(hardware.clone());
         Some(match self {
-            Self::Cost => simulation.policy(Cost::default),
+            Self::Cost | Self::InMemory => simulation.policy(Cost::default),
             Self::Score => simulation.policy(|| Score),
             Self::Fifo => simulation.policy(Fifo::default),
             Self::Lru => simulation.policy(Lru::default),
-            Self::OnDemand => return None,
+            Self::OnDemand | Self::Uvm => return None,
         })
     }
 }
@@ -234,4 +297,9 @@ impl Way {
 /// Where scratch files go.
 fn scratch() -> PathBuf {
     std::env::temp_dir()
+}
+
+/// Host memory for a whole history, with room to spare for where copies begin and end.
+fn host_for_all(workload: &Workload) -> u64 {
+    workload.bytes() / 8 * 9 + (64 << 10)
 }

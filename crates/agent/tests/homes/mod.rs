@@ -6,13 +6,14 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_agent::{AgentVault, Client, Way};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region};
 use tierflow_store::{Options, Repository, Snapshot};
+use tierflow_testing::Process;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tierflow-agent");
 
@@ -22,29 +23,6 @@ pub(crate) struct Home {
     pub(crate) scratch: PathBuf,
     pub(crate) near: PathBuf,
     pub(crate) far: PathBuf,
-}
-
-/// A process that does not outlive its test.
-pub(crate) struct Agent(Child);
-
-impl std::ops::Deref for Agent {
-    type Target = Child;
-    fn deref(&self) -> &Child {
-        &self.0
-    }
-}
-
-impl std::ops::DerefMut for Agent {
-    fn deref_mut(&mut self) -> &mut Child {
-        &mut self.0
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ended_already = self.0.kill();
-        let _ended_already = self.0.wait();
-    }
 }
 
 /// Small, and every third large enough for a file of its own.
@@ -93,20 +71,18 @@ impl Home {
     }
 
     /// A running agent.
-    pub(crate) fn agent(&self, arguments: &[&str]) -> Agent {
+    pub(crate) fn agent(&self, arguments: &[&str]) -> Process {
         let mut command = Command::new(PROGRAM);
-        let agent = command.arg(&self.scratch).args(arguments).spawn();
-        let mut agent = Agent(agent.unwrap());
-        self.until(|| {
-            Client::connect(&self.scratch).is_ok() || agent.try_wait().unwrap().is_some()
-        });
+        let command = command.arg(&self.scratch).args(arguments);
+        let mut agent = Process::start(command, "");
+        self.until(|| Client::connect(&self.scratch).is_ok() || agent.has_ended());
         agent
     }
 
     /// Ends an agent once it has brought everything.
-    pub(crate) fn stop(&self, agent: &mut Agent) {
+    pub(crate) fn stop(&self, agent: &mut Process) {
         Client::connect(&self.scratch).unwrap().stop().unwrap();
-        assert!(agent.wait().unwrap().success());
+        assert!(agent.wait().success());
     }
 
     pub(crate) fn vault(&self, program: Option<&Path>) -> Arc<AgentVault> {

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tierflow_device::{Event, ReadLoan, Stream, WriteLoan};
+use tierflow_device::{ReadLoan, Stream};
 
+use super::flight::{Flight, Pending};
 use super::landing::Landing;
-use super::state::{Arena, RESULT_BYTES, Report};
+use super::report::{RESULT_BYTES, Report};
+use super::state::Arena;
 use crate::encode::{Last, Summary};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -15,20 +17,12 @@ use crate::layout::Layout;
 /// Dropping it waits; forgetting it leaks them, which harms nobody.
 #[must_use = "dropping an encoding waits for it"]
 #[derive(Debug)]
-pub struct Encoding {
-    /// `None` once the loans have been handed out.
-    loans: Option<(ReadLoan, Landing)>,
-    enqueued: Result<InFlight>,
-}
+pub struct Encoding(Pending<(ReadLoan, Landing), Arena, Difference>);
 
-/// What the kernels of one checkpoint use, beyond the loans.
+/// What the header of a difference says.
 #[derive(Debug)]
-pub(super) struct InFlight {
-    pub(super) done: Arc<Event>,
-    pub(super) marks: Vec<(&'static str, Event)>,
-    /// Alive as long as kernels may use it.
-    pub(super) _arena: Arc<Arena>,
-    pub(super) report: WriteLoan,
+pub(super) struct Difference {
+    /// Writes it to device memory.
     pub(super) side: Arc<Stream>,
     pub(super) layout: Layout,
     pub(super) id: (u64, u32),
@@ -54,36 +48,26 @@ pub struct Encoded {
 
 impl Encoding {
     /// An error means that nothing is in flight.
-    pub(super) fn new(data: ReadLoan, out: Landing, enqueued: Result<InFlight>) -> Self {
-        Self {
-            loans: Some((data, out)),
-            enqueued,
-        }
+    pub(super) fn new(
+        data: ReadLoan,
+        out: Landing,
+        enqueued: Result<(Flight<Arena>, Difference)>,
+    ) -> Self {
+        Self(Pending::new((data, out), enqueued))
     }
 
     /// Whether the kernels are through, well or not, so that [`wait`](Self::wait) returns soon.
     pub fn is_done(&self) -> bool {
-        // A device that cannot be asked is lost, and nothing runs on it any more.
-        self.enqueued
-            .as_ref()
-            .map_or(true, |flight| flight.done.is_done().unwrap_or(true))
+        self.0.is_done()
     }
 
     /// Waits for the kernels, writes the header, and hands the loans back, on failure too.
-    #[allow(
-        clippy::missing_panics_doc,
-        reason = "the loans are there until this consumes it"
-    )]
-    pub fn wait(mut self) -> Encoded {
-        let Some((data, mut out)) = self.loans.take() else {
-            unreachable!("only `wait` takes the loans, and it consumes the encoding")
-        };
-        let finished = match &self.enqueued {
-            Ok(flight) => flight.finish(&mut out),
-            Err(error) => Err(error.clone()),
-        };
+    pub fn wait(self) -> Encoded {
+        let ((data, out), finished) = self
+            .0
+            .wait(|difference, report, (_, out)| difference.finish(report, out));
         let (result, changed_chunks, kernels) = match finished {
-            Ok((summary, changed, kernels)) => (Ok(summary), changed, kernels),
+            Ok(((summary, changed), kernels)) => (Ok(summary), changed, kernels),
             Err(error) => (Err(error), 0, Vec::new()),
         };
         Encoded {
@@ -96,24 +80,12 @@ impl Encoding {
     }
 }
 
-impl Drop for Encoding {
-    fn drop(&mut self) {
-        if self.loans.is_some()
-            && let Ok(flight) = &self.enqueued
-        {
-            // Either way nothing uses the bytes afterwards; who drops an encoding wants no result.
-            let _ = flight.done.synchronize();
-        }
-    }
-}
-
-impl InFlight {
-    #[allow(clippy::type_complexity, reason = "the parts of `Encoded`")]
-    fn finish(&self, out: &mut Landing) -> Result<(Summary, u64, Vec<(&'static str, Duration)>)> {
-        self.done.synchronize()?;
-        let mut report = [0; RESULT_BYTES];
-        report.copy_from_slice(self.report.bytes()?);
-        let report = Report::read(&report);
+impl Difference {
+    /// Writes the header. Returns what the difference is made of, and how many chunks changed.
+    fn finish(&self, report: &[u8], out: &mut Landing) -> Result<(Summary, u64)> {
+        let mut words = [0; RESULT_BYTES];
+        words.copy_from_slice(report);
+        let report = Report::read(&words);
         let header = report.header(self.layout, self.id, self.seed, self.parent);
         if header.total_bytes() > out.range().len() as u64 {
             return Err(Error::own(self.id.0));
@@ -124,16 +96,6 @@ impl InFlight {
         } else {
             out.head.bytes_mut()?.copy_from_slice(&bytes);
         }
-        let mut kernels = Vec::new();
-        for pair in self.marks.windows(2) {
-            if let [(_, before), (name, after)] = pair {
-                kernels.push((*name, after.elapsed_since(before)?));
-            }
-        }
-        Ok((
-            Summary::new(&header, report.collisions),
-            report.changed,
-            kernels,
-        ))
+        Ok((Summary::new(&header, report.collisions), report.changed))
     }
 }

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use tierflow_device::{Event, Place, ReadLoan, Stream};
 
-use super::encode::{Encoding, InFlight};
+use super::encode::{Difference, Encoding};
+use super::flight::Flight;
 use super::kernels::{Kernels, Pass};
 use super::landing::Landing;
-use super::state::{Arena, Past, Plan, Reports};
+use super::past::Past;
+use super::plan::Plan;
+use super::report::Reports;
+use super::state::Arena;
 use crate::chain::Chain;
 use crate::config::{Config, Method};
 use crate::encode::{Last, Rebuilt, admit};
@@ -150,7 +154,7 @@ impl Lineage {
         version: u64,
         data: &ReadLoan,
         out: &Landing,
-    ) -> Result<InFlight> {
+    ) -> Result<(Flight<Arena>, Difference)> {
         let layout = self.plan.layout;
         let ordinal = self.next_ordinal;
         admit(
@@ -207,17 +211,20 @@ impl Lineage {
             content,
         });
         self.next_ordinal = ordinal + 1;
-        Ok(InFlight {
+        let flight = Flight {
             done,
             marks,
-            _arena: Arc::clone(&self.arena),
             report,
+            _used: Arc::clone(&self.arena),
+        };
+        let difference = Difference {
             side: Arc::clone(&self.side),
             layout,
             id: (version, ordinal),
             seed: self.config.seed,
             parent,
-        })
+        };
+        Ok((flight, difference))
     }
 
     fn launch(

@@ -28,9 +28,13 @@
 //! ```
 
 mod encode;
+mod flight;
 mod kernels;
 mod landing;
 mod lineage;
+mod past;
+mod plan;
+mod report;
 mod resident;
 mod state;
 

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use tierflow_device::{Event, Place, ReadLoan, Stream, WriteLoan};
 
+use super::flight::{Flight, Pending};
 use super::kernels::{Kernels, Pass};
-use super::state::{Arena, Plan, Reports};
+use super::plan::Plan;
+use super::report::Reports;
+use super::state::Arena;
 use crate::chain::{Chain, Move};
 use crate::container::{NO_PARENT, Stored};
 use crate::error::{Error, Invalid, Result};
@@ -150,13 +153,15 @@ impl Resident {
     /// Whatever is wrong is reported by the [`Restoring`], together with the loan.
     pub fn restore(&mut self, stream: &Stream, version: u64, out: WriteLoan) -> Restoring {
         let enqueued = self.enqueue(stream, version, &out);
-        Restoring {
-            out: Some(out),
-            enqueued,
-        }
+        Restoring(Pending::new(out, enqueued))
     }
 
-    fn enqueue(&mut self, stream: &Stream, version: u64, out: &WriteLoan) -> Result<InFlight> {
+    fn enqueue(
+        &mut self,
+        stream: &Stream,
+        version: u64,
+        out: &WriteLoan,
+    ) -> Result<(Flight<Held>, Expected)> {
         let link = self.links.iter().find(|link| link.version == version);
         let link = link.ok_or(Invalid::NoSuchVersion { version })?;
         let path = link.path.clone()?;
@@ -196,14 +201,14 @@ impl Resident {
             let _ = stream.synchronize();
         })?;
         self.done = Some(Arc::clone(&done));
-        Ok(InFlight {
+        let flight = Flight {
             done,
             marks,
-            _held: Arc::clone(&self.memory),
             report,
-            version,
-            content: link.content,
-        })
+            _used: Arc::clone(&self.memory),
+        };
+        let content = link.content;
+        Ok((flight, Expected { version, content }))
     }
 
     fn launch(
@@ -254,19 +259,11 @@ fn pack(moves: &[Move], layout: Layout, base: u64, payloads_at: &[usize]) -> Vec
 /// Dropping it waits; forgetting it leaks it, which harms nobody.
 #[must_use = "dropping a restoring waits for it"]
 #[derive(Debug)]
-pub struct Restoring {
-    /// `None` once it has been handed out.
-    out: Option<WriteLoan>,
-    enqueued: Result<InFlight>,
-}
+pub struct Restoring(Pending<WriteLoan, Held, Expected>);
 
+/// What the bytes must add up to.
 #[derive(Debug)]
-struct InFlight {
-    done: Arc<Event>,
-    marks: Vec<(&'static str, Event)>,
-    /// Alive as long as kernels may use it.
-    _held: Arc<Held>,
-    report: WriteLoan,
+struct Expected {
     version: u64,
     content: Sum,
 }
@@ -286,27 +283,14 @@ pub struct Restored {
 impl Restoring {
     /// Whether the kernels are through, well or not.
     pub fn is_done(&self) -> bool {
-        // A device that cannot be asked is lost, and nothing runs on it any more.
-        self.enqueued
-            .as_ref()
-            .map_or(true, |flight| flight.done.is_done().unwrap_or(true))
+        self.0.is_done()
     }
 
     /// Waits for the kernels, compares the sum with the difference's, and hands the loan back.
-    #[allow(
-        clippy::missing_panics_doc,
-        reason = "the loan is there until this consumes it"
-    )]
-    pub fn wait(mut self) -> Restored {
-        let Some(out) = self.out.take() else {
-            unreachable!("only `wait` takes the loan, and it consumes the restoring")
-        };
-        let finished = match &self.enqueued {
-            Ok(flight) => flight.finish(),
-            Err(error) => Err(error.clone()),
-        };
+    pub fn wait(self) -> Restored {
+        let (out, finished) = self.0.wait(|expected, report, _| expected.compare(report));
         let (result, kernels) = match finished {
-            Ok(kernels) => (Ok(()), kernels),
+            Ok(((), kernels)) => (Ok(()), kernels),
             Err(error) => (Err(error), Vec::new()),
         };
         Restored {
@@ -317,22 +301,9 @@ impl Restoring {
     }
 }
 
-impl Drop for Restoring {
-    fn drop(&mut self) {
-        if self.out.is_some()
-            && let Ok(flight) = &self.enqueued
-        {
-            // Either way nothing uses the bytes afterwards; who drops it wants no result.
-            let _ = flight.done.synchronize();
-        }
-    }
-}
-
-impl InFlight {
-    fn finish(&self) -> Result<Vec<(&'static str, Duration)>> {
-        self.done.synchronize()?;
-        let bytes = self.report.bytes()?;
-        let words = bytes.as_chunks::<8>().0;
+impl Expected {
+    fn compare(&self, report: &[u8]) -> Result<()> {
+        let words = report.as_chunks::<8>().0;
         let sum = Sum {
             low: u64::from_le_bytes(words[0]),
             high: u64::from_le_bytes(words[1]),
@@ -341,12 +312,6 @@ impl InFlight {
             let what = "what was restored is not what was checkpointed";
             return Err(Error::corrupt(self.version, what));
         }
-        let mut kernels = Vec::new();
-        for pair in self.marks.windows(2) {
-            if let [(_, before), (name, after)] = pair {
-                kernels.push((*name, after.elapsed_since(before)?));
-            }
-        }
-        Ok(kernels)
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::memory::{Memory, Place};
 const MIB: usize = 1 << 20;
 
 /// Bytes go in and out, by copies of the device's and by the processor.
-fn carries(device: &Device, host: &Memory, seed: u64) -> Outcome {
+pub(super) fn carries(device: &Device, host: &Memory, seed: u64) -> Outcome {
     let stream = device.stream().expect_ok("making a stream")?;
     require!(host.place() == Place::Host, "it is host memory");
     require!(host.host_accessible(), "the processor reaches it");
@@ -79,23 +79,6 @@ pub(super) fn pinned_chunks(device: &Device) -> Outcome {
             .expect_ok("mapping")?;
     }
     carries(device, memory, 50)
-}
-
-pub(super) fn managed(device: &Device) -> Outcome {
-    let allocated = device.alloc_managed(5 * MIB);
-    if device.info().kind == Kind::Host {
-        let refused = matches!(allocated, Err(Error::Invalid(Invalid::NotCuda { .. })));
-        require!(refused, "memory managed by a driver that is not there");
-        return Ok(());
-    }
-    carries(device, &allocated.expect_ok("allocating")?, 60)?;
-    let free = device.free_bytes().expect_ok("asking")? as usize;
-    let most = device.alloc_managed(free / 2 + (1 << 30));
-    require!(
-        matches!(most, Err(Error::OutOfMemory { .. })),
-        "more than half of the free memory is managed"
-    );
-    Ok(())
 }
 
 pub(super) fn nodes(device: &Device) -> Outcome {

@@ -9,6 +9,7 @@
 
 mod copies;
 mod host_memory;
+mod managed;
 mod memory;
 mod peers;
 mod reservations;
@@ -123,7 +124,19 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "host: managed memory",
-        check: host_memory::managed,
+        check: managed::carries,
+    },
+    Case {
+        name: "managed: advice is kept, and changes no byte",
+        check: managed::advises,
+    },
+    Case {
+        name: "managed: prefetches move bytes both ways",
+        check: managed::prefetches,
+    },
+    Case {
+        name: "managed: what cannot be moved is refused",
+        check: managed::refuses,
     },
     Case {
         name: "host: nodes and small pages",

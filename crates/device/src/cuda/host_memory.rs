@@ -1,18 +1,12 @@
-//! Host memory that the device reaches: registered, allocated by the driver, or managed.
-
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//! Host memory that the device reaches: registered, or allocated by the driver.
 
 use cudarc::driver::sys;
 
 use super::context::{Context, failure};
-use super::memory::{free_and_total, refused};
 use crate::error::{Error, Result};
 use crate::host_reservation::{Pinned, WhyUnpinned};
 use crate::memory::out_of_memory;
 use crate::pages;
-
-/// Bytes of managed memory that this process has, on whatever GPU: they share the way to the host.
-static MANAGED: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn alloc_pinned(context: &Context, len: usize) -> Result<u64> {
     let _entered = context.enter()?;
@@ -44,41 +38,6 @@ pub(super) unsafe fn free_pinned(context: &Context, address: u64) {
         // It fails only after the device has, and then there is nothing to give back.
         let _ = freed;
     }
-}
-
-pub(super) fn alloc_managed(context: &Context, len: usize) -> Result<u64> {
-    const WHAT: &str = "managed memory, which may take half of what the device has free";
-    let half = free_and_total(context)?.0 / 2;
-    // Relaxed: the count guards no other data.
-    let within = MANAGED.try_update(Relaxed, Relaxed, |managed| {
-        managed
-            .checked_add(len as u64)
-            .filter(|&managed| managed <= half)
-    });
-    if let Err(managed) = within {
-        return Err(out_of_memory(WHAT, len, half.saturating_sub(managed)));
-    }
-    let _entered = context.enter()?;
-    let mut address = 0;
-    let flags = sys::CUmemAttach_flags_enum::CU_MEM_ATTACH_GLOBAL as u32;
-    // SAFETY: `address` is a valid place for the answer, and the context is current. The pages are
-    // cleared before they are handed out.
-    let allocated = unsafe { sys::cuMemAllocManaged(&raw mut address, len, flags) };
-    match allocated.result() {
-        Ok(()) => Ok(address),
-        Err(error) => {
-            MANAGED.fetch_sub(len as u64, Relaxed);
-            Err(refused(context, "managed memory", len, error))
-        }
-    }
-}
-
-/// # Safety
-/// As for `Backend::free_managed`.
-pub(super) unsafe fn free_managed(context: &Context, address: u64, len: usize) {
-    // SAFETY: the caller's promise; the driver frees managed memory as it does its own.
-    unsafe { super::memory::free(context, address) };
-    MANAGED.fetch_sub(len as u64, Relaxed);
 }
 
 /// # Safety

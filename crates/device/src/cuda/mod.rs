@@ -6,6 +6,7 @@
 mod completion;
 mod context;
 mod host_memory;
+mod managed;
 mod memory;
 mod module;
 mod share;
@@ -21,6 +22,8 @@ use crate::backend::{Backend, Behind, Exportable, Queue};
 use crate::device::{Info, Kind};
 use crate::error::{Result, Unavailable};
 use crate::host_reservation::Pinned;
+use crate::managed::{Advice, Told};
+use crate::memory::Place;
 use crate::numa;
 use crate::peer::PeerLink;
 
@@ -130,12 +133,22 @@ unsafe impl Backend for Cuda {
     }
 
     fn alloc_managed(&self, len: usize) -> Result<u64> {
-        host_memory::alloc_managed(&self.context, len)
+        managed::alloc(&self.context, len)
     }
 
     unsafe fn free_managed(&self, address: u64, len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { host_memory::free_managed(&self.context, address, len) }
+        unsafe { managed::free(&self.context, address, len) }
+    }
+
+    unsafe fn advise(&self, address: u64, len: usize, advice: Advice) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { managed::advise(&self.context, address, len, advice) }
+    }
+
+    unsafe fn told(&self, address: u64, len: usize, what: Told) -> Result<Option<Place>> {
+        // SAFETY: the caller's promise.
+        unsafe { managed::told(&self.context, address, len, what) }
     }
 
     fn export(&self, len: usize) -> Result<Arc<dyn Exportable>> {

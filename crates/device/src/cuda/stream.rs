@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUresult};
 
 use super::completion::{Cell, Waiting};
 use super::context::{Context, checked, failure, lost};
+use super::managed;
 use crate::backend::{Copy, Mark, Queue};
 use crate::error::{Error, Invalid, Result};
 use crate::memory::Place;
@@ -141,6 +142,11 @@ unsafe impl Queue for CudaQueue {
         // SAFETY: the caller's promise, and the context is current.
         let filled = unsafe { result::memset_d8_async(dst, byte, len, self.handle()) };
         checked("cuMemsetD8Async", filled)
+    }
+
+    unsafe fn prefetch(&self, address: u64, len: usize, to: Place) -> Result<()> {
+        // SAFETY: the caller's promise; the stream is ours and alive.
+        unsafe { managed::prefetch(self.context(), address, len, to, self.handle()) }
     }
 
     fn synchronize(&self) -> Result<()> {

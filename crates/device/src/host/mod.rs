@@ -14,6 +14,8 @@ use crate::backend::{Backend, Behind, Exportable, Queue};
 use crate::device::{Device, Info, Kind};
 use crate::error::{Invalid, Result};
 use crate::host_reservation::Pinned;
+use crate::managed::{Advice, Told};
+use crate::memory::Place;
 use crate::pages;
 use crate::peer::PeerLink;
 
@@ -192,6 +194,14 @@ unsafe impl Backend for Host {
 
     unsafe fn free_managed(&self, _address: u64, _len: usize) {}
 
+    unsafe fn advise(&self, _address: u64, _len: usize, _advice: Advice) -> Result<()> {
+        Err(not_cuda("advice on managed memory"))
+    }
+
+    unsafe fn told(&self, _address: u64, _len: usize, _what: Told) -> Result<Option<Place>> {
+        Err(not_cuda("the place of managed memory"))
+    }
+
     fn export(&self, len: usize) -> Result<Arc<dyn Exportable>> {
         self.take(len, "exported memory")?;
         match share::Chunk::new(len, &self.used) {
@@ -228,6 +238,6 @@ unsafe impl Backend for Host {
     }
 }
 
-fn not_cuda(what: &'static str) -> crate::error::Error {
+pub(crate) fn not_cuda(what: &'static str) -> crate::error::Error {
     Invalid::NotCuda { what }.into()
 }

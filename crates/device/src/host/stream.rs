@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Copy, Mark, Queue};
 use crate::error::{Invalid, Result};
+use crate::memory::Place;
 use crate::pages::pointer;
 
 #[derive(Debug)]
@@ -27,6 +28,10 @@ unsafe impl Queue for Inline {
         // SAFETY: the caller promises that the destination is writable and unused by others.
         unsafe { pointer(dst).cast::<u8>().write_bytes(byte, len) };
         Ok(())
+    }
+
+    unsafe fn prefetch(&self, _address: u64, _len: usize, _to: Place) -> Result<()> {
+        Err(super::not_cuda("a prefetch of managed memory"))
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -1,9 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 
-use super::clock::Started;
-use super::{BackendError, Backlog, ChunkId, Command, Event, FlushBandwidth, ProducerId};
+use super::{BackendError, ChunkId, Command, Event, FlushBandwidth, ProducerId};
 use super::{Statistics, Store, StoreId, StorePolicy};
+
+mod assign;
+mod flush;
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -22,9 +24,17 @@ struct Chunk {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    Writing(Started),
+    Writing {
+        /// What the store said.
+        started: f64,
+        /// What its producer has announced beyond it.
+        announced: u64,
+    },
     Written,
-    Flushing(Started),
+    Flushing {
+        /// What was said of all flushes, and of the store's.
+        started: [f64; 2],
+    },
 }
 
 /// Assigns local stores to producers and starts flushes (the active backend of IPDPS'19, Algorithms 1
@@ -43,8 +53,15 @@ pub struct ActiveBackend {
     queue: VecDeque<Waiting>,
     /// Producers that wait or write.
     busy: BTreeSet<ProducerId>,
+    /// What producers have said that they will ask for, and have not; nothing that is 0.
+    announced: BTreeMap<ProducerId, u64>,
+    /// Bytes waited for and announced, all together.
+    to_write: u64,
     chunks: BTreeMap<ChunkId, Chunk>,
-    to_flush: VecDeque<ChunkId>,
+    /// For each store: chunks, and how many were to be flushed before them.
+    to_flush: Vec<VecDeque<(u64, ChunkId)>>,
+    /// How many chunks were to be flushed so far.
+    came: u64,
     flushes: usize,
     next: u64,
     bandwidth: FlushBandwidth,
@@ -82,13 +99,16 @@ impl ActiveBackend {
         };
         Ok(Self {
             chunk_size,
+            to_flush: vec![VecDeque::new(); stores.len()],
+            came: 0,
             stores,
             policy,
             most_flushes: usize::MAX,
             queue: VecDeque::new(),
             busy: BTreeSet::new(),
+            announced: BTreeMap::new(),
+            to_write: 0,
             chunks: BTreeMap::new(),
-            to_flush: VecDeque::new(),
             flushes: 0,
             next: 0,
             bandwidth: FlushBandwidth::new(WINDOW),
@@ -135,6 +155,7 @@ impl ActiveBackend {
         commands: &mut Vec<Command>,
     ) -> Result<(), BackendError> {
         match event {
+            Event::Announced { producer, bytes } => self.announce(producer, bytes),
             Event::ChunkAsked { producer, bytes } => self.ask(now_ns, producer, bytes)?,
             Event::AskWithdrawn { producer } => self.withdraw(producer)?,
             Event::ChunkWritten { chunk } => self.written(now_ns, chunk)?,
@@ -146,9 +167,8 @@ impl ActiveBackend {
             Event::ChunkFlushed { chunk } => self.flushed(now_ns, chunk)?,
             Event::FlushFailed { chunk } => self.flush_failed(now_ns, chunk)?,
         }
-        self.bandwidth.advance(now_ns);
         self.assign(now_ns, commands);
-        self.flush(commands);
+        self.flush(now_ns, commands);
         Ok(())
     }
 
@@ -182,6 +202,17 @@ impl ActiveBackend {
         self.policy.name()
     }
 
+    /// Replaces what a producer has announced.
+    fn announce(&mut self, producer: ProducerId, bytes: u64) {
+        let before = if bytes > 0 {
+            self.announced.insert(producer, bytes)
+        } else {
+            self.announced.remove(&producer)
+        };
+        let others = self.to_write.saturating_sub(before.unwrap_or_default());
+        self.to_write = others.saturating_add(bytes);
+    }
+
     fn ask(&mut self, now: u64, producer: ProducerId, bytes: u64) -> Result<(), BackendError> {
         if !(1..=self.chunk_size).contains(&bytes) {
             return Err(BackendError::BadChunk {
@@ -194,6 +225,9 @@ impl ActiveBackend {
             return Err(BackendError::Busy(producer));
         }
         self.statistics.asked_bytes += bytes;
+        let announced = self.announced(producer);
+        self.announce(producer, announced.saturating_sub(bytes));
+        self.to_write = self.to_write.saturating_add(bytes);
         self.queue.push_back(Waiting {
             producer,
             bytes,
@@ -209,7 +243,14 @@ impl ActiveBackend {
         let waiting = waiting.ok_or(BackendError::DoesNotWait(producer))?;
         self.busy.remove(&producer);
         self.statistics.withdrawn_bytes += waiting.bytes;
+        self.announce(producer, 0);
+        self.to_write = self.to_write.saturating_sub(waiting.bytes);
         Ok(())
+    }
+
+    fn announced(&self, producer: ProducerId) -> u64 {
+        let announced = self.announced.get(&producer);
+        announced.copied().unwrap_or_default()
     }
 
     fn written(&mut self, now: u64, id: ChunkId) -> Result<(), BackendError> {
@@ -220,13 +261,14 @@ impl ActiveBackend {
         self.busy.remove(&chunk.producer);
         self.stores[chunk.store.0].write_ended(now, started, Some(chunk.bytes));
         self.statistics.written_bytes[chunk.store.0] += chunk.bytes;
-        self.to_flush.push_back(id);
+        self.is_to_flush(id, chunk.store);
         Ok(())
     }
 
     fn write_failed(&mut self, now: u64, id: ChunkId) -> Result<(), BackendError> {
         let (chunk, started) = self.being_written(id)?;
         self.chunks.remove(&id);
+        self.to_write = self.to_write.saturating_add(chunk.bytes);
         let store = &mut self.stores[chunk.store.0];
         store.write_ended(now, started, None);
         store.chunks -= 1;
@@ -243,124 +285,38 @@ impl ActiveBackend {
         let (chunk, started) = self.being_flushed(id)?;
         self.chunks.remove(&id);
         self.stores[chunk.store.0].chunks -= 1;
-        self.flushes -= 1;
         self.statistics.flushed_bytes += chunk.bytes;
-        self.bandwidth.advance(now);
-        self.bandwidth.ended(started, Some(chunk.bytes));
+        self.flush_ended(now, chunk.store, started, Some(chunk.bytes));
         Ok(())
     }
 
     fn flush_failed(&mut self, now: u64, id: ChunkId) -> Result<(), BackendError> {
-        let (_, started) = self.being_flushed(id)?;
+        let (Chunk { store, .. }, started) = self.being_flushed(id)?;
         if let Some(chunk) = self.chunks.get_mut(&id) {
             chunk.phase = Phase::Written;
         }
-        self.flushes -= 1;
-        self.bandwidth.advance(now);
-        self.bandwidth.ended(started, None);
-        self.to_flush.push_back(id);
+        self.flush_ended(now, store, started, None);
+        self.is_to_flush(id, store);
         Ok(())
     }
 
-    fn being_written(&self, id: ChunkId) -> Result<(Chunk, Started), BackendError> {
-        let chunk = self.chunks.get(&id).and_then(|chunk| match chunk.phase {
-            Phase::Writing(started) => Some((*chunk, started)),
-            _ => None,
-        });
-        chunk.ok_or(BackendError::NotWriting(id))
-    }
-
-    fn being_flushed(&self, id: ChunkId) -> Result<(Chunk, Started), BackendError> {
+    fn being_written(&self, id: ChunkId) -> Result<(Chunk, (f64, u64)), BackendError> {
         match self.chunks.get(&id) {
             Some(chunk) => match chunk.phase {
-                Phase::Flushing(started) => Ok((*chunk, started)),
+                Phase::Writing { started, announced } => Ok((*chunk, (started, announced))),
+                _ => Err(BackendError::NotWriting(id)),
+            },
+            None => Err(BackendError::NotWriting(id)),
+        }
+    }
+
+    fn being_flushed(&self, id: ChunkId) -> Result<(Chunk, [f64; 2]), BackendError> {
+        match self.chunks.get(&id) {
+            Some(chunk) => match chunk.phase {
+                Phase::Flushing { started } => Ok((*chunk, started)),
                 _ => Err(BackendError::NotFlushing(id)),
             },
             None => Err(BackendError::NotFlushing(id)),
-        }
-    }
-
-    /// Algorithm 2.
-    fn assign(&mut self, now: u64, commands: &mut Vec<Command>) {
-        while let Some(&waiting) = self.queue.front() {
-            let Waiting {
-                producer, bytes, ..
-            } = waiting;
-            let command = if let Some(store) = self.store_for_next() {
-                let chunk = ChunkId(self.next);
-                self.next += 1;
-                self.stores[store.0].chunks += 1;
-                let phase = Phase::Writing(self.stores[store.0].write_started(now));
-                self.chunks.insert(
-                    chunk,
-                    Chunk {
-                        producer,
-                        store,
-                        bytes,
-                        phase,
-                    },
-                );
-                Command::Write {
-                    producer,
-                    chunk,
-                    store,
-                }
-            } else if self.usable().all(|store| store.is_out_of_use) {
-                self.busy.remove(&producer);
-                self.statistics.bypassed_bytes += bytes;
-                Command::Bypass { producer, bytes }
-            } else {
-                return;
-            };
-            self.queue.pop_front();
-            self.statistics.waited_ns += u128::from(now.saturating_sub(waiting.since_ns));
-            commands.push(command);
-        }
-    }
-
-    fn usable(&self) -> impl Iterator<Item = &Store> {
-        let usable = self.policy.usable(self.stores.len());
-        let stores = self.stores[usable].iter();
-        stores.filter(|store| store.capacity > 0)
-    }
-
-    fn store_for_next(&mut self) -> Option<StoreId> {
-        let states: Vec<_> = self.stores.iter().map(Store::state).collect();
-        let backlog = Backlog {
-            flush_bandwidth: self.bandwidth.get().unwrap_or_default(),
-            waiting: self.queue.len(),
-        };
-        let chosen = self.policy.choose(&states, backlog);
-        if let Some(store) = chosen.filter(|&store| states[store].has_room) {
-            return Some(StoreId(store));
-        }
-        // Something on a store will be flushed, and then we look again.
-        if !self.chunks.is_empty() {
-            return None;
-        }
-        let predicted = |&store: &usize| states[store].calibration.throughput(1);
-        let usable = self.policy.usable(states.len());
-        let fastest = usable
-            .filter(|&store| states[store].has_room)
-            .max_by(|a, b| predicted(a).total_cmp(&predicted(b)))?;
-        self.statistics.forced += 1;
-        Some(StoreId(fastest))
-    }
-
-    /// Algorithm 3, with I/O threads as they are needed.
-    fn flush(&mut self, commands: &mut Vec<Command>) {
-        while self.flushes < self.most_flushes
-            && let Some(id) = self.to_flush.pop_front()
-        {
-            if let Some(chunk) = self.chunks.get_mut(&id) {
-                self.flushes += 1;
-                chunk.phase = Phase::Flushing(self.bandwidth.started());
-                commands.push(Command::Flush {
-                    chunk: id,
-                    store: chunk.store,
-                    bytes: chunk.bytes,
-                });
-            }
         }
     }
 }

@@ -16,14 +16,36 @@ use super::CalibrationError;
 /// assert_eq!(ssd.throughput(500), ssd.throughput(41));
 /// # Ok::<(), tierflow_placement::stores::CalibrationError>(())
 /// ```
+///
+/// Most of what happens to a store happens between one writer and a few, where samples at equal distances
+/// see the least. [`doubling`](Self::doubling) puts them at 1, 2, 4, 8 … writers, at equal distances of
+/// the logarithm: not from the paper, and as near with 7 samples for 64 writers as the paper's 10% are for 180.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    first: f64,
-    step: f64,
+    axis: Axis,
     /// Of the basis functions, from one knot before the first sample to one after the last.
     coefficients: Vec<f64>,
     /// No prediction is below the least sample's half: a spline may swing past its samples.
     least: f64,
+}
+
+/// Where between its samples a spline is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Axis {
+    /// The first sample, and from one to the next.
+    Even { first: f64, step: f64 },
+    /// 1, 2, 4, 8 …
+    Doubling,
+}
+
+impl Axis {
+    /// How many samples lie before this many writers.
+    fn at(self, writers: u32) -> f64 {
+        match self {
+            Self::Even { first, step } => (f64::from(writers) - first) / step,
+            Self::Doubling => f64::from(writers.max(1)).log2(),
+        }
+    }
 }
 
 impl Calibration {
@@ -36,18 +58,38 @@ impl Calibration {
         if first == 0 || step == 0 {
             return Err(CalibrationError::BadSteps { first, step });
         }
+        let writers = |at: usize| u64::from(first) + u64::from(step) * at as u64;
+        let (first, step) = (f64::from(first), f64::from(step));
+        Self::through(samples, Axis::Even { first, step }, writers)
+    }
+
+    /// The spline through `samples`, in bytes per second, taken with 1, 2, 4, 8 … writers, over the logarithm
+    /// of their number.
+    ///
+    /// # Errors
+    /// When there is no sample, or one is not above zero and finite.
+    pub fn doubling(samples: &[f64]) -> Result<Self, CalibrationError> {
+        let writers = |at: usize| 1 << at.min(63);
+        Self::through(samples, Axis::Doubling, writers)
+    }
+
+    fn through(
+        samples: &[f64],
+        axis: Axis,
+        writers: impl Fn(usize) -> u64,
+    ) -> Result<Self, CalibrationError> {
         for (at, &throughput) in samples.iter().enumerate() {
             if !(throughput > 0.0 && throughput.is_finite()) {
+                let writers = writers(at);
                 return Err(CalibrationError::BadSample {
-                    writers: u64::from(first) + u64::from(step) * at as u64,
+                    writers,
                     throughput,
                 });
             }
         }
         let least = samples.iter().copied().reduce(f64::min);
         Ok(Self {
-            first: f64::from(first),
-            step: f64::from(step),
+            axis,
             coefficients: coefficients(samples).ok_or(CalibrationError::NoSamples)?,
             least: least.unwrap_or_default() / 2.0,
         })
@@ -56,8 +98,7 @@ impl Calibration {
     /// What this many writers get together, in bytes per second.
     pub fn throughput(&self, writers: u32) -> f64 {
         let intervals = self.coefficients.len() - 3;
-        let at = (f64::from(writers) - self.first) / self.step;
-        let at = at.clamp(0.0, intervals as f64);
+        let at = self.axis.at(writers).clamp(0.0, intervals as f64);
         let interval = (at as usize).min(intervals.saturating_sub(1));
         let t = at - interval as f64;
         let rest = 1.0 - t;

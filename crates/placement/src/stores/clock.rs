@@ -1,87 +1,79 @@
-//! What several writes or flushes at a time do together, seen from one of them.
+//! How fast several writes or flushes go together.
 
 use std::collections::VecDeque;
 
-/// Jobs that run beside one another, and for how long.
+/// What jobs that run beside one another get if they share evenly.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Clock {
+pub(super) struct Shares {
     running: u32,
-    /// Jobs times nanoseconds so far.
-    work: u128,
     now_ns: u64,
+    /// What one would have that has run since the first.
+    each: f64,
 }
 
-/// When a job started, for [`Clock::ended`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Started {
-    at_ns: u64,
-    work: u128,
-}
-
-/// What a job saw.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    /// Bytes per second of all jobs together.
-    pub(super) bandwidth: f64,
-    /// How many they were, on average.
-    pub(super) running: f64,
-}
-
-impl Clock {
-    /// Lets time pass. A time before the last one counts as that.
-    pub(super) fn advance(&mut self, now_ns: u64) {
-        let passed = now_ns.saturating_sub(self.now_ns);
-        self.work += u128::from(passed) * u128::from(self.running);
+impl Shares {
+    /// Lets time pass, in which so many jobs together get `rate` a second. A time before the last one counts as
+    /// that.
+    pub(super) fn advance(&mut self, now_ns: u64, rate: impl Fn(u32) -> f64) {
+        let passed = now_ns.saturating_sub(self.now_ns) as f64 / 1e9;
         self.now_ns = self.now_ns.max(now_ns);
-    }
-
-    pub(super) fn started(&mut self) -> Started {
-        self.running += 1;
-        Started {
-            at_ns: self.now_ns,
-            work: self.work,
+        if self.running > 0 && passed > 0.0 {
+            self.each += passed * rate(self.running) / f64::from(self.running);
         }
     }
 
-    /// Ends a job; one that failed saw nothing.
-    pub(super) fn ended(&mut self, started: Started, bytes: Option<u64>) -> Option<Seen> {
+    /// A job begins; what it is to be ended with.
+    pub(super) fn started(&mut self) -> f64 {
+        self.running += 1;
+        self.each
+    }
+
+    /// What a job got.
+    pub(super) fn ended(&mut self, started: f64) -> f64 {
         self.running = self.running.saturating_sub(1);
-        let took_ns = self.now_ns - started.at_ns;
-        let bytes = bytes.filter(|_| took_ns > 0)?;
-        let took = took_ns as f64;
-        let running = (self.work - started.work) as f64 / took;
-        Some(Seen {
-            bandwidth: running * bytes as f64 / took * 1e9,
-            running,
-        })
+        self.each - started
     }
 }
 
-/// The mean of the last samples.
+/// What was done over what it was measured by, for the last jobs together.
+///
+/// Sums are divided and not quotients averaged: of jobs that are served one after the other the first seems fast
+/// and the last slow, and the mean of their rates would be several times what all got together.
 #[derive(Clone, Debug)]
-pub(super) struct Average {
-    pub(super) window: usize,
-    samples: VecDeque<f64>,
+pub(super) struct Ratio {
+    window: usize,
+    samples: VecDeque<(f64, f64)>,
 }
 
-impl Average {
+impl Ratio {
     /// Over the last `window` samples; at least one.
-    pub(super) fn new(window: usize) -> Self {
+    pub(super) fn over(window: usize) -> Self {
         Self {
             window: window.max(1),
             samples: VecDeque::new(),
         }
     }
 
-    pub(super) fn push(&mut self, sample: f64) {
+    pub(super) fn set_window(&mut self, window: usize) {
+        self.window = window.max(1);
+    }
+
+    pub(super) fn push(&mut self, done: f64, measure: f64) {
         while self.samples.len() >= self.window {
             self.samples.pop_front();
         }
-        self.samples.push_back(sample);
+        self.samples.push_back((done, measure));
     }
 
+    /// `None` as long as there is nothing to divide by.
     pub(super) fn get(&self) -> Option<f64> {
-        let count = self.samples.len();
-        (count > 0).then(|| self.samples.iter().sum::<f64>() / count as f64)
+        self.with(0.0, 0.0)
+    }
+
+    /// The same if so much more had been done.
+    pub(super) fn with(&self, done: f64, measure: f64) -> Option<f64> {
+        let sum = |(a, b): (f64, f64), &(c, d): &(f64, f64)| (a + c, b + d);
+        let (done, measure) = self.samples.iter().fold((done, measure), sum);
+        (measure > 0.0).then(|| done / measure)
     }
 }

@@ -26,6 +26,15 @@ ids! {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// A producer will ask for chunks of so many bytes altogether, the first of which it has not asked for yet.
+    /// Nobody has to say so; it lets [`ShortestWait`](super::ShortestWait) look ahead. It takes the place of what was
+    /// announced before; with 0 bytes, nothing is left of that.
+    Announced {
+        /// Who.
+        producer: ProducerId,
+        /// How many bytes.
+        bytes: u64,
+    },
     /// A producer wants to write its next chunk (Algorithm 1, line 6).
     ChunkAsked {
         /// Who.
@@ -33,7 +42,7 @@ pub enum Event {
         /// How many bytes; the last chunk of a checkpoint may be smaller than the others.
         bytes: u64,
     },
-    /// A producer wants it no longer.
+    /// A producer wants it no longer, nor what it has announced.
     AskWithdrawn {
         /// Who.
         producer: ProducerId,

@@ -1,30 +1,33 @@
-use super::clock::{Average, Clock, Started};
+use super::clock::{Ratio, Shares};
 
 /// How fast chunks have reached the external storage lately, all flushes together (`AvgFlushBW` of
 /// IPDPS'19, Algorithms 2 and 3).
 ///
-/// A flush that took d seconds for its bytes while n were running on average saw a throughput of n ·
-/// bytes / d. The average is over the last flushes.
+/// The bytes of the last flushes over the time that they took, which those that run at once share. The paper says "moving average of the
+/// observed flush throughput" and no more. The mean of what single flushes see, times their number, is not it:
+/// where the external storage serves them in turn that is several times too much.
 #[derive(Clone, Debug)]
 pub struct FlushBandwidth {
-    samples: Average,
+    /// Bytes over seconds.
+    samples: Ratio,
     /// What counts before there is a sample.
     before: Option<f64>,
-    clock: Clock,
+    /// Seconds of each.
+    shares: Shares,
 }
 
 impl FlushBandwidth {
     /// An average over the last `window` flushes; at least one.
     pub(super) fn new(window: usize) -> Self {
         Self {
-            samples: Average::new(window),
+            samples: Ratio::over(window),
             before: None,
-            clock: Clock::default(),
+            shares: Shares::default(),
         }
     }
 
     pub(super) fn set_window(&mut self, window: usize) {
-        self.samples.window = window.max(1);
+        self.samples.set_window(window);
     }
 
     pub(super) fn set_before(&mut self, bandwidth: f64) {
@@ -36,19 +39,17 @@ impl FlushBandwidth {
         self.samples.get().or(self.before)
     }
 
-    /// Lets time pass. A time before the last one counts as that.
-    pub(super) fn advance(&mut self, now_ns: u64) {
-        self.clock.advance(now_ns);
-    }
-
-    pub(super) fn started(&mut self) -> Started {
-        self.clock.started()
+    pub(super) fn started(&mut self, now_ns: u64) -> f64 {
+        self.shares.advance(now_ns, |_| 1.0);
+        self.shares.started()
     }
 
     /// Ends a flush; one that failed shows no throughput.
-    pub(super) fn ended(&mut self, started: Started, flushed: Option<u64>) {
-        if let Some(seen) = self.clock.ended(started, flushed) {
-            self.samples.push(seen.bandwidth);
+    pub(super) fn ended(&mut self, now_ns: u64, started: f64, flushed: Option<u64>) {
+        self.shares.advance(now_ns, |_| 1.0);
+        let took = self.shares.ended(started);
+        if let Some(bytes) = flushed {
+            self.samples.push(bytes as f64, took);
         }
     }
 }

@@ -9,12 +9,18 @@ pub struct StoreState<'a> {
     pub has_room: bool,
     /// Whether it has failed and is not back.
     pub is_out_of_use: bool,
+    /// Chunks that are on it, those being written and being flushed included (S_c).
+    pub chunks: usize,
     /// How many producers write to it now (S_w).
     pub writers: u32,
+    /// Bytes that those producers have announced beyond the chunks that they write. Not from the paper.
+    pub announced: u64,
     /// What it is predicted to do (MODEL).
     pub calibration: &'a Calibration,
-    /// What its last writes saw over what was predicted for them; 1 before the first. Not from the paper.
+    /// What its last writes did over what was predicted for them; 1 before the first. Not from the paper.
     pub correction: f64,
+    /// Bytes per second of the flushes of its own chunks together; `None` before the first. Not from the paper.
+    pub flush_bandwidth: Option<f64>,
 }
 
 /// What a policy knows beside the stores.
@@ -22,8 +28,25 @@ pub struct StoreState<'a> {
 pub struct Backlog {
     /// Bytes per second of all flushes together (AvgFlushBW); 0 as long as nothing is known.
     pub flush_bandwidth: f64,
-    /// How many producers wait, the one that is asked for included.
-    pub waiting: usize,
+    /// Bytes of a chunk.
+    pub chunk_size: u64,
+    /// Bytes that producers wait to write, or have announced, all together.
+    pub to_write: u64,
+    /// Of those, the ones of the producer that is asked for.
+    pub own: u64,
+}
+
+/// Which chunks are flushed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushOrder {
+    /// In the order in which they were written (IPDPS'19, Algorithm 3).
+    AsWritten,
+    /// As long as producers write or have announced more, those of the fastest store that has any; others are held
+    /// back, unless their store is full. Not from the paper.
+    ///
+    /// Producers wait for room on the fast store. A flush from another one makes none, and takes its share of
+    /// the external storage and of the store that others write to.
+    FastestStore,
 }
 
 /// Decides which store a producer's chunk goes to.
@@ -37,6 +60,11 @@ pub trait StorePolicy: std::fmt::Debug + Send {
     ///
     /// A store that has no room, or is not [usable](Self::usable), is no answer.
     fn choose(&self, stores: &[StoreState<'_>], backlog: Backlog) -> Option<usize>;
+
+    /// Which chunks are flushed first.
+    fn flush_order(&self) -> FlushOrder {
+        FlushOrder::AsWritten
+    }
 
     /// The name by which the policy is chosen and reported.
     fn name(&self) -> &'static str;
@@ -56,18 +84,27 @@ pub struct HybridNaive;
 
 /// The store with room that is predicted to be the fastest with one writer more, if that is faster
 /// than the flushes; else it waits for a flush (IPDPS'19, Algorithm 2, "hybrid-opt").
+///
+/// The paper has one average for the flushes from all stores. Where a slow store's chunks are flushed no faster than
+/// they are read, that average falls as soon as the store is used, and so it is used on and on. What counts here are
+/// the flushes that make room on the stores that have none, as far as there were any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridOpt;
 
-/// The store on which the producer is predicted to be done first, unless it is done earlier by waiting for
-/// room on one that is full. Not from the paper.
+/// Has all stores at work until the last producer is done. Not from the paper.
 ///
 /// [`HybridOpt`] compares a store with the flushes, and has everybody wait where the flushes are faster, even
-/// where the queue is long and both together would be faster still; and it never starts to use a store
-/// that is slow for one writer and fast for several. Here the wait is what counts: with q producers in the
-/// queue, the last of them gets room after q flushes. Predictions are
-/// [corrected](StoreState::correction) by what writes see, as a store may be slower or faster than on the day it
-/// was calibrated.
+/// where both together would be faster still; and it never starts to use a store that is slow for one
+/// writer and fast for several. Here a producer writes to the store on which it is predicted to be done first, and waits
+/// for room on a faster one that is full only if
+///
+/// - all that is still to be written would have gone there by then, so that it would be the last to end, or
+/// - the others would run out of work for the faster store meanwhile, as those who write to slow stores, and what they
+///   have announced, cannot go there.
+///
+/// Predictions are [corrected](StoreState::correction) by what writes see, as a store may be slower or faster than on
+/// the day it was calibrated. Room on a store comes as fast as its own chunks are flushed, which are flushed
+/// [first](FlushOrder::FastestStore).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShortestWait;
 
@@ -119,7 +156,10 @@ impl StorePolicy for HybridOpt {
     }
 
     fn choose(&self, stores: &[StoreState<'_>], backlog: Backlog) -> Option<usize> {
-        let mut fastest = (backlog.flush_bandwidth, None);
+        let full = stores.iter().filter(|store| !store.has_room);
+        let flushes = full.filter_map(|store| store.flush_bandwidth);
+        let flushes = flushes.reduce(f64::max).unwrap_or(backlog.flush_bandwidth);
+        let mut fastest = (flushes, None);
         for (at, store) in stores
             .iter()
             .enumerate()
@@ -159,13 +199,23 @@ impl StorePolicy for ShortestWait {
                 .min_by(|a, b| a.0.total_cmp(&b.0))
         };
         let (now, store) = soonest(true)?;
-        let after_waiting = soonest(false).map(|(takes, _)| {
-            // Nothing is known of flushes at first; then nobody waits.
-            backlog.waiting as f64 / backlog.flush_bandwidth + takes
-        });
-        after_waiting
-            .is_none_or(|later| now <= later)
-            .then_some(store)
+        let Some((faster, full)) = soonest(false).filter(|(takes, _)| *takes < now) else {
+            return Some(store);
+        };
+        let flushes = stores[full].flush_bandwidth;
+        // Nothing is known of flushes at first; then nobody waits.
+        let flushes = flushes.unwrap_or(backlog.flush_bandwidth);
+        let chunk = backlog.chunk_size as f64;
+        let all = backlog.to_write as f64 / flushes + chunk * faster;
+        let others = stores.iter().enumerate().filter(|(at, _)| *at != full);
+        let elsewhere: u64 = others.map(|(_, store)| store.announced).sum();
+        let work = backlog.to_write.saturating_sub(backlog.own + elsewhere);
+        let work = (work + stores[full].chunks as u64 * backlog.chunk_size) as f64 / flushes;
+        (chunk * now <= all.min(work)).then_some(store)
+    }
+
+    fn flush_order(&self) -> FlushOrder {
+        FlushOrder::FastestStore
     }
 
     fn name(&self) -> &'static str {

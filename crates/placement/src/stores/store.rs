@@ -1,8 +1,13 @@
-use super::clock::{Average, Clock, Started};
-use super::{Calibration, StoreState};
+use super::clock::{Ratio, Shares};
+use super::{Calibration, FlushBandwidth, StoreState};
 
 /// Writes that the correction of a prediction goes over.
-const WINDOW: usize = 16;
+const WRITES: usize = 64;
+/// Writes that went as predicted and count beside them: a single slow one is no reason to leave a store alone for
+/// ever, without which nothing more would be learnt of it.
+const AS_PREDICTED: f64 = 4.0;
+/// Flushes that the bandwidth of those of one store goes over.
+const FLUSHES: usize = 32;
 /// No store is believed to be more than so many times faster or slower than predicted.
 const MOST_WRONG: f64 = 16.0;
 
@@ -16,9 +21,14 @@ pub struct Store {
     /// Chunks being written (S_w).
     pub(super) writers: u32,
     pub(super) is_out_of_use: bool,
-    clock: Clock,
-    /// What writes saw over what was predicted for them.
-    corrections: Average,
+    /// Bytes that those who write to it have announced beyond what they write.
+    pub(super) announced: u64,
+    /// How fast its own chunks are flushed.
+    pub(super) flushes: FlushBandwidth,
+    /// Bytes that each write was predicted to have written.
+    shares: Shares,
+    /// Chunks written over what was predicted in their time.
+    correction: Ratio,
 }
 
 impl Store {
@@ -30,38 +40,59 @@ impl Store {
             chunks: 0,
             writers: 0,
             is_out_of_use: false,
-            clock: Clock::default(),
-            corrections: Average::new(WINDOW),
+            announced: 0,
+            flushes: FlushBandwidth::new(FLUSHES),
+            shares: Shares::default(),
+            correction: Ratio::over(WRITES),
         }
     }
 
-    /// A chunk begins to be written.
-    pub(super) fn write_started(&mut self, now_ns: u64) -> Started {
+    /// A chunk begins to be written, by one who has announced so many bytes more; what it is to be ended with.
+    pub(super) fn write_started(&mut self, now_ns: u64, announced: u64) -> f64 {
+        self.advance(now_ns);
         self.writers += 1;
-        self.clock.advance(now_ns);
-        self.clock.started()
+        self.announced += announced;
+        self.shares.started()
     }
 
     /// It is written, or could not be.
-    pub(super) fn write_ended(&mut self, now_ns: u64, started: Started, written: Option<u64>) {
+    pub(super) fn write_ended(
+        &mut self,
+        now_ns: u64,
+        (started, announced): (f64, u64),
+        written: Option<u64>,
+    ) {
+        self.advance(now_ns);
         self.writers -= 1;
-        self.clock.advance(now_ns);
-        if let Some(seen) = self.clock.ended(started, written) {
-            let predicted = self.calibration.throughput(seen.running.round() as u32);
-            let correction = seen.bandwidth / predicted;
-            let correction = correction.clamp(1.0 / MOST_WRONG, MOST_WRONG);
-            self.corrections.push(correction);
+        self.announced = self.announced.saturating_sub(announced);
+        let predicted = self.shares.ended(started);
+        if let Some(bytes) = written {
+            self.correction.push(1.0, predicted / bytes as f64);
         }
     }
 
+    fn advance(&mut self, now_ns: u64) {
+        let predicted = |writers| self.calibration.throughput(writers);
+        self.shares.advance(now_ns, predicted);
+    }
+
     pub(super) fn state(&self) -> StoreState<'_> {
+        let correction = self.correction.with(AS_PREDICTED, AS_PREDICTED);
+        let correction = correction.unwrap_or(1.0);
         StoreState {
-            has_room: self.chunks < self.capacity && !self.is_out_of_use,
+            has_room: self.has_room(),
             is_out_of_use: self.is_out_of_use,
+            chunks: self.chunks,
             writers: self.writers,
+            announced: self.announced,
             calibration: &self.calibration,
-            correction: self.corrections.get().unwrap_or(1.0),
+            correction: correction.clamp(1.0 / MOST_WRONG, MOST_WRONG),
+            flush_bandwidth: self.flushes.get(),
         }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.chunks < self.capacity && !self.is_out_of_use
     }
 
     /// Chunks on it, those being written included.

@@ -51,7 +51,7 @@ pub enum Found {
 const BATCH: u64 = 4096;
 
 /// Hands every record of `source` from `offset` on to `found`, and every stretch that is none. Goes on after damage,
-/// and stops when `found` says `false`. Returns where the last record that was handed out ends.
+/// and stops when `found` says `false`. Returns where the last record ends to which it said `true`.
 ///
 /// # Errors
 /// When `source` cannot be read.
@@ -69,11 +69,11 @@ pub fn scan<S: Source + ?Sized>(
             Looked::Record(head) => {
                 // Both fields were checked against the size of the file.
                 at += head.record_length();
-                end = at;
                 damaged = false;
                 if !found(Found::Record(head))? {
                     return Ok(end);
                 }
+                end = at;
             }
             Looked::Padding => at += UNIT as u64,
             Looked::Nothing(what) => {

@@ -1,8 +1,8 @@
 //! Large pieces: a file each, written by several threads at a time.
 
 use super::aligned::Aligned;
-use super::catalog::{Name, Record};
-use super::directory::Directory;
+use super::directory::{Directory, Readers};
+use super::record::{Name, Record};
 use super::snapshot::{Layout, encoded};
 use super::spare::Spares;
 use crate::container::checksum;
@@ -55,10 +55,10 @@ fn write_file(
     let length = layout.head.record_length();
     let file = match spares.take(name, length) {
         Some(file) => file,
-        None => match directory.create(name, length) {
+        None => match directory.create(name, length, Readers::Later) {
             Err(Error::Full { .. }) => {
                 spares.clear();
-                directory.create(name, length)?
+                directory.create(name, length, Readers::Later)?
             }
             file => file?,
         },

@@ -30,6 +30,16 @@ impl Drop for Lock {
     }
 }
 
+/// When others read a file that is written. They do so through the page cache, and pages of what is written past it may
+/// stay there as they were before (open(2) on `O_DIRECT`), so that decides how it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readers {
+    /// Once it has its last name: it is written past the page cache.
+    Later,
+    /// At any time: it is written through the page cache.
+    Meanwhile,
+}
+
 /// What tells whether a file is still the one that was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
@@ -154,13 +164,22 @@ impl Directory {
     }
 
     /// Makes the file `name`, which must not be there, to be written.
-    pub(crate) fn create(&self, name: &str, reserve: u64) -> Result<Faulty<File>> {
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        reserve: u64,
+        readers: Readers,
+    ) -> Result<Faulty<File>> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let open = |flags| fs::openat(&*self.descriptor, name, flags, mode);
         let reopen = flags.difference(OFlags::CREATE | OFlags::EXCL) | OFlags::NOFOLLOW;
-        let file = match open(flags | OFlags::DIRECT).map(File::new) {
-            Ok(file) if file.can_write() => file,
+        let way = match readers {
+            Readers::Later => OFlags::DIRECT,
+            Readers::Meanwhile => OFlags::empty(),
+        };
+        let file = match open(flags | way).map(File::new) {
+            Ok(file) if way.is_empty() || file.can_write() => file,
             // Made, and then found unfit.
             Ok(_) => open(reopen)
                 .map(File::new)

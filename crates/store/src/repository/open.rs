@@ -1,7 +1,8 @@
 //! Opening a repository, and setting right what a crash left.
 
-use super::catalog::{Catalog, Name, Record};
+use super::catalog::Catalog;
 use super::directory::Directory;
+use super::record::{Name, Record};
 use super::segment::{Batch, Packer};
 use super::spare::Spares;
 use super::{Owned, Repository, State, rank_name};

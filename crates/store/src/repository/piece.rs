@@ -2,9 +2,10 @@
 
 use super::aligned::Aligned;
 use super::alone::{WRITE_BYTES, side_by_side};
-use super::catalog::{CHECKSUM, Record};
 use super::directory::Directory;
 use super::handle::Handle;
+use super::record::Record;
+use super::seen::CHECKSUM;
 use crate::container::{Found, Head, RegionInfo, Source, checksum, scan};
 use crate::{Error, Result};
 use std::fmt::Debug;

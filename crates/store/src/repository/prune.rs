@@ -1,6 +1,7 @@
 //! Giving versions up.
 
-use super::catalog::{Catalog, Name, Record};
+use super::catalog::Catalog;
+use super::record::{Name, Record};
 use super::retention::{Retention, with_bases};
 use super::save::now;
 use super::segment::Batch;

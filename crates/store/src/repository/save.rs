@@ -1,7 +1,7 @@
 //! Saving: each piece by itself or packed, and the manifest of a version whose pieces are all there.
 
 use super::alone;
-use super::catalog::Record;
+use super::record::Record;
 use super::segment::Batch;
 use super::snapshot::{Label, Layout, Region, Snapshot};
 use super::{Owned, Piece, Repository, State};

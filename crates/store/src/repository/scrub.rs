@@ -1,8 +1,9 @@
 //! Reading everything, to find what no longer is what was written before it is needed.
 
 use super::Repository;
-use super::catalog::{Catalog, Damage};
+use super::catalog::Catalog;
 use super::piece::Piece;
+use super::seen::Damage;
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 

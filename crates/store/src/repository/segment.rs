@@ -1,8 +1,8 @@
 //! Small records, packed: callers that save at the same time share one write and one synchronisation (group commit).
 
 use super::aligned::Aligned;
-use super::catalog::{Name, Record};
-use super::directory::Directory;
+use super::directory::{Directory, Readers};
+use super::record::{Name, Record};
 use super::snapshot::{Label, Layout, Region, Snapshot};
 use crate::container::{IndexRow, Kind, checksum, encode_rows};
 use crate::file::{BLOCK, File};
@@ -184,9 +184,11 @@ impl Packer {
 
     fn begin(&self, number: u64) -> Result<Open> {
         let name = Name::Segment(number).unpublished();
-        let file = match self.directory.create(&name, SEGMENT_BYTES) {
+        // Other ranks look at what has come to it, and this one restores from it.
+        let create = |reserve| self.directory.create(&name, reserve, Readers::Meanwhile);
+        let file = match create(SEGMENT_BYTES) {
             // What is asked for now may still fit.
-            Err(Error::Full { .. }) => self.directory.create(&name, 0)?,
+            Err(Error::Full { .. }) => create(0)?,
             file => file?,
         };
         self.directory.sync()?;
@@ -239,7 +241,8 @@ impl Packer {
 
         let name = format!("s{number:020}.tmp");
         self.directory.remove(&name)?;
-        let output = self.directory.create(&name, length + index.len() as u64)?;
+        let reserve = length + index.len() as u64;
+        let output = self.directory.create(&name, reserve, Readers::Later)?;
         let end = write_all(&output, 0, [batch.bytes.as_slice()])?;
         let end = write_all(&output, end, [index.as_slice()])?;
         self.directory.truncate(&name, &output, end)?;

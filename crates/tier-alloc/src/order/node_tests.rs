@@ -1,7 +1,10 @@
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use tierflow_testing::{Process, this_test};
 
 use super::*;
 
@@ -81,38 +84,12 @@ fn a_turn_is_had_and_given_back() {
     assert_eq!(line.tickets().unwrap(), [0; 0]);
 }
 
-/// A process that has joined the line, killed when it is dropped.
-struct Child(std::process::Child);
-
-impl Child {
-    fn joins(directory: &std::path::Path) -> Self {
-        use io::BufRead;
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "order::node::tests::a_turn_is_had_and_given_back",
-            ])
-            .arg("--nocapture")
-            .env(LINE, directory)
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = io::BufReader::new(child.stdout.take().unwrap());
-        assert!(said.lines().any(|line| line.unwrap().contains("joined")));
-        Self(child)
-    }
-
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A process that has joined the line.
+fn member(directory: &Path) -> Process {
+    let mut test = this_test("order::node::tests::a_turn_is_had_and_given_back");
+    let member = Process::start(test.env(LINE, directory), "joined");
+    member.report();
+    member
 }
 
 #[test]
@@ -120,8 +97,8 @@ fn nobody_waits_for_a_process_that_was_killed() {
     let (_folder, line) = line();
     let stop = Stop::default();
     // The first has its turn, the second waits for it, and we are the third.
-    let first = Child::joins(&line.directory);
-    let second = Child::joins(&line.directory);
+    let mut first = member(&line.directory);
+    let mut second = member(&line.directory);
     let mut third = line.join(later(), &stop).unwrap();
     let soon = || Instant::now() + Duration::from_millis(50);
     assert!(!third.wait(soon(), &stop), "both live");
@@ -163,7 +140,7 @@ fn a_stop_ends_the_wait() {
 fn files_are_the_users_own_and_a_directory_that_is_not_is_refused() {
     let (folder, line) = line();
     let ticket = line.join(later(), &Stop::default()).unwrap();
-    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&ticket.path), 0o600);
     assert_eq!(mode(&line.directory.join("line")), 0o600);
     assert_eq!(mode(&line.directory), 0o700);

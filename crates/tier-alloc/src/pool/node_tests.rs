@@ -3,6 +3,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use tierflow_testing::{Process, this_test};
+
 use crate::{HostPool, Lease, PoolOptions};
 
 use super::*;
@@ -97,38 +99,12 @@ fn half_of_a_pool_is_had_and_given_back() {
     assert_eq!(pool(&directory, 8).members().unwrap(), []);
 }
 
-/// A process that has half of the pool, killed when this is dropped.
-struct Child(std::process::Child);
-
-impl Child {
-    fn joins(directory: &Path) -> Self {
-        use io::BufRead;
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "pool::node::tests::half_of_a_pool_is_had_and_given_back",
-                "--nocapture",
-            ])
-            .env(POOL, directory)
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = io::BufReader::new(child.stdout.take().unwrap());
-        assert!(said.lines().any(|line| line.unwrap().contains("joined")));
-        Self(child)
-    }
-
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A process that has half of the pool.
+fn member(directory: &Path) -> Process {
+    let mut test = this_test("pool::node::tests::half_of_a_pool_is_had_and_given_back");
+    let member = Process::start(test.env(POOL, directory), "joined");
+    member.report();
+    member
 }
 
 #[test]
@@ -136,7 +112,7 @@ fn what_a_killed_process_had_is_free() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("pool");
     let mut lease = pool(&directory, 8).join(8 * SLAB).unwrap();
-    let (first, second) = (Child::joins(&directory), Child::joins(&directory));
+    let (mut first, mut second) = (member(&directory), member(&directory));
     assert_eq!(lease.ask(8 * SLAB).unwrap().held, 0, "both live");
     first.kill();
     waits_for(&mut lease, 2);

@@ -1,16 +1,16 @@
 //! The matrix of HPDC'23 (Figures 5 and 6), at a quarter of its size.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
-use tierflow_sim::{Order, Shot};
+use tierflow_sim::{Hints, Order, Shot};
 
 use super::super::{HINTS, ORDERS};
+use super::sitting::Sitting;
 use super::{Machine, Way};
 use crate::experiments::Run;
 
-/// Begin no more runs after this time.
-const PATIENCE: Duration = Duration::from_secs(110);
+const PATIENCE: Duration = Duration::from_secs(140);
 
 /// One combination of sizes, order, hints and waiting.
 struct Cell {
@@ -21,46 +21,47 @@ struct Cell {
 }
 
 pub(super) fn run(run: &mut Run) -> Result<()> {
-    let machine = Machine::measure(run, 1)?;
-    let begun = Instant::now();
+    let mut sitting = Sitting::new(run, PATIENCE);
+    let machine = Machine::measure(sitting.run, 1)?;
     let cells = cells(&machine)?;
     let main = [Way::Cost, Way::Score];
+    let in_memory = [Way::InMemory, Way::Uvm];
     let others = [Way::Fifo, Way::Lru, Way::OnDemand];
     // What tells most comes first: time may not suffice for all.
-    let wanted = [
-        (&main[..], false, true),
-        (&others[..], true, true),
-        (&main[..], false, false),
-        (&others[..], false, true),
-    ];
-    let mut left = 0;
-    let mut done = std::collections::HashSet::new();
-    for (ways, only_hard, no_wait) in wanted {
-        for cell in cells
-            .iter()
-            .filter(|cell| cell.shot.wait != no_wait && (cell.is_hard || !only_hard))
-        {
-            for &way in ways {
-                let case = format!("{}, policy={}", cell.name, way.name());
-                if done.contains(&case) {
-                    continue;
-                }
-                if begun.elapsed() > PATIENCE {
-                    left += 1;
-                    continue;
-                }
-                machine.compare(run, &case, way, &cell.shot.workload())?;
-                done.insert(case);
+    for wait in [false, true] {
+        let these = || cells.iter().filter(|cell| cell.shot.wait == wait);
+        for ways in [&main[..], &in_memory, &others] {
+            sitting.compare_all(&machine, these().filter(|cell| cell.is_hard), ways)?;
+        }
+        for hints in [Hints::All, Hints::None, Hints::Single] {
+            let easy = these().filter(|cell| cell.shot.hints == hints && !cell.is_hard);
+            for cell in easy {
+                sitting.compare_all(&machine, [cell], &main)?;
+                sitting.compare_all(&machine, [cell], &in_memory)?;
             }
         }
     }
-    run.value(
-        "all cells",
-        "runs left out for lack of time",
-        "runs",
-        f64::from(left),
-    )?;
-    Ok(())
+    for cell in cells.iter().filter(|cell| !cell.is_hard) {
+        sitting.compare_all(&machine, [cell], &others)?;
+    }
+    sitting.end()
+}
+
+impl Sitting<'_> {
+    fn compare_all<'a>(
+        &mut self,
+        machine: &Machine,
+        cells: impl IntoIterator<Item = &'a Cell>,
+        ways: &[Way],
+    ) -> Result<()> {
+        for cell in cells {
+            for &way in ways {
+                let case = format!("{}, policy={}", cell.name, way.name());
+                self.compare(machine, &case, way, &cell.shot.workload())?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn cells(machine: &Machine) -> Result<Vec<Cell>> {

@@ -1,67 +1,32 @@
 //! The goals, at the paper's size: 384 versions, 4 GiB on the device and 32 GiB on the host, 10 ms. Against the paper's
 //! scorer at a quarter of it. What tells most comes first, and no run is begun that may not end in time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
-use tierflow_sim::{Hints, Order, Shot, Workload};
+use tierflow_sim::{Hints, Order, Shot};
 
 use super::super::{HINTS, ORDERS};
+use super::sitting::Sitting;
 use super::{Machine, Way};
 use crate::experiments::Run;
 
-/// Begin no more runs after this time, less what the run itself will take.
 const PATIENCE: Duration = Duration::from_secs(160);
 
-/// The runs that there is time for.
-struct Goals<'a> {
-    run: &'a mut Run,
-    begun: Instant,
-    left_out: u32,
-}
-
-impl Goals<'_> {
-    /// Compares one run; `None` if there is no time for it. Returns the blocking in s.
-    fn compare(
-        &mut self,
-        machine: &Machine,
-        case: &str,
-        way: Way,
-        workload: &Workload,
-    ) -> Result<Option<f64>> {
-        // Half as much again as the application computes, and the memory has to come.
-        let compute = Duration::from_nanos(workload.compute_ns());
-        let expected = compute * 3 / 2 + Duration::from_secs(1);
-        if self.begun.elapsed() + expected > PATIENCE {
-            self.left_out += 1;
-            return Ok(None);
-        }
-        let played = machine.compare(self.run, case, way, workload)?;
-        Ok(Some(played.blocking().as_secs_f64()))
-    }
-}
-
 pub(super) fn run(run: &mut Run) -> Result<()> {
-    let begun = Instant::now();
-    let machine = Machine::measure(run, 0)?;
+    let mut goals = Sitting::new(run, PATIENCE);
+    let machine = Machine::measure(goals.run, 0)?;
     let quarter = machine.quarter();
-    let mut goals = Goals {
-        run,
-        begun,
-        left_out: 0,
-    };
     fits(&mut goals, &machine)?;
     without_disk(&mut goals, &quarter)?;
     uniform(&mut goals, &machine)?;
     variable(&mut goals, &machine)?;
     six_pairs(&mut goals, &quarter)?;
-    let left_out = f64::from(goals.left_out);
-    run.value("all runs", "left out for lack of time", "runs", left_out)?;
-    Ok(())
+    goals.end()
 }
 
 /// A history that fits the device cache: nothing but copies within the device.
-fn fits(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
+fn fits(goals: &mut Sitting<'_>, machine: &Machine) -> Result<()> {
     let versions = (machine.scale.device / machine.scale.version) as usize;
     let shot = machine.scale.shot(vec![machine.scale.version; versions]);
     let case = "a history that fits, policy=cost";
@@ -71,7 +36,7 @@ fn fits(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
 
 /// A history that fits the device and the host, faster than the way between them: no disk, whose rate is anybody's guess.
 /// The goal: the simulator is right within a tenth.
-fn without_disk(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
+fn without_disk(goals: &mut Sitting<'_>, machine: &Machine) -> Result<()> {
     let scale = machine.scale;
     let versions = (scale.host / scale.version) as usize;
     for (name, order) in ORDERS {
@@ -94,7 +59,7 @@ fn without_disk(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
 }
 
 /// All hints in all three orders; the goal is 1.15 × the bound.
-fn uniform(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
+fn uniform(goals: &mut Sitting<'_>, machine: &Machine) -> Result<()> {
     for (name, order) in ORDERS {
         let shot = Shot {
             order,
@@ -108,7 +73,7 @@ fn uniform(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
 }
 
 /// Sizes that vary in an irregular order, with all hints; the goal is 1.3 × the bound.
-fn variable(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
+fn variable(goals: &mut Sitting<'_>, machine: &Machine) -> Result<()> {
     let sizes = machine.scale.variable(1)?.swap_remove(0);
     let shot = Shot {
         order: Order::Irregular(1),
@@ -120,7 +85,7 @@ fn variable(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
 }
 
 /// Six runs of the irregular, variable half, each beside the paper's scorer: the goal is 1.2 times as fast.
-fn six_pairs(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
+fn six_pairs(goals: &mut Sitting<'_>, machine: &Machine) -> Result<()> {
     let (mut logarithms, mut pairs) = (0.0, 0);
     for (at, sizes) in machine.scale.variable(2)?.into_iter().enumerate() {
         for (name, hints) in HINTS {
@@ -141,9 +106,10 @@ fn six_pairs(goals: &mut Goals<'_>, machine: &Machine) -> Result<()> {
                 let case = format!(
                     "a quarter, sizes=variable, shot={at}, order=irregular, hints={name}, policy={name_of}"
                 );
-                let Some(seconds) = goals.compare(machine, &case, way, &workload)? else {
+                let Some(played) = goals.compare(machine, &case, way, &workload)? else {
                     return Ok(());
                 };
+                let seconds = played.blocking().as_secs_f64();
                 ratio *= if way == Way::Cost {
                     1.0 / seconds
                 } else {

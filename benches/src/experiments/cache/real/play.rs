@@ -1,16 +1,15 @@
-//! A simulator's workload, played on the engine: the same calls, with real bytes and real pauses.
+//! A simulator's workload, played on a history: the same calls, with real bytes and real pauses.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tierflow_device::{Memory, Stream};
-use tierflow_engine::{Engine, Flush, Region, RegionMut, Version};
-use tierflow_evict::{Candidates, Conduct, Policy, Window};
+use tierflow_engine::Version;
 use tierflow_sim::{Op, Workload};
-use tierflow_tier_alloc::HostOptions;
 
-use super::{Machine, Way, scratch};
+use super::history::History;
+use super::{Machine, Way};
 
 /// What the application saw.
 #[derive(Debug, Default)]
@@ -39,67 +38,22 @@ impl Played {
     }
 }
 
-/// Plays `workload` on a new engine.
+/// Plays `workload` on a new history.
 pub(super) fn play(machine: &Machine, way: Way, workload: &Workload) -> Result<Played> {
-    let engine = build(machine, way, workload)?;
-    let mut player = Player::new(machine, &engine, workload)?;
+    let history = History::new(machine, way, workload)?;
+    let mut player = Player::new(machine, history, workload)?;
     for op in &workload.ops {
         player.play(op)?;
     }
     let mut played = player.played;
-    played.distance = engine.metrics().prefetch_distance.mean();
+    let restores = played.each_restore.len().max(1);
+    played.distance = player.history.distances().1 as f64 / restores as f64;
     Ok(played)
 }
 
-/// An engine whose memory is all there, as the paper's is.
-fn build(machine: &Machine, way: Way, workload: &Workload) -> Result<Engine> {
-    let device_cache = match way {
-        Way::OnDemand => 0,
-        _ => machine.scale.device as usize,
-    };
-    let engine = Engine::builder(&machine.device)
-        .device_cache(device_cache)
-        .host_cache(machine.scale.host as usize)
-        .host_growth(HostOptions::default())
-        .scratch(scratch())
-        .after_restore(workload.after_restore)
-        .flush(Flush::Eager)
-        .policy(move || Chosen(way.policy()))
-        .build()?;
-    while engine
-        .host_arena_report()
-        .is_some_and(|report| !report.finished)
-    {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(engine)
-}
-
-/// A policy that was chosen while the program runs.
-#[derive(Debug)]
-struct Chosen(Box<dyn Policy + Send>);
-
-impl Policy for Chosen {
-    fn choose(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
-        self.0.choose(candidates, size)
-    }
-
-    fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
-        self.0.choose_victims(candidates, size)
-    }
-
-    fn conduct(&self) -> Conduct {
-        self.0.conduct()
-    }
-
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-}
-
 /// The application: two fields in device memory, and a stream of its own.
-struct Player<'a> {
-    engine: &'a Engine,
+struct Player {
+    history: History,
     stream: Stream,
     out: Memory,
     back: Memory,
@@ -107,8 +61,8 @@ struct Player<'a> {
     played: Played,
 }
 
-impl<'a> Player<'a> {
-    fn new(machine: &Machine, engine: &'a Engine, workload: &Workload) -> Result<Self> {
+impl Player {
+    fn new(machine: &Machine, history: History, workload: &Workload) -> Result<Self> {
         let sizes: HashMap<_, _> = workload.ops.iter().filter_map(size_of).collect();
         let largest = *sizes.values().max().context("nothing is checkpointed")? as usize;
         let stream = machine.device.stream()?;
@@ -118,7 +72,7 @@ impl<'a> Player<'a> {
         );
         stream.fill(&mut out.lend_mut(0..largest)?, 0x5A)?;
         Ok(Self {
-            engine,
+            history,
             stream,
             out,
             back,
@@ -131,11 +85,12 @@ impl<'a> Player<'a> {
         match *op {
             Op::Compute(ns) => pause(Duration::from_nanos(ns)),
             Op::Checkpoint { version, bytes } => {
-                self.stream
-                    .write(&version.to_le_bytes(), &mut self.out.lend_mut(0..8)?)?;
+                for at in stamps(bytes) {
+                    let mut stamp = self.out.lend_mut(at..at + 8)?;
+                    self.stream.write(&version.to_le_bytes(), &mut stamp)?;
+                }
                 let begun = Instant::now();
-                let region = Region::Memory(&self.out, 0..bytes as usize);
-                self.engine.checkpoint(version, &[region])?;
+                self.history.checkpoint(version, &self.out, bytes)?;
                 self.played.checkpoints += begun.elapsed();
             }
             Op::Restore(version) => {
@@ -144,23 +99,22 @@ impl<'a> Player<'a> {
                     .get(&version)
                     .context("restored, never written")?;
                 let begun = Instant::now();
-                let region = RegionMut::Memory(&self.back, 0..bytes as usize);
-                self.engine.restore(version, &mut [region])?;
+                self.history.restore(version, &self.back, bytes)?;
                 let took = begun.elapsed();
                 self.played.restores += took;
                 self.played.each_restore.push(Restored {
                     bytes,
                     took,
-                    distance: self.engine.metrics().prefetch_distance.last,
+                    distance: self.history.distances().0,
                 });
-                self.check(version)?;
+                self.check(version, bytes)?;
             }
-            Op::Drop(version) => self.engine.discard(version)?,
-            Op::Hint(ref versions) => self.engine.hint(versions.iter().copied()),
-            Op::PrefetchStart => self.engine.prefetch_start(),
+            Op::Drop(version) => self.history.discard(version)?,
+            Op::Hint(ref versions) => self.history.hint(versions),
+            Op::PrefetchStart => self.history.prefetch_start(),
             Op::Wait => {
                 let begun = Instant::now();
-                self.engine.wait()?;
+                self.history.wait()?;
                 self.played.waited += begun.elapsed();
             }
             Op::Barrier => bail!("one application has nobody to wait for"),
@@ -168,14 +122,27 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// The stamp that came back is the version's.
-    fn check(&self, version: Version) -> Result<()> {
-        let mut stamp = [0; 8];
-        self.stream.read(&self.back.lend(0..8)?, &mut stamp)?;
-        let found = u64::from_le_bytes(stamp);
-        ensure!(found == version, "version {version} came back as {found}");
+    /// The stamps that came back are the version's.
+    fn check(&self, version: Version, bytes: u64) -> Result<()> {
+        for at in stamps(bytes) {
+            let mut stamp = [0; 8];
+            self.stream.read(&self.back.lend(at..at + 8)?, &mut stamp)?;
+            let found = u64::from_le_bytes(stamp);
+            ensure!(
+                found == version,
+                "version {version} came back as {found} at byte {at} of {bytes}"
+            );
+        }
         Ok(())
     }
+}
+
+/// Where a version has its number: at its beginning, in its middle and at its end.
+fn stamps(bytes: u64) -> impl Iterator<Item = usize> {
+    let last = (bytes as usize).saturating_sub(8) / 8;
+    let mut stamps = [0, last / 2, last].map(|at| at * 8).to_vec();
+    stamps.dedup();
+    stamps.into_iter()
 }
 
 fn size_of(op: &Op) -> Option<(Version, u64)> {

@@ -1,0 +1,137 @@
+//! A way to keep a history, with the calls that all ways have.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tierflow_device::Memory;
+use tierflow_engine::{Engine, Flush, Region, RegionMut, Version};
+use tierflow_evict::{Candidates, Conduct, Policy, Window};
+use tierflow_sim::Workload;
+use tierflow_tier_alloc::HostOptions;
+
+use super::uvm::Uvm;
+use super::{Machine, Way, host_for_all, scratch};
+
+pub(super) enum History {
+    Engine(Box<Engine>),
+    Uvm(Uvm),
+}
+
+impl History {
+    /// A new one, whose memory is all there.
+    pub(super) fn new(machine: &Machine, way: Way, workload: &Workload) -> Result<Self> {
+        Ok(match way {
+            Way::Uvm => Self::Uvm(Uvm::new(machine, workload)?),
+            _ => Self::Engine(Box::new(engine(machine, way, workload)?)),
+        })
+    }
+
+    pub(super) fn checkpoint(&self, version: Version, from: &Memory, bytes: u64) -> Result<()> {
+        match self {
+            Self::Engine(engine) => {
+                let region = Region::Memory(from, 0..bytes as usize);
+                Ok(engine.checkpoint(version, &[region])?)
+            }
+            Self::Uvm(uvm) => uvm.checkpoint(version, from, bytes),
+        }
+    }
+
+    pub(super) fn restore(&mut self, version: Version, to: &Memory, bytes: u64) -> Result<()> {
+        match self {
+            Self::Engine(engine) => {
+                let region = RegionMut::Memory(to, 0..bytes as usize);
+                engine.restore(version, &mut [region])?;
+                Ok(())
+            }
+            Self::Uvm(uvm) => uvm.restore(version, to, bytes),
+        }
+    }
+
+    pub(super) fn discard(&self, version: Version) -> Result<()> {
+        match self {
+            Self::Engine(engine) => Ok(engine.discard(version)?),
+            Self::Uvm(uvm) => uvm.discard(version),
+        }
+    }
+
+    pub(super) fn hint(&self, versions: &[Version]) {
+        match self {
+            Self::Engine(engine) => engine.hint(versions.iter().copied()),
+            Self::Uvm(uvm) => uvm.hint(versions),
+        }
+    }
+
+    pub(super) fn prefetch_start(&self) {
+        match self {
+            Self::Engine(engine) => engine.prefetch_start(),
+            Self::Uvm(uvm) => uvm.prefetch_start(),
+        }
+    }
+
+    pub(super) fn wait(&self) -> Result<()> {
+        match self {
+            Self::Engine(engine) => Ok(engine.wait()?),
+            Self::Uvm(uvm) => uvm.wait(),
+        }
+    }
+
+    /// The prefetch distance at the last restore, and of all restores in sum.
+    pub(super) fn distances(&self) -> (u64, u64) {
+        match self {
+            Self::Engine(engine) => {
+                let distance = engine.metrics().prefetch_distance;
+                (distance.last, distance.sum)
+            }
+            Self::Uvm(uvm) => uvm.distances(),
+        }
+    }
+}
+
+fn engine(machine: &Machine, way: Way, workload: &Workload) -> Result<Engine> {
+    let device_cache = match way {
+        Way::OnDemand => 0,
+        _ => machine.scale.device as usize,
+    };
+    let builder = Engine::builder(&machine.device)
+        .device_cache(device_cache)
+        .host_growth(HostOptions::default())
+        .after_restore(workload.after_restore)
+        .flush(Flush::Eager)
+        .policy(move || Chosen(way.policy()));
+    let builder = if way.keeps_all_in_memory() {
+        builder.host_cache(host_for_all(workload) as usize)
+    } else {
+        let host = machine.scale.host as usize;
+        builder.host_cache(host).scratch(scratch())
+    };
+    let engine = builder.build()?;
+    while engine
+        .host_arena_report()
+        .is_some_and(|report| !report.finished)
+    {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(engine)
+}
+
+/// A policy that was chosen while the program runs.
+#[derive(Debug)]
+struct Chosen(Box<dyn Policy + Send>);
+
+impl Policy for Chosen {
+    fn choose(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
+        self.0.choose(candidates, size)
+    }
+
+    fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
+        self.0.choose_victims(candidates, size)
+    }
+
+    fn conduct(&self) -> Conduct {
+        self.0.conduct()
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+}

@@ -1,0 +1,176 @@
+//! The policies in turn, round after round, and what each took beside HybridNaive in the same round.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use tierflow_placement::stores::{
+    CacheOnly, HybridNaive, HybridOpt, ShortestWait, SsdOnly, StorePolicy,
+};
+
+use super::checkpoint::{Data, Rival, Took};
+use super::stores::Machine;
+use crate::experiments::Run;
+use crate::report::Spread;
+
+/// The goals: never slower than the naive policy by more than 3%, and so much faster where the flushes are
+/// faster than the disk.
+const NOT_SLOWER: f64 = 0.97;
+const FASTER: f64 = 1.2;
+
+/// The policy that the others are compared with, and the same once more: what comes out for that is noise alone.
+const NAIVE: &str = "hybrid-naive";
+const CONTROL: &str = "hybrid-naive again";
+
+/// One point of a figure.
+pub(super) struct Case {
+    pub(super) figure: &'static str,
+    pub(super) writers: usize,
+    pub(super) chunks_each: usize,
+    pub(super) cache_chunks: usize,
+    /// The external bandwidth over the disk's.
+    pub(super) times: f64,
+    /// What the figure is drawn over.
+    pub(super) last: (&'static str, usize),
+}
+
+/// How often each policy was slower or faster than the naive one, over the cases of a machine.
+#[derive(Default)]
+pub(super) struct Tally {
+    ratios: BTreeMap<&'static str, Vec<f64>>,
+}
+
+struct Contender {
+    name: &'static str,
+    rival: Rival,
+    /// Of each round.
+    took: Vec<Took>,
+}
+
+/// What they do in each round, and what they do in every third: the best and the worst case.
+fn policies() -> [(&'static str, Box<dyn StorePolicy>, usize); 6] {
+    [
+        (NAIVE, Box::new(HybridNaive), 1),
+        (HybridOpt.name(), Box::new(HybridOpt), 1),
+        (ShortestWait.name(), Box::new(ShortestWait), 1),
+        (CONTROL, Box::new(HybridNaive), 1),
+        (CacheOnly.name(), Box::new(CacheOnly), 3),
+        (SsdOnly.name(), Box::new(SsdOnly), 3),
+    ]
+}
+
+/// Has the policies checkpoint in turn, and reports each.
+pub(super) fn compare(
+    run: &mut Run,
+    machine: &Machine,
+    case: &Case,
+    tally: &mut Tally,
+) -> Result<()> {
+    let rounds = if run.is_quick() { 5 } else { 9 };
+    let mut contenders = Vec::new();
+    for (name, policy, every) in policies() {
+        let contender = Contender {
+            name,
+            rival: Rival::new(machine, case, policy)?,
+            took: Vec::new(),
+        };
+        contenders.push((contender, every));
+    }
+    let data = Data::new(case.writers * case.chunks_each * machine.chunk());
+    // The first round finds no flush that it could learn from, and does not count.
+    for round in 0..=rounds {
+        for turn in 0..contenders.len() {
+            // Nobody always comes after the same one.
+            let at = match round % 2 {
+                0 => turn + round,
+                _ => round + contenders.len() - turn,
+            };
+            let at = at % contenders.len();
+            let (contender, every) = &mut contenders[at];
+            if round % *every > 0 {
+                continue;
+            }
+            let took = contender.rival.checkpoint(case, data.bytes())?;
+            if round > 0 {
+                contender.took.push(took);
+            }
+        }
+    }
+    let naive = contenders.iter().find(|(rival, _)| rival.name == NAIVE);
+    let naive: Vec<f64> = naive.map_or_else(Vec::new, |(naive, _)| naive.each(|took| took.local));
+    for (contender, every) in &contenders {
+        contender.rival.is_whole(data.bytes())?;
+        contender.report(run, machine, case)?;
+        if *every > 1 {
+            continue;
+        }
+        let local = contender.each(|took| took.local);
+        let ratios: Vec<f64> = naive.iter().zip(&local).map(|(n, p)| n / p).collect();
+        let name = contender.case(machine, case);
+        let row = run.samples(&name, "hybrid-naive over this", "1", &ratios)?;
+        if contender.name == HybridOpt.name() || contender.name == ShortestWait.name() {
+            row.against(if case.times > 1.0 { FASTER } else { NOT_SLOWER });
+        }
+        if contender.name != NAIVE {
+            let all = tally.ratios.entry(contender.name).or_default();
+            all.push(Spread::of(&ratios)?.median);
+        }
+    }
+    Ok(())
+}
+
+impl Contender {
+    fn each(&self, what: fn(&Took) -> f64) -> Vec<f64> {
+        self.took.iter().map(what).collect()
+    }
+
+    fn case(&self, machine: &Machine, case: &Case) -> String {
+        let (over, point) = case.last;
+        format!(
+            "figure={}, store={}, external={} × disk (throttled), policy={}, {over}={point}",
+            case.figure,
+            machine.disk_name(),
+            case.times,
+            self.name
+        )
+    }
+
+    fn report(&self, run: &mut Run, machine: &Machine, case: &Case) -> Result<()> {
+        let name = self.case(machine, case);
+        let samples = |what: fn(&Took) -> f64| self.each(what);
+        let local = samples(|took| took.local);
+        run.samples(&name, "local phase", "ns", &local)?;
+        let chunks = case.writers * case.chunks_each;
+        let cached = if self.name == CacheOnly.name() {
+            chunks
+        } else {
+            case.cache_chunks
+        };
+        let bound = machine.bound(case.writers, chunks, cached, case.times);
+        let over = Spread::of(&local)?.median / bound;
+        run.value(&name, "local phase over the bound", "1", over)?;
+        run.samples(&name, "until flushed", "ns", &samples(|took| took.whole))?;
+        let to_disk = samples(|took| took.to_disk);
+        run.samples(&name, "chunks to disk", "1", &to_disk)?;
+        Ok(())
+    }
+}
+
+impl Tally {
+    /// Over all cases: how often the median ratio misses the goal that holds everywhere, the worst, and the mean.
+    pub(super) fn report(&self, run: &mut Run, machine: &Machine) -> Result<()> {
+        for (policy, ratios) in &self.ratios {
+            let case = format!("store={}, policy={policy}", machine.disk_name());
+            let slower = ratios.iter().filter(|ratio| **ratio < NOT_SLOWER).count();
+            run.value(&case, "cases", "1", ratios.len() as f64)?;
+            let metric = "cases slower than hybrid-naive by more than 3%";
+            run.value(&case, metric, "1", slower as f64)?;
+            let least = Spread::of(ratios)?.min;
+            let row = run.value(&case, "hybrid-naive over this, worst case", "1", least)?;
+            row.against(NOT_SLOWER);
+            let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
+            let metric = "hybrid-naive over this, geometric mean";
+            run.value(&case, metric, "1", mean.exp())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! What the kernels say of a checkpoint, and the pinned memory that they write it to.
+
+use tierflow_device::{Device, HostReservation, WriteLoan};
+
+use crate::container::{Header, NO_PARENT, Stored};
+use crate::encode::Last;
+use crate::error::Result;
+use crate::hash::Sum;
+use crate::layout::Layout;
+
+/// Bytes of `Result`.
+pub(super) const RESULT_BYTES: usize = 3 * 16 + 2 * 8 + 5 * 8 + 4 * 4;
+
+/// Pinned host memory for the kernels' reports, one for each checkpoint in flight.
+#[derive(Debug)]
+pub(super) struct Reports {
+    host: HostReservation,
+}
+
+impl Reports {
+    const EACH: usize = 128;
+    const BYTES: usize = 4096;
+
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        let host = super::pinned(device, Self::BYTES)?;
+        Ok(Self { host })
+    }
+
+    /// Room for one report, until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`tierflow_device::Error::Busy`] if too many checkpoints are in flight.
+    pub(super) fn take(&self) -> Result<WriteLoan> {
+        let lend = |start: usize| self.host.memory().lend_mut(start..start + RESULT_BYTES);
+        let free = (0..Self::BYTES)
+            .step_by(Self::EACH)
+            .find_map(|start| lend(start).ok());
+        Ok(free.map_or_else(|| lend(0), Ok)?)
+    }
+}
+
+/// What the kernels say of a difference.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Report {
+    content: Sum,
+    parent: Sum,
+    payload: Sum,
+    metadata: u64,
+    payload_bytes: u64,
+    /// Chunks that changed.
+    pub(super) changed: u64,
+    /// Chunks whose digest is another's.
+    pub(super) collisions: u64,
+    stored: Stored,
+    first: u32,
+    shifted: u32,
+}
+
+impl Report {
+    pub(super) fn read(bytes: &[u8; RESULT_BYTES]) -> Self {
+        let word = |n: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[8 * n..8 * n + 8]);
+            u64::from_le_bytes(word)
+        };
+        let sum = |n: usize| Sum {
+            low: word(n),
+            high: word(n + 1),
+        };
+        let forms = [Stored::Full, Stored::Basic, Stored::List, Stored::Tree];
+        let form = word(13) as u32;
+        Self {
+            content: sum(0),
+            parent: sum(2),
+            payload: sum(4),
+            metadata: word(6),
+            payload_bytes: word(7),
+            changed: word(8),
+            collisions: word(12),
+            stored: forms
+                .into_iter()
+                .find(|stored| u32::from(stored.code()) == form)
+                .unwrap_or(Stored::Full),
+            first: (word(13) >> 32) as u32,
+            shifted: word(14) as u32,
+        }
+    }
+
+    /// The header that it belongs to. `last` is the checkpoint before; its content is what the kernels
+    /// say it was.
+    pub(super) fn header(
+        &self,
+        layout: Layout,
+        id: (u64, u32),
+        seed: u64,
+        last: Option<Last>,
+    ) -> Header {
+        Header {
+            stored: self.stored,
+            layout,
+            version: id.0,
+            ordinal: id.1,
+            parent: last.map_or(NO_PARENT, |last| last.ordinal),
+            seed,
+            content: self.content,
+            parent_content: last.map_or(Sum::default(), |_| self.parent),
+            payload: self.payload,
+            payload_bytes: self.payload_bytes,
+            metadata: self.metadata,
+            first: self.first,
+            shifted: self.shifted,
+        }
+    }
+}

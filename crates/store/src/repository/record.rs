@@ -1,0 +1,101 @@
+//! What a file of a repository is by its name, and a record by its head.
+
+use crate::container::{Head, ManifestRow};
+
+/// What a file of a rank's directory is, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Name {
+    /// One piece in a file of its own, named by its version.
+    Alone(u64),
+    /// A segment of many records, named by a number that counts them.
+    Segment(u64),
+}
+
+impl Name {
+    /// The name that the file has when it is whole.
+    pub(crate) fn published(self) -> String {
+        match self {
+            Self::Alone(version) => format!("v{version:020}.tfc"),
+            Self::Segment(number) => format!("s{number:020}.tfs"),
+        }
+    }
+
+    /// The name that it has while it is written.
+    pub(crate) fn unpublished(self) -> String {
+        match self {
+            Self::Alone(version) => format!("v{version:020}.tmp"),
+            Self::Segment(number) => format!("s{number:020}.open"),
+        }
+    }
+
+    /// What the name of a file says: which one it is, and whether it is published.
+    pub(crate) fn parse(text: &str) -> Option<(Self, bool)> {
+        let number = text.get(1..21)?;
+        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let number = number.parse().ok()?;
+        match (text.get(..1)?, text.get(21..)?) {
+            ("v", ".tfc") => Some((Self::Alone(number), true)),
+            ("s", ".tfs") => Some((Self::Segment(number), true)),
+            ("s", ".open") => Some((Self::Segment(number), false)),
+            _ => None,
+        }
+    }
+
+    /// The version of a piece in a file of its own.
+    pub(crate) fn version(self) -> Option<u64> {
+        match self {
+            Self::Alone(version) => Some(version),
+            Self::Segment(_) => None,
+        }
+    }
+}
+
+/// A record, as far as its head tells.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub(crate) file: Name,
+    pub(crate) position: u64,
+    pub(crate) record_length: u64,
+    /// Of the regions together.
+    pub(crate) bytes: u64,
+    pub(crate) version: u64,
+    pub(crate) sequence: u64,
+    pub(crate) run: u64,
+    pub(crate) base: Option<u64>,
+    pub(crate) created: u64,
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    /// Of a manifest.
+    pub(crate) rows: Option<Vec<ManifestRow>>,
+}
+
+impl Record {
+    pub(crate) fn new(file: Name, position: u64, head: &Head) -> Self {
+        Self {
+            file,
+            position,
+            record_length: head.record_length(),
+            bytes: head.regions.iter().map(|region| region.length).sum(),
+            version: head.version,
+            sequence: head.sequence,
+            run: head.run,
+            base: head.base,
+            created: head.created,
+            rank: head.rank,
+            ranks: head.ranks,
+            rows: None,
+        }
+    }
+
+    /// What a manifest says of this piece.
+    pub(crate) fn row(&self) -> ManifestRow {
+        ManifestRow {
+            rank: u64::from(self.rank),
+            sequence: self.sequence,
+            created: self.created,
+            record_length: self.record_length,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What tests of several crates share: processes that do something beside a test, and are killed.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+
+/// The test binary that runs, started again to run the test of this name (with its modules) alone, ignored or not. What
+/// that one is to do as a process of its own it finds in variables that the caller sets.
+///
+/// # Panics
+/// If the system does not tell which binary runs.
+#[must_use]
+pub fn this_test(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture", "--include-ignored"]);
+    command
+}
+
+/// A process beside a test. It does not outlive this.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    reports: Receiver<String>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts it. What follows `word` in a line of its output is a report.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(command: &mut Command, word: &'static str) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, reports) = channel();
+        let reader = std::thread::spawn(move || {
+            // All of it is read, as it would wait else; and the test harness may write on the same line.
+            for line in output.lines().map_while(Result::ok) {
+                if let Some((_, report)) = line.split_once(word) {
+                    let _nobody_listens = sender.send(report.to_owned());
+                }
+            }
+        });
+        Self {
+            child,
+            reports,
+            reader: Some(reader),
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its next report.
+    ///
+    /// # Panics
+    /// If it ends without one.
+    pub fn report(&self) -> String {
+        self.reports.recv().expect("it ended without a report")
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Panics
+    /// If the system does not tell.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Panics
+    /// If the system does not tell.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    /// Kills it as `kill -9` does. Returns the reports that nobody waited for.
+    ///
+    /// # Panics
+    /// If it has ended by itself.
+    pub fn kill(&mut self) -> Vec<String> {
+        assert!(!self.has_ended(), "it ended before it was killed");
+        self.child.kill().unwrap();
+        let ended = self.wait();
+        assert_eq!(ended.code(), None, "it ended before it was killed");
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        self.reports.try_iter().collect()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ended_already = self.child.kill();
+        let _ended_already = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        Process::start(Command::new("sh").args(["-c", script]), "did ")
+    }
+
+    #[test]
+    fn reports_come_in_order_and_the_rest_with_the_kill() {
+        let mut process = shell("echo 'hm did 1'; echo else; echo did 2; exec sleep 60");
+        assert_eq!(
+            (process.report(), process.report()),
+            ("1".into(), "2".into())
+        );
+        assert_eq!(process.kill(), [""; 0]);
+        let mut process = shell("printf 'did 1\\ndid 2\\n'; exec sleep 60");
+        process.report();
+        assert_eq!(process.kill(), ["2"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "it ended before it was killed")]
+    fn what_ends_by_itself_was_not_killed() {
+        let mut process = shell("exit 0");
+        assert!(process.wait().success());
+        process.kill();
+    }
+
+    #[test]
+    #[should_panic(expected = "it ended without a report")]
+    fn nobody_waits_for_a_report_of_the_dead() {
+        shell("exit 0").report();
+    }
+
+    /// Fails where it runs in the process that the test below starts.
+    #[test]
+    fn runs_alone() {
+        assert!(std::env::var_os("TIERFLOW_TESTING_FAIL").is_none());
+    }
+
+    #[test]
+    fn a_test_starts_another_of_its_binary() {
+        let mut good = Process::start(&mut this_test("tests::runs_alone"), "1 passed");
+        good.report();
+        assert!(good.wait().success());
+        let mut bad = this_test("tests::runs_alone");
+        let mut bad = Process::start(bad.env("TIERFLOW_TESTING_FAIL", ""), "1 failed");
+        bad.report();
+        assert!(!bad.wait().success());
+    }
+}
