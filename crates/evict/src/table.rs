@@ -354,7 +354,11 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         let within = self.fragments_within_limit();
         let others = within.get(candidates.len()..).unwrap_or_default();
         let mut outlook = outlook;
-        candidates.extend(others.iter().map(|fragment| (fragment.size, outlook(fragment))));
+        candidates.extend(
+            others
+                .iter()
+                .map(|fragment| (fragment.size, outlook(fragment))),
+        );
         if let Some(cut) = self.fragments.get(within.len())
             && cut.occupant.is_none()
             && cut.offset < self.limit

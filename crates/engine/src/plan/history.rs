@@ -4,7 +4,9 @@ use super::differences::Form;
 use super::event::{Place, Ticket, TierId, TransferId};
 use super::in_place::FASTEST;
 use crate::Version;
+use hashbrown::HashMap;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use tierflow_lifecycle::State;
 
 /// One copy of a version on one tier.
@@ -130,6 +132,67 @@ impl Record {
             .filter(|c| c.is_readable())
             .peekable();
         above.peek().is_some() && above.all(Copy::is_pinned)
+    }
+}
+
+/// All versions; those that are changed are noted.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    records: HashMap<Version, Record>,
+    touched: Touched,
+}
+
+impl Records {
+    pub(super) fn insert(&mut self, version: Version, record: Record) {
+        self.touched.note(version);
+        self.records.insert(version, record);
+    }
+
+    /// The record of `version`, which becomes `new` if there is none.
+    pub(super) fn get_or_insert(&mut self, version: Version, new: Record) -> &mut Record {
+        self.touched.note(version);
+        self.records.entry(version).or_insert(new)
+    }
+
+    /// The record of `version`, to change it; who only looks at it calls `get`.
+    pub(super) fn get_mut(&mut self, version: &Version) -> Option<&mut Record> {
+        self.touched.note(*version);
+        self.records.get_mut(version)
+    }
+
+    pub(super) fn remove(&mut self, version: &Version) -> Option<Record> {
+        self.records.remove(version)
+    }
+
+    /// Those that were changed.
+    pub(super) fn touched(&mut self) -> &mut Touched {
+        &mut self.touched
+    }
+}
+
+/// To look at them.
+impl Deref for Records {
+    type Target = HashMap<Version, Record>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.records
+    }
+}
+
+/// Versions of which something changed that the policies are told; some several times.
+#[derive(Debug, Default)]
+pub(super) struct Touched(Vec<Version>);
+
+impl Touched {
+    pub(super) fn note(&mut self, version: Version) {
+        if self.0.last() != Some(&version) {
+            self.0.push(version);
+        }
+    }
+
+    /// All of them, which are forgotten, into `into`.
+    pub(super) fn drain_into(&mut self, into: &mut Vec<Version>) {
+        into.append(&mut self.0);
     }
 }
 
