@@ -1,10 +1,13 @@
+mod view;
+
 use alloc::vec::Vec;
 use core::hash::Hash;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use crate::{Candidates, MAX_CAPACITY, Outlook, TableError};
+use crate::gaps::Gaps;
+use crate::{MAX_CAPACITY, TableError};
 
 /// Where a copy lies in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +63,7 @@ pub struct AllocationTable<K> {
     limit: u64,
     /// Of `used`, bytes that lie within the limit.
     used_within: u64,
+    gaps: Gaps,
     /// Seats that were left.
     free_seats: Vec<u32>,
     /// So many fragments from the start are as they were when somebody last asked.
@@ -88,6 +92,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             occupant: None,
             seat: 0,
         };
+        let mut gaps = Gaps::default();
+        gaps.replace(0..capacity, [0..capacity]);
         Ok(Self {
             fragments: alloc::vec![whole],
             slots: HashMap::new(),
@@ -96,6 +102,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             used: 0,
             limit: capacity,
             used_within: 0,
+            gaps,
             free_seats: Vec::new(),
             unchanged: 0,
         })
@@ -186,6 +193,9 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             index..=index,
             pieces.into_iter().filter(|piece| piece.size > 0),
         );
+        let gap = gap.offset..gap.offset + gap.size;
+        let left = [gap.start..offset, offset + reserved..gap.end];
+        self.gaps.replace(gap, left);
         self.unchanged = self.unchanged.min(index);
         self.used += reserved;
         self.used_within += reserved;
@@ -223,6 +233,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         gap.occupant = None;
         gap.seat = 0;
         gap.size = end - gap.offset;
+        let gap = gap.offset..end;
+        self.gaps.replace(gap.clone(), [gap]);
         self.fragments.drain(first + 1..=last);
         self.used -= slot.reserved;
         self.used_within -= within(slot.offset, slot.reserved, self.limit);
@@ -253,10 +265,12 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             let index = index_of(&self.fragments, slot.offset);
             self.unchanged = self.unchanged.min(index);
             self.fragments[index].size = reserved;
+            let mut gap = end..end + freed;
             match self.fragments.get_mut(index + 1) {
                 Some(next) if next.occupant.is_none() => {
                     next.offset = end;
                     next.size += freed;
+                    gap.end = end + next.size;
                 }
                 _ => self.fragments.insert(
                     index + 1,
@@ -268,6 +282,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
                     },
                 ),
             }
+            self.gaps.replace(gap.clone(), [gap]);
             self.used -= freed;
             self.used_within -= within(end, freed, self.limit);
         }
@@ -321,52 +336,6 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         Some(index_of(&self.fragments, slot.offset))
     }
 
-    /// How many fragments from the start have not changed, nor the limit, since this was asked last.
-    pub fn take_unchanged(&mut self) -> usize {
-        core::mem::replace(&mut self.unchanged, usize::MAX)
-    }
-
-    /// The fragments that lie within the limit as a whole.
-    #[must_use]
-    pub fn fragments_within_limit(&self) -> &[Fragment<K>] {
-        let within = |fragment: &Fragment<K>| fragment.offset + fragment.size <= self.limit;
-        &self.fragments[..self.fragments.partition_point(within)]
-    }
-
-    /// Fills `candidates` for a policy with what lies within the limit, in the order of
-    /// [`fragments`](Self::fragments): the first of them, the last one cut short if it is a gap that
-    /// reaches beyond. Allocates only where there are more fragments than ever before.
-    pub fn candidates_into(
-        &self,
-        candidates: &mut Candidates,
-        mut outlook: impl FnMut(K) -> Outlook,
-    ) {
-        candidates.clear();
-        self.append_candidates(candidates, |fragment| fragment.occupant.map(&mut outlook));
-    }
-
-    /// [Fills](Self::candidates_into) `candidates`, of which the first are right already, with the others.
-    pub fn append_candidates(
-        &self,
-        candidates: &mut Candidates,
-        outlook: impl FnMut(&Fragment<K>) -> Option<Outlook>,
-    ) {
-        let within = self.fragments_within_limit();
-        let others = within.get(candidates.len()..).unwrap_or_default();
-        let mut outlook = outlook;
-        candidates.extend(
-            others
-                .iter()
-                .map(|fragment| (fragment.size, outlook(fragment))),
-        );
-        if let Some(cut) = self.fragments.get(within.len())
-            && cut.occupant.is_none()
-            && cut.offset < self.limit
-        {
-            candidates.push(self.limit - cut.offset, None);
-        }
-    }
-
     /// Bytes in all, a multiple of the alignment.
     #[must_use]
     pub fn capacity(&self) -> u64 {
@@ -404,25 +373,20 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     }
 
     /// Where the gap of lowest offset begins that holds `reserved` bytes within the limit: what every
-    /// policy chooses where there is one, without asking what is known of the copies. O(N).
+    /// policy chooses where there is one, without asking what is known of the copies. O(G) for G gaps.
     #[must_use]
     pub fn first_gap(&self, reserved: u64) -> Option<u64> {
-        self.gaps()
+        self.gaps
+            .before(self.limit)
             .find(|&(_, size)| size >= reserved)
             .map(|(offset, _)| offset)
     }
 
-    /// Bytes of the largest gap within the limit; 0 in a full cache. O(N).
+    /// Bytes of the largest gap within the limit; 0 in a full cache. O(G) for G gaps.
     #[must_use]
     pub fn largest_gap(&self) -> u64 {
-        self.gaps().map(|(_, size)| size).max().unwrap_or(0)
-    }
-
-    /// Offsets and sizes of the gaps, as far as they lie within the limit.
-    fn gaps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let gaps = self.fragments.iter().filter(|f| f.occupant.is_none());
-        gaps.map(|gap| (gap.offset, within(gap.offset, gap.size, self.limit)))
-            .filter(|&(_, size)| size > 0)
+        let sizes = self.gaps.before(self.limit).map(|(_, size)| size);
+        sizes.max().unwrap_or(0)
     }
 }
 

@@ -58,7 +58,12 @@ impl Plan {
                 let this = &mut self.tiers[tier.0];
                 let candidates = this.known.for_room(&this.table, now);
                 candidates.set_flush_bandwidth(this.backlog.bytes_per_second());
-                let Some(window) = this.policy.choose(candidates, reserved) else {
+                // No gap holds it, so victims are what is asked for.
+                let fits = reserved <= candidates.bytes();
+                let Some(window) = fits
+                    .then(|| this.policy.choose_victims(candidates, reserved))
+                    .flatten()
+                else {
                     return Found::Never;
                 };
                 if window.p_score > 0 {
