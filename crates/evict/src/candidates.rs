@@ -1,4 +1,5 @@
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::Window;
 
@@ -93,9 +94,27 @@ pub(crate) struct Border {
     /// Sum of the distances.
     pub(crate) distance: u64,
     /// How many copies are never evictable. An infinite wait is counted, never summed.
-    pub(crate) nevers: u32,
-    /// The largest distance of any hinted copy.
-    pub(crate) farthest: u32,
+    pub(crate) nevers: u64,
+}
+
+impl Border {
+    /// The border behind a fragment that begins at this one.
+    #[inline(always)]
+    fn after(self, size: u64, occupant: &Option<Outlook>, traits: &Traits) -> Self {
+        let (wait, nevers) = match occupant {
+            None => (0, 0),
+            Some(copy) => match copy.evictable_in {
+                None => (MAX_WAIT, 1),
+                Some(wait) => (wait.min(MAX_WAIT), 0),
+            },
+        };
+        Self {
+            offset: self.offset.saturating_add(size).min(MAX_CAPACITY),
+            wait: self.wait.wrapping_add(wait),
+            distance: self.distance.wrapping_add(traits.distance),
+            nevers: self.nevers.wrapping_add(nevers),
+        }
+    }
 }
 
 /// What a policy may know of one fragment besides its borders; 0 in gaps.
@@ -104,13 +123,32 @@ pub(crate) struct Traits {
     pub(crate) written: u64,
     pub(crate) used: u64,
     pub(crate) refetch: u64,
+    /// What it adds to an `s_score`, in gaps as well.
+    pub(crate) distance: u64,
+}
+
+impl Traits {
+    #[inline(always)]
+    fn of(occupant: &Option<Outlook>) -> Self {
+        match occupant {
+            None => Self {
+                distance: GAP_DISTANCE,
+                ..Self::default()
+            },
+            Some(copy) => Self {
+                written: copy.written,
+                used: copy.used,
+                refetch: copy.refetch.min(MAX_WAIT),
+                distance: copy.distance.value(),
+            },
+        }
+    }
 }
 
 /// The fragments of one cache in offset order, laid out for policies to run over.
 ///
-/// It keeps its memory when cleared, so one value serves any number of choices. Everything that is kept of a fragment
-/// depends on it and on those before it alone, so where the first ones are as they were, only the others need be
-/// pushed again ([`truncate`](Self::truncate)).
+/// It keeps its memory when cleared, so one value serves any number of choices; where few fragments change from one to the
+/// next, only those need be told ([`replace`](Self::replace)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidates {
     /// One more than there are fragments.
@@ -151,13 +189,8 @@ impl Candidates {
 
     /// Forgets every fragment and keeps the memory.
     pub fn clear(&mut self) {
-        self.truncate(0);
-    }
-
-    /// Forgets all fragments but the first `len`, and keeps the memory.
-    pub fn truncate(&mut self, len: usize) {
-        self.borders.truncate(len.saturating_add(1));
-        self.traits.truncate(len);
+        self.borders.truncate(1);
+        self.traits.clear();
     }
 
     /// Appends the fragment that lies right after the last one; `None` is a gap.
@@ -182,28 +215,57 @@ impl Candidates {
         let places = self.borders[1 + before..].iter_mut();
         let places = places.zip(&mut self.traits[before..]);
         for ((size, occupant), (end, traits)) in fragments.zip(places) {
-            border.offset = border.offset.saturating_add(size).min(MAX_CAPACITY);
-            let Some(copy) = occupant else {
-                border.distance = border.distance.wrapping_add(GAP_DISTANCE);
-                *end = border;
-                *traits = Traits::default();
-                continue;
-            };
-            let wait = copy.evictable_in.unwrap_or(MAX_WAIT).min(MAX_WAIT);
-            let distance = copy.distance.value();
-            border.wait = border.wait.wrapping_add(wait);
-            border.nevers += u32::from(copy.evictable_in.is_none());
-            border.distance = border.distance.wrapping_add(distance);
-            if distance < UNHINTED_DISTANCE {
-                border.farthest = border.farthest.max(distance as u32);
-            }
+            *traits = Traits::of(&occupant);
+            border = border.after(size, &occupant, traits);
             *end = border;
-            *traits = Traits {
-                written: copy.written,
-                used: copy.used,
-                refetch: copy.refetch.min(MAX_WAIT),
-            };
         }
+    }
+
+    /// Puts fragments in the place of others. Those behind stay where they are, so if there are any, the new ones have
+    /// as many bytes as the old ones.
+    ///
+    /// # Panics
+    /// If there are no such others.
+    pub fn replace<I>(&mut self, others: Range<usize>, fragments: I)
+    where
+        I: IntoIterator<Item = (u64, Option<Outlook>), IntoIter: ExactSizeIterator + Clone>,
+    {
+        let fragments = fragments.into_iter();
+        if others.end == self.len() {
+            self.borders.truncate(others.start + 1);
+            self.traits.truncate(others.start);
+            return self.extend(fragments);
+        }
+        let count = fragments.len();
+        let was = self.borders[others.end];
+        let mut border = self.borders[others.start];
+        let borders = fragments.clone().map(|(size, occupant)| {
+            border = border.after(size, &occupant, &Traits::of(&occupant));
+            border
+        });
+        self.borders.splice(others.start + 1..=others.end, borders);
+        let traits = fragments.map(|(_, occupant)| Traits::of(&occupant));
+        self.traits.splice(others.clone(), traits);
+
+        let now = border;
+        debug_assert_eq!(now.offset, was.offset, "those behind would have to move");
+        let (wait, distance, nevers) = (
+            now.wait.wrapping_sub(was.wait),
+            now.distance.wrapping_sub(was.distance),
+            now.nevers.wrapping_sub(was.nevers),
+        );
+        for behind in &mut self.borders[others.start + count + 1..] {
+            behind.wait = behind.wait.wrapping_add(wait);
+            behind.distance = behind.distance.wrapping_add(distance);
+            behind.nevers = behind.nevers.wrapping_add(nevers);
+        }
+    }
+
+    /// How many fragments begin before an offset.
+    #[must_use]
+    pub fn before(&self, offset: u64) -> usize {
+        let borders = &self.borders[..self.len()];
+        borders.partition_point(|border| border.offset < offset)
     }
 
     /// How many fragments there are, gaps included.
@@ -227,15 +289,8 @@ impl Candidates {
     /// The bytes of the largest gap; 0 where there is none. O(N).
     #[must_use]
     pub fn largest_gap(&self) -> u64 {
-        let gaps = self.borders.windows(2).filter(|sides| is_gap(sides));
-        let sizes = gaps.map(|sides| sides[1].offset - sides[0].offset);
+        let sizes = self.gaps().map(|(_, size)| size);
         sizes.max().unwrap_or(0)
-    }
-
-    /// The largest distance of any hinted copy; 0 where there is none.
-    #[must_use]
-    pub fn farthest(&self) -> u64 {
-        u64::from(self.borders.last().map_or(0, |last| last.farthest))
     }
 
     /// The fragment at `index`, with waits and distances as the policies count them.
@@ -245,10 +300,10 @@ impl Candidates {
             written,
             used,
             refetch,
-            ..
+            distance,
         } = self.traits.get(index)?;
         let &[left, right] = self.borders.get(index..)?.first_chunk()?;
-        let occupant = match right.distance.wrapping_sub(left.distance) {
+        let occupant = match distance {
             GAP_DISTANCE => None,
             distance => Some(Outlook {
                 evictable_in: (left.nevers == right.nevers)
@@ -298,15 +353,17 @@ impl Candidates {
         if size == 0 {
             return None;
         }
-        let index = self
-            .borders
-            .windows(2)
-            .position(|sides| is_gap(sides) && sides[1].offset - sides[0].offset >= size)?;
+        let (index, _) = self.gaps().find(|&(_, bytes)| bytes >= size)?;
         self.window(index, index + 1)
     }
-}
 
-/// Whether a gap lies between two borders.
-fn is_gap(sides: &[Border]) -> bool {
-    sides[1].distance.wrapping_sub(sides[0].distance) == GAP_DISTANCE
+    /// Indices and sizes of the gaps.
+    fn gaps(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let traits = self.traits.iter().enumerate();
+        let gaps = traits.filter(|(_, traits)| traits.distance == GAP_DISTANCE);
+        gaps.map(|(index, _)| {
+            let size = self.borders[index + 1].offset - self.borders[index].offset;
+            (index, size)
+        })
+    }
 }

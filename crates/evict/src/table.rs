@@ -2,6 +2,7 @@ mod view;
 
 use alloc::vec::Vec;
 use core::hash::Hash;
+use core::ops::Range;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -66,8 +67,8 @@ pub struct AllocationTable<K> {
     gaps: Gaps,
     /// Seats that were left.
     free_seats: Vec<u32>,
-    /// So many fragments from the start are as they were when somebody last asked.
-    unchanged: usize,
+    /// All fragments beside these bytes are as they were when somebody last asked.
+    changed: Range<u64>,
 }
 
 impl<K: Copy + Eq + Hash> AllocationTable<K> {
@@ -104,7 +105,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             used_within: 0,
             gaps,
             free_seats: Vec::new(),
-            unchanged: 0,
+            changed: 0..capacity,
         })
     }
 
@@ -195,15 +196,16 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         );
         let gap = gap.offset..gap.offset + gap.size;
         let left = [gap.start..offset, offset + reserved..gap.end];
-        self.gaps.replace(gap, left);
-        self.unchanged = self.unchanged.min(index);
+        self.gaps.replace(gap.clone(), left);
         self.used += reserved;
         self.used_within += reserved;
-        Ok(*vacancy.insert(Slot {
+        let slot = *vacancy.insert(Slot {
             offset,
             size,
             reserved,
-        }))
+        });
+        self.change(gap);
+        Ok(slot)
     }
 
     /// Takes the copy of `key` out; its bytes become a gap, one with the gaps beside it.
@@ -228,13 +230,13 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
 
         let end = self.fragments[last].offset + self.fragments[last].size;
         self.free_seats.push(self.fragments[index].seat);
-        self.unchanged = self.unchanged.min(first);
         let gap = &mut self.fragments[first];
         gap.occupant = None;
         gap.seat = 0;
         gap.size = end - gap.offset;
         let gap = gap.offset..end;
-        self.gaps.replace(gap.clone(), [gap]);
+        self.gaps.replace(gap.clone(), [gap.clone()]);
+        self.change(gap);
         self.fragments.drain(first + 1..=last);
         self.used -= slot.reserved;
         self.used_within -= within(slot.offset, slot.reserved, self.limit);
@@ -263,7 +265,6 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         if freed > 0 {
             let end = slot.offset + reserved;
             let index = index_of(&self.fragments, slot.offset);
-            self.unchanged = self.unchanged.min(index);
             self.fragments[index].size = reserved;
             let mut gap = end..end + freed;
             match self.fragments.get_mut(index + 1) {
@@ -282,7 +283,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
                     },
                 ),
             }
-            self.gaps.replace(gap.clone(), [gap]);
+            self.gaps.replace(gap.clone(), [gap.clone()]);
+            self.change(slot.offset..gap.end);
             self.used -= freed;
             self.used_within -= within(end, freed, self.limit);
         }
@@ -307,7 +309,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     pub fn set_limit(&mut self, bytes: u64) {
         let limit = bytes.min(self.capacity);
         self.limit = limit - limit % self.alignment;
-        self.unchanged = 0;
+        self.change(0..self.capacity);
         let occupied = self.fragments.iter().filter(|f| f.occupant.is_some());
         self.used_within = occupied.map(|f| within(f.offset, f.size, self.limit)).sum();
     }
@@ -334,6 +336,15 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     pub fn index_of(&self, key: &K) -> Option<usize> {
         let slot = self.slots.get(key)?;
         Some(index_of(&self.fragments, slot.offset))
+    }
+
+    /// Fragments in these bytes, which lie between two of them before and after, have changed.
+    fn change(&mut self, bytes: Range<u64>) {
+        self.changed = if self.changed.is_empty() {
+            bytes
+        } else {
+            self.changed.start.min(bytes.start)..self.changed.end.max(bytes.end)
+        };
     }
 
     /// Bytes in all, a multiple of the alignment.

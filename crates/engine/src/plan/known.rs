@@ -6,7 +6,8 @@ use super::check::Violation;
 use super::event::TierId;
 use super::outlook::{Judge, Moment, Standing};
 use crate::Version;
-use tierflow_evict::{AllocationTable, Candidates, Fragment, Outlook};
+use std::ops::Range;
+use tierflow_evict::{AllocationTable, Candidate, Candidates, Fragment, Outlook};
 
 /// What is known of the copies of one tier.
 #[derive(Debug, Default)]
@@ -24,9 +25,9 @@ pub(super) struct Known {
 /// A tier's candidates in the eyes of one who asks.
 #[derive(Debug)]
 pub(super) struct View<A> {
-    pub(super) candidates: Candidates,
-    /// So many of them are right if the same is asked again.
-    right: usize,
+    candidates: Candidates,
+    /// The bytes in which fragments may have changed since.
+    changed: Range<u64>,
     asked: Option<A>,
 }
 
@@ -34,34 +35,48 @@ impl<A> Default for View<A> {
     fn default() -> Self {
         Self {
             candidates: Candidates::new(),
-            right: 0,
+            changed: ALL,
             asked: None,
         }
     }
 }
 
-impl<A: PartialEq> View<A> {
-    /// The fragments from this one on have changed.
-    fn changed(&mut self, from: usize) {
-        self.right = self.right.min(from);
-    }
+const ALL: Range<u64> = 0..u64::MAX;
 
-    /// Leaves of the candidates those that are right.
-    fn ask(&mut self, now: A) {
-        if self.asked.as_ref() != Some(&now) {
-            self.asked = Some(now);
-            self.right = 0;
+impl<A: Copy + PartialEq> View<A> {
+    fn change(&mut self, bytes: &Range<u64>) {
+        if self.changed.is_empty() {
+            self.changed = bytes.clone();
+        } else if !bytes.is_empty() {
+            self.changed.start = self.changed.start.min(bytes.start);
+            self.changed.end = self.changed.end.max(bytes.end);
         }
-        self.candidates.truncate(self.right);
     }
 
-    /// Whether what is right here is the same there, where the same was asked.
+    /// The candidates for one who asks this.
+    fn ask(
+        &mut self,
+        now: A,
+        table: &AllocationTable<Version>,
+        outlook: impl Fn(&Fragment<Version>) -> Option<Outlook>,
+    ) -> &mut Candidates {
+        if self.asked != Some(now) {
+            self.asked = Some(now);
+            self.changed = ALL;
+        }
+        let changed = std::mem::take(&mut self.changed);
+        table.update_candidates(&mut self.candidates, changed, outlook);
+        &mut self.candidates
+    }
+
+    /// Whether what has not changed here is the same there, if both were asked the same.
     fn agrees_with(&self, other: &Self) -> bool {
-        let right = |view: &Self| {
+        let unchanged = |view: &Self| {
             let candidates = view.candidates.iter();
-            candidates.take(self.right).collect::<Vec<_>>()
+            let changed = |c: &Candidate| self.changed.contains(&c.offset);
+            candidates.filter(|c| !changed(c)).collect::<Vec<_>>()
         };
-        self.asked != other.asked || right(self) == right(other)
+        self.asked != other.asked || unchanged(self) == unchanged(other)
     }
 }
 
@@ -72,11 +87,11 @@ impl Known {
         table: &AllocationTable<Version>,
         now: Moment,
     ) -> &mut Candidates {
-        self.rooms.ask(now);
-        let candidates = &mut self.rooms.candidates;
-        table.append_candidates(candidates, outlook_for_room(&self.standings, &now));
-        self.rooms.right = table.fragments_within_limit().len();
-        candidates
+        let standings = &self.standings;
+        self.rooms.ask(now, table, |fragment| {
+            fragment.occupant?;
+            Some(standings[fragment.seat as usize].outlook(&now))
+        })
     }
 
     /// The candidates for who chooses what to flush, so that `room` bytes could be had.
@@ -86,24 +101,28 @@ impl Known {
         room: u64,
         head: u64,
     ) -> &mut Candidates {
-        self.flushes.ask((room, head));
-        let candidates = &mut self.flushes.candidates;
-        let within = table.fragments_within_limit();
-        let others = within.get(candidates.len()..).unwrap_or_default().iter();
-        let outlook = outlook_for_flush(&self.standings, room, head);
-        candidates.extend(others.map(|fragment| (fragment.size, outlook(fragment))));
-        self.flushes.right = within.len();
-        candidates
+        let (standings, limit) = (&self.standings, table.limit());
+        self.flushes.ask((room, head), table, |fragment| {
+            // Room without any eviction is not the question.
+            let is_room = fragment.size >= room || fragment.offset + fragment.size > limit;
+            match fragment.occupant {
+                None => is_room.then_some(Outlook::NEVER),
+                Some(_) => {
+                    let standing = &standings[fragment.seat as usize];
+                    Some(standing.outlook_at(head, standing.eligible.then_some(0)))
+                }
+            }
+        })
     }
 
     /// Takes in what is known of a copy.
-    fn learn(&mut self, at: usize, fragment: &Fragment<Version>, standing: Standing) {
+    fn learn(&mut self, fragment: Fragment<Version>, standing: Standing) {
         let seat = fragment.seat as usize;
         if self.standings.len() <= seat {
             self.standings.resize(seat + 1, Standing::NONE);
         }
         self.standings[seat] = standing;
-        self.changed(at);
+        self.change(&(fragment.offset..fragment.offset + fragment.size));
     }
 
     /// The transfers into the tier were measured anew.
@@ -113,14 +132,14 @@ impl Known {
             self.fetches.extend_from_slice(fetches);
             let standings = self.standings.iter_mut();
             standings.for_each(|standing| standing.measure(fetches));
-            self.changed(0);
+            self.change(&ALL);
         }
     }
 
-    /// The fragments from this one on have changed.
-    fn changed(&mut self, from: usize) {
-        self.rooms.changed(from);
-        self.flushes.changed(from);
+    /// Fragments in these bytes have changed.
+    fn change(&mut self, bytes: &Range<u64>) {
+        self.rooms.change(bytes);
+        self.flushes.change(bytes);
     }
 }
 
@@ -135,7 +154,7 @@ impl Plan {
         }
         for (index, this) in self.tiers.iter_mut().enumerate() {
             this.known.measure(&this.fetches);
-            this.known.changed(this.table.take_unchanged());
+            this.known.change(&this.table.take_changed());
             let judge = Judge {
                 tier: TierId(index),
                 order: &self.order,
@@ -144,12 +163,11 @@ impl Plan {
                 after: self.after_restore,
             };
             for &version in &touched {
-                if let Some(at) = this.table.index_of(&version)
+                if let Some(fragment) = this.table.fragment(&version)
                     && let Some(record) = self.records.get(&version)
                 {
-                    let fragment = &this.table.fragments()[at];
                     let standing = judge.standing(version, record);
-                    this.known.learn(at, fragment, standing);
+                    this.known.learn(fragment, standing);
                 }
             }
         }
@@ -203,31 +221,5 @@ impl Plan {
             }
         }
         Ok(())
-    }
-}
-
-fn outlook_for_room(
-    standings: &[Standing],
-    now: &Moment,
-) -> impl Fn(&Fragment<Version>) -> Option<Outlook> {
-    |fragment| {
-        fragment.occupant?;
-        Some(standings[fragment.seat as usize].outlook(now))
-    }
-}
-
-fn outlook_for_flush(
-    standings: &[Standing],
-    room: u64,
-    head: u64,
-) -> impl Fn(&Fragment<Version>) -> Option<Outlook> {
-    move |fragment| match fragment.occupant {
-        // Room without any eviction: not the question.
-        None if fragment.size >= room => Some(Outlook::NEVER),
-        None => None,
-        Some(_) => {
-            let standing = &standings[fragment.seat as usize];
-            Some(standing.outlook_at(head, standing.eligible.then_some(0)))
-        }
     }
 }

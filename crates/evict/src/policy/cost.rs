@@ -30,6 +30,7 @@ const GAP: i64 = 5;
 /// lowest offset wins.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
+    inverses: Inverses,
     borders: Vec<Border>,
     /// Fragments of the window that may yet become the one that waits longest.
     waits: VecDeque<usize>,
@@ -37,7 +38,7 @@ pub struct Cost {
 
 /// The border between two fragments, with the totals of everything to the left of it. They may wrap; their differences
 /// do not, over a window of up to 2^20 fragments.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Border {
     offset: u64,
     /// ns. A copy that is never evictable counts as the longest wait.
@@ -58,38 +59,34 @@ impl Cost {
         let bandwidth = u128::from(candidates.flush_bandwidth().max(1));
         let room = u128::from(size) * 1_000_000_000 / bandwidth;
         let room = u64::try_from(room).map_or(MAX_WAIT, |room| room.min(MAX_WAIT));
-        let share = Share::of(room, candidates.farthest() + 1);
+        // One more than the largest distance of a hinted copy; what is unhinted becomes 0 by this, and a gap 1.
+        let horizons = candidates
+            .traits
+            .iter()
+            .map(|copy| (copy.distance + 1) as u32);
+        let share = Share::of(room, u64::from(horizons.max().unwrap_or(0)));
         let room = room.cast_signed();
+
+        let start = Border::default();
+        self.borders.resize(candidates.borders.len(), start);
+        self.borders[0] = start;
         let mut cost = 0_i64;
-        let mut total = 0_u64;
-        let ends = candidates.borders.iter().skip(1);
-        let fragments = ends.zip(&candidates.traits).map(|(end, copy)| {
-            let distance = end.distance.wrapping_sub(total);
-            total = end.distance;
-            cost = cost.wrapping_add(match distance {
+        let ends = candidates.borders[1..].iter().zip(&candidates.traits);
+        for (border, (end, copy)) in self.borders[1..].iter_mut().zip(ends) {
+            cost = cost.wrapping_add(match copy.distance {
                 GAP_DISTANCE => -GAP * room,
                 UNHINTED_DISTANCE => -room,
                 distance => {
-                    // Both are below 2^53, so the quotient of the floats is the same, and it is there sooner.
-                    let (cost, wait) = (copy.refetch * NEXT, 1 + distance);
-                    let soon = cost.cast_signed() as f64 / wait.cast_signed() as f64;
-                    soon as i64 - share.at(distance).cast_signed()
+                    let soon = self.inverses.divide(copy.refetch * NEXT, distance);
+                    soon.cast_signed() - share.at(distance).cast_signed()
                 }
             });
-            Border {
+            *border = Border {
                 offset: end.offset,
                 wait: end.wait,
                 cost,
-            }
-        });
-        let start = Border {
-            offset: 0,
-            wait: 0,
-            cost: 0,
-        };
-        self.borders.clear();
-        self.borders
-            .extend(core::iter::once(start).chain(fragments));
+            };
+        }
     }
 
     /// The window that waits least, and of those the one that costs least.
@@ -191,9 +188,57 @@ impl Share {
     }
 }
 
+/// What to multiply by instead of dividing by `1 + distance`, for the distances that are common.
+#[derive(Clone, Debug)]
+struct Inverses(Vec<u64>);
+
+impl Default for Inverses {
+    fn default() -> Self {
+        let inverse = |distance: u64| (1_u64 << 63).div_ceil(1 + distance);
+        Self((0..4096).map(inverse).collect())
+    }
+}
+
+impl Inverses {
+    /// `cost / (1 + distance)`, rounded down, for a cost below 2^51.
+    ///
+    /// Rounding up made an inverse too large by less than one, and the product by less than `cost / 2^63`, which is less
+    /// than `1 / 4096`: too little for the result to reach the next whole number.
+    fn divide(&self, cost: u64, distance: u64) -> u64 {
+        let index = usize::try_from(distance).unwrap_or(usize::MAX);
+        match self.0.get(index) {
+            Some(&inverse) => ((u128::from(cost) * u128::from(inverse)) >> 63) as u64,
+            None => cost / (1 + distance),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn inverses_are_exact_to_the_ns() {
+        let inverses = Inverses::default();
+        for distance in 0..5000 {
+            let wait = 1 + distance;
+            let costs = [
+                0,
+                1,
+                distance,
+                wait,
+                MAX_WAIT,
+                NEXT * MAX_WAIT,
+                (1 << 51) - 1,
+            ];
+            let multiples = costs.map(|cost| cost / wait * wait);
+            for cost in costs.into_iter().chain(multiples) {
+                for cost in [cost, cost.saturating_sub(1)] {
+                    assert_eq!(inverses.divide(cost, distance), cost / wait);
+                }
+            }
+        }
+    }
 
     #[test]
     fn shares_are_exact_to_the_ns() {
