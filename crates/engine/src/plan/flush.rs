@@ -136,7 +136,7 @@ impl Plan {
     /// Asks the policy what it would give up next if all were flushed, and has that flushed first. True if there is
     /// anything.
     fn choose_flushes(&mut self, tier: TierId) -> bool {
-        self.look_again();
+        self.look_again(tier);
         let this = &mut self.tiers[tier.0];
         let reserved = this.table.reserved(self.last_size);
         let candidates = this

@@ -1,6 +1,6 @@
 //! What waits to be flushed from one tier, in the order that its policy wants.
 
-use super::history::Touched;
+use super::touched::Touched;
 use crate::Version;
 use hashbrown::HashSet;
 use std::collections::VecDeque;

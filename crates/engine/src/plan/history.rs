@@ -3,6 +3,7 @@
 use super::differences::Form;
 use super::event::{Place, Ticket, TierId, TransferId};
 use super::in_place::FASTEST;
+use super::touched::Touched;
 use crate::Version;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -135,11 +136,12 @@ impl Record {
     }
 }
 
-/// All versions; those that are changed are noted.
+/// All versions.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     records: HashMap<Version, Record>,
-    touched: Touched,
+    /// Those that were changed.
+    pub(super) touched: Touched,
 }
 
 impl Records {
@@ -163,11 +165,6 @@ impl Records {
     pub(super) fn remove(&mut self, version: &Version) -> Option<Record> {
         self.records.remove(version)
     }
-
-    /// Those that were changed.
-    pub(super) fn touched(&mut self) -> &mut Touched {
-        &mut self.touched
-    }
 }
 
 /// To look at them.
@@ -176,23 +173,6 @@ impl Deref for Records {
 
     fn deref(&self) -> &Self::Target {
         &self.records
-    }
-}
-
-/// Versions of which something changed that the policies are told; some several times.
-#[derive(Debug, Default)]
-pub(super) struct Touched(Vec<Version>);
-
-impl Touched {
-    pub(super) fn note(&mut self, version: Version) {
-        if self.0.last() != Some(&version) {
-            self.0.push(version);
-        }
-    }
-
-    /// All of them, which are forgotten, into `into`.
-    pub(super) fn drain_into(&mut self, into: &mut Vec<Version>) {
-        into.append(&mut self.0);
     }
 }
 

@@ -5,13 +5,16 @@ use super::bandwidth::Bandwidth;
 use super::check::Violation;
 use super::event::TierId;
 use super::outlook::{Judge, Moment, Standing};
+use super::touched::Touched;
 use crate::Version;
 use std::ops::Range;
 use tierflow_evict::{AllocationTable, Candidate, Candidates, Fragment, Outlook};
 
-/// What is known of the copies of one tier.
+/// What is known of the copies of one tier, as of the last time that its policy was asked.
 #[derive(Debug, Default)]
 pub(super) struct Known {
+    /// Of which something has changed since.
+    touched: Touched,
     /// By the seats of the tier's table.
     standings: Vec<Standing>,
     /// What these were measured by.
@@ -69,14 +72,17 @@ impl<A: Copy + PartialEq> View<A> {
         &mut self.candidates
     }
 
-    /// Whether what has not changed here is the same there, if both were asked the same.
-    fn agrees_with(&self, other: &Self) -> bool {
+    /// Whether the candidates here and there are the same but for those that may have changed.
+    fn agrees_with(&self, other: &Self, changed: &[Range<u64>]) -> bool {
+        let has_changed = |candidate: &Candidate| {
+            let mut changed = changed.iter().chain([&self.changed]);
+            changed.any(|bytes| bytes.contains(&candidate.offset))
+        };
         let unchanged = |view: &Self| {
             let candidates = view.candidates.iter();
-            let changed = |c: &Candidate| self.changed.contains(&c.offset);
-            candidates.filter(|c| !changed(c)).collect::<Vec<_>>()
+            candidates.filter(|c| !has_changed(c)).collect::<Vec<_>>()
         };
-        self.asked != other.asked || unchanged(self) == unchanged(other)
+        unchanged(self) == unchanged(other)
     }
 }
 
@@ -144,78 +150,90 @@ impl Known {
 }
 
 impl Plan {
-    /// Takes note of what has changed since the last time.
-    pub(super) fn look_again(&mut self) {
-        let mut touched = std::mem::take(&mut self.touched);
-        self.records.touched().drain_into(&mut touched);
-        self.order.touched.drain_into(&mut touched);
+    /// Tells every tier which versions were touched.
+    pub(super) fn note_touched(&mut self) {
         for tier in &mut self.tiers {
-            tier.flushes.touched.drain_into(&mut touched);
+            let touched = &mut tier.known.touched;
+            touched.note_all(&self.records.touched);
+            touched.note_all(&self.order.touched);
+            touched.note_all(&tier.flushes.touched);
+            tier.flushes.touched.clear();
         }
-        for (index, this) in self.tiers.iter_mut().enumerate() {
-            this.known.measure(&this.fetches);
-            this.known.change(&this.table.take_changed());
-            let judge = Judge {
-                tier: TierId(index),
-                order: &self.order,
-                flushes: &this.flushes,
-                fetches: &this.fetches,
-                after: self.after_restore,
-            };
-            for &version in &touched {
-                if let Some(fragment) = this.table.fragment(&version)
-                    && let Some(record) = self.records.get(&version)
-                {
-                    let standing = judge.standing(version, record);
-                    this.known.learn(fragment, standing);
-                }
-            }
-        }
-        touched.clear();
-        self.touched = touched;
+        self.records.touched.clear();
+        self.order.touched.clear();
     }
 
-    /// Whether all that is known is what it would be, were it found out anew.
+    /// Learns what has changed on a tier since the last time, before its policy is asked.
+    pub(super) fn look_again(&mut self, tier: TierId) {
+        self.note_touched();
+        let this = &mut self.tiers[tier.0];
+        let known = &mut this.known;
+        known.measure(&this.fetches);
+        known.change(&this.table.take_changed());
+        let touched = std::mem::take(&mut known.touched);
+        let judge = Judge {
+            tier,
+            order: &self.order,
+            flushes: &this.flushes,
+            fetches: &this.fetches,
+            after: self.after_restore,
+        };
+        let mut learn = |fragment: Fragment<Version>| {
+            if let Some(version) = fragment.occupant
+                && let Some(record) = self.records.get(&version)
+            {
+                known.learn(fragment, judge.standing(version, record));
+            }
+        };
+        match touched.versions() {
+            Some(versions) => {
+                let fragments = versions.iter().filter_map(|v| this.table.fragment(v));
+                fragments.for_each(learn);
+            }
+            None => this.table.fragments().iter().for_each(|&f| learn(f)),
+        }
+        known.touched = touched;
+        known.touched.clear();
+    }
+
+    /// Whether all that is known, of versions that were not touched since, is what would be found out anew.
     pub(super) fn check_known(&self) -> Result<(), Violation> {
         for (index, this) in self.tiers.iter().enumerate() {
+            let known = &this.known;
+            let Some(touched) = known.touched.versions() else {
+                continue;
+            };
             let judge = Judge {
                 tier: TierId(index),
                 order: &self.order,
                 flushes: &this.flushes,
-                fetches: &this.fetches,
+                fetches: &known.fetches,
                 after: self.after_restore,
             };
-            let mut standings = vec![Standing::NONE; this.known.standings.len()];
-            for fragment in this.table.fragments() {
+            let mut anew = Known::default();
+            let mut changed = vec![this.table.changed()];
+            for &fragment in this.table.fragments() {
                 let Some(version) = fragment.occupant else {
                     continue;
                 };
                 let record = self.records.get(&version);
                 let standing = record.map(|record| judge.standing(version, record));
-                let seat = fragment.seat as usize;
-                if standing.as_ref() != this.known.standings.get(seat) {
+                let standing = standing.unwrap_or(Standing::NONE);
+                anew.learn(fragment, standing);
+                if touched.contains(&version) {
+                    changed.push(fragment.offset..fragment.offset + fragment.size);
+                } else if known.standings.get(fragment.seat as usize) != Some(&standing) {
                     return Err(Violation::Outdated(index));
                 }
-                standings[seat] = standing.unwrap_or(Standing::NONE);
             }
-            let mut anew = Known {
-                standings,
-                ..Known::default()
-            };
-            let (head, drain) = (self.order.head(), this.backlog.drain());
-            if let Some(asked) = this.known.rooms.asked {
-                let now = Moment {
-                    head,
-                    drain,
-                    ..asked
-                };
-                anew.for_room(&this.table, now);
+            if let Some(asked) = known.rooms.asked {
+                anew.for_room(&this.table, asked);
             }
-            if let Some((room, _)) = this.known.flushes.asked {
+            if let Some((room, head)) = known.flushes.asked {
                 anew.for_flush(&this.table, room, head);
             }
-            if !this.known.rooms.agrees_with(&anew.rooms)
-                || !this.known.flushes.agrees_with(&anew.flushes)
+            if !known.rooms.agrees_with(&anew.rooms, &changed)
+                || !known.flushes.agrees_with(&anew.flushes, &changed)
             {
                 return Err(Violation::Outdated(index));
             }

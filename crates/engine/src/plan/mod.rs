@@ -16,7 +16,7 @@
 //! | `limit` | how much of a tier may be used, and how does the rest become empty? |
 //! | `adopt` | what was there before? |
 //! | `outlook` | what is the policy told of each copy? |
-//! | `known` | and of which copies has that changed? |
+//! | `known`, `touched` | and of which copies has that changed? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
 //! | `give_up` | what becomes of versions that nobody wants any more? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
@@ -49,6 +49,7 @@ mod prefetch;
 mod restore_order;
 mod space;
 mod statistics;
+mod touched;
 mod transfers;
 
 pub use check::Violation;
@@ -159,8 +160,6 @@ pub struct Plan {
     tiers: Vec<Tier>,
     after_restore: AfterRestore,
     records: Records,
-    /// Of which something changed; empty, but for its memory, between two looks.
-    touched: Vec<Version>,
     discarded: Discarded,
     order: RestoreOrder,
     guesses: Guesses,
@@ -234,7 +233,6 @@ impl Plan {
             tiers: tiers.collect::<Result<_, _>>()?,
             after_restore: config.after_restore,
             records: Records::default(),
-            touched: Vec::new(),
             discarded: Discarded::default(),
             order: RestoreOrder::default(),
             guesses: Guesses::default(),
@@ -305,7 +303,7 @@ impl Plan {
             Event::TransferFailed { id, why } => self.transfer_failed(id, why),
         }
         self.pump();
-        self.look_again();
+        self.note_touched();
         commands.append(&mut self.commands);
     }
 

@@ -1,6 +1,6 @@
 //! P, the restore order queue (HPDC'23 §4.1.1): which versions the application expects to read, in which order.
 
-use super::history::Touched;
+use super::touched::Touched;
 use crate::Version;
 use hashbrown::HashMap;
 use std::collections::VecDeque;

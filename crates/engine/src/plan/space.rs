@@ -48,7 +48,7 @@ impl Plan {
         let offset = match self.tiers[tier.0].table.first_gap(reserved) {
             Some(offset) => offset,
             None => {
-                self.look_again();
+                self.look_again(tier);
                 let now = Moment {
                     urgency,
                     below_open: self.tiers[tier.0 + 1..].iter().any(|t| !t.closed),

@@ -30,6 +30,12 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         core::mem::take(&mut self.changed)
     }
 
+    /// What [`take_changed`](Self::take_changed) will answer.
+    #[must_use]
+    pub fn changed(&self) -> Range<u64> {
+        self.changed.clone()
+    }
+
     /// Brings `candidates` up to date that were [filled](Self::candidates_into) from this table, where only
     /// fragments within the bytes `changed` may differ since: those of [`take_changed`](Self::take_changed), and
     /// whatever has another outlook now. It takes a few ns for each of these, and less than one for each one behind them.
