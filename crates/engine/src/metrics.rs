@@ -91,7 +91,7 @@ pub struct HopMetrics {
     pub transfers: u64,
     /// Bytes that they carried.
     pub bytes: u64,
-    /// Their times added up; several run at a time.
+    /// How long it was busy with them: bytes over it are what the hop carries.
     pub busy: Duration,
     /// Transfers given up because their version was consumed or discarded.
     pub cancelled: u64,

@@ -399,6 +399,51 @@ fn a_history_that_hints_foretell_to_fit_is_not_flushed() {
     assert!(world.transfers_started() > 0, "one more than fits");
 }
 
+/// The engine's own policy among those of the world.
+const COST: usize = 3;
+
+#[test]
+fn what_is_read_first_stays_on_the_fastest_tier_until_somebody_waits() {
+    let mut world = World::new(&[400, 1_000, 10_000], 1, COST, 0, AfterRestore::Discard);
+    world.hint([0].into_iter().chain((1..16).rev()).collect());
+    for version in 0..16 {
+        world.checkpoint(10 + version % 2);
+        world.settle();
+    }
+    assert_eq!(
+        world.transfers_started(),
+        15 * 2,
+        "all but version 0, twice"
+    );
+    world.wait();
+    world.settle();
+    assert_eq!(world.transfers_started(), 16 * 2);
+    world.read_back();
+}
+
+#[test]
+fn a_flush_that_pushes_something_out_waits_and_then_goes_past_the_full_tier() {
+    let mut world = World::new(&[100, 40, 10_000], 1, COST, 0, AfterRestore::Discard);
+    for _ in 0..10 {
+        world.checkpoint(10);
+        world.settle();
+    }
+    let before = world.transfers_started();
+    assert_eq!(
+        before,
+        6 * 2,
+        "room for five versions is kept free of what is not flushed"
+    );
+    world.wait();
+    world.settle();
+    assert_eq!(
+        world.transfers_started() - before,
+        4,
+        "to the last tier at once"
+    );
+    world.read_back();
+}
+
 #[test]
 fn a_tier_that_shrinks_is_emptied_and_one_that_grows_is_used_at_once() {
     let mut world = World::new(&[40, 1_000], 1, 0, 100, AfterRestore::Keep);

@@ -129,9 +129,10 @@ fn cost(fragments: &[Fragment], window: &Window, size: u64) -> (u64, i128) {
     let room = i128::from(size);
     let costs = inside.iter().map(|f| match (f.1, hinted(f)) {
         (None, _) => -5 * room,
-        (Some(_), None) => -room,
+        (Some(_), None) => i128::from(f.0) - room,
         (Some(copy), Some(d)) => {
-            i128::from(3 * copy.refetch / (1 + d)) - room * i128::from(d) / horizon
+            let soon = i128::from(3 * copy.refetch / (1 + d));
+            i128::from(f.0) + soon - room * i128::from(d) / horizon
         }
     });
     (longest, costs.sum())

@@ -115,10 +115,19 @@ pub(crate) struct Client<'a> {
     tickets: u64,
     pub(crate) doing: Doing,
     pub(crate) flights: BTreeMap<Job, Flight>,
+    /// When the last transfer arrived, by its upper hop and whether it went down.
+    arrived: BTreeMap<(usize, bool), u64>,
     pub(crate) outcome: ClientOutcome,
 }
 
 impl<'a> Client<'a> {
+    /// A transfer arrives now. Returns for how many ns the way was its own.
+    pub(crate) fn arrive(&mut self, flight: &Flight, now: u64) -> u64 {
+        let way = (*flight.hops.start(), flight.direction == Direction::Down);
+        let before = self.arrived.insert(way, now).unwrap_or(0);
+        now - flight.asked.max(before)
+    }
+
     pub(crate) fn new(plan: Plan, workload: &'a Workload) -> Self {
         Self {
             plan,
@@ -128,6 +137,7 @@ impl<'a> Client<'a> {
             tickets: 0,
             doing: Doing::Ready,
             flights: BTreeMap::new(),
+            arrived: BTreeMap::new(),
             outcome: ClientOutcome::default(),
         }
     }

@@ -261,3 +261,35 @@ fn a_time_line_changes_nothing_and_nothing_on_it_overlaps() {
     assert_eq!(copied, stalls.checkpoint_copy_ns + stalls.restore_copy_ns);
     assert_eq!(waited, stalls.room_ns + stalls.arrival_ns);
 }
+
+/// The goal for sizes that vary, and what the flushes that wait for it are for.
+#[test]
+fn shots_of_different_sizes_come_near_the_bound() {
+    let hardware = h100();
+    let lost = |order: fn(u64) -> Order, wait: bool| {
+        let shots = (4..8).map(|seed| Shot {
+            order: order(seed),
+            wait,
+            ..Shot::new(made_up_sizes(384, 46_000_000_000, seed), 10_000_000)
+        });
+        let (mut lost, mut bound) = (0, 0);
+        for workload in shots.map(|shot| [shot.workload()]) {
+            let outcome = Simulation::new(hardware.clone()).run(&workload).unwrap();
+            lost += outcome.lost_ns();
+            bound += fluid_bound(&hardware, &workload).unwrap().lost_ns;
+        }
+        lost as f64 / bound as f64
+    };
+    let irregular = lost(Order::Irregular, false);
+    assert!(irregular < 1.3, "{irregular}");
+    let reverse = lost(|_| Order::Reverse, false);
+    assert!(reverse < 1.05, "{reverse}");
+    let waits = lost(|_| Order::Reverse, true);
+    assert!(
+        waits < 1.01,
+        "all that is written last stays on the device: {waits}"
+    );
+    // The bound is out of reach here: what is read next was written long ago, when little else was there to be flushed.
+    let sequential = lost(|_| Order::Sequential, false);
+    assert!(sequential < 6.0, "{sequential}");
+}

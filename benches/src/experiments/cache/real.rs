@@ -228,10 +228,34 @@ impl Machine {
             let rate = workload.bytes() as f64 / time.as_secs_f64().max(1e-9);
             run.value(case, &format!("rate of {what}"), "bytes/s", rate)?;
         }
-        if let Some(simulation) = way.simulation(&hardware) {
-            let simulated = simulation.run(workloads)?.blocking_ns() as f64;
-            run.value(case, "blocking, beside its simulation", "ns", blocking)?
-                .against(simulated);
+        for &(tier, restores) in &played.served {
+            run.value(case, &format!("restores from {tier}"), "1", restores as f64)?;
+        }
+        let rates = [("down", played.storage.down), ("up", played.storage.up)];
+        for (direction, rate) in rates {
+            if let Some(rate) = rate {
+                run.value(
+                    case,
+                    &format!("storage carried, {direction}"),
+                    "bytes/s",
+                    rate,
+                )?;
+            }
+        }
+        let carried = played.storage.of_hardware(&hardware);
+        let bound = fluid_bound(&carried, workloads)?.lost_ns as f64;
+        run.value(case, "time lost, at what the storage carried", "ns", lost)?
+            .against(bound);
+        let hardware = [
+            ("beside its simulation", hardware),
+            ("beside its simulation at what the storage carried", carried),
+        ];
+        for (beside, hardware) in hardware {
+            if let Some(simulation) = way.simulation(&hardware) {
+                let simulated = simulation.run(workloads)?.blocking_ns() as f64;
+                run.value(case, &format!("blocking, {beside}"), "ns", blocking)?
+                    .against(simulated);
+            }
         }
         Ok(())
     }

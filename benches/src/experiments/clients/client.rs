@@ -29,7 +29,7 @@ impl Scale {
         let (version, versions, interval_us) = match (is_gpu, is_quick) {
             (_, true) => (MIB / 2, 48, 500),
             (false, false) => (4 * MIB, 96, 2_000),
-            (true, false) => (64 * MIB, 64, 10_000),
+            (true, false) => (32 * MIB, 48, 10_000),
         };
         Self {
             version,

@@ -223,6 +223,7 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
             let queue = Queue {
                 jobs: sender,
                 workers,
+                way: Arc::default(),
             };
             queues.insert((direction, tier), queue);
             let workers = (0..workers).map(|_| make(device)).collect::<Result<_>>()?;

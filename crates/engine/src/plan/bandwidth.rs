@@ -4,36 +4,35 @@
 use super::TierConfig;
 use std::hash::{Hash, Hasher};
 
-/// Weight of the newest measurement in the moving average: 1/8.
+/// What was averaged so far loses 1/8 of its weight with each measurement.
 const SHIFT: u32 = 3;
 
-/// Bytes per second, a moving average; starts from a guess that the first measurement replaces.
+/// Bytes per second; starts from a guess that the first measurement replaces.
+///
+/// Bytes and times are averaged apart, so that a short time in between long ones weighs as little as it lasted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Bandwidth {
     bytes_per_second: u64,
-    measured: bool,
+    /// Bytes that were carried lately, and the ns that they took; older ones weigh less.
+    lately: Option<(u64, u64)>,
 }
 
 impl Bandwidth {
     pub(super) fn new(guess_bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second: guess_bytes_per_second.max(1),
-            measured: false,
+            lately: None,
         }
     }
 
     /// One transfer was measured.
     pub(super) fn measure(&mut self, bytes: u64, elapsed_ns: u64) {
-        let seen = u128::from(bytes) * 1_000_000_000 / u128::from(elapsed_ns.max(1));
-        let seen = u64::try_from(seen).unwrap_or(u64::MAX).max(1);
-        self.bytes_per_second = if self.measured {
-            (self.bytes_per_second - (self.bytes_per_second >> SHIFT))
-                .saturating_add(seen >> SHIFT)
-                .max(1)
-        } else {
-            seen
-        };
-        self.measured = true;
+        let (old_bytes, old_ns) = self.lately.unwrap_or_default();
+        let add = |old: u64, new: u64| (old - (old >> SHIFT)).saturating_add(new);
+        let (bytes, ns) = (add(old_bytes, bytes), add(old_ns, elapsed_ns));
+        self.lately = Some((bytes, ns));
+        let seen = u128::from(bytes) * 1_000_000_000 / u128::from(ns.max(1));
+        self.bytes_per_second = u64::try_from(seen).unwrap_or(u64::MAX).max(1);
     }
 
     /// Nanoseconds that so many bytes need.
@@ -96,9 +95,19 @@ impl Backlog {
         self.left = self.left.saturating_add(bytes).min(self.joined);
     }
 
+    /// Bytes in the queue: they lie nowhere below.
+    pub(super) fn queued(&self) -> u64 {
+        self.joined - self.left
+    }
+
     /// One flush was measured.
     pub(super) fn measure(&mut self, bytes: u64, elapsed_ns: u64) {
         self.bandwidth.measure(bytes, elapsed_ns);
+    }
+
+    /// Bytes in the queue.
+    pub(super) fn bytes(&self) -> u64 {
+        self.joined - self.left
     }
 
     /// Bytes that leave the queue before the copy with this mark has, its own included.
@@ -108,7 +117,7 @@ impl Backlog {
 
     /// All that the waits of copies to come depend on.
     pub(super) fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
-        (self.bandwidth, self.joined - self.left).hash(hasher);
+        (self.bandwidth, self.queued()).hash(hasher);
     }
 
     /// How the queue drains from now on; `None` if nothing waits in it.

@@ -116,6 +116,7 @@ impl Plan {
         self.sizes_vary |= self.last_size != 0 && self.last_size != size;
         self.last_size = size;
         self.restores_in_a_row = 0;
+        self.measure_pace();
         self.largest_size = self.largest_size.max(size);
         if self.order.next(version).is_some() {
             self.unwritten = self.unwritten.saturating_sub(1);

@@ -131,7 +131,8 @@ pub enum Event {
     TransferDone {
         /// Which.
         id: TransferId,
-        /// How long it took, in ns.
+        /// For how many ns the way was its own: since it was begun, or since the transfer before it in the same direction
+        /// arrived, whichever was later. So bytes over it are the way's bandwidth, however many share it.
         elapsed_ns: u64,
         /// The difference that it made, of [`Coding::Encode`].
         stored: Option<Stored>,

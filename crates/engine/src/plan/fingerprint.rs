@@ -26,6 +26,7 @@ impl Plan {
             tier.flushes.fingerprint(hasher);
             (tier.table.limit(), tier.vacating).hash(hasher);
             tier.backlog.fingerprint(hasher);
+            tier.pace.hash(hasher);
             tier.fetches.hash(hasher);
             let ahead = tier.cursor.at.saturating_sub(self.order.head());
             (ahead, tier.cursor.bytes).hash(hasher);

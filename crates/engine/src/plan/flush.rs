@@ -5,7 +5,7 @@ use super::space::{Found, Urgency};
 use super::transfers::Purpose;
 use super::{AfterRestore, Cause, Plan, Tier};
 use crate::Version;
-use tierflow_evict::FlushOrder;
+use tierflow_evict::{AllocationTable, FlushOrder};
 
 /// So many restores without a checkpoint in between, and the application is taken to read only.
 pub(super) const READING: u32 = 2;
@@ -61,30 +61,59 @@ impl Plan {
         }
     }
 
-    /// Whether flushes from `tier` are wanted: it fills, or somebody waits. As long as hints tell what is still to be
-    /// written, how much it is (all checkpoints so far were of one size), and all of it fits, it will not fill.
+    /// Whether flushes from `tier` are wanted: it fills, or somebody waits.
     fn is_pressed(&self, tier: TierId) -> bool {
         let this = &self.tiers[tier.0];
-        let used = this.table.used();
-        let to_come = self
-            .unwritten
-            .saturating_mul(this.table.reserved(self.last_size));
-        let fits = self.unwritten > 0
-            && !self.sizes_vary
-            && used.saturating_add(to_come) <= this.table.limit();
         // What is flushed now would only be read back, over the same disk.
-        let rests = this.conduct.rests && self.only_reads();
-        self.hurry || self.starved || (used > this.flush_above() && !fits && !rests)
+        let rests = self.is_last_hop(tier) && self.rests(tier);
+        let fills = this.table.used() > this.flush_above();
+        self.hurry || self.starved || (fills && !rests && !self.holds_what_comes(tier))
     }
 
-    /// Whether the application seems to do nothing any more but restore versions, which go with that.
-    fn only_reads(&self) -> bool {
-        let discards = self.after_restore == AfterRestore::Discard;
-        discards && !self.flushes_all && self.restores_in_a_row >= READING
+    /// As long as hints tell what is still to be written, and how much it is (all checkpoints so far were of one size):
+    /// whether `tier` has room for all of it that the tiers above cannot keep. What has a copy below counts as room where
+    /// the tier below is full: there, a flush that is not needed would push out what has to be read back later.
+    fn holds_what_comes(&self, tier: TierId) -> bool {
+        if self.unwritten == 0 || self.sizes_vary {
+            return false;
+        }
+        let mut to_come = self.unwritten;
+        for (this, below) in std::iter::zip(&self.tiers[..=tier.0], &self.tiers[1..]) {
+            let reserved = this.table.reserved(self.last_size).max(1);
+            let has_gap = |table: &AllocationTable<_>| {
+                table.first_gap(table.reserved(self.last_size)).is_some()
+            };
+            // Of what was prefetched some stays, whatever lies below.
+            let stays = if self.prefetch_started || has_gap(&below.table) {
+                this.table.used().div_ceil(reserved)
+            } else {
+                this.backlog.queued().div_ceil(self.last_size.max(1))
+            };
+            to_come = (stays + to_come).saturating_sub(this.table.limit() / reserved);
+        }
+        to_come == 0
+    }
+
+    /// Whether the policy of `tier` wants no more flushes than are needed, as the application seems to do nothing any more
+    /// but restore versions, which go with that.
+    pub(super) fn rests(&self, tier: TierId) -> bool {
+        let only_reads = self.after_restore == AfterRestore::Discard
+            && !self.flushes_all
+            && self.restores_in_a_row >= READING;
+        only_reads && self.tiers[tier.0].conduct.rests
+    }
+
+    /// Whether the next tier is the last one.
+    pub(super) fn is_last_hop(&self, tier: TierId) -> bool {
+        tier.0 + 1 == self.last_tier().0
     }
 
     /// Starts flushes from `tier`: first of what lies beyond its limit, then, if they are wanted, of all that are queued.
     fn flush_from(&mut self, tier: TierId) {
+        let this = &self.tiers[tier.0];
+        if this.flushing >= this.flush_depth {
+            return;
+        }
         let pressed = self.is_pressed(tier);
         while let Some(version) = self
             .flush_to_leave(tier)
@@ -114,23 +143,35 @@ impl Plan {
         }
     }
 
-    /// The version to flush next, if any waits.
+    /// The version to flush next, if any waits that may go.
     fn next_flush(&mut self, tier: TierId) -> Option<Version> {
-        let sizes_vary = self.sizes_vary;
-        let hints = self.order.end() - self.order.head();
+        // Without hints one copy is as good as another, and the oldest as good as any.
+        let knows = self.is_foretold(tier);
         let must_choose = |this: &mut Tier| {
-            // Without hints one copy is as good as another, and the oldest as good as any.
-            let knows = hints >= this.table.len() as u64;
-            !sizes_vary
-                && knows
+            knows
                 && this.conduct.flush_order == FlushOrder::Evicted
                 && this.flushing < this.flush_depth
                 && !this.flushes.is_empty()
                 && !this.flushes.is_front_chosen()
         };
-        // Each turn chooses copies that were not chosen before; some are flushed already.
-        while must_choose(&mut self.tiers[tier.0]) && self.choose_flushes(tier) {}
-        self.tiers[tier.0].flushes.front()
+        if self.sizes_vary {
+            if must_choose(&mut self.tiers[tier.0]) {
+                self.choose_run(tier);
+            }
+        } else {
+            // Each turn chooses copies that were not chosen before; some are flushed already.
+            while must_choose(&mut self.tiers[tier.0]) && self.choose_flushes(tier) {}
+        }
+        let kept_until = self.kept_until(tier);
+        let Self { tiers, order, .. } = self;
+        tiers[tier.0]
+            .flushes
+            .first(|version| order.next(version).is_none_or(|next| next >= kept_until))
+    }
+
+    /// Whether hints tell the copies on `tier` apart.
+    pub(super) fn is_foretold(&self, tier: TierId) -> bool {
+        self.order.end() - self.order.head() >= self.tiers[tier.0].table.len() as u64
     }
 
     /// Asks the policy what it would give up next if all were flushed, and has that flushed first. True if there is
@@ -173,7 +214,11 @@ impl Plan {
     /// The next tier that takes the bytes now. One that has no room in sight, because all it holds is about to be
     /// read, is passed over; one that will have room is waited for.
     fn flush_target(&mut self, version: Version, tier: TierId) -> Option<Place> {
-        for lower in (tier.0 + 1..self.tiers.len()).map(TierId) {
+        if self.is_held_back(version, tier) {
+            return None;
+        }
+        let past = usize::from(self.passes_by(version, tier));
+        for lower in (tier.0 + 1 + past..self.tiers.len()).map(TierId) {
             let size = self.room_on(version, lower);
             let taken = self
                 .records

@@ -65,10 +65,18 @@ impl FlushQueue {
         !self.next.is_empty()
     }
 
-    /// The first one.
-    pub(super) fn front(&mut self) -> Option<Version> {
+    /// The first one that may go.
+    pub(super) fn first(&mut self, may_go: impl Fn(Version) -> bool) -> Option<Version> {
         self.forget_left();
-        self.next.front().or(self.written.front()).copied()
+        let all = self.next.iter().chain(&self.written).copied();
+        all.filter(|version| self.waiting.contains(version))
+            .find(|&version| may_go(version))
+    }
+
+    /// Those that were not chosen, in the order of their writes.
+    pub(super) fn not_chosen(&self) -> impl Iterator<Item = Version> + '_ {
+        let written = self.written.iter().copied();
+        written.filter(|v| self.waiting.contains(v) && !self.chosen.contains(v))
     }
 
     /// The first ones of both orders are waiting afterwards.

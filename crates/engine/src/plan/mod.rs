@@ -23,6 +23,8 @@
 //! | `differences` | which versions are stored as differences, and to what? |
 //! | `in_place` | how is a part of the cache itself lent? |
 //! | `flush`, `flush_queue` | what goes down next? |
+//! | `run_order` | of copies of different sizes, which go down first? |
+//! | `stay` | what had better stay where it was written? |
 //! | `prefetch` | what comes up next? |
 //! | `guess` | what comes up though nobody asked for it? |
 //! | `transfers` | what becomes of a copy under way? |
@@ -47,8 +49,10 @@ mod limit;
 mod outlook;
 mod prefetch;
 mod restore_order;
+mod run_order;
 mod space;
 mod statistics;
+mod stay;
 mod touched;
 mod transfers;
 
@@ -73,6 +77,7 @@ pub(crate) use in_place::FASTEST;
 use known::Known;
 use prefetch::Cursor;
 use restore_order::RestoreOrder;
+use run_order::Pace;
 use tierflow_evict::{AllocationTable, Conduct, Policy, TableError};
 use transfers::Transfer;
 
@@ -130,6 +135,7 @@ struct Tier {
     /// Flushes set aside because their copy is about to be consumed and discarded.
     deferred: Vec<Version>,
     backlog: Backlog,
+    pace: Pace,
     /// By tier, what comes up from there.
     fetches: Vec<Bandwidth>,
     flush_above: u64,
@@ -213,6 +219,7 @@ impl Plan {
                 flushes: FlushQueue::default(),
                 deferred: Vec::new(),
                 backlog: Backlog::new(tier.flush_bandwidth),
+                pace: Pace::default(),
                 fetches,
                 flush_above: tier.flush_above,
                 // Differences are made one after the other.

@@ -50,6 +50,8 @@ pub(super) struct Moment {
     pub(super) below_open: bool,
     /// The front of the restore order.
     pub(super) head: u64,
+    /// What stands before this in the restore order stays here rather than be flushed.
+    pub(super) kept_until: u64,
     /// How the flushes that wait get through, if any wait.
     pub(super) drain: Option<Drain>,
 }
@@ -80,7 +82,8 @@ impl Standing {
             // Never 0, which were now.
             Leaves::Flushed(Some(mark)) => Some(now.drain.map_or(1, |drain| drain.wait_ns(mark))),
         };
-        self.outlook_at(now.head, evictable_in)
+        let is_kept = self.next.is_some_and(|next| next < now.kept_until);
+        self.outlook_at(now.head, evictable_in.filter(|&ns| ns == 0 || !is_kept))
     }
 
     #[inline]

@@ -45,10 +45,15 @@ impl RestoreOrder {
             .flatten()
     }
 
-    /// Sequence number of the next reading of `version`. Less the head it is the prefetch distance: holes count until they
-    /// reach the head, which keeps the order of distances, all that eviction looks at.
+    /// Sequence number of the next reading of `version`.
     pub(super) fn next(&self, version: Version) -> Option<u64> {
         self.places.get(&version)?.front().copied()
+    }
+
+    /// The prefetch distance: entries between the head and the next reading of `version`. Holes count until they
+    /// reach the head, which keeps the order of distances, all that eviction looks at.
+    pub(super) fn distance(&self, version: Version) -> Option<u64> {
+        self.next(version).map(|sequence| sequence - self.head)
     }
 
     /// Takes out the next reading of `version` and returns its sequence number.
@@ -100,23 +105,15 @@ mod tests {
         order
     }
 
-    fn distance(order: &RestoreOrder, version: Version) -> Option<u64> {
-        order.next(version).map(|sequence| sequence - order.head())
-    }
-
     #[test]
     fn distance_counts_from_the_head() {
         let mut order = order(&[5, 4, 3]);
         assert_eq!(
-            (
-                distance(&order, 5),
-                distance(&order, 3),
-                distance(&order, 9)
-            ),
+            (order.distance(5), order.distance(3), order.distance(9)),
             (Some(0), Some(2), None)
         );
         order.consume(5);
-        assert_eq!(distance(&order, 3), Some(1));
+        assert_eq!(order.distance(3), Some(1));
     }
 
     #[test]
@@ -128,17 +125,17 @@ mod tests {
             (Some(1), None, Some(3))
         );
         order.consume(1);
-        assert_eq!((order.head(), distance(&order, 3)), (2, Some(0)));
+        assert_eq!((order.head(), order.distance(3)), (2, Some(0)));
     }
 
     #[test]
     fn a_version_may_be_read_twice_or_forgotten() {
         let mut order = order(&[7, 8, 7]);
         assert_eq!(order.consume(7), Some(0));
-        assert_eq!(distance(&order, 7), Some(1));
+        assert_eq!(order.distance(7), Some(1));
         order.forget(7);
         assert_eq!(
-            (distance(&order, 7), order.end() - order.head()),
+            (order.distance(7), order.end() - order.head()),
             (None, 2),
             "8 and the hole behind it"
         );

@@ -49,11 +49,16 @@ impl Plan {
             Some(offset) => offset,
             None => {
                 self.look_again(tier);
+                let kept_until = match urgency {
+                    Urgency::Patient => self.kept_until(tier),
+                    Urgency::Urgent => 0,
+                };
                 let now = Moment {
                     urgency,
                     below_open: self.tiers[tier.0 + 1..].iter().any(|t| !t.closed),
                     head: self.order.head(),
                     drain: self.tiers[tier.0].backlog.drain(),
+                    kept_until,
                 };
                 let this = &mut self.tiers[tier.0];
                 let candidates = this.known.for_room(&this.table, now);

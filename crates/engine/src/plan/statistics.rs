@@ -127,7 +127,7 @@ pub struct HopStatistics {
     pub transfers: u64,
     /// Bytes that they carried.
     pub bytes: u64,
-    /// The time that they took, added up, in ns; several run at a time.
+    /// How long it was busy with them, in ns.
     pub busy_ns: u64,
     /// Transfers given up because their version was consumed or dropped.
     pub cancelled: u64,

@@ -181,12 +181,10 @@ impl Plan {
         if purpose == Purpose::Flush {
             self.leave_flush_queue(version, from);
             self.tiers[from.0].backlog.measure(taken, elapsed_ns);
+            self.tiers[to.0.saturating_sub(1)].pace.carried(taken);
             self.enqueue_flush(version, to);
         } else {
-            // Those that are under way together share the hop.
-            let tier = &mut self.tiers[to.0];
-            let together = tier.prefetching as u64 + 1;
-            tier.fetches[from.0].measure(carried, elapsed_ns / together);
+            self.tiers[to.0].fetches[from.0].measure(carried, elapsed_ns);
         }
         self.let_go(&bases);
         self.settle_version(version);

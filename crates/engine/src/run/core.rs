@@ -299,7 +299,8 @@ impl Shared {
         if let Some(queue) = core.queues.get(&queue) {
             let is_plain = coding == Coding::Plain;
             let in_parts = queue.workers > 1 && is_plain && !is_whole(from) && !is_whole(to);
-            let job = Arc::new(Job::new((id, version), (from, to), coding, in_parts));
+            let way = Arc::clone(&queue.way);
+            let job = Arc::new(Job::new((id, version), (from, to), coding, way, in_parts));
             core.carried.insert(id, Arc::clone(&job.cancelled));
             queue.carry(&job);
         }

@@ -15,6 +15,22 @@ use std::time::{Duration, Instant};
 /// Bytes of a part: what storage likes to be asked for at once.
 const PART: u64 = 16 << 20;
 
+/// A way between two tiers, in one direction.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    /// When the last transfer arrived.
+    arrived: Mutex<Option<Instant>>,
+}
+
+impl Way {
+    /// A transfer that was begun then arrives now. Returns for how long the way was its own.
+    fn arrive(&self, begun: Instant) -> Duration {
+        let now = Instant::now();
+        let before = self.arrived.lock().replace(now);
+        now.saturating_duration_since(before.map_or(begun, |before| before.max(begun)))
+    }
+}
+
 /// One transfer.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -24,6 +40,7 @@ pub(crate) struct Job {
     pub(super) to: Place,
     pub(super) coding: Coding,
     pub(super) cancelled: Arc<AtomicBool>,
+    way: Arc<Way>,
     /// Bytes of a part.
     part: u64,
     progress: Mutex<Progress>,
@@ -58,6 +75,7 @@ impl Job {
         (id, version): (TransferId, Version),
         (from, to): (Place, Place),
         coding: Coding,
+        way: Arc<Way>,
         in_parts: bool,
     ) -> Self {
         Self {
@@ -67,6 +85,7 @@ impl Job {
             to,
             coding,
             cancelled: Arc::default(),
+            way,
             part: if in_parts { PART } else { from.size },
             progress: Mutex::default(),
         }
@@ -97,7 +116,7 @@ impl Job {
         progress.is_reported = true;
         Step::Report(match progress.failed.take() {
             Some(failed) => Err(failed),
-            None => Ok((begun.elapsed(), progress.stored)),
+            None => Ok((self.way.arrive(begun), progress.stored)),
         })
     }
 
@@ -132,6 +151,7 @@ mod tests {
             (TransferId(1), 1),
             (place(0), place(1)),
             Coding::Plain,
+            Arc::default(),
             in_parts,
         )
     }

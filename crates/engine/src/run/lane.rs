@@ -1,13 +1,14 @@
 //! A lane: what one thread needs to move bytes. A stream and, where a copy must pass through ordinary memory on its
 //! way between the device and storage, a small pinned buffer.
 
+use super::gather::{BUFFERS, gather};
 use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tierflow_device::{Device, HostReservation, ReadLoan, Stream, WriteLoan};
+use tierflow_device::{Device, HostReservation, Memory, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
 
 /// How much moves between two looks at the cancel flag.
@@ -93,15 +94,8 @@ impl Lane {
                 sink.copy_from(0..place.size, source, self.stream_or(stream)?)
             }
             Reach::Storage(storage) => {
-                let staging = self.staging(place.size)?;
-                let stream = self.stream_or(stream)?;
-                for (start, length) in pieces(place.size, STAGING) {
-                    let mut bytes = staging.lend_mut(padded(storage, length))?;
-                    storage.read_at(place.offset + start, bytes.bytes_mut()?)?;
-                    drop(bytes);
-                    sink.copy_from(start..start + length, staging.lend(length)?, stream)?;
-                }
-                Ok(())
+                let buffers = self.buffers(place.size)?;
+                gather(storage, place, sink, self.stream_or(stream)?, buffers)
             }
         }
     }
@@ -263,9 +257,24 @@ impl Lane {
 
     /// The pinned buffer, for pieces of a checkpoint of `size` bytes. Most runs never need one.
     pub(super) fn staging(&mut self, size: u64) -> Result<Staging> {
-        let needed = size
-            .min(STAGING)
-            .next_multiple_of(HostReservation::GRANULARITY as u64) as usize;
+        let memory = self.pinned(size.min(STAGING))?;
+        Ok(Staging { memory, at: 0 })
+    }
+
+    /// As many buffers as there are pieces of a checkpoint of `size` bytes, [`BUFFERS`] at most and one at least.
+    fn buffers(&mut self, size: u64) -> Result<Vec<Staging>> {
+        let count = size.div_ceil(STAGING).clamp(1, BUFFERS);
+        let memory = self.pinned((count * STAGING).min(size))?;
+        let buffer = |index| Staging {
+            memory: memory.clone(),
+            at: index * STAGING,
+        };
+        Ok((0..count).map(buffer).collect())
+    }
+
+    /// Pinned memory of `size` bytes at least.
+    fn pinned(&mut self, size: u64) -> Result<Memory> {
+        let needed = size.next_multiple_of(HostReservation::GRANULARITY as u64) as usize;
         let buffer = match self.staging.take() {
             Some(buffer) if buffer.memory().len() >= needed => buffer,
             _ => {
@@ -275,20 +284,27 @@ impl Lane {
                 buffer
             }
         };
-        Ok(Staging(self.staging.insert(buffer).memory().clone()))
+        Ok(self.staging.insert(buffer).memory().clone())
     }
 }
 
-/// The memory of the pinned buffer.
-pub(super) struct Staging(tierflow_device::Memory);
+/// A piece's room in a lane's pinned memory.
+pub(super) struct Staging {
+    memory: Memory,
+    at: u64,
+}
 
 impl Staging {
     pub(super) fn lend(&self, length: u64) -> Result<ReadLoan> {
-        Ok(self.0.lend(0..length as usize)?)
+        Ok(self.memory.lend(self.of(length))?)
     }
 
     pub(super) fn lend_mut(&self, length: u64) -> Result<WriteLoan> {
-        Ok(self.0.lend_mut(0..length as usize)?)
+        Ok(self.memory.lend_mut(self.of(length))?)
+    }
+
+    fn of(&self, length: u64) -> Range<usize> {
+        self.at as usize..(self.at + length) as usize
     }
 }
 

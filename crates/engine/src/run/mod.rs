@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `media` | what is a tier made of, and how is a part of it lent? |
 //! | `lane` | how do bytes get from here to there? |
+//! | `gather` | how does a caller read what lies in storage only? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `keep` | how do bytes get there and back? |
 //! | `stage` | how do checkpoints become differences, and checkpoints again? |
@@ -22,6 +23,7 @@
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
 mod core;
+mod gather;
 mod guests;
 mod job;
 mod keep;

@@ -1,7 +1,7 @@
 //! The threads between the tiers: each tier has some that flush what leaves it and some that fetch what enters it.
 
 use super::core::Shared;
-use super::job::{Job, Step};
+use super::job::{Job, Step, Way};
 use super::lane::Lane;
 use crate::plan::{Coding, Place};
 use crate::timeline::{TimelineLane, What};
@@ -27,6 +27,7 @@ pub(crate) struct Queue {
     pub(crate) jobs: Sender<Arc<Job>>,
     /// How many there are.
     pub(crate) workers: usize,
+    pub(crate) way: Arc<Way>,
 }
 
 impl Queue {

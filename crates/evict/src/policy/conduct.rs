@@ -4,9 +4,10 @@ pub enum FlushOrder {
     /// The one that was written first (HPDC'23, §4.3.2).
     #[default]
     Written,
-    /// The one that the policy would give up first, were all flushed; as long as all checkpoints are of one size, and
-    /// there are hints enough to tell them apart. Where sizes differ, the order of writes: copies that were written together lie together, so their room is of use
-    /// together.
+    /// As long as hints tell copies apart: where all are of one size, the one that the policy would give up first, were all
+    /// flushed. Where sizes differ, runs of copies that were written together, as these lie together and their room is of
+    /// use together; of several runs the first, unless
+    /// with another readers wait less for what was given up.
     Evicted,
 }
 
@@ -22,6 +23,13 @@ pub struct Conduct {
     /// Whether flushes rest while the application only restores versions that are discarded then, unless somebody waits for
     /// room: what is flushed would have to be read back, and takes the disk's time twice.
     pub rests: bool,
+    /// Whether what is restored first stays in the fastest cache from its write on, with a part of that cache set aside for
+    /// it: the reader finds it there, and the caches below have the time that it takes to bring up what follows. Where
+    /// sizes differ and versions are discarded once they are restored.
+    pub keeps_next: bool,
+    /// Whether a flush that would push something out of the cache below waits until its own cache is short of room: what lies
+    /// in both is counted twice, and what was pushed out has to come back.
+    pub holds_back: bool,
 }
 
 impl Conduct {
@@ -30,5 +38,7 @@ impl Conduct {
         flush_order: FlushOrder::Written,
         guesses: false,
         rests: false,
+        keeps_next: false,
+        holds_back: false,
     };
 }

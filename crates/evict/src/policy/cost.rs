@@ -13,6 +13,9 @@ const NEXT: u64 = 3;
 /// bytes that are paid for and not there; a window that takes them in gives them back.
 const GAP: i64 = 5;
 
+/// Times above this, in ns, count as this.
+const LONGEST: u128 = MAX_WAIT as u128;
+
 /// Estimates what an eviction will really cost, in ns, and gives up the window that costs least, in O(N).
 ///
 /// For every fragment, the shortest window that starts there and is large enough is looked at. Where
@@ -22,6 +25,7 @@ const GAP: i64 = 5;
 /// - a lost copy costs the time to bring it back ([`Outlook::refetch`](crate::Outlook::refetch): its bytes, over the link from the tier that holds
 ///   the next copy) weighed by how soon it is wanted: the copy at distance *d* of the restore order has *d* restores time
 ///   to come back, so it counts as 3 / (1 + *d*) of it;
+/// - what is given up had to be flushed before, and takes room below: bytes beyond those that are needed are for nothing;
 /// - what goes is not there to be in the way: a gap counts as five times, and a copy at the end of the restore order
 ///   as once, the time in which room for the new copy is flushed. That keeps a cache of mixed sizes whole, and makes the farthest
 ///   copy go where none is wanted soon.
@@ -37,7 +41,7 @@ pub struct Cost {
 }
 
 /// The border between two fragments, with the totals of everything to the left of it. They may wrap; their differences
-/// do not, over a window of up to 2^20 fragments.
+/// do not, over a window of up to 2^19 fragments.
 #[derive(Clone, Copy, Debug, Default)]
 struct Border {
     offset: u64,
@@ -57,8 +61,7 @@ impl Cost {
     /// Fills the borders.
     fn add_up(&mut self, candidates: &Candidates, size: u64) {
         let bandwidth = u128::from(candidates.flush_bandwidth().max(1));
-        let room = u128::from(size) * 1_000_000_000 / bandwidth;
-        let room = u64::try_from(room).map_or(MAX_WAIT, |room| room.min(MAX_WAIT));
+        let room = (u128::from(size) * 1_000_000_000 / bandwidth).min(LONGEST) as u64;
         // One more than the largest distance of a hinted copy; what is unhinted becomes 0 by this, and a gap 1.
         let horizons = candidates
             .traits
@@ -66,19 +69,24 @@ impl Cost {
             .map(|copy| (copy.distance + 1) as u32);
         let share = Share::of(room, u64::from(horizons.max().unwrap_or(0)));
         let room = room.cast_signed();
+        // ns for 2^20 bytes.
+        let flush = ((1_000_000_000 << 20) / bandwidth) as u64;
 
         let start = Border::default();
         self.borders.resize(candidates.borders.len(), start);
         self.borders[0] = start;
-        let mut cost = 0_i64;
+        let (mut cost, mut offset) = (0_i64, 0);
         let ends = candidates.borders[1..].iter().zip(&candidates.traits);
         for (border, (end, copy)) in self.borders[1..].iter_mut().zip(ends) {
+            let flushed = (u128::from(end.offset - offset) * u128::from(flush)) >> 20;
+            let flushed = flushed.min(LONGEST) as i64;
+            offset = end.offset;
             cost = cost.wrapping_add(match copy.distance {
                 GAP_DISTANCE => -GAP * room,
-                UNHINTED_DISTANCE => -room,
+                UNHINTED_DISTANCE => flushed - room,
                 distance => {
                     let soon = self.inverses.divide(copy.refetch * NEXT, distance);
-                    soon.cast_signed() - share.at(distance).cast_signed()
+                    flushed + soon.cast_signed() - share.at(distance).cast_signed()
                 }
             });
             *border = Border {
@@ -148,13 +156,14 @@ impl Policy for Cost {
         candidates.window(first, last)
     }
 
-    /// What would be given up first is flushed first; nothing is flushed while the application only reads; and room that
-    /// is left over is filled with a guess.
+    /// All that a policy can want of the transfers around it.
     fn conduct(&self) -> Conduct {
         Conduct {
             flush_order: FlushOrder::Evicted,
             guesses: true,
             rests: true,
+            keeps_next: true,
+            holds_back: true,
         }
     }
 

@@ -398,7 +398,7 @@ impl<'a> Run<'a> {
                 self.returned(gpu);
             }
             Job::Transfer(id) => {
-                let elapsed_ns = self.now - flight.asked;
+                let elapsed_ns = self.clients[gpu].arrive(&flight, self.now);
                 let done = Event::TransferDone {
                     id,
                     elapsed_ns,

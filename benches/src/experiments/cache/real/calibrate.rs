@@ -1,10 +1,11 @@
 //! What this machine's links carry, measured the way the engine uses them: the hardware that is given to the simulator.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tierflow_device::{Device, HostReservation, Memory, Stream};
+use tierflow_device::{Device, HostReservation, Kind, Memory, Stream};
 use tierflow_sim::{Hardware, Hop, Link, Tier, UNLIMITED};
 use tierflow_store::{Scratch, Storage};
 
@@ -15,10 +16,14 @@ use crate::experiments::Run;
 const STORAGE_WORKERS: usize = 4;
 
 /// Bytes of one request to storage, as the engine makes them.
-const PIECE: usize = 32 << 20;
+const PIECE: usize = 16 << 20;
 
 /// How long each rate is measured.
 const SPAN: Duration = Duration::from_millis(1500);
+
+/// How long writes to storage are where histories are of the paper's size: a disk takes a burst faster than what comes
+/// after it.
+const WRITING: Duration = Duration::from_secs(4);
 
 /// One direction or both, of a way between two memories.
 #[derive(Debug, Clone, Copy)]
@@ -132,65 +137,60 @@ fn between_device_and_host(device: &Device, scale: &Scale) -> Result<Rates> {
     let down = || copy(&near[0], far[0].memory(), &streams[0]);
     let up = || copy(far[1].memory(), &near[1], &streams[1]);
     Ok(Rates {
-        down: rate(&[&down])?,
-        up: rate(&[&up])?,
-        both: rate(&[&down, &up])?,
+        down: rate(&[&down], SPAN)?,
+        up: rate(&[&up], SPAN)?,
+        both: rate(&[&down, &up], SPAN)?,
     })
 }
 
+/// Writes go to places that were never written before, as those of a new engine do; reads find what was written.
 fn between_host_and_storage(device: &Device) -> Result<Rates> {
     let file = Scratch::open(&scratch())?;
     let buffers = (0..2 * STORAGE_WORKERS).map(|_| host_memory(device, PIECE));
     let buffers = buffers.collect::<Result<Vec<_>>>()?;
-    let round = std::sync::atomic::AtomicUsize::new(0);
-    // Each piece in turn goes elsewhere, as copies of different versions do.
-    const PLACES: usize = 128;
-    let place =
-        || (round.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % PLACES * PIECE) as u64;
+    let (written, read) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let place = |index: usize| (index * PIECE) as u64;
     let write = |buffer: &HostReservation| -> Result<usize> {
-        file.write_at(place(), buffer.memory().lend(0..PIECE)?.bytes()?)?;
+        let next = written.fetch_add(1, Ordering::Relaxed);
+        file.write_at(place(next), buffer.memory().lend(0..PIECE)?.bytes()?)?;
         Ok(PIECE)
     };
-    let read = |buffer: &HostReservation| -> Result<usize> {
-        file.read_at(place(), buffer.memory().lend_mut(0..PIECE)?.bytes_mut()?)?;
-        Ok(PIECE)
-    };
-    // Reads find something at each of them.
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = buffers
-            .iter()
-            .map(|buffer| {
-                scope
-                    .spawn(|| (0..PLACES / buffers.len()).try_for_each(|_| write(buffer).map(drop)))
-            })
-            .collect();
-        let mut joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        joined.try_for_each(|done| done.ok().context("a thread of the calibration panicked")?)
-    })?;
     let (writers, readers) = buffers.split_at(STORAGE_WORKERS);
     let writes: Vec<_> = writers.iter().map(|buffer| move || write(buffer)).collect();
-    let reads: Vec<_> = readers.iter().map(|buffer| move || read(buffer)).collect();
     let writes: Vec<&Work<'_>> = writes.iter().map(|work| work as _).collect();
+    let span = match device.info().kind {
+        Kind::Cuda => WRITING,
+        _ => SPAN,
+    };
+    let down = rate(&writes, span)?;
+    let there = written.load(Ordering::Relaxed);
+    let read = |buffer: &HostReservation| -> Result<usize> {
+        let next = read.fetch_add(1, Ordering::Relaxed) % there.max(1);
+        let mut loan = buffer.memory().lend_mut(0..PIECE)?;
+        file.read_at(place(next), loan.bytes_mut()?)?;
+        Ok(PIECE)
+    };
+    let reads: Vec<_> = readers.iter().map(|buffer| move || read(buffer)).collect();
     let reads: Vec<&Work<'_>> = reads.iter().map(|work| work as _).collect();
     let all: Vec<_> = writes.iter().chain(&reads).copied().collect();
     Ok(Rates {
-        down: rate(&writes)?,
-        up: rate(&reads)?,
-        both: rate(&all)?,
+        down,
+        up: rate(&reads, SPAN)?,
+        both: rate(&all, SPAN)?,
     })
 }
 
 /// Moves some bytes and says how many.
 type Work<'a> = dyn Fn() -> Result<usize> + Sync + 'a;
 
-/// Bytes/s of all of these together, each repeated in a thread of its own.
-fn rate(works: &[&Work<'_>]) -> Result<f64> {
+/// Bytes/s of all of these together, each repeated in a thread of its own for so long.
+fn rate(works: &[&Work<'_>], span: Duration) -> Result<f64> {
     let start = Barrier::new(works.len());
     let repeat = |work: &Work<'_>| -> Result<f64> {
         start.wait();
         let begun = Instant::now();
         let mut bytes = 0;
-        while begun.elapsed() < SPAN {
+        while begun.elapsed() < span {
             bytes += work()?;
         }
         Ok(bytes as f64 / begun.elapsed().as_secs_f64())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tierflow_device::Memory;
-use tierflow_engine::{Engine, Flush, Region, RegionMut, Version};
+use tierflow_engine::{Engine, Flush, Metrics, Region, RegionMut, Version};
 use tierflow_evict::{Candidates, Conduct, Policy, Window};
 use tierflow_sim::Workload;
 use tierflow_tier_alloc::HostOptions;
@@ -72,6 +72,14 @@ impl History {
         match self {
             Self::Engine(engine) => Ok(engine.wait()?),
             Self::Uvm(uvm) => uvm.wait(),
+        }
+    }
+
+    /// The engine's.
+    pub(super) fn metrics(&self) -> Option<Metrics> {
+        match self {
+            Self::Engine(engine) => Some(engine.metrics()),
+            Self::Uvm(_) => None,
         }
     }
 

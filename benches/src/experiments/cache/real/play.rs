@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tierflow_device::{Memory, Stream};
-use tierflow_engine::Version;
-use tierflow_sim::{Op, Workload};
+use tierflow_engine::{HopMetrics, Metrics, Version};
+use tierflow_sim::{Hardware, Op, Workload};
 
 use super::history::History;
 use super::{Machine, Way};
@@ -21,6 +21,17 @@ pub(super) struct Played {
     pub(super) each_restore: Vec<Restored>,
     /// The mean prefetch distance.
     pub(super) distance: f64,
+    /// By tier: its name, and restores that were served from it.
+    pub(super) served: Vec<(&'static str, u64)>,
+    /// What the storage carried, in bytes/s of the transfers' own time.
+    pub(super) storage: StorageRates,
+}
+
+/// Bytes/s to storage and back; none where nothing was carried.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct StorageRates {
+    pub(super) down: Option<f64>,
+    pub(super) up: Option<f64>,
 }
 
 /// One restore.
@@ -31,6 +42,38 @@ pub(super) struct Restored {
     /// Of the next hinted versions, how many were on the fastest tier when it began.
     pub(super) distance: u64,
 }
+
+impl StorageRates {
+    fn of(metrics: &Metrics) -> Self {
+        let lowest = "file";
+        let rate = |hops: &dyn Fn(&HopMetrics) -> bool| {
+            let hops = metrics.hops.iter().filter(|hop| hops(hop));
+            let (bytes, busy) = hops.fold((0, Duration::ZERO), |(bytes, busy), hop| {
+                (bytes + hop.bytes, busy + hop.busy)
+            });
+            (bytes > 0).then(|| bytes as f64 / busy.as_secs_f64().max(1e-9))
+        };
+        Self {
+            down: rate(&|hop| hop.to == lowest),
+            up: rate(&|hop| hop.from == lowest),
+        }
+    }
+
+    /// The hardware with storage as fast as it was while a workload was played: what a disk does in a calibration's burst
+    /// is not what it does in the next seconds.
+    pub(super) fn of_hardware(self, hardware: &Hardware) -> Hardware {
+        let mut hardware = hardware.clone();
+        let links = hardware.hops.get_mut(FILE).map(|hop| &mut hop.links);
+        for link in links.into_iter().flatten() {
+            link.down = self.down.map_or(link.down, |rate| rate as u64);
+            link.up = self.up.map_or(link.up, |rate| rate as u64);
+        }
+        hardware
+    }
+}
+
+/// Where the file stands among the tiers.
+const FILE: usize = 2;
 
 impl Played {
     pub(super) fn blocking(&self) -> Duration {
@@ -48,6 +91,11 @@ pub(super) fn play(machine: &Machine, way: Way, workload: &Workload) -> Result<P
     let mut played = player.played;
     let restores = played.each_restore.len().max(1);
     played.distance = player.history.distances().1 as f64 / restores as f64;
+    if let Some(metrics) = player.history.metrics() {
+        let served = metrics.tiers.iter().map(|tier| (tier.name, tier.restores));
+        played.served = served.collect();
+        played.storage = StorageRates::of(&metrics);
+    }
     Ok(played)
 }
 

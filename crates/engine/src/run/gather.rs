@@ -1,0 +1,116 @@
+//! How a caller reads from storage what is in no cache: it stands still until all of it is there, so several threads fetch
+//! pieces side by side while it copies those that have come.
+
+use super::lane::{STAGING, Staging, padded};
+use super::regions::{Sink, pieces};
+use crate::plan::Place;
+use crate::{Error, Result};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Builder;
+use tierflow_device::Stream;
+use tierflow_store::Storage;
+
+/// Requests at a time: what it takes to have a disk's bandwidth.
+const READERS: usize = 4;
+
+/// Staging buffers: one for each reader, and some that are full or being copied meanwhile.
+pub(super) const BUFFERS: u64 = READERS as u64 + 2;
+
+/// A piece of the version: its bytes and where they came to lie.
+struct Arrived {
+    start: u64,
+    length: u64,
+    buffer: Staging,
+}
+
+/// What every reader sees.
+struct Reading<'a> {
+    storage: &'a dyn Storage,
+    place: &'a Place,
+    /// The piece that nobody took yet.
+    next: AtomicUsize,
+}
+
+impl Reading<'_> {
+    /// Reads pieces into free buffers until there are no more of either.
+    fn run(&self, free: &Receiver<Staging>, full: &Sender<Result<Arrived>>) {
+        for buffer in free {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some((start, length)) = pieces(self.place.size, STAGING).nth(index) else {
+                return;
+            };
+            let read = || {
+                let mut staged = buffer.lend_mut(padded(self.storage, length))?;
+                self.storage
+                    .read_at(self.place.offset + start, staged.bytes_mut()?)?;
+                Ok::<_, Error>(())
+            };
+            let arrived = read().map(|()| Arrived {
+                start,
+                length,
+                buffer,
+            });
+            // Nobody listens any more after the first failure.
+            if full.send(arrived).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Reads `place` into the application's regions, through `buffers`, of which there is at least one.
+pub(super) fn gather(
+    storage: &dyn Storage,
+    place: &Place,
+    sink: &mut Sink<'_, '_>,
+    stream: &Stream,
+    buffers: Vec<Staging>,
+) -> Result<()> {
+    let reading = Reading {
+        storage,
+        place,
+        next: AtomicUsize::new(0),
+    };
+    // No more than a buffer each: every reader finds one free, now or when a full one was copied.
+    let readers = buffers.len().min(READERS);
+    let (give, free) = bounded(buffers.len());
+    let (send, full) = bounded(buffers.len());
+    for buffer in buffers {
+        // There is room for all of them.
+        let _ = give.send(buffer);
+    }
+    std::thread::scope(|scope| {
+        // They end with this closure, however it ends: that is what tells the readers.
+        let (give, full) = (give, full);
+        let mut begun = Ok(());
+        for _ in 0..readers {
+            let (reading, free, send) = (&reading, free.clone(), send.clone());
+            let thread = Builder::new().name("tierflow-gather".to_owned());
+            begun = thread
+                .spawn_scoped(scope, move || reading.run(&free, &send))
+                .map(drop);
+            if begun.is_err() {
+                break;
+            }
+        }
+        drop((free, send));
+        let mut rest = place.size;
+        for arrived in &full {
+            let Arrived {
+                start,
+                length,
+                buffer,
+            } = arrived?;
+            sink.copy_from(start..start + length, buffer.lend(length)?, stream)?;
+            rest -= length;
+            // Readers that have nothing left to read do not take it back.
+            let _ = give.send(buffer);
+        }
+        // Fewer threads than wanted are only slower; none at all read nothing.
+        match begun {
+            Err(error) if rest > 0 => Err(Error::Thread(error)),
+            _ => Ok(()),
+        }
+    })
+}
