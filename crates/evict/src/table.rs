@@ -94,7 +94,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             seat: 0,
         };
         let mut gaps = Gaps::default();
-        gaps.replace(0..capacity, [0..capacity]);
+        gaps.replace(0..capacity, core::iter::once(0..capacity));
         Ok(Self {
             fragments: alloc::vec![whole],
             slots: HashMap::new(),

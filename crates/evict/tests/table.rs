@@ -111,7 +111,7 @@ fn expected_insertion(
 /// Candidates that are kept from one step to the next.
 fn check_kept(table: &mut AllocationTable<u8>, kept: &mut Candidates) -> Result<(), TestCaseError> {
     let outlook = |key: u8| Outlook {
-        evictable_in: (key % 5 > 0).then_some(u64::from(key % 3)),
+        evictable_in: (!key.is_multiple_of(5)).then_some(u64::from(key % 3)),
         distance: match u64::from(key) {
             0..10 => Distance::Unhinted,
             key => Distance::At(key),
@@ -135,7 +135,7 @@ fn check(
     limit: u64,
 ) -> Result<(), TestCaseError> {
     // Not after each step, so that changes gather.
-    if table.len() % 3 > 0 {
+    if !table.len().is_multiple_of(3) {
         check_kept(table, kept)?;
     }
     let mut end = 0;
