@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use tierflow_engine::Flush;
 use tierflow_engine::plan::{AfterRestore, Command, Event, Plan, PlanConfig, Ticket, TierConfig};
 use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
@@ -48,7 +49,7 @@ impl Driver {
             alignment: 4096,
             policy: policy(),
             flush_bandwidth: 50_000_000_000,
-            flush_above: 0,
+            flush: Flush::Eager,
             flush_depth: 1,
             prefetch_depth: 1,
         };

@@ -8,6 +8,7 @@ use tierflow_engine::plan::{
     AfterRestore, Command, Differences, Event, Place, Plan, PlanConfig, Stored, Ticket, TierConfig,
     TierId, TransferFailure, TransferId,
 };
+use tierflow_engine::Flush;
 use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
 /// Bytes by tier, what the plan is to be, and steps: what, of which, how.
@@ -131,7 +132,10 @@ fuzz_target!(|input: Input| {
         alignment: 1,
         policy: policy(),
         flush_bandwidth: 1_000_000,
-        flush_above: u64::from(shape / 4 % 2) * u64::from(capacity) / 2,
+        flush: match shape / 4 % 2 {
+            0 => Flush::Foreseen,
+            _ => Flush::Above { percent: 50 },
+        },
         flush_depth: 1 + usize::from(shape / 8 % 2),
         prefetch_depth: 1 + usize::from(shape / 16 % 2),
     });
@@ -145,6 +149,7 @@ fuzz_target!(|input: Input| {
         differences: (shape / 64 == 3).then_some(Differences {
             overhead: 2,
             longest: 4,
+            ascending: shape % 2 == 1,
         }),
     };
     let mut world = World {

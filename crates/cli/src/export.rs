@@ -69,6 +69,11 @@ pub(crate) fn export(arguments: &Arguments, output: Output) -> Result<()> {
         "version {version} is a difference against version {}: it has to be restored, not exported",
         base.unwrap_or_default()
     );
+    let encoded = chosen.iter().find(|region| region.decoded().is_some());
+    ensure!(
+        encoded.is_none(),
+        "version {version} is encoded: it has to be restored by what saved it, not exported"
+    );
     let total = chosen.iter().map(|region| region.length).sum();
     let bar = output.progress(total);
     let mut files = Vec::new();

@@ -181,8 +181,8 @@ impl EngineBuilder {
         self
     }
 
-    /// When copies are flushed to the tier below. Unless you say otherwise, above half; at once where versions are to
-    /// outlive the engine.
+    /// When copies are flushed to the tier below. Unless you say otherwise, as is [foreseen](Flush::Foreseen); at
+    /// once where versions are to outlive the engine.
     #[must_use]
     pub fn flush(mut self, flush: Flush) -> Self {
         self.flush = Some(flush);
@@ -203,6 +203,9 @@ impl EngineBuilder {
     /// Versions of one size make chains of at most 16, which begin anew with a version that has little in common with the one
     /// before. One that another builds upon keeps its difference when it is discarded, until nobody does. Differences are
     /// made by the device where the fastest tier is device memory, else by the host's cores.
+    ///
+    /// Directories of a single rank hold differences, too. The next engine needs `dedup` to read them, whatever its chunks;
+    /// what was discarded while others build upon it is there again for it.
     ///
     /// ```
     /// # fn main() -> tierflow_engine::Result<()> {

@@ -2,10 +2,10 @@
 
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{Region, RegionMut};
+use crate::run::sync::{JoinHandle, sleep};
 use crate::run::{Answer, Grant, Share, Shared, Sink, Source, start_keeper};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
 use tierflow_tier_alloc::Lease;
@@ -214,7 +214,7 @@ impl Engine {
         let Grant { place, bases } = grant;
         let tiers = &self.shared.tiers;
         self.shared.with_lane(|lane| match bases {
-            Some(bases) => lane.read_decoded(sink, tiers, (place, bases), stream),
+            Some(bases) => lane.read_decoded(sink, tiers, (version, place, bases), stream),
             None => {
                 let media = &tiers[place.tier.0].media;
                 lane.read(sink, media, (version, place), stream)
@@ -374,7 +374,7 @@ impl Drop for Engine {
         for worker in self.workers.drain(..) {
             let mut nap = Duration::from_micros(20);
             while !worker.is_finished() && begun.elapsed() < self.patience {
-                std::thread::sleep(nap);
+                sleep(nap);
                 nap = (nap * 2).min(Duration::from_millis(5));
             }
             if worker.is_finished() {

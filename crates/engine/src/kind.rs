@@ -44,9 +44,6 @@ pub(crate) fn depth(kinds: &[Kind], tier: usize) -> usize {
 pub(crate) fn may_differ(kinds: &[Kind]) -> Result<()> {
     let why = match kinds {
         [Kind::Device | Kind::Host] | [] => "give the engine a tier below the fastest",
-        [Kind::Device | Kind::Host, below @ ..] if below.iter().any(|kind| kind.lasts()) => {
-            "directories in which versions outlive the engine hold them whole"
-        }
         [_, below @ ..] if below.contains(&Kind::Peers) => "peers' memory holds checkpoints whole",
         [Kind::Device | Kind::Host, ..] => return Ok(()),
         _ => "give the engine a device cache or a host cache",

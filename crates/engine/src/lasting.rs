@@ -1,13 +1,13 @@
 //! Versions that outlive the engine: where they are kept, and what an engine finds there when it starts.
 
-use crate::plan::{Event, TierId};
+use crate::plan::{Difference, Event, TierId};
 use crate::run::{Kept, Shared};
-use crate::{EngineBuilder, Result, Version};
+use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tierflow_store::{Options, Repository, Retention, Vault};
+use tierflow_store::{Options, PieceInfo, Repository, Retention, Vault};
 
 /// Where versions are kept beyond the engine's life.
 #[derive(Debug, Clone)]
@@ -80,17 +80,31 @@ pub(crate) struct Opened {
 }
 
 impl Lasting {
-    pub(crate) fn open(&self) -> Result<Opened> {
+    /// What keeps versions from being stored as differences there, if anything does.
+    pub(crate) fn may_differ(&self) -> Result<()> {
+        let why = if matches!(self.external, Some(External::Vault(_))) {
+            "a vault of the application's holds checkpoints whole"
+        } else if self.group.ranks > 1 {
+            "a group's versions are whole, as each rank's builds upon others"
+        } else {
+            return Ok(());
+        };
+        Err(Error::NoDifferences { why })
+    }
+
+    /// `builds`: whether versions may build upon others.
+    pub(crate) fn open(&self, builds: bool) -> Result<Opened> {
         let group = self.group;
         let options = Options::default()
             .rank(group.rank, group.ranks)
             .run(group.run);
-        let external: Option<Arc<dyn Vault>> = match &self.external {
+        let (external, directory): (Option<Arc<dyn Vault>>, _) = match &self.external {
             Some(External::Directory(path)) => {
-                Some(Arc::new(Repository::open(path, options.clone())?))
+                let directory = Arc::new(Repository::open(path, options.clone())?);
+                (Some(Arc::clone(&directory) as _), Some(directory))
             }
-            Some(External::Vault(vault)) => Some(Arc::clone(vault)),
-            None => None,
+            Some(External::Vault(vault)) => (Some(Arc::clone(vault)), None),
+            None => (None, None),
         };
         let local = match &self.node_local {
             Some(path) => Some(Arc::new(Repository::open(path, options)?)),
@@ -101,11 +115,22 @@ impl Lasting {
         {
             bring_what_was_left(local, &**external)?;
         }
-        let external = external.map(|vault| Arc::new(Kept::new(vault, None, self.retention)));
+        let alone =
+            |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
+        let external = external.map(|vault| {
+            let directory = alone(directory);
+            Arc::new(Kept::new(vault, None, self.retention, directory))
+        });
         let shared_out = local.clone().filter(|_| group.ranks > 1);
         let node_local = local.map(|local| {
+            let directory = alone(Some(Arc::clone(&local)));
             let vault: Arc<dyn Vault> = local;
-            Arc::new(Kept::new(vault, external.clone(), self.retention))
+            Arc::new(Kept::new(
+                vault,
+                external.clone(),
+                self.retention,
+                directory,
+            ))
         });
         Ok(Opened {
             node_local,
@@ -138,15 +163,24 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened) -> Result<()> {
             continue;
         };
         let tier = TierId(tier);
-        let mut found = found(kept, opened.ranks)?;
+        kept.remove_orphans(|version| whole.contains_key(&version))?;
+        let mut found = match kept.parts()? {
+            Some(pieces) => all(pieces),
+            None => found(kept, opened.ranks)?,
+        };
         if let Some(local) = opened.shared_out.as_ref().filter(|_| tier.0 < lowest) {
             found.extend(known_below(local, &whole)?);
         }
-        for (&version, &(size, _)) in &found {
+        for (&version, found) in &found {
+            if found.difference.is_some() && shared.stage.is_none() {
+                let why = "the directory holds some: give the engine `dedup` to read them";
+                return Err(Error::NoDifferences { why });
+            }
             shared.tell(Event::Adopt {
                 version,
-                size,
+                size: found.size,
                 tier,
+                difference: found.difference,
             });
         }
         whole.extend(found);
@@ -158,17 +192,47 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened) -> Result<()> {
 fn known_below(local: &Repository, whole: &Found) -> Result<Found> {
     let mut known = Found::new();
     for piece in local.own_pieces()? {
-        if let Some(&(size, run)) = whole.get(&piece.version)
-            && piece.run == run
+        if let Some(found) = whole.get(&piece.version)
+            && piece.run == found.run
         {
-            known.insert(piece.version, (size, run));
+            known.insert(piece.version, *found);
         }
     }
     Ok(known)
 }
 
-/// Versions, with the bytes of this rank's piece of each and the run that wrote it.
-type Found = BTreeMap<Version, (u64, u64)>;
+/// A rank's piece of a version.
+#[derive(Debug, Clone, Copy)]
+struct One {
+    /// Bytes of the checkpoint.
+    size: u64,
+    /// The run that wrote it.
+    run: u64,
+    /// As what it lies there, if not as it is.
+    difference: Option<Difference>,
+}
+
+impl One {
+    /// Of so many bytes, and so many once they are decoded.
+    fn new((bytes, decoded): (u64, Option<u64>), base: Option<Version>, run: u64) -> Self {
+        Self {
+            size: decoded.unwrap_or(bytes),
+            run,
+            difference: decoded.map(|_| Difference { bytes, base }),
+        }
+    }
+}
+
+/// This rank's pieces of versions.
+type Found = BTreeMap<Version, One>;
+
+fn all(pieces: Vec<PieceInfo>) -> Found {
+    let one = |piece: PieceInfo| {
+        let bytes = (piece.bytes, piece.decoded);
+        (piece.version, One::new(bytes, piece.base, piece.run))
+    };
+    pieces.into_iter().map(one).collect()
+}
 
 /// The whole versions of a tier. Those of a group of another size have no piece for each rank of this one.
 fn found(kept: &Kept, ranks: u32) -> Result<Found> {
@@ -184,7 +248,8 @@ fn found(kept: &Kept, ranks: u32) -> Result<Found> {
                 Err(_) => continue,
             }
         };
-        found.insert(info.version, (size, info.run));
+        let one = One::new((size, info.decoded), info.base, info.run);
+        found.insert(info.version, one);
     }
     Ok(found)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tierflow_tier_alloc::{DeviceReport, HostReport};
 
 impl Engine {
-    /// Writes what happened, as far as [`EngineBuilder::timeline`] keeps it, to a file that
+    /// Writes what happened, as far as [`EngineBuilder::timeline`](crate::EngineBuilder::timeline) keeps it, to a file that
     /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing` open: a row for each calling thread, with its copies and
     /// waits; one for each worker, with its flushes and prefetches; one for each tier's evictions. Without a time line the file
     /// holds no rows.

@@ -11,7 +11,7 @@ use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
     AfterRestore, Engine, EngineBuilder, Error, Flush, Region, RegionMut, Version,
 };
-use tierflow_store::{Faults, Faulty, Scratch};
+use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 256 << 10;
@@ -218,10 +218,19 @@ fn where_there_can_be_no_differences_the_builder_says_why() {
     assert!(matches!(alone, Err(Error::NoDifferences { .. })));
     let on_file = build(Engine::builder(&host()).scratch(directory.path()));
     assert!(matches!(on_file, Err(Error::NoDifferences { .. })));
-    let lasting = Engine::builder(&host())
+    let of_a_group = Engine::builder(&host())
         .host_cache(4 * MIB)
-        .external(directory.path());
-    assert!(matches!(build(lasting), Err(Error::NoDifferences { .. })));
+        .external(directory.path())
+        .group(0, 2, 1);
+    assert!(matches!(
+        build(of_a_group),
+        Err(Error::NoDifferences { .. })
+    ));
+    let repository = Repository::open(directory.path().join("vault"), Options::default());
+    let vault = Engine::builder(&host())
+        .host_cache(4 * MIB)
+        .external_vault(Arc::new(repository.unwrap()));
+    assert!(matches!(build(vault), Err(Error::NoDifferences { .. })));
     let chunk = Engine::builder(&host())
         .host_cache(4 * MIB)
         .scratch(directory.path())

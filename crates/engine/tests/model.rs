@@ -19,7 +19,7 @@ const TWO: Model = Model {
     capacities: &[1, 4],
     depth: 1,
     policy: 0,
-    percent: 0,
+    percent: 1,
     after: AfterRestore::Discard,
     adopts: &[],
     sizes: &[1, 1],
@@ -152,7 +152,13 @@ fn flushed_only_when_somebody_needs_it() {
         calls: 2,
         ..lazy.clone()
     };
+    let foreseen = Model {
+        name: "flushed where it is not foreseen to fit",
+        percent: 0,
+        ..TWO
+    };
     explore(&lazy, &[tiers]);
+    explore(&foreseen, &[]);
 }
 
 #[test]
@@ -237,6 +243,7 @@ fn stored_as_differences() {
     let chain = Differences {
         overhead: 1,
         longest: 2,
+        ascending: false,
     };
     let two = Model {
         name: "two versions, one a difference to the other",
@@ -277,9 +284,22 @@ fn stored_as_differences() {
         in_place: true,
         ..two.clone()
     };
+    let found = Model {
+        name: "a chain of an earlier run, of which the first goes before the last",
+        capacities: &[1, 2, 6],
+        adopts: &[&[2], &[2, 1]],
+        sizes: &[1, 1, 1],
+        restores: &[1],
+        hints: &[1],
+        drops: &[0],
+        wait: true,
+        calls: 1,
+        ..two.clone()
+    };
     explore(&two, &[three]);
     explore(&keep, &[shrink]);
     explore(&in_place, &[]);
+    explore(&found, &[]);
 }
 
 #[test]
@@ -347,6 +367,7 @@ fn a_long_walk() {
     let chains = Some(Differences {
         overhead: 2,
         longest: 5,
+        ascending: true,
     });
     for (after, policy, differences) in [
         (AfterRestore::Discard, 0, None),

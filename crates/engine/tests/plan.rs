@@ -104,6 +104,7 @@ fn what_only_builds_upon_what_is_gone_causes_no_io() {
     let differences = Differences {
         overhead: 0,
         longest: 2,
+        ascending: false,
     };
     let end = |which, ok| Step::End { which, ok };
     let steps = [
@@ -145,8 +146,13 @@ fn after() -> impl Strategy<Value = AfterRestore> {
 }
 
 fn differences() -> impl Strategy<Value = Option<Differences>> {
-    let chains =
-        (0_u64..4, 1_u32..6).prop_map(|(overhead, longest)| Differences { overhead, longest });
+    let chains = (0_u64..4, 1_u32..6, any::<bool>()).prop_map(|(overhead, longest, ascending)| {
+        Differences {
+            overhead,
+            longest,
+            ascending,
+        }
+    });
     prop::option::of(chains)
 }
 
@@ -167,9 +173,10 @@ proptest! {
         big_last in any::<bool>(),
         depth in 1_usize..4,
         policies in 0_usize..POLICIES,
-        percent in prop_oneof![Just(0_u64), 0_u64..=100],
+        percent in prop_oneof![Just(0_u8), 0_u8..=100],
         after in after(),
         differences in differences(),
+        chain in prop::collection::vec(1_u64..6, 0..4),
         steps in prop::collection::vec(step(), 0..120),
     ) {
         let mut capacities = capacities;
@@ -177,6 +184,10 @@ proptest! {
             capacities.push(5_000);
         }
         let mut world = World::of(&capacities, depth, policies, percent, after, differences);
+        let lowest = capacities.len() - 1;
+        if differences.is_some() && capacities[lowest] > 20 && lowest > 0 {
+            world.adopt_chain(7, &chain, &[lowest]);
+        }
         run(&mut world, &steps);
         world.read_back();
     }
@@ -328,35 +339,6 @@ fn full_tiers_refuse_and_lose_nothing() {
 }
 
 #[test]
-fn a_history_that_fits_costs_no_transfer() {
-    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
-    for _ in 0..5 {
-        world.checkpoint(10);
-        world.settle();
-    }
-    assert_eq!(world.transfers_started(), 0);
-    for _ in 0..5 {
-        world.checkpoint(10);
-        world.settle();
-    }
-    assert!(
-        world.transfers_started() >= 10,
-        "all that is queued goes once the tier is half full"
-    );
-    world.read_back();
-}
-
-#[test]
-fn waiting_flushes_whatever_the_level() {
-    let mut world = World::new(&[100, 100, 1_000], 1, 0, 100, AfterRestore::Keep);
-    world.checkpoint(10);
-    world.settle();
-    world.wait();
-    world.settle();
-    assert_eq!(world.transfers_started(), 2);
-}
-
-#[test]
 fn a_second_forward_pass_is_not_mistaken_for_the_way_back() {
     let mut world = World::new(&[50, 100, 5_000], 1, 0, 50, AfterRestore::Discard);
     for shot in 0..3_u64 {
@@ -379,69 +361,6 @@ fn a_second_forward_pass_is_not_mistaken_for_the_way_back() {
             world.settle();
         }
     }
-}
-
-#[test]
-fn a_history_that_hints_foretell_to_fit_is_not_flushed() {
-    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
-    world.hint((0..10).rev().collect());
-    for _ in 0..9 {
-        world.checkpoint(10);
-        world.settle();
-    }
-    assert_eq!(world.transfers_started(), 0);
-    let mut world = World::new(&[100, 100, 1_000], 1, 0, 50, AfterRestore::Discard);
-    world.hint((0..11).rev().collect());
-    for _ in 0..6 {
-        world.checkpoint(10);
-        world.settle();
-    }
-    assert!(world.transfers_started() > 0, "one more than fits");
-}
-
-/// The engine's own policy among those of the world.
-const COST: usize = 3;
-
-#[test]
-fn what_is_read_first_stays_on_the_fastest_tier_until_somebody_waits() {
-    let mut world = World::new(&[400, 1_000, 10_000], 1, COST, 0, AfterRestore::Discard);
-    world.hint([0].into_iter().chain((1..16).rev()).collect());
-    for version in 0..16 {
-        world.checkpoint(10 + version % 2);
-        world.settle();
-    }
-    assert_eq!(
-        world.transfers_started(),
-        15 * 2,
-        "all but version 0, twice"
-    );
-    world.wait();
-    world.settle();
-    assert_eq!(world.transfers_started(), 16 * 2);
-    world.read_back();
-}
-
-#[test]
-fn a_flush_that_pushes_something_out_waits_and_then_goes_past_the_full_tier() {
-    let mut world = World::new(&[100, 40, 10_000], 1, COST, 0, AfterRestore::Discard);
-    for _ in 0..10 {
-        world.checkpoint(10);
-        world.settle();
-    }
-    let before = world.transfers_started();
-    assert_eq!(
-        before,
-        6 * 2,
-        "room for five versions is kept free of what is not flushed"
-    );
-    world.wait();
-    world.settle();
-    assert_eq!(
-        world.transfers_started() - before,
-        4,
-        "to the last tier at once"
-    );
-    world.read_back();
 }
 
 #[test]

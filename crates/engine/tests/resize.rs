@@ -93,6 +93,33 @@ fn a_slot_that_is_lent_is_waited_for_and_no_longer_than_wanted() {
 }
 
 #[test]
+fn memory_that_was_not_given_back_in_time_stays_until_it_is_empty() {
+    let device = host::open(host::Options::default().device_bytes(8 << 20)).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&device)
+        .device_cache(4 * MIB)
+        .device_growth(DeviceGrowth::IncrementalVmm { chunk: Some(MIB) })
+        .scratch(scratch.path())
+        .build()
+        .unwrap();
+    (0..3).for_each(|version| checkpoint(&engine, version));
+    let mut slot = engine.produce(3, MIB).unwrap();
+    let short = Duration::from_millis(20);
+    for bytes in [0, 2 * MIB, MIB] {
+        let late = engine.resize_device_cache(bytes, short);
+        assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
+    }
+    slot.bytes_mut().unwrap().fill(3);
+    slot.commit();
+    engine.resize_device_cache(2 * MIB, LONG).unwrap();
+    assert_eq!(device.free_bytes().unwrap(), 6 << 20);
+    (0..4).for_each(|version| assert_restores(&engine, version));
+    engine.resize_device_cache(4 * MIB, LONG).unwrap();
+    assert_eq!(device.free_bytes().unwrap(), 4 << 20);
+    (0..4).for_each(|version| assert_restores(&engine, version));
+}
+
+#[test]
 fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
     let device = open(Choice::Host).unwrap();
     let scratch = tempfile::tempdir().unwrap();

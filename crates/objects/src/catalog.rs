@@ -171,9 +171,13 @@ impl Catalog {
                 continue;
             };
             let heads = (0..first.ranks).filter_map(|rank| self.head(version, rank));
-            let (mut bytes, mut base) = (0, None);
+            let (mut bytes, mut decoded, mut base) = (0, 0_u64, None);
+            let mut is_encoded = false;
             for head in heads {
-                bytes += head.regions.iter().map(|region| region.length).sum::<u64>();
+                let stored = head.regions.iter().map(|region| region.length).sum::<u64>();
+                bytes += stored;
+                decoded = decoded.saturating_add(head.decoded().unwrap_or(stored));
+                is_encoded |= head.decoded().is_some();
                 base = base.max(head.base);
             }
             if base.is_none_or(|base| whole.contains_key(&base)) {
@@ -181,6 +185,7 @@ impl Catalog {
                     version,
                     ranks: first.ranks,
                     bytes,
+                    decoded: is_encoded.then_some(decoded),
                     created: first.created,
                     run: first.run,
                     base,

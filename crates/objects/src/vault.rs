@@ -127,13 +127,7 @@ impl Objects {
 
     /// Puts a piece where there is none, or one of a version that never became whole.
     fn put(&self, catalog: &Catalog, record: &Encoded<'_>) -> Result<()> {
-        let (version, base) = (record.head().version, record.head().base);
-        let rank = self.settings.rank;
-        if let Some(base) = base.filter(|base| catalog.head(*base, rank).is_none()) {
-            return Err(Error::Argument(format!(
-                "version {version} is a difference against version {base}, which is not there"
-            )));
-        }
+        let (version, rank) = (record.head().version, self.settings.rank);
         let is_there = catalog.head(version, rank).is_some();
         if is_there && catalog.has_all(version) {
             return Err(Error::Exists { version });

@@ -1,6 +1,7 @@
 //! The machine: tiers of each GPU, and the links between them, some of which GPUs share.
 
 use crate::{Error, Result};
+use tierflow_engine::Flush;
 
 /// A bandwidth or a capacity that sets no limit.
 pub const UNLIMITED: u64 = u64::MAX;
@@ -17,8 +18,8 @@ pub struct Tier {
     pub capacity: u64,
     /// Copies start at multiples of this many bytes.
     pub alignment: u64,
-    /// Bytes in use above which copies are flushed without being asked for; 0 flushes everything at once.
-    pub flush_above: u64,
+    /// When copies are flushed without being asked for.
+    pub flush: Flush,
     /// Flushes that leave it at a time, for one GPU.
     pub flush_depth: usize,
     /// Prefetches into it at a time, for one GPU.
@@ -26,14 +27,14 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// A tier that flushes at once, one transfer at a time, with copies at multiples of 4 KiB, as the engine has them.
+    /// A tier that flushes as the engine's do unless they are told otherwise, one transfer at a time, with copies at multiples of 4 KiB, as the engine has them.
     #[must_use]
     pub fn new(name: &str, capacity: u64) -> Self {
         Self {
             name: name.to_owned(),
             capacity,
             alignment: 4096,
-            flush_above: 0,
+            flush: Flush::default(),
             flush_depth: 1,
             prefetch_depth: 1,
         }

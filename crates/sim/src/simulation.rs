@@ -107,7 +107,7 @@ impl Simulation {
             policy: (self.policy)(),
             // The bandwidth that the first flush will be measured with decides; until then any guess serves.
             flush_bandwidth: 1_000_000_000,
-            flush_above: tier.flush_above,
+            flush: tier.flush,
             flush_depth: tier.flush_depth,
             prefetch_depth: tier.prefetch_depth,
         });

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
+use tierflow_engine::Flush;
 use tierflow_evict::{Fifo, Lru, Score};
 use tierflow_sim::{
     Bound, Hardware, Hints, Hop, Link, Op, Order, Outcome, Schedule, Shot, Simulation, Tier,
@@ -30,14 +31,18 @@ fn hardware() -> impl Strategy<Value = Hardware> {
             let hop = Hop::over(first, latency);
             if two { hop.and(second) } else { hop }
         });
-    let tier = (100_u64..600, 0_u64..300, 1_usize..4);
+    let tier = (100_u64..600, 0_u8..50, 1_usize..4);
     prop::collection::vec((tier, hop), 2..4).prop_map(|tiers| {
         let last = tiers.len() - 1;
         let with = |hardware: Hardware, (at, ((capacity, above, depth), hop)): (usize, _)| {
             let capacity = if at == last { UNLIMITED } else { capacity };
             let mut tier = Tier::new("tier", capacity).depth(depth);
             tier.alignment = 1;
-            tier.flush_above = above;
+            tier.flush = match above {
+                0..10 => Flush::Foreseen,
+                10..20 => Flush::Eager,
+                percent => Flush::Above { percent },
+            };
             hardware.tier(tier, hop)
         };
         tiers.into_iter().enumerate().fold(Hardware::new(), with)

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use tierflow_engine::Flush;
 use tierflow_engine::plan::{AfterRestore, Refusal};
 use tierflow_sim::{
     Error, Hardware, Hints, Hop, Link, Op, Order, Schedule, Shot, Simulation, Tier, UNLIMITED,
@@ -260,6 +261,30 @@ fn a_time_line_changes_nothing_and_nothing_on_it_overlaps() {
     let stalls = outcome.clients[0].stalls;
     assert_eq!(copied, stalls.checkpoint_copy_ns + stalls.restore_copy_ns);
     assert_eq!(waited, stalls.room_ns + stalls.arrival_ns);
+}
+
+#[test]
+fn what_fits_is_not_flushed_where_that_is_foreseen() {
+    let flushed = |flush: Flush, workload: Workload| {
+        let mut hardware = h100();
+        hardware
+            .tiers
+            .iter_mut()
+            .for_each(|tier| tier.flush = flush);
+        let outcome = Simulation::new(hardware).run(&[workload]).unwrap();
+        let hops = outcome.clients[0].statistics.hops.iter();
+        hops.filter(|hop| hop.from < hop.to)
+            .map(|hop| hop.bytes)
+            .sum::<u64>()
+    };
+    let small = uniform(32, Order::Reverse, Hints::All);
+    assert_eq!(flushed(Flush::Foreseen, small.clone()), 0);
+    assert!(flushed(Flush::Eager, small) > 0);
+    // It fits the host, and the device only for the most part.
+    let medium = uniform(200, Order::Reverse, Hints::All);
+    let down = flushed(Flush::Foreseen, medium.clone());
+    assert!(down <= 200 * 128 * MIB, "none of it to the disk: {down}");
+    assert!(flushed(Flush::Eager, medium) > down);
 }
 
 /// The goal for sizes that vary, and what the flushes that wait for it are for.

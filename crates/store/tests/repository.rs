@@ -103,8 +103,12 @@ fn what_cannot_be_saved_is_refused_and_changes_nothing() {
             None,
             &[Region::new("a", &bytes).array(Element::F64, &[2])],
         ),
+        (
+            6,
+            None,
+            &[Region::new("a", &bytes).array(Element::Encoded, &[])],
+        ),
         (6, Some(6), &[]),
-        (6, Some(4), &[]),
     ];
     for (version, base, regions) in cases {
         let result = repository.save(&Snapshot {
@@ -274,6 +278,45 @@ fn a_difference_stands_and_falls_with_its_base() {
     std::fs::remove_file(path_of(directory.path(), 2)).unwrap();
     let repository = Repository::open(directory.path(), Options::default()).unwrap();
     assert_eq!(numbers(&repository), [1, 5]);
+}
+
+#[test]
+fn a_difference_counts_once_its_base_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let repository = Repository::open(directory.path(), Options::default()).unwrap();
+    let save = |version, base, length: u64| {
+        let extent = [length];
+        let region = Region::new("difference", b"little").array(Element::Encoded, &extent);
+        let regions = [region];
+        repository
+            .save(&Snapshot {
+                version,
+                base,
+                regions: &regions,
+            })
+            .unwrap();
+    };
+    save(7, Some(5), 1 << 40);
+    save(9, Some(7), 1 << 41);
+    assert_eq!(numbers(&repository), [0; 0]);
+    drop(Repository::read_only(directory.path(), Options::default()).unwrap());
+    save(5, None, 77);
+    let versions = repository.versions().unwrap();
+    let seen = versions
+        .iter()
+        .map(|info| (info.version, info.base, info.bytes, info.decoded));
+    assert_eq!(
+        seen.collect::<Vec<_>>(),
+        [
+            (5, None, 6, Some(77)),
+            (7, Some(5), 6, Some(1 << 40)),
+            (9, Some(7), 6, Some(1 << 41))
+        ]
+    );
+    assert_eq!(
+        repository.piece(9).unwrap().read("difference").unwrap(),
+        b"little"
+    );
 }
 
 #[test]

@@ -102,7 +102,10 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
 
     // The papers' strategies flush as the papers do; ours as we do.
     let ours = matches!(host.growth, HostGrowth::Pieces { .. });
-    let flush = if ours { Flush::default() } else { Flush::Eager };
+    let flush = match ours {
+        true => Flush::Above { percent: 50 },
+        false => Flush::Eager,
+    };
     let begun = Instant::now();
     let engine = Engine::builder(device)
         .device_cache(load.device_bytes)

@@ -5,12 +5,12 @@ use crate::flush::Flush;
 use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, Opened};
 use crate::plan::{Differences, Plan, PlanConfig, TierConfig};
+use crate::run::sync::unbounded;
 use crate::run::{
     Crew, Direction, Lane, Media, Queue, Queues, Recorder, Share, Shared, Stage, Tier,
     start_guests, start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
-use crossbeam_channel::unbounded;
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::Scratch;
@@ -41,12 +41,13 @@ impl EngineBuilder {
         }
         if self.dedup.is_some() {
             may_differ(&kinds)?;
+            self.lasting.may_differ()?;
         }
         self.check_peers(&kinds)?;
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
         let (queues, crews) = crews(&self.device, &kinds)?;
-        let opened = self.lasting.open()?;
+        let opened = self.lasting.open(self.dedup.is_some())?;
         let flush = self
             .flush
             .unwrap_or(if kinds.iter().any(|kind| kind.lasts()) {
@@ -68,7 +69,7 @@ impl EngineBuilder {
                 alignment: ALIGNMENT,
                 policy: (self.policy)(),
                 flush_bandwidth: kind.flush_bandwidth(),
-                flush_above: flush.above(tier.media.capacity().unwrap_or(0)),
+                flush,
                 flush_depth: depth(&kinds, index),
                 prefetch_depth: depth(&kinds, index),
             });
@@ -83,6 +84,7 @@ impl EngineBuilder {
             differences: stage.is_some().then(|| Differences {
                 overhead: Stage::overhead(),
                 longest: LONGEST_CHAIN,
+                ascending: kinds.iter().any(|kind| kind.lasts()),
             }),
         })?;
         if kinds.iter().any(|kind| kind.lasts()) {

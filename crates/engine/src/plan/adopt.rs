@@ -1,6 +1,6 @@
 //! What was there before: versions that an earlier run left on a tier that outlives it.
 
-use super::event::TierId;
+use super::event::{Difference, TierId};
 use super::history::{Copy, Record};
 use super::prefetch::advance;
 use super::{Place, Plan};
@@ -9,27 +9,38 @@ use tierflow_lifecycle::{Event as Move, State};
 
 impl Plan {
     /// Takes in a version as if it had been written to `tier` long ago.
-    pub(super) fn adopt(&mut self, version: Version, size: u64, tier: TierId) {
+    pub(super) fn adopt(
+        &mut self,
+        version: Version,
+        size: u64,
+        tier: TierId,
+        difference: Option<Difference>,
+    ) {
         let record = self.records.get(&version);
         let fits_in = record.is_none_or(|record| {
             let same = record.adopted && !record.doomed && record.size == size;
             same && record.copy(tier).is_none()
-        });
+        }) && self.may_lie((version, size), tier, difference);
+        let bytes = difference.map_or(size, |difference| difference.bytes);
         let Some(this) = self.tiers.get_mut(tier.0) else {
             return;
         };
         if size == 0 || !fits_in || self.discarded.contains(version) {
             return;
         }
-        let reserved = this.table.reserved(size);
+        let reserved = this.table.reserved(bytes);
         let gap = this.table.first_gap(reserved);
-        let Some(slot) = gap.and_then(|offset| this.table.insert(offset, version, size).ok())
+        let Some(slot) = gap.and_then(|offset| this.table.insert(offset, version, bytes).ok())
         else {
             return;
         };
         this.statistics.peak_bytes = this.statistics.peak_bytes.max(this.table.used());
-        if record.is_none() && self.order.next(version).is_some() {
-            self.unwritten = self.unwritten.saturating_sub(1);
+        if record.is_none() {
+            let is_hinted = self.order.next(version).is_some();
+            if is_hinted {
+                self.unwritten = self.unwritten.saturating_sub(1);
+            }
+            self.foresight.begun(size, is_hinted);
         }
         let mut state = State::Init;
         advance(&mut state, Move::WriteBegan);
@@ -55,7 +66,10 @@ impl Plan {
             used: self.tick,
         });
         let has_lower = record.has_lower(tier);
-        self.lies_whole(version, tier);
+        match difference {
+            Some(difference) => self.lies_different(version, difference),
+            None => self.lies_whole(version, tier),
+        }
         if !has_lower {
             self.enqueue_flush(version, tier);
         }

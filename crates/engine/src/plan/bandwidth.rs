@@ -105,11 +105,6 @@ impl Backlog {
         self.bandwidth.measure(bytes, elapsed_ns);
     }
 
-    /// Bytes in the queue.
-    pub(super) fn bytes(&self) -> u64 {
-        self.joined - self.left
-    }
-
     /// Bytes that leave the queue before the copy with this mark has, its own included.
     pub(super) fn ahead(&self, mark: u64) -> u64 {
         mark.saturating_sub(self.left)

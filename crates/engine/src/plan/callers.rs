@@ -118,9 +118,11 @@ impl Plan {
         self.restores_in_a_row = 0;
         self.measure_pace();
         self.largest_size = self.largest_size.max(size);
-        if self.order.next(version).is_some() {
+        let is_hinted = self.order.next(version).is_some();
+        if is_hinted {
             self.unwritten = self.unwritten.saturating_sub(1);
         }
+        self.foresight.begun(size, is_hinted);
         let record = Record {
             produced: self.callers.lent.contains(&ticket),
             ..Record::new(size, self.tiers.len())
@@ -280,12 +282,13 @@ impl Plan {
         if self.order.next(version).is_some() {
             self.unwritten += 1;
         }
-        for ticket in self
-            .records
-            .remove(&version)
-            .into_iter()
-            .flat_map(|r| r.waiting)
-        {
+        let Some(record) = self.records.remove(&version) else {
+            return;
+        };
+        if !record.doomed {
+            self.foresight.gone(record.size);
+        }
+        for ticket in record.waiting {
             self.finish(ticket, Err(answer));
         }
     }

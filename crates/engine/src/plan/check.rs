@@ -92,7 +92,7 @@ impl Plan {
     /// Who is built upon can be read, and knows how many count on it.
     fn check_forms(&self) -> Result<(), Violation> {
         let stored = self.records.values().filter_map(|r| match r.form {
-            Some(Form::Difference { base, .. }) => base,
+            Some(Form::Difference(difference)) => difference.base,
             _ => None,
         });
         let coming = self.transfers.values().filter_map(|t| t.encodes?);
@@ -102,7 +102,7 @@ impl Plan {
         }
         let can_be_read = |record: &Record| {
             let mut stored = record.copies.iter().skip(1).flatten();
-            matches!(record.form, Some(Form::Difference { .. })) && stored.any(Copy::is_readable)
+            matches!(record.form, Some(Form::Difference(_))) && stored.any(Copy::is_readable)
         };
         for (&version, record) in self.records.iter() {
             let counted = heirs.remove(&version).unwrap_or(0);

@@ -6,7 +6,8 @@
 //! becomes of it, until nobody builds upon it any more.
 
 use super::Plan;
-use super::event::{Coding, Place, Stored, TierId};
+use super::event::{Coding, Difference, Place, Stored, TierId};
+use super::history::Record;
 use super::in_place::FASTEST;
 use super::transfers::Purpose;
 use crate::Version;
@@ -18,6 +19,8 @@ pub struct Differences {
     pub overhead: u64,
     /// The most differences that a version is made of; at least 1.
     pub longest: u32,
+    /// Whether a version builds upon those of smaller numbers only, as tiers that outlive the engine want it.
+    pub ascending: bool,
 }
 
 /// How a version lies on the tiers below the fastest.
@@ -26,7 +29,7 @@ pub(super) enum Form {
     /// As it is: it was written there.
     Whole,
     /// As a difference of so many bytes, to `base` if there is one.
-    Difference { bytes: u64, base: Option<Version> },
+    Difference(Difference),
 }
 
 /// The version of which a difference was made last, of how many bytes, and the differences in its chain.
@@ -64,6 +67,46 @@ impl Plan {
         }
     }
 
+    /// Whether a version of so many bytes may be found on `tier` as this difference, or as it is.
+    pub(super) fn may_lie(
+        &self,
+        (version, size): (Version, u64),
+        tier: TierId,
+        difference: Option<Difference>,
+    ) -> bool {
+        let Some(difference) = difference else {
+            let form = self.records.get(&version).and_then(|record| record.form);
+            return tier == FASTEST || form.is_none_or(|form| form == Form::Whole);
+        };
+        let is_difference = |record: &Record| matches!(record.form, Some(Form::Difference(_)));
+        let is_same = |record: &Record| {
+            record.form.is_none() || record.form == Some(Form::Difference(difference))
+        };
+        let base = difference.base.map(|base| self.records.get(&base));
+        let has_base = base.is_none_or(|base| {
+            base.is_some_and(|base| is_difference(base) && !base.doomed && base.size == size)
+        });
+        self.differences.is_some()
+            && tier != FASTEST
+            && difference.bytes > 0
+            && has_base
+            && self.records.get(&version).is_none_or(is_same)
+    }
+
+    /// A version was found on a tier as a difference that [it may be](Self::may_lie).
+    pub(super) fn lies_different(&mut self, version: Version, difference: Difference) {
+        let form = Some(Form::Difference(difference));
+        let record = self.records.get_mut(&version);
+        let Some(record) = record.filter(|record| record.form != form) else {
+            return;
+        };
+        record.form = form;
+        let base = difference.base.and_then(|base| self.records.get_mut(&base));
+        if let Some(base) = base {
+            base.heirs += 1;
+        }
+    }
+
     /// What becomes of the bytes of `version` on their way; whatever else is read or built upon is held.
     pub(super) fn code(
         &mut self,
@@ -72,8 +115,17 @@ impl Plan {
         from: TierId,
         to: TierId,
     ) -> Coding {
-        if self.differences.is_none() || (from != FASTEST && to != FASTEST) {
+        if self.differences.is_none() {
             return Coding::Plain;
+        }
+        if from != FASTEST && to != FASTEST {
+            let record = self.records.get(&version);
+            return match record.and_then(|record| Some((record.size, record.form?))) {
+                Some((size, Form::Difference(Difference { base, .. }))) => {
+                    Coding::Stored { size, base }
+                }
+                _ => Coding::Plain,
+            };
         }
         match purpose {
             Purpose::Prefetch | Purpose::Guess => self.decode(version, from),
@@ -89,17 +141,22 @@ impl Plan {
 
     /// What the difference of `version` will build upon.
     fn next_base(&self, version: Version) -> Option<Version> {
-        let (longest, newest) = (self.differences?.longest, self.newest?);
+        let (differences, newest) = (self.differences?, self.newest?);
         let size = self.records.get(&version)?.size;
+        if differences.ascending && newest.version >= version {
+            return None;
+        }
         // One that was given up may have lost copies already.
         let is_held = self.size_of(newest.version).is_some();
-        (is_held && newest.size == size && newest.links < longest).then_some(newest.version)
+        (is_held && newest.size == size && newest.links < differences.longest)
+            .then_some(newest.version)
     }
 
     /// How the copy of `version` on `tier` is read; what it builds upon is read along.
     pub(super) fn decode(&mut self, version: Version, tier: TierId) -> Coding {
         let record = self.records.get(&version).filter(|_| tier != FASTEST);
-        let Some(Form::Difference { base, .. }) = record.and_then(|record| record.form) else {
+        let Some(Form::Difference(Difference { base, .. })) = record.and_then(|record| record.form)
+        else {
             return Coding::Plain;
         };
         let mut bases: Vec<(Version, Place)> = Vec::new();
@@ -114,7 +171,7 @@ impl Plan {
                 bases.push((base, copy.place));
             }
             next = match record.form {
-                Some(Form::Difference { base, .. }) => base,
+                Some(Form::Difference(Difference { base, .. })) => base,
                 _ => None,
             };
         }
@@ -156,7 +213,7 @@ impl Plan {
             copy.place.size = slot.size;
             copy.place.reserved = slot.reserved;
         }
-        record.form = Some(Form::Difference { bytes, base });
+        record.form = Some(Form::Difference(Difference { bytes, base }));
         let before = self.newest.filter(|newest| Some(newest.version) == base);
         self.newest = Some(Newest {
             version,
@@ -179,8 +236,8 @@ impl Plan {
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
-        if let (0, Some(Form::Difference { base, .. })) = (record.heirs, &mut record.form) {
-            let base = base.take();
+        if let (0, Some(Form::Difference(difference))) = (record.heirs, &mut record.form) {
+            let base = difference.base.take();
             self.disinherit(base);
         }
     }
@@ -202,7 +259,7 @@ impl Plan {
         if record.copies.iter().skip(1).any(Option::is_some) {
             return;
         }
-        if let Some(Form::Difference { base, .. }) = record.form.take() {
+        if let Some(Form::Difference(Difference { base, .. })) = record.form.take() {
             if self.newest.is_some_and(|newest| newest.version == version) {
                 self.newest = None;
             }

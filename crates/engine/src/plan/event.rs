@@ -117,8 +117,9 @@ pub enum Event {
         /// Bytes from its start; its capacity if that is less.
         bytes: u64,
     },
-    /// A version of an earlier run lies on a tier that outlives the engine, whole. Of a version on several tiers, the
-    /// lowest is named first. What contradicts what the plan knows, or finds no room, is not taken in.
+    /// A version of an earlier run lies on a tier that outlives the engine. Of a version on several tiers, the lowest is
+    /// named first; what it builds upon before itself. What contradicts what the plan knows, or finds no room, is not
+    /// taken in.
     Adopt {
         /// The version.
         version: Version,
@@ -126,6 +127,8 @@ pub enum Event {
         size: u64,
         /// Where it lies.
         tier: TierId,
+        /// The difference as which it lies there, if it does.
+        difference: Option<Difference>,
     },
     /// A transfer delivered.
     TransferDone {
@@ -151,6 +154,13 @@ pub enum Event {
 pub enum Coding {
     /// They stay as they are.
     Plain,
+    /// They are a difference, and stay one: of so many bytes of a version, to `base` if there is one.
+    Stored {
+        /// Bytes of the version.
+        size: u64,
+        /// What the difference builds upon.
+        base: Option<Version>,
+    },
     /// A difference is made of them, to the version that a difference was made of before, with no failure and no
     /// other since; without one, to nothing. Once begun, it is not cancelled.
     Encode {
@@ -162,6 +172,15 @@ pub enum Coding {
         /// These versions, nearest first, and where their differences lie; the last one builds upon none.
         bases: Vec<(Version, Place)>,
     },
+}
+
+/// A difference that lies on a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Difference {
+    /// Its bytes.
+    pub bytes: u64,
+    /// What it builds upon.
+    pub base: Option<Version>,
 }
 
 /// A difference that was made.
@@ -204,7 +223,7 @@ pub enum Command {
         version: Version,
         /// From where.
         from: Place,
-        /// To where, on another tier: of the same size, unless they are coded on the way.
+        /// To where, on another tier: of the same size, unless they are encoded or decoded on the way.
         to: Place,
         /// What is to be done with the bytes.
         coding: Coding,

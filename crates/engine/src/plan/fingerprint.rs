@@ -2,6 +2,7 @@
 
 use super::Plan;
 use super::history::{Copy, Record};
+use crate::Flush;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
@@ -14,6 +15,9 @@ impl Plan {
     pub fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
         (self.prefetch_started, self.starved, self.hurry).hash(hasher);
         (self.unwritten, self.sizes_vary, self.last_size).hash(hasher);
+        if self.tiers.iter().any(|tier| tier.flush == Flush::Foreseen) {
+            self.foresight.hash(hasher);
+        }
         (self.largest_size, self.order.end() > 0).hash(hasher);
         self.guesses.fingerprint(hasher);
         (self.flushes_all, self.restores_in_a_row).hash(hasher);

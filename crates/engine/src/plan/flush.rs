@@ -4,8 +4,8 @@ use super::event::{Place, TierId};
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
 use super::{AfterRestore, Cause, Plan, Tier};
-use crate::Version;
-use tierflow_evict::{AllocationTable, FlushOrder};
+use crate::{Flush, Version};
+use tierflow_evict::FlushOrder;
 
 /// So many restores without a checkpoint in between, and the application is taken to read only.
 pub(super) const READING: u32 = 2;
@@ -61,37 +61,24 @@ impl Plan {
         }
     }
 
-    /// Whether flushes from `tier` are wanted: it fills, or somebody waits.
+    /// Whether flushes from `tier` are wanted: by what is known of the history, or as somebody waits.
     fn is_pressed(&self, tier: TierId) -> bool {
-        let this = &self.tiers[tier.0];
+        if self.hurry || self.starved {
+            return true;
+        }
         // What is flushed now would only be read back, over the same disk.
-        let rests = self.is_last_hop(tier) && self.rests(tier);
-        let fills = this.table.used() > this.flush_above();
-        self.hurry || self.starved || (fills && !rests && !self.holds_what_comes(tier))
-    }
-
-    /// As long as hints tell what is still to be written, and how much it is (all checkpoints so far were of one size):
-    /// whether `tier` has room for all of it that the tiers above cannot keep. What has a copy below counts as room where
-    /// the tier below is full: there, a flush that is not needed would push out what has to be read back later.
-    fn holds_what_comes(&self, tier: TierId) -> bool {
-        if self.unwritten == 0 || self.sizes_vary {
+        if self.is_last_hop(tier) && self.rests(tier) {
             return false;
         }
-        let mut to_come = self.unwritten;
-        for (this, below) in std::iter::zip(&self.tiers[..=tier.0], &self.tiers[1..]) {
-            let reserved = this.table.reserved(self.last_size).max(1);
-            let has_gap = |table: &AllocationTable<_>| {
-                table.first_gap(table.reserved(self.last_size)).is_some()
-            };
-            // Of what was prefetched some stays, whatever lies below.
-            let stays = if self.prefetch_started || has_gap(&below.table) {
-                this.table.used().div_ceil(reserved)
-            } else {
-                this.backlog.queued().div_ceil(self.last_size.max(1))
-            };
-            to_come = (stays + to_come).saturating_sub(this.table.limit() / reserved);
+        let this = &self.tiers[tier.0];
+        match this.flush {
+            Flush::Eager => true,
+            Flush::Above { percent } => {
+                let full = u128::from(this.table.limit()) * u128::from(percent);
+                u128::from(this.table.used()) * 100 > full
+            }
+            Flush::Foreseen => !self.is_foreseen_to_fit(tier) && !self.holds_what_comes(tier),
         }
-        to_come == 0
     }
 
     /// Whether the policy of `tier` wants no more flushes than are needed, as the application seems to do nothing any more

@@ -18,6 +18,7 @@ impl Plan {
             return;
         }
         record.doomed = true;
+        self.foresight.gone(record.size);
         self.guesses.gone(version);
         let waiting = std::mem::take(&mut record.waiting);
         let mut under_way = Vec::new();

@@ -83,7 +83,7 @@ impl Record {
     /// Bytes of a complete copy on `tier`.
     pub(super) fn size_on(&self, tier: TierId) -> u64 {
         match self.form {
-            Some(Form::Difference { bytes, .. }) if tier != FASTEST => bytes,
+            Some(Form::Difference(difference)) if tier != FASTEST => difference.bytes,
             _ => self.size,
         }
     }

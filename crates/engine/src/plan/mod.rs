@@ -23,6 +23,7 @@
 //! | `differences` | which versions are stored as differences, and to what? |
 //! | `in_place` | how is a part of the cache itself lent? |
 //! | `flush`, `flush_queue` | what goes down next? |
+//! | `foresight` | how large will the history be? |
 //! | `run_order` | of copies of different sizes, which go down first? |
 //! | `stay` | what had better stay where it was written? |
 //! | `prefetch` | what comes up next? |
@@ -40,6 +41,7 @@ mod event;
 mod fingerprint;
 mod flush;
 mod flush_queue;
+mod foresight;
 mod give_up;
 mod guess;
 mod history;
@@ -59,17 +61,19 @@ mod transfers;
 pub use check::Violation;
 pub use differences::Differences;
 pub use event::{
-    Coding, Command, Event, Place, Refusal, Stored, Ticket, TierId, TransferFailure, TransferId,
+    Coding, Command, Difference, Event, Place, Refusal, Stored, Ticket, TierId, TransferFailure,
+    TransferId,
 };
 pub use statistics::{
     Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
 };
 
-use crate::Version;
+use crate::{Flush, Version};
 use bandwidth::{Backlog, Bandwidth};
 use callers::Callers;
 use differences::Newest;
 use flush_queue::FlushQueue;
+use foresight::Foresight;
 use guess::Guesses;
 use hashbrown::HashMap;
 use history::{Discarded, Record, Records};
@@ -102,10 +106,8 @@ pub struct TierConfig {
     pub policy: Box<dyn Policy + Send>,
     /// A first guess, in bytes/s, of how fast its copies are flushed; replaced by what is measured.
     pub flush_bandwidth: u64,
-    /// Bytes in use above which its copies are flushed without being asked for: what never fills its tier never
-    /// leaves it. 0 flushes everything at once, as the paper does. Whoever is blocked, or waits for durability, is
-    /// served whatever this says. Where [`Event::Limit`] leaves it a part of its capacity, it is this part of the limit.
-    pub flush_above: u64,
+    /// When its copies are flushed without being asked for.
+    pub flush: Flush,
     /// How many flushes may leave it at a time.
     pub flush_depth: usize,
     /// How many prefetches into it may be under way at a time.
@@ -138,7 +140,7 @@ struct Tier {
     pace: Pace,
     /// By tier, what comes up from there.
     fetches: Vec<Bandwidth>,
-    flush_above: u64,
+    flush: Flush,
     flush_depth: usize,
     prefetch_depth: usize,
     flushing: usize,
@@ -149,15 +151,6 @@ struct Tier {
     /// A write failed: nothing is sent here until the application asks for something again.
     closed: bool,
     statistics: TierStatistics,
-}
-
-impl Tier {
-    /// Bytes in use above which copies are flushed, of what may be used.
-    fn flush_above(&self) -> u64 {
-        let (limit, capacity) = (self.table.limit(), self.table.capacity());
-        let part = u128::from(self.flush_above) * u128::from(limit) / u128::from(capacity);
-        u64::try_from(part).unwrap_or(u64::MAX)
-    }
 }
 
 /// The state machine. See the [module](self).
@@ -172,6 +165,7 @@ pub struct Plan {
     prefetch_started: bool,
     /// Hinted versions that were not begun yet.
     unwritten: u64,
+    foresight: Foresight,
     /// Checkpoints of different sizes were asked for, so that of the next one is anybody's guess.
     sizes_vary: bool,
     /// Bytes of the last checkpoint that was asked for.
@@ -221,7 +215,7 @@ impl Plan {
                 backlog: Backlog::new(tier.flush_bandwidth),
                 pace: Pace::default(),
                 fetches,
-                flush_above: tier.flush_above,
+                flush: tier.flush,
                 // Differences are made one after the other.
                 flush_depth: match config.differences {
                     Some(_) if TierId(index) == FASTEST => 1,
@@ -245,6 +239,7 @@ impl Plan {
             guesses: Guesses::default(),
             prefetch_started: false,
             unwritten: 0,
+            foresight: Foresight::default(),
             sizes_vary: false,
             last_size: 0,
             largest_size: 0,
@@ -301,7 +296,8 @@ impl Plan {
                 version,
                 size,
                 tier,
-            } => self.adopt(version, size, tier),
+                difference,
+            } => self.adopt(version, size, tier, difference),
             Event::TransferDone {
                 id,
                 elapsed_ns,
@@ -318,7 +314,10 @@ impl Plan {
         let known = self.order.next(version).is_some()
             || self.records.contains_key(&version)
             || self.discarded.contains(version);
-        self.unwritten += u64::from(!known);
+        if !known {
+            self.unwritten += 1;
+            self.foresight.hinted();
+        }
         self.order.push(version);
     }
 

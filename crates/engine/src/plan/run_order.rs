@@ -71,7 +71,7 @@ impl Plan {
         let part = this.table.limit() / RUN_PART;
         let enough = part.max(self.largest_size.saturating_mul(RUN_VERSIONS));
         if !self.is_last_hop(tier)
-            || this.backlog.bytes() < enough.saturating_mul(2)
+            || this.backlog.queued() < enough.saturating_mul(2)
             || this.pace.during(1).is_none()
         {
             return;

@@ -55,7 +55,7 @@ impl Plan {
         let reads = this.conduct.holds_back && self.rests(tier) && !self.is_last_hop(tier);
         let enough = if reads { ROOM_TO_READ } else { ROOM_TO_WRITE };
         // All but what waits to be flushed can go, or will be read soon.
-        let room = this.table.limit().saturating_sub(this.backlog.bytes());
+        let room = this.table.limit().saturating_sub(this.backlog.queued());
         let can_wait = room > enough.saturating_mul(self.largest_size);
         can_wait && (reads || self.pushes_out(version, tier))
     }

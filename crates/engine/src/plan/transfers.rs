@@ -47,7 +47,7 @@ impl Plan {
         let source = source.place;
         let coding = self.code(purpose, version, from, to.tier);
         let (bases, encodes) = match &coding {
-            Coding::Plain => (Vec::new(), None),
+            Coding::Plain | Coding::Stored { .. } => (Vec::new(), None),
             Coding::Encode { base } => (Vec::new(), Some(*base)),
             Coding::Decode { bases } => {
                 let bases = bases.iter().map(|&(base, place)| (base, place.tier));

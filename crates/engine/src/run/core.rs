@@ -6,8 +6,9 @@ use super::lane::Lane;
 use super::media::Tier;
 use super::pending::Pending;
 use super::recorder::{Recorder, Stall, Stalled};
-use super::resize::Waiting;
+use super::resize::{Resized, Waiting};
 use super::stage::Stage;
+use super::sync::{AtomicBool, Mutex, Ordering, Receiver, Sender, bounded};
 use super::worker::{Direction, Queue};
 use crate::metrics::CallCounter;
 use crate::plan::{
@@ -15,11 +16,8 @@ use crate::plan::{
     TransferId,
 };
 use crate::{Error, Result, Version};
-use crossbeam_channel::{Receiver, Sender, bounded};
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::Device;
 use tierflow_tier_alloc::Gate;
@@ -102,8 +100,8 @@ pub(crate) struct Shared {
     pub(crate) produced: CallCounter,
     pub(crate) consumed: CallCounter,
     pub(crate) recorder: Recorder,
-    /// Whether a cache was resized; locked while one is.
-    pub(super) resized: Mutex<bool>,
+    /// Locked while a cache is resized.
+    pub(super) resized: Mutex<Resized>,
     /// What streams still do on slots that were given back.
     pub(crate) pending: Pending,
 }
@@ -236,7 +234,7 @@ impl Shared {
                 } => {
                     let bases = match coding {
                         Coding::Decode { bases } => Some(bases),
-                        Coding::Plain | Coding::Encode { .. } => None,
+                        Coding::Plain | Coding::Stored { .. } | Coding::Encode { .. } => None,
                     };
                     (ticket, Answer::Copy(Grant { place, bases }))
                 }
@@ -297,7 +295,7 @@ impl Shared {
             tier.is_some_and(|tier| tier.media.kept().is_some())
         };
         if let Some(queue) = core.queues.get(&queue) {
-            let is_plain = coding == Coding::Plain;
+            let is_plain = matches!(coding, Coding::Plain | Coding::Stored { .. });
             let in_parts = queue.workers > 1 && is_plain && !is_whole(from) && !is_whole(to);
             let way = Arc::clone(&queue.way);
             let job = Arc::new(Job::new((id, version), (from, to), coding, way, in_parts));

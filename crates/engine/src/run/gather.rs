@@ -3,11 +3,9 @@
 
 use super::lane::{STAGING, Staging, padded};
 use super::regions::{Sink, pieces};
+use super::sync::{AtomicUsize, Ordering, Receiver, Sender, bounded, scope, spawn_scoped};
 use crate::plan::Place;
 use crate::{Error, Result};
-use crossbeam_channel::{Receiver, Sender, bounded};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::Builder;
 use tierflow_device::Stream;
 use tierflow_store::Storage;
 
@@ -80,16 +78,13 @@ pub(super) fn gather(
         // There is room for all of them.
         let _ = give.send(buffer);
     }
-    std::thread::scope(|scope| {
+    scope(|scope| {
         // They end with this closure, however it ends: that is what tells the readers.
         let (give, full) = (give, full);
         let mut begun = Ok(());
         for _ in 0..readers {
             let (reading, free, send) = (&reading, free.clone(), send.clone());
-            let thread = Builder::new().name("tierflow-gather".to_owned());
-            begun = thread
-                .spawn_scoped(scope, move || reading.run(&free, &send))
-                .map(drop);
+            begun = spawn_scoped(scope, "tierflow-gather", move || reading.run(&free, &send));
             if begun.is_err() {
                 break;
             }

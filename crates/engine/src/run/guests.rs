@@ -3,11 +3,10 @@
 
 use super::core::Shared;
 use super::media::Media;
+use super::sync::{Builder, JoinHandle, Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tierflow_device::Access;
 use tierflow_peers::PeerCache;
@@ -55,7 +54,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
         cache,
         stage: Stage::Lent,
     };
-    let thread = std::thread::Builder::new().name(String::from("tierflow-guests"));
+    let thread = Builder::new().name(String::from("tierflow-guests"));
     let thread = thread.spawn(move || keeper.run(&released));
     thread.map(Some).map_err(Error::Thread)
 }

@@ -4,16 +4,15 @@
 //! take: what was asked for first, and is needed first, has all the bandwidth there is.
 
 use super::lane::Failed;
+use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::Version;
 use crate::plan::{Coding, Place, Stored, TransferFailure, TransferId};
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of a part: what storage likes to be asked for at once.
-const PART: u64 = 16 << 20;
+/// Bytes of a part: what storage likes to be asked for at once. Of little ones under shuttle, for many workers to meet at.
+const PART: u64 = if cfg!(shuttle) { 4096 } else { 16 << 20 };
 
 /// A way between two tiers, in one direction.
 #[derive(Debug, Default)]

@@ -1,13 +1,12 @@
 //! A lane's ways to and from tiers that keep copies under their versions' numbers.
 
-use super::kept::Kept;
+use super::kept::{Form, Kept};
 use super::lane::{Failed, Lane, STAGING, at_destination, at_source, padded};
 use super::media::{Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
+use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result, Version};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_device::Stream;
 use tierflow_store::Error as StoreError;
 
@@ -40,7 +39,7 @@ impl Lane {
         stream: Option<&Stream>,
     ) -> Result<()> {
         if let [crate::Region::Bytes(bytes)] = source.0 {
-            return Ok(kept.save_bytes(version, bytes)?);
+            return Ok(kept.save_bytes(version, bytes, Form::Whole)?);
         }
         let (lane, stash) = (Mutex::new(self), Stash::default());
         let pull = |at: u64, into: &mut [u8]| {
@@ -58,7 +57,7 @@ impl Lane {
             };
             stash.take(fetch())
         };
-        let saved = kept.save_pulled(version, size, &pull);
+        let saved = kept.save_pulled(version, size, &pull, Form::Whole);
         saved.map_err(|error| stash.open().unwrap_or(Error::Storage(error)))
     }
 
@@ -99,8 +98,17 @@ impl Lane {
         Ok(())
     }
 
-    /// Writes bytes to the beginning of a copy.
-    pub(super) fn put(&mut self, (target, place): (&Media, &Place), bytes: &[u8]) -> Result<()> {
+    /// Stores the difference of a version where its copy is to lie.
+    pub(super) fn put(
+        &mut self,
+        (target, place): (&Media, &Place),
+        version: Version,
+        bytes: &[u8],
+        form: Form,
+    ) -> Result<()> {
+        if let Media::Kept(kept) = target {
+            return Ok(kept.save_bytes(version, bytes, form)?);
+        }
         if let Media::Host(_) = target {
             let mut lent = target.lend_mut(part(place, 0, bytes.len() as u64))?;
             if let Ok(into) = lent.bytes_mut() {
@@ -111,12 +119,12 @@ impl Lane {
         self.push((target, place), 0, bytes)
     }
 
-    /// Keeps a copy that lies on another tier.
+    /// Keeps a copy that lies on another tier, in the form that it has there.
     pub(super) fn keep(
         &mut self,
         (source, place): (&Media, &Place),
         kept: &Kept,
-        version: Version,
+        (version, form): (Version, Form),
         cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         let saved = match source.reach() {
@@ -128,7 +136,7 @@ impl Lane {
                 };
                 let whole = whole.transpose().map_err(at_source)?;
                 if let Some(Ok(bytes)) = whole.as_ref().map(|loan| loan.bytes()) {
-                    kept.save_bytes(version, bytes)
+                    kept.save_bytes(version, bytes, form)
                 } else {
                     drop(whole);
                     let (lane, stash) = (Mutex::new(self), Stash::default());
@@ -138,7 +146,7 @@ impl Lane {
                         }
                         stash.take(lane.lock().pull((source, place), at, into))
                     };
-                    let saved = kept.save_pulled(version, place.size, &pull);
+                    let saved = kept.save_pulled(version, place.size, &pull, form);
                     if let (Err(_), Some(error)) = (&saved, stash.open()) {
                         return Err(at_source(error));
                     }

@@ -3,11 +3,10 @@
 
 use super::core::{Core, Shared};
 use super::media::Media;
+use super::sync::{Builder, JoinHandle, Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tierflow_device::Access;
 use tierflow_tier_alloc::{HostArena, HostPool, Lease, Terms};
@@ -119,7 +118,7 @@ pub(crate) fn start(shared: &Arc<Shared>, share: Share) -> Result<JoinHandle<Lea
         keeper.run(&notices);
         keeper.lease
     };
-    let thread = std::thread::Builder::new().name(String::from("tierflow-keeper"));
+    let thread = Builder::new().name(String::from("tierflow-keeper"));
     thread.spawn(run).map_err(Error::Thread)
 }
 

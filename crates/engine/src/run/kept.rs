@@ -1,10 +1,13 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
+use super::sync::Mutex;
 use crate::Version;
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tierflow_store::{Error, Piece, Region, Result, Retention, Snapshot, Vault};
+use tierflow_store::container::Element;
+use tierflow_store::{
+    Error, Piece, PieceInfo, Region, Repository, Result, Retention, Snapshot, Vault,
+};
 
 /// Copies given up are removed so many, or of so many bytes, at a time: small ones share files, which are written anew.
 const REMOVED_AT_ONCE: usize = 256;
@@ -12,6 +15,17 @@ const BYTES_REMOVED_AT_ONCE: u64 = 64 << 20;
 
 /// The name under which a checkpoint is saved: its regions, one after the other.
 const NAME: &str = "checkpoint";
+/// The name under which the difference of one is saved.
+const DIFFERENCE: &str = "difference";
+
+/// What the bytes are that are kept under a version's number.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Form {
+    /// Those of the checkpoint.
+    Whole,
+    /// A difference of a checkpoint of so many bytes, to `base` if there is one.
+    Difference { size: u64, base: Option<Version> },
+}
 
 /// A vault as a tier.
 #[derive(Debug)]
@@ -20,6 +34,10 @@ pub(crate) struct Kept {
     /// The vault below: it may have what cannot be read here.
     below: Option<Arc<Kept>>,
     retention: Option<Retention>,
+    /// The vault itself, if it is a directory of a rank of one.
+    directory: Option<Arc<Repository>>,
+    /// Whether the engine's versions build upon others.
+    builds: bool,
     /// Copies that came since [`Self::outlived`] looked last, and how many it waits for.
     came: Mutex<(usize, usize)>,
     /// Copies given up that are still there, with their bytes.
@@ -36,14 +54,48 @@ impl Kept {
         vault: Arc<dyn Vault>,
         below: Option<Arc<Self>>,
         retention: Option<Retention>,
+        (directory, builds): (Option<Arc<Repository>>, bool),
     ) -> Self {
         Self {
             vault,
             below,
             retention,
+            directory,
+            builds,
             came: Mutex::default(),
             dropped: Mutex::default(),
             removing: Mutex::default(),
+        }
+    }
+
+    /// The pieces in a directory of a rank of one, if what they build upon may lie in the vault below alone.
+    pub(crate) fn parts(&self) -> Result<Option<Vec<PieceInfo>>> {
+        let parts = self.below.as_ref().filter(|_| self.builds);
+        let directory = parts.and(self.directory.as_deref());
+        directory.map(Repository::own_pieces).transpose()
+    }
+
+    /// Removes differences to what is nowhere, neither here nor below: a crash kept it from coming, or somebody took it away.
+    /// They would take what comes under its number next for it.
+    pub(crate) fn remove_orphans(&self, below: impl Fn(Version) -> bool) -> Result<()> {
+        // What cannot be read may be readable again.
+        let sound = |directory: &&Arc<Repository>| directory.damage().is_empty();
+        let Some(directory) = self.directory.as_ref().filter(sound) else {
+            return Ok(());
+        };
+        let (mut known, mut orphans) = (BTreeSet::new(), BTreeSet::new());
+        // What a version builds upon has a smaller number.
+        for piece in directory.own_pieces()? {
+            let is_known = |base: Version| known.contains(&base) || below(base);
+            if piece.decoded.is_none() || piece.base.is_none_or(is_known) {
+                known.insert(piece.version);
+            } else {
+                orphans.insert(piece.version);
+            }
+        }
+        match orphans.is_empty() {
+            true => Ok(()),
+            false => directory.remove_even_bases(&orphans),
         }
     }
 
@@ -52,25 +104,39 @@ impl Kept {
     }
 
     /// Keeps bytes under a version's number.
-    pub(super) fn save_bytes(&self, version: Version, bytes: &[u8]) -> Result<()> {
-        self.save(version, Region::new(NAME, bytes))
+    pub(super) fn save_bytes(&self, version: Version, bytes: &[u8], form: Form) -> Result<()> {
+        self.save(version, Region::new(form.name(), bytes), form)
     }
 
     /// Keeps bytes that are fetched when they are written.
     pub(super) fn save_pulled(
         &self,
         version: Version,
-        size: u64,
+        length: u64,
         pull: &tierflow_store::Pull<'_>,
+        form: Form,
     ) -> Result<()> {
-        self.save(version, Region::pulled(NAME, size, pull))
+        self.save(version, Region::pulled(form.name(), length, pull), form)
     }
 
-    fn save(&self, version: Version, region: Region<'_>) -> Result<()> {
+    fn save<'a>(&self, version: Version, region: Region<'a>, form: Form) -> Result<()> {
+        let (extent, base): ([u64; 1], _) = match form {
+            Form::Whole => return self.save_region(version, None, region),
+            Form::Difference { size, base } => ([size], base),
+        };
+        self.save_region(version, base, region.array(Element::Encoded, &extent))
+    }
+
+    fn save_region(
+        &self,
+        version: Version,
+        base: Option<Version>,
+        region: Region<'_>,
+    ) -> Result<()> {
         let regions = [region];
         let snapshot = Snapshot {
             version,
-            base: None,
+            base,
             regions: &regions,
         };
         self.put(version, || self.vault.save(&snapshot))
@@ -193,11 +259,24 @@ impl Kept {
         let _one_at_a_time = self.removing.lock();
         let dropped: BTreeSet<Version> = self.dropped.lock().keys().copied().collect();
         if !dropped.is_empty() {
-            self.vault.remove(&dropped)?;
+            match &self.directory {
+                // The plan gives none up that are needed here and nowhere else.
+                Some(directory) if self.builds => directory.remove_even_bases(&dropped)?,
+                _ => self.vault.remove(&dropped)?,
+            }
             let mut left = self.dropped.lock();
             left.retain(|version, _| !dropped.contains(version));
         }
         Ok(())
+    }
+}
+
+impl Form {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Whole => NAME,
+            Self::Difference { .. } => DIFFERENCE,
+        }
     }
 }
 

@@ -2,12 +2,13 @@
 //! way between the device and storage, a small pinned buffer.
 
 use super::gather::{BUFFERS, gather};
+use super::kept::Form;
 use super::media::{End, Media, Reach, part};
 use super::regions::{Sink, Source, pieces};
+use super::sync::{AtomicBool, Ordering};
 use crate::plan::{Place, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_device::{Device, HostReservation, Memory, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
 
@@ -15,7 +16,7 @@ use tierflow_store::Storage;
 const PIECE: u64 = 64 << 20;
 
 /// Size of the pinned buffer between the device and storage.
-pub(super) const STAGING: u64 = 4 << 20;
+pub(super) const STAGING: u64 = if cfg!(shuttle) { 4096 } else { 4 << 20 };
 
 /// A failed transfer: which end failed, and how.
 pub(super) type Failed = (TransferFailure, Option<Error>);
@@ -101,10 +102,10 @@ impl Lane {
     }
 
     /// Carries a part of a copy from one tier to another, piece by piece, until it is done or `cancelled`; all of it
-    /// where one end keeps versions whole.
+    /// where one end keeps versions under their numbers.
     pub(super) fn carry(
         &mut self,
-        version: Version,
+        (version, form): (Version, Form),
         from: (&Media, &Place),
         to: (&Media, &Place),
         bytes: Range<u64>,
@@ -122,7 +123,7 @@ impl Lane {
             from.0.fetched_from(),
         );
         match (from.0.reach(), to.0.reach()) {
-            (_, Reach::Kept(kept)) => return self.keep(from, kept, version, cancelled),
+            (_, Reach::Kept(kept)) => return self.keep(from, kept, (version, form), cancelled),
             (Reach::Kept(kept), _) => return self.bring(kept, version, to, cancelled),
             _ => {}
         }
@@ -351,7 +352,7 @@ mod tests {
         lane.write(&Source(&regions), &from, (0, &place(4096)), None)
             .unwrap();
         lane.carry(
-            0,
+            (0, Form::Whole),
             (&from, &place(4096)),
             (&to, &place(8192)),
             0..size,
@@ -364,7 +365,7 @@ mod tests {
             .unwrap();
         assert!(back == content);
         let stopped = lane.carry(
-            0,
+            (0, Form::Whole),
             (&from, &place(0)),
             (&to, &place(0)),
             0..size,

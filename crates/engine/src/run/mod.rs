@@ -17,6 +17,7 @@
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `resize` | how does a cache become smaller while it is used? |
+//! | `sync` | what do threads meet through? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
@@ -37,6 +38,7 @@ mod recorder;
 mod regions;
 mod resize;
 mod stage;
+pub(crate) mod sync;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};

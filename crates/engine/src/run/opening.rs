@@ -2,10 +2,10 @@
 
 use super::core::Shared;
 use super::media::Media;
+use super::sync::{Builder, JoinHandle};
 use crate::plan::{Event, TierId};
 use crate::{Error, Result};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use tierflow_tier_alloc::DeviceArena;
 
 /// Keeps a tier's limit where its arena ends, and starts the thread that raises it with the arena.
@@ -27,7 +27,7 @@ pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<Option<JoinHand
         {
             open = arena.usable();
             let resized = theirs.resized.lock();
-            if *resized {
+            if resized.is {
                 // Its size is somebody else's affair now.
                 return;
             }
@@ -35,7 +35,7 @@ pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<Option<JoinHand
             drop(resized);
         }
     };
-    let thread = std::thread::Builder::new().name("tierflow-open".into());
+    let thread = Builder::new().name("tierflow-open".into());
     thread.spawn(raise).map(Some).map_err(Error::Thread)
 }
 

@@ -3,8 +3,8 @@
 //! Giving a slot back does not wait for the device: the plan goes on, and whoever comes to touch the bytes next waits
 //! for the work that must come first. Until then the bytes stay lent, so that nobody can come before by mistake.
 
+use super::sync::Mutex;
 use crate::plan::{Place, TierId};
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{Access, Event, ReadLoan};

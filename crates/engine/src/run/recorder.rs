@@ -1,11 +1,11 @@
 //! What is seen from outside: where callers wait, and, if it was asked for, a time line of everything.
 
+use super::sync::Mutex;
 use crate::Version;
 use crate::metrics::CallCounter;
 use crate::plan::{Event, Eviction};
 use crate::timeline::{Timeline, TimelineLane, What};
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 

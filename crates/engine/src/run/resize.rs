@@ -2,9 +2,10 @@
 
 use super::core::Shared;
 use super::media::Media;
+use super::sync::{Receiver, Sender, unbounded};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use hashbrown::HashMap;
 use std::time::{Duration, Instant};
 use tierflow_device::Access;
 
@@ -25,12 +26,21 @@ impl Waiting {
     }
 }
 
+/// What became of the caches' sizes so far.
+#[derive(Debug, Default)]
+pub(super) struct Resized {
+    /// Whether a cache was resized.
+    pub(super) is: bool,
+    /// Bytes of memory that tiers have beyond their limits: who wanted them back lost patience, and copies may lie there.
+    owed: HashMap<usize, u64>,
+}
+
 impl Shared {
     /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again.
     pub(crate) fn resize(&self, tier: TierId, bytes: u64, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         let mut resized = self.resized.lock();
-        *resized = true;
+        resized.is = true;
         let (capacity, before) = {
             let tiers = self.core.lock().plan.statistics().tiers;
             tiers
@@ -38,11 +48,11 @@ impl Shared {
                 .map_or((0, 0), |tier| (tier.capacity, tier.limit))
         };
         let bytes = bytes.min(capacity);
-        if bytes > before {
+        let mut memory = resized.owed.remove(&tier.0).unwrap_or(before);
+        if bytes > memory {
             // Memory first: the plan hands it out at once.
             self.resize_memory(tier, bytes)?;
-            self.tell(Event::Limit { tier, bytes });
-            return Ok(());
+            memory = bytes;
         }
         let (sender, released) = unbounded();
         let limit = {
@@ -55,10 +65,14 @@ impl Shared {
             // As the plan rounds it.
             core.plan.statistics().tiers[tier.0].limit
         };
-        let is_empty = is_released(&released, limit, deadline);
+        let is_empty = limit >= memory || is_released(&released, limit, deadline);
         self.core.lock().resizing = None;
         if !is_empty {
+            resized.owed.insert(tier.0, memory);
             return Err(Error::TimedOut { patience });
+        }
+        if limit >= memory {
+            return Ok(());
         }
         self.pending.settle(
             &Place {
@@ -71,7 +85,7 @@ impl Shared {
         );
         self.resize_memory(tier, limit).inspect_err(|_| {
             // It keeps its memory, so it may as well be used.
-            let bytes = before;
+            let bytes = memory;
             self.tell(Event::Limit { tier, bytes });
         })
     }

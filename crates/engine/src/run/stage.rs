@@ -8,18 +8,21 @@
 //! The plan says what a difference may build upon. That comes true because it has one made at a time and hears of each
 //! failure, after which it says "nothing": a lineage ends with the first failure.
 
+use super::kept::Form;
 use super::lane::{Failed, Lane, at_destination, at_source};
 use super::media::{Media, Tier, part};
 use super::regions::Sink;
+use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::plan::{Place, Stored, TransferFailure};
 use crate::{Error, Result, Version};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, gpu, most_stored_bytes};
 use tierflow_device::{Device, HostReservation, ReadLoan, Stream};
 
 /// A medium and where on it.
 type At<'a> = (&'a Media, &'a Place);
+
+/// A version that lies as a difference, where, and what it builds upon, nearest first.
+type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 
 /// How differences are made, and what has made the last ones.
 #[derive(Debug)]
@@ -89,7 +92,7 @@ impl Stage {
         lane: &mut Lane,
         from: At<'_>,
         to: At<'_>,
-        base: Option<Version>,
+        (version, base): (Version, Option<Version>),
         cancelled: &AtomicBool,
     ) -> std::result::Result<Stored, Failed> {
         let mut encoder = self.encoder.lock();
@@ -101,7 +104,7 @@ impl Stage {
             encoder.lineage = None;
             return Err((TransferFailure::Cancelled, None));
         }
-        let stored = self.store(&mut encoder, lane, from, to);
+        let stored = self.store(&mut encoder, lane, from, (version, base), to);
         if stored.is_err() {
             encoder.lineage = None;
         }
@@ -113,6 +116,7 @@ impl Stage {
         encoder: &mut Encoder,
         lane: &mut Lane,
         from: At<'_>,
+        (version, base): (Version, Option<Version>),
         to: At<'_>,
     ) -> std::result::Result<Stored, Failed> {
         let began_anew = encoder.lineage.is_none();
@@ -127,7 +131,12 @@ impl Stage {
             drop(bytes);
             (summary, bytes) = make(encoder, lane)?;
         }
-        lane.put(to, bytes.as_ref()).map_err(at_destination)?;
+        let form = Form::Difference {
+            size: from.1.size,
+            base: base.filter(|_| !is_alone),
+        };
+        let put = lane.put(to, version, bytes.as_ref(), form);
+        put.map_err(at_destination)?;
         Ok(Stored {
             bytes: summary.stored_bytes,
             alone: is_alone,
@@ -199,10 +208,10 @@ impl Stage {
         &self,
         lane: &mut Lane,
         tiers: &[Tier],
-        (from, bases): (&Place, &[(Version, Place)]),
+        chain: Links<'_>,
         (target, to): At<'_>,
     ) -> std::result::Result<(), Failed> {
-        let (chain, number) = gather(lane, tiers, from, bases).map_err(at_source)?;
+        let (chain, number) = gather(lane, tiers, chain).map_err(at_source)?;
         let lent = target.lend_mut(part(to, 0, to.size));
         let mut whole = lent.map_err(at_destination)?;
         if let Ok(bytes) = whole.bytes_mut() {
@@ -225,10 +234,10 @@ impl Lane {
         &mut self,
         sink: &mut Sink<'_, '_>,
         tiers: &[Tier],
-        (from, bases): (&Place, &[(Version, Place)]),
+        chain: Links<'_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        let (chain, number) = gather(self, tiers, from, bases)?;
+        let (chain, number) = gather(self, tiers, chain)?;
         if let [crate::RegionMut::Bytes(bytes)] = sink.0 {
             return Ok(chain.restore(number, bytes)?);
         }
@@ -241,20 +250,19 @@ impl Lane {
 fn gather(
     lane: &mut Lane,
     tiers: &[Tier],
-    from: &Place,
-    bases: &[(Version, Place)],
+    (version, from, bases): Links<'_>,
 ) -> Result<(Chain<Bytes>, u64)> {
     let mut chain = Chain::new();
-    let oldest_first = bases.iter().rev().map(|(_, place)| place);
-    for place in oldest_first.chain([from]) {
+    let oldest_first = bases.iter().rev().map(|(version, place)| (*version, place));
+    for (version, place) in oldest_first.chain([(version, from)]) {
         let tier = tiers.get(place.tier.0).ok_or(Error::NoTier)?;
-        chain.push(fetch(lane, (&tier.media, place))?)?;
+        chain.push(fetch(lane, version, (&tier.media, place))?)?;
     }
     let number = chain.versions().last().ok_or(Error::NoTier)?;
     Ok((chain, number))
 }
 
-fn fetch(lane: &mut Lane, (media, place): At<'_>) -> Result<Bytes> {
+fn fetch(lane: &mut Lane, version: Version, (media, place): At<'_>) -> Result<Bytes> {
     if let Media::Host(_) = media {
         let loan = media.lend(part(place, 0, place.size))?;
         if loan.bytes().is_ok() {
@@ -262,6 +270,9 @@ fn fetch(lane: &mut Lane, (media, place): At<'_>) -> Result<Bytes> {
         }
     }
     let mut bytes = vec![0; usize::try_from(place.size).unwrap_or(usize::MAX)];
-    lane.pull((media, place), 0, &mut bytes)?;
+    match media {
+        Media::Kept(kept) => kept.restore(version, &mut bytes)?,
+        _ => lane.pull((media, place), 0, &mut bytes)?,
+    }
     Ok(Bytes::Owned(bytes))
 }

@@ -2,13 +2,13 @@
 
 use super::core::Shared;
 use super::job::{Job, Step, Way};
+use super::kept::Form;
 use super::lane::Lane;
+use super::sync::{Builder, JoinHandle, Receiver, Sender};
 use crate::plan::{Coding, Place};
 use crate::timeline::{TimelineLane, What};
 use crate::{Error, Result};
-use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 use tierflow_device::Access;
 
@@ -71,7 +71,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                 }
             };
             threads.push(
-                std::thread::Builder::new()
+                Builder::new()
                     .name(name)
                     .spawn(run)
                     .map_err(Error::Thread)?,
@@ -118,14 +118,19 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
                 shared.pending.settle(&job.from, Access::Read);
                 shared.pending.settle(&job.to, Access::Write);
                 let (from, to) = ((from, &job.from), (to, &job.to));
+                let form = match job.coding {
+                    Coding::Stored { size, base } => Form::Difference { size, base },
+                    _ => Form::Whole,
+                };
                 let outcome = match (&job.coding, &shared.stage) {
                     (Coding::Encode { base }, Some(stage)) => stage
-                        .down(lane, from, to, *base, &job.cancelled)
+                        .down(lane, from, to, (job.version, *base), &job.cancelled)
                         .map(|stored| job.encoded(stored)),
                     (Coding::Decode { bases }, Some(stage)) => {
-                        stage.up(lane, &shared.tiers, (&job.from, bases), to)
+                        let chain = (job.version, &job.from, bases.as_slice());
+                        stage.up(lane, &shared.tiers, chain, to)
                     }
-                    _ => lane.carry(job.version, from, to, part, &job.cancelled),
+                    _ => lane.carry((job.version, form), from, to, part, &job.cancelled),
                 };
                 let what = What {
                     name: if outcome.is_ok() { name } else { "given up" },

@@ -3,7 +3,7 @@
 use crate::world::{Ending, World};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use tierflow_engine::plan::{AfterRestore, Differences, TierId};
+use tierflow_engine::plan::{AfterRestore, Difference, Differences, TierId};
 
 /// A small world, and all that its application may do, each once, in any order.
 #[derive(Debug, Clone)]
@@ -12,9 +12,10 @@ pub(crate) struct Model {
     pub(crate) capacities: &'static [u64],
     pub(crate) depth: usize,
     pub(crate) policy: usize,
-    pub(crate) percent: u64,
+    pub(crate) percent: u8,
     pub(crate) after: AfterRestore,
-    /// The first versions are of an earlier run and lie on these tiers, the lowest named first.
+    /// The first versions are of an earlier run and lie on these tiers, the lowest named first: each as a difference to
+    /// the one before, if versions are stored as such.
     pub(crate) adopts: &'static [&'static [usize]],
     /// Sizes of the versions, checkpointed in this order.
     pub(crate) sizes: &'static [u64],
@@ -73,8 +74,12 @@ impl<'a> Replay<'a> {
             model.after,
             model.differences,
         );
-        for (tiers, size) in model.adopts.iter().zip(model.sizes) {
-            world.adopt(*size, tiers);
+        let mut base = None;
+        for (tiers, &size) in model.adopts.iter().zip(model.sizes) {
+            let version = world.next_version;
+            let difference = model.differences.map(|_| Difference { bytes: size, base });
+            world.adopt_as(size, tiers, difference);
+            base = Some(version);
         }
         let mut replay = Self {
             model,

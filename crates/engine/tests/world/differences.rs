@@ -1,7 +1,7 @@
 //! What the world knows of versions that are stored as differences.
 
 use super::World;
-use tierflow_engine::plan::{Coding, Place, Stored};
+use tierflow_engine::plan::{Coding, Difference, Event, Place, Stored, TierId};
 
 impl World {
     /// Whether a version is held, or another one that is builds upon it, or is about to.
@@ -18,6 +18,38 @@ impl World {
             _ => None,
         });
         self.held.keys().copied().chain(coming).any(builds)
+    }
+
+    /// Versions of `size` bytes that an earlier run left as differences of so many bytes, each to the one before.
+    pub(crate) fn adopt_chain(&mut self, size: u64, differences: &[u64], tiers: &[usize]) {
+        let mut base = None;
+        for &bytes in differences {
+            let version = self.next_version;
+            self.adopt_as(size, tiers, Some(Difference { bytes, base }));
+            base = Some(version);
+        }
+    }
+
+    /// Says that a version of an earlier run lies somewhere, which may not be true.
+    pub(crate) fn tell_adopt(
+        &mut self,
+        version: u64,
+        size: u64,
+        tier: usize,
+        difference: Option<Difference>,
+    ) {
+        let tier = TierId(tier);
+        self.tell(Event::Adopt {
+            version,
+            size,
+            tier,
+            difference,
+        });
+    }
+
+    /// What a difference that was made builds upon.
+    pub(crate) fn base_of(&self, version: u64) -> Option<u64> {
+        self.bases[&version]
     }
 
     /// A difference is read with all that it builds upon, and all of that is there.

@@ -88,7 +88,8 @@ impl World {
             Some(bases) => self.assert_decodes(version, bases),
             None => assert!(place.size == self.held.get(&version).copied().unwrap_or(place.size)),
         }
-        if ok && self.after == AfterRestore::Discard {
+        // Of two that read it, the first one consumes it.
+        if ok && self.after == AfterRestore::Discard && self.held.contains_key(&version) {
             self.forget(version);
         }
         self.tell(Event::Read { ticket, ok });
@@ -125,6 +126,12 @@ impl World {
             let mut stored = None;
             match coding {
                 Coding::Plain => self.span(&to).fill(Some(version)),
+                Coding::Stored { base, size } => {
+                    // Of what is gone, nothing is known any more but that others build upon it.
+                    let held = self.held.get(&version).copied();
+                    assert_eq!((self.bases[&version], held.unwrap_or(size)), (base, size));
+                    self.span(&to).fill(Some(version));
+                }
                 Coding::Decode { bases } => {
                     self.assert_decodes(version, bases);
                     self.span(&to).fill(Some(version));

@@ -5,6 +5,7 @@
 
 #![allow(
     dead_code,
+    unused_imports,
     reason = "the world serves several tests, and not all ask everything"
 )]
 
@@ -13,9 +14,10 @@ mod endings;
 
 pub(crate) use endings::Ending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tierflow_engine::Flush;
 use tierflow_engine::plan::{
-    AfterRestore, Coding, Command, Differences, Event, Place, Plan, PlanConfig, Refusal, Ticket,
-    TierConfig, TierId, TransferId,
+    AfterRestore, Coding, Command, Difference, Differences, Event, Place, Plan, PlanConfig,
+    Refusal, Ticket, TierConfig, TierId, TransferId,
 };
 use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
@@ -29,7 +31,7 @@ enum Call {
 }
 
 pub(crate) struct World {
-    plan: Plan,
+    pub(crate) plan: Plan,
     /// Whether the plan's invariants are looked at after every event.
     pub(crate) checks: bool,
     /// By tier and unit: whose byte lies there.
@@ -78,18 +80,19 @@ impl World {
         capacities: &[u64],
         depth: usize,
         policies: usize,
-        percent: u64,
+        percent: u8,
         after: AfterRestore,
     ) -> Self {
         Self::of(capacities, depth, policies, percent, after, None)
     }
 
-    /// A world whose plan may store differences.
+    /// A world whose plan may store differences. Tiers flush what is foreseen not to fit with 0 `percent`, at once with less than
+    /// 10, and else above that share.
     pub(crate) fn of(
         capacities: &[u64],
         depth: usize,
         policies: usize,
-        percent: u64,
+        percent: u8,
         after: AfterRestore,
         differences: Option<Differences>,
     ) -> Self {
@@ -100,7 +103,11 @@ impl World {
                 alignment: 1,
                 policy: policy(policies),
                 flush_bandwidth: 1_000,
-                flush_above: capacity * percent / 100,
+                flush: match percent {
+                    0 => Flush::Foreseen,
+                    1..10 => Flush::Eager,
+                    _ => Flush::Above { percent },
+                },
                 flush_depth: depth,
                 prefetch_depth: depth,
             })
@@ -188,7 +195,8 @@ impl World {
                     coding,
                 } => {
                     assert_ne!(from.tier, to.tier);
-                    assert!(coding != Coding::Plain || from.size == to.size);
+                    let stays = matches!(coding, Coding::Plain | Coding::Stored { .. });
+                    assert!(!stays || from.size == to.size);
                     assert!(self.is_needed(version), "I/O for a version that is gone");
                     if let Coding::Encode { base } = coding {
                         assert_eq!(
@@ -280,7 +288,15 @@ impl World {
 
     /// The next version is one of an earlier run that lies on these tiers.
     pub(crate) fn adopt(&mut self, size: u64, tiers: &[usize]) {
+        self.adopt_as(size, tiers, None);
+    }
+
+    /// [`Self::adopt`], of one that lies there as a difference, if it is said as what.
+    pub(crate) fn adopt_as(&mut self, size: u64, tiers: &[usize], difference: Option<Difference>) {
         let version = self.next_version;
+        if let Some(Difference { base, .. }) = difference {
+            self.bases.insert(version, base);
+        }
         self.next_version += 1;
         self.adopted.insert(version);
         self.held.insert(version, size);
@@ -289,6 +305,7 @@ impl World {
                 version,
                 size,
                 tier,
+                difference,
             });
             let place = self.plan.place(version, tier).expect("there is room");
             self.span(&place).fill(Some(version));

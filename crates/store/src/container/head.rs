@@ -79,6 +79,17 @@ pub struct Head {
 }
 
 impl Head {
+    /// The bytes of its regions once they are decoded, if some are encoded.
+    #[must_use]
+    pub fn decoded(&self) -> Option<u64> {
+        let is_encoded = |region: &RegionInfo| region.decoded().is_some();
+        let lengths = self.regions.iter();
+        let lengths = lengths.map(|region| region.decoded().unwrap_or(region.length));
+        let is_any = self.regions.iter().any(is_encoded);
+        // The lengths are what a file says.
+        is_any.then(|| lengths.fold(0, u64::saturating_add))
+    }
+
     /// How long the whole record is, in bytes: a multiple of [`UNIT`].
     #[must_use]
     pub fn record_length(&self) -> u64 {

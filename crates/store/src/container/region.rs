@@ -78,6 +78,8 @@ elements! {
     C64 = 13, 8, "<c8";
     /// Two `F64`: real, imaginary.
     C128 = 14, 16, "<c16";
+    /// Bytes of which something else makes as many as the one extent says: compressed ones, or a difference.
+    Encoded = 15, 1, "|u1";
 }
 
 /// One row of the region table.
@@ -91,11 +93,19 @@ pub struct RegionInfo {
     pub length: u64,
     /// What it consists of.
     pub element: Element,
-    /// Its extents, slowest first (C order); empty for [`Element::Bytes`] and for a single element.
+    /// Its extents, slowest first (C order); empty for [`Element::Bytes`] and for a single element. Of
+    /// [`Element::Encoded`], the length of what is made of it.
     pub shape: Vec<u64>,
 }
 
 impl RegionInfo {
+    /// Its length once it is decoded, if it is encoded.
+    #[must_use]
+    pub fn decoded(&self) -> Option<u64> {
+        let encoded = self.element == Element::Encoded;
+        encoded.then(|| self.shape.first().copied())?
+    }
+
     /// Whether name, type, shape and length agree.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         if self.name.is_empty() || self.name.len() > NAME_BYTES || self.name.contains('\0') {
@@ -109,6 +119,14 @@ impl RegionInfo {
                 Ok(())
             } else {
                 Err(Invalid("a region of bytes has a shape"))
+            };
+        }
+        if self.element == Element::Encoded {
+            return match self.shape[..] {
+                [_] => Ok(()),
+                _ => Err(Invalid(
+                    "an encoded region does not say what its length was",
+                )),
             };
         }
         let bytes = self

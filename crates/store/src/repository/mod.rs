@@ -83,6 +83,8 @@ pub struct VersionInfo {
     pub ranks: u32,
     /// The bytes of the regions of all its pieces.
     pub bytes: u64,
+    /// Those bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
+    pub decoded: Option<u64>,
     /// When its first rank wrote it, in nanoseconds since 1970 by that one's clock.
     pub created: u64,
     /// The run of the application that wrote it.
@@ -102,6 +104,20 @@ pub struct PieceInfo {
     pub created: u64,
     /// The bytes of its regions.
     pub bytes: u64,
+    /// Those bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
+    pub decoded: Option<u64>,
+    /// The version that it is a difference against.
+    pub base: Option<u64>,
+}
+
+/// What pieces of so many bytes, and so many once they are decoded, have once they are all decoded.
+pub(crate) fn decoded(pieces: impl Iterator<Item = (u64, Option<u64>)>) -> Option<u64> {
+    let (mut sum, mut is_any) = (0_u64, false);
+    for (bytes, decoded) in pieces {
+        sum = sum.saturating_add(decoded.unwrap_or(bytes));
+        is_any |= decoded.is_some();
+    }
+    is_any.then_some(sum)
 }
 
 /// The directory of a rank.
@@ -180,6 +196,8 @@ impl Repository {
             run: record.run,
             created: record.created,
             bytes: record.bytes,
+            decoded: record.decoded,
+            base: record.base,
         };
         Ok(pieces.map(info).collect())
     }
@@ -288,6 +306,7 @@ impl State {
             version,
             ranks: first.ranks,
             bytes: pieces.iter().map(|piece| piece.bytes).sum(),
+            decoded: decoded(pieces.iter().map(|piece| (piece.bytes, piece.decoded))),
             created: first.created,
             run: first.run,
             base: bases.max().flatten(),

@@ -59,14 +59,26 @@ impl Repository {
     /// # Errors
     /// As [`prune`](Self::prune).
     pub fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        let free = {
+            let state = self.state();
+            let bases = state.bases();
+            let others = state.catalogs.values().flat_map(|c| c.pieces.keys());
+            let others = others.chain(state.saving.keys());
+            let others: BTreeSet<u64> = others.copied().collect();
+            versions - &with_bases(&others - versions, &bases)
+        };
+        self.remove_even_bases(&free)
+    }
+
+    /// [`remove`](Self::remove), whatever is a difference against them: that one is not whole here any more. For who keeps
+    /// them elsewhere, too.
+    ///
+    /// # Errors
+    /// As [`prune`](Self::prune).
+    pub fn remove_even_bases(&self, versions: &BTreeSet<u64>) -> Result<()> {
         let _no_saving = self.stop_packing();
         let mut state = self.state();
-        let bases = state.bases();
-        let others = state.catalogs.values().flat_map(|c| c.pieces.keys());
-        let others = others.chain(state.saving.keys());
-        let others: BTreeSet<u64> = others.copied().collect();
-        let kept = with_bases(&others - versions, &bases);
-        let stays = |version| kept.contains(&version) || !versions.contains(&version);
+        let stays = |version| !versions.contains(&version);
         for (rank, owned) in &self.owned {
             prune_rank(&mut state, *rank, owned, &stays)?;
         }

@@ -60,6 +60,8 @@ pub(crate) struct Record {
     pub(crate) record_length: u64,
     /// Of the regions together.
     pub(crate) bytes: u64,
+    /// Of those, once they are decoded, if some are encoded.
+    pub(crate) decoded: Option<u64>,
     pub(crate) version: u64,
     pub(crate) sequence: u64,
     pub(crate) run: u64,
@@ -78,6 +80,7 @@ impl Record {
             position,
             record_length: head.record_length(),
             bytes: head.regions.iter().map(|region| region.length).sum(),
+            decoded: head.decoded(),
             version: head.version,
             sequence: head.sequence,
             run: head.run,

@@ -100,6 +100,7 @@ mod tests {
             version,
             ranks: 1,
             bytes: 0,
+            decoded: None,
             created: version * 1_000,
             run: 0,
             base: None,

@@ -88,7 +88,7 @@ impl<'a> Region<'a> {
 pub struct Snapshot<'a> {
     /// The version's number.
     pub version: u64,
-    /// The version that this one is a difference against, which must be there.
+    /// The version that this one is a difference against: this one counts once that one is whole.
     pub base: Option<u64>,
     /// Its regions. No two have the same name.
     pub regions: &'a [Region<'a>],

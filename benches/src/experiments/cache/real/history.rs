@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tierflow_device::Memory;
-use tierflow_engine::{Engine, Flush, Metrics, Region, RegionMut, Version};
+use tierflow_engine::{Engine, Metrics, Region, RegionMut, Version};
 use tierflow_evict::{Candidates, Conduct, Policy, Window};
 use tierflow_sim::Workload;
 use tierflow_tier_alloc::HostOptions;
@@ -104,7 +104,6 @@ fn engine(machine: &Machine, way: Way, workload: &Workload) -> Result<Engine> {
         .device_cache(device_cache)
         .host_growth(HostOptions::default())
         .after_restore(workload.after_restore)
-        .flush(Flush::Eager)
         .policy(move || Chosen(way.policy()));
     let builder = if way.keeps_all_in_memory() {
         builder.host_cache(host_for_all(workload) as usize)

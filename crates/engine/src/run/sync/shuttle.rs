@@ -1,0 +1,278 @@
+//! The same of shuttle's making, as far as it is used.
+//!
+//! A time limit is over sooner or later, whatever it is: after as many steps of others as chance has it.
+
+use shuttle::rand::Rng;
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub(crate) use shuttle::thread::scope;
+
+/// Lets all others go first, which shuttle's own does not.
+pub(crate) fn sleep(_time: Duration) {
+    shuttle::thread::yield_now();
+}
+
+/// As parking_lot's: a panic poisons nothing.
+#[derive(Default)]
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+pub(crate) struct MutexGuard<'a, T>(shuttle::sync::MutexGuard<'a, T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mutex")
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// As std's, whose handles know when their thread has ended.
+#[derive(Debug)]
+pub(crate) struct Builder(shuttle::thread::Builder);
+
+#[derive(Debug)]
+pub(crate) struct JoinHandle<T> {
+    thread: shuttle::thread::JoinHandle<T>,
+    ended: Arc<AtomicBool>,
+}
+
+/// Says so when it is dropped, at a panic too.
+struct Ending(Arc<AtomicBool>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self(shuttle::thread::Builder::new())
+    }
+
+    pub(crate) fn name(self, name: String) -> Self {
+        Self(self.0.name(name))
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(
+        self,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<JoinHandle<T>> {
+        let ended = Arc::new(AtomicBool::new(false));
+        let ending = Ending(Arc::clone(&ended));
+        let thread = self.0.spawn(move || {
+            let _ending = ending;
+            run()
+        })?;
+        Ok(JoinHandle { thread, ended })
+    }
+}
+
+/// As std's, whose threads have names.
+pub(crate) fn spawn_scoped<'scope>(
+    scope: &'scope shuttle::thread::Scope<'scope, '_>,
+    _name: &str,
+    run: impl FnOnce() + Send + 'scope,
+) -> std::io::Result<()> {
+    let _ended_by_its_scope = scope.spawn(run);
+    Ok(())
+}
+
+impl<T> JoinHandle<T> {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn join(self) -> std::thread::Result<T> {
+        self.thread.join()
+    }
+}
+
+/// A channel without a limit, as crossbeam's. A limit of one serves a single answer here, so it is none.
+struct Channel<T> {
+    state: shuttle::sync::Mutex<State<T>>,
+    changed: shuttle::sync::Condvar,
+}
+
+struct State<T> {
+    queue: VecDeque<T>,
+    senders: usize,
+    receivers: usize,
+}
+
+impl<T> Channel<T> {
+    fn with<R>(&self, act: impl FnOnce(&mut State<T>) -> R) -> R {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut state);
+        self.changed.notify_all();
+        result
+    }
+}
+
+pub(crate) struct Sender<T>(Arc<Channel<T>>);
+
+pub(crate) struct Receiver<T>(Arc<Channel<T>>);
+
+#[derive(Debug)]
+pub(crate) struct Disconnected;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecvTimeoutError {
+    Timeout,
+    Disconnected,
+}
+
+pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    let channel = Arc::new(Channel {
+        state: shuttle::sync::Mutex::new(State {
+            queue: VecDeque::new(),
+            senders: 1,
+            receivers: 1,
+        }),
+        changed: shuttle::sync::Condvar::new(),
+    });
+    (Sender(Arc::clone(&channel)), Receiver(channel))
+}
+
+pub(crate) fn bounded<T>(_limit: usize) -> (Sender<T>, Receiver<T>) {
+    unbounded()
+}
+
+impl<T> Sender<T> {
+    pub(crate) fn send(&self, value: T) -> Result<(), Disconnected> {
+        self.0.with(|state| {
+            if state.receivers == 0 {
+                return Err(Disconnected);
+            }
+            state.queue.push_back(value);
+            Ok(())
+        })
+    }
+}
+
+impl<T> Receiver<T> {
+    pub(crate) fn recv(&self) -> Result<T, Disconnected> {
+        let state = self.0.state.lock();
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(value) = state.queue.pop_front() {
+                return Ok(value);
+            }
+            if state.senders == 0 {
+                return Err(Disconnected);
+            }
+            let woken = self.0.changed.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn recv_timeout(&self, _limit: Duration) -> Result<T, RecvTimeoutError> {
+        let mut steps = shuttle::rand::thread_rng().gen_range(0..32);
+        loop {
+            let (value, senders) = self
+                .0
+                .with(|state| (state.queue.pop_front(), state.senders));
+            match value {
+                Some(value) => return Ok(value),
+                None if senders == 0 => return Err(RecvTimeoutError::Disconnected),
+                None if steps == 0 => return Err(RecvTimeoutError::Timeout),
+                None => steps -= 1,
+            }
+            shuttle::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn recv_deadline(&self, _deadline: Instant) -> Result<T, RecvTimeoutError> {
+        self.recv_timeout(Duration::ZERO)
+    }
+}
+
+impl<T> IntoIterator for &Receiver<T> {
+    type Item = T;
+    type IntoIter = Messages<T>;
+
+    fn into_iter(self) -> Messages<T> {
+        Messages(self.clone())
+    }
+}
+
+impl<T> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = Messages<T>;
+
+    fn into_iter(self) -> Messages<T> {
+        Messages(self)
+    }
+}
+
+/// What comes until all senders are gone.
+pub(crate) struct Messages<T>(Receiver<T>);
+
+impl<T> Iterator for Messages<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.0.recv().ok()
+    }
+}
+
+macro_rules! counted {
+    ($end:ident, $count:ident) => {
+        impl<T> Clone for $end<T> {
+            fn clone(&self) -> Self {
+                self.0.with(|state| state.$count += 1);
+                Self(Arc::clone(&self.0))
+            }
+        }
+
+        impl<T> Drop for $end<T> {
+            fn drop(&mut self) {
+                self.0.with(|state| state.$count -= 1);
+            }
+        }
+
+        impl<T> fmt::Debug for $end<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($end))
+            }
+        }
+    };
+}
+
+counted!(Sender, senders);
+counted!(Receiver, receivers);

@@ -1,0 +1,455 @@
+//! Versions that lie as differences in directories that outlive the engine: what one life stored, the next one restores,
+//! builds on, gives up and prunes; and a process that is killed on the way loses nothing that it reported.
+//!
+//! `TIERFLOW_KILLS=200` sets the number of kills; CI runs 12.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tierflow_dedup::Tree;
+use tierflow_device::{Choice, Device, open};
+use tierflow_engine::{
+    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Version,
+};
+use tierflow_store::{Options, Repository};
+use tierflow_testing::{Process, this_test};
+
+const SIZE: usize = 256 << 10;
+const DIRECTORY: &str = "TIERFLOW_DIFFERENCES_DIRECTORY";
+/// What the process that is killed keeps.
+const NEWEST: usize = 12;
+
+/// Two directories: of the node, and beyond it.
+struct Home {
+    _kept: tempfile::TempDir,
+    near: PathBuf,
+    far: PathBuf,
+}
+
+fn home() -> Home {
+    let kept = tempfile::tempdir().unwrap();
+    Home {
+        near: kept.path().join("near"),
+        far: kept.path().join("far"),
+        _kept: kept,
+    }
+}
+
+fn builder() -> EngineBuilder {
+    of(&open(Choice::Host).unwrap())
+}
+
+fn of(device: &Device) -> EngineBuilder {
+    Engine::builder(device)
+        .device_cache(2 * SIZE)
+        .host_cache(4 * SIZE)
+        .dedup(Tree { chunk: 64 })
+}
+
+/// A state that changes a little from version to version, here and there.
+fn content(version: Version) -> Vec<u8> {
+    let word = |at: u64| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 13).to_le_bytes();
+    let mut state: Vec<u8> = (0..SIZE as u64 / 8).flat_map(word).collect();
+    for change in version.saturating_sub(50)..=version {
+        for n in 0..20 {
+            let at = (change * 7919 + n * 104_729) as usize % (SIZE - 8);
+            state[at..at + 8].copy_from_slice(&(change << 8 | n).to_le_bytes());
+        }
+    }
+    state
+}
+
+fn checkpoint(engine: &Engine, version: Version) {
+    let state = content(version);
+    let regions = [Region::from(state.as_slice())];
+    engine.checkpoint(version, &regions).unwrap();
+}
+
+fn restore(engine: &Engine, version: Version) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; engine.restore_size(version)? as usize];
+    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
+    Ok(bytes)
+}
+
+fn assert_restores(engine: &Engine, version: Version) {
+    assert!(
+        restore(engine, version).unwrap() == content(version),
+        "version {version} came back wrong"
+    );
+}
+
+fn listed(directory: &Path) -> Vec<(u64, Option<u64>)> {
+    let repository = Repository::read_only(directory, Options::default()).unwrap();
+    let versions = repository.versions().unwrap();
+    assert_eq!(repository.scrub(None, &|_, _| {}).unwrap().damage, []);
+    versions
+        .iter()
+        .map(|info| (info.version, info.base))
+        .collect()
+}
+
+fn stored(directory: &Path) -> u64 {
+    let repository = Repository::read_only(directory, Options::default()).unwrap();
+    repository
+        .versions()
+        .unwrap()
+        .iter()
+        .map(|info| info.bytes)
+        .sum()
+}
+
+#[test]
+fn the_next_engine_restores_chains_and_begins_its_own() {
+    lives_of_chains(&open(Choice::Host).unwrap());
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn differences_that_a_gpu_made_outlive_the_engine() {
+    lives_of_chains(&open(Choice::Cuda { ordinal: 0 }).unwrap());
+}
+
+fn lives_of_chains(device: &Device) {
+    let tiers: [fn(&Home, EngineBuilder) -> EngineBuilder; 4] = [
+        |home, builder| builder.node_local(&home.near),
+        |home, builder| builder.node_local(&home.near).external(&home.far),
+        |home, builder| builder.external(home.far.with_extension("only")),
+        // From device memory to the directory at once.
+        |home, builder| {
+            builder
+                .host_cache(0)
+                .node_local(home.near.with_extension("device"))
+        },
+    ];
+    for tiers in tiers {
+        let home = home();
+        let mut next = 0;
+        for life in 0..3 {
+            let engine = tiers(&home, of(device)).build().unwrap();
+            assert_eq!(engine.latest(None), u64::checked_sub(next, 1));
+            let order: Vec<u64> = match life {
+                1 => (0..next).rev().collect(),
+                _ => (0..next).map(|n| n * 17 % next).collect(),
+            };
+            engine.hint(order.iter().copied());
+            order
+                .iter()
+                .for_each(|&version| assert_restores(&engine, version));
+            (next..next + 20).for_each(|version| checkpoint(&engine, version));
+            next += 20;
+            engine.wait().unwrap();
+            (0..next)
+                .rev()
+                .for_each(|version| assert_restores(&engine, version));
+        }
+        // In each life two chains, each of a whole checkpoint and small differences.
+        for directory in [&home.near, &home.far]
+            .into_iter()
+            .filter(|path| path.exists())
+        {
+            assert_eq!(listed(directory).len(), 60);
+            assert!(
+                listed(directory)
+                    .iter()
+                    .filter(|(_, base)| base.is_none())
+                    .count()
+                    <= 12
+            );
+            let bytes = stored(directory);
+            assert!(bytes < 13 * SIZE as u64, "{bytes} bytes for 60 versions");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_lost_loses_nothing_that_was_waited_for() {
+    let home = home();
+    let both = || builder().node_local(&home.near).external(&home.far);
+    let engine = both().build().unwrap();
+    (0..20).for_each(|version| checkpoint(&engine, version));
+    engine.wait().unwrap();
+    drop(engine);
+    assert_eq!(listed(&home.far).len(), 20);
+    std::fs::remove_dir_all(&home.near).unwrap();
+    let engine = both().build().unwrap();
+    (0..20)
+        .rev()
+        .for_each(|version| assert_restores(&engine, version));
+}
+
+#[test]
+fn what_others_build_upon_stays_with_them_and_goes_with_them() {
+    let home = home();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    (0..12).for_each(|version| checkpoint(&engine, version));
+    engine.wait().unwrap();
+    (0..11).for_each(|version| engine.discard(version).unwrap());
+    assert_eq!(engine.versions(), [11]);
+    assert_restores(&engine, 11);
+    drop(engine);
+    assert_eq!(listed(&home.near).len(), 12);
+    // The next one finds them, and gives them up for good once nobody builds upon them.
+    let engine = builder().node_local(&home.near).build().unwrap();
+    assert_eq!(engine.versions(), (0..12).collect::<Vec<_>>());
+    (0..12).for_each(|version| engine.discard(version).unwrap());
+    drop(engine);
+    assert_eq!(listed(&home.near), []);
+    let engine = builder().node_local(&home.near).build().unwrap();
+    checkpoint(&engine, 3);
+    engine.wait().unwrap();
+    assert_restores(&engine, 3);
+}
+
+#[test]
+fn retention_keeps_what_the_newest_are_made_of_and_no_more() {
+    let home = home();
+    for life in 0..3 {
+        let engine = builder()
+            .node_local(&home.near)
+            .external(&home.far)
+            .retention(Retention::newest(4))
+            .build()
+            .unwrap();
+        (life * 40..life * 40 + 40).for_each(|version| checkpoint(&engine, version));
+        engine.wait().unwrap();
+        let newest = life * 40 + 39;
+        (newest - 3..=newest).for_each(|version| assert_restores(&engine, version));
+        drop(engine);
+        for directory in [&home.near, &home.far] {
+            let listed = listed(directory);
+            let versions: Vec<u64> = listed.iter().map(|(version, _)| *version).collect();
+            assert!(versions.ends_with(&[newest - 3, newest - 2, newest - 1, newest]));
+            // One chain has 16 at most, and the four newest belong to two at most.
+            assert!(versions.len() <= 20, "{listed:?}");
+        }
+    }
+}
+
+#[test]
+fn a_limited_directory_of_the_node_gives_up_what_is_beyond_it() {
+    let home = home();
+    let limited = || {
+        let builder = builder().node_local(&home.near).external(&home.far);
+        let builder = builder.node_local_limit(3 * SIZE as u64);
+        builder.after_restore(AfterRestore::Keep)
+    };
+    let engine = limited().build().unwrap();
+    for version in 0..100 {
+        checkpoint(&engine, version);
+        engine.wait().unwrap();
+    }
+    (0..100)
+        .rev()
+        .for_each(|version| assert_restores(&engine, version));
+    drop(engine);
+    assert_eq!(listed(&home.far).len(), 100);
+    let repository = Repository::read_only(&home.near, Options::default()).unwrap();
+    let pieces = || repository.own_pieces().unwrap();
+    let bytes: u64 = pieces().iter().map(|piece| piece.bytes).sum();
+    assert!(bytes <= 3 * SIZE as u64, "{bytes} bytes on the node");
+    // Some are there without what they build upon, which the next life knows of from beyond the node.
+    assert!(pieces().len() > listed(&home.near).len());
+    let engine = limited().build().unwrap();
+    let tiers = engine.metrics().tiers;
+    let near = tiers.iter().find(|tier| tier.name == "node-local").unwrap();
+    assert!(near.used >= bytes, "{near:?}");
+    (0..100).for_each(|version| assert_restores(&engine, version));
+    engine.wait().unwrap();
+    (0..100).for_each(|version| engine.discard(version).unwrap());
+    drop(engine);
+    assert_eq!((pieces().len(), listed(&home.far).len()), (0, 0));
+}
+
+#[test]
+fn damage_to_one_is_damage_to_those_that_build_upon_it() {
+    let home = home();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    (0..20).for_each(|version| checkpoint(&engine, version));
+    engine.wait().unwrap();
+    drop(engine);
+    let begins: Vec<u64> = listed(&home.near)
+        .iter()
+        .filter(|(_, base)| base.is_none())
+        .map(|(version, _)| *version)
+        .collect();
+    let [first, second] = begins[..] else {
+        panic!("{begins:?}")
+    };
+    // Small ones share a segment: the first bytes of its payload are the first version's.
+    let segments = std::fs::read_dir(home.near.join("rank-0")).unwrap();
+    let segment = segments
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|end| end == "tfs"));
+    let segment = segment.unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[100_000] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    assert_eq!(first, 0);
+    for version in first..second {
+        assert!(
+            matches!(restore(&engine, version), Err(Error::Storage(_))),
+            "{version}"
+        );
+    }
+    (second..20).for_each(|version| assert_restores(&engine, version));
+}
+
+#[test]
+fn what_builds_upon_nothing_never_takes_another_for_its_base() {
+    for lost in ["near", "far"] {
+        let home = home();
+        let both = || builder().node_local(&home.near).external(&home.far);
+        let engine = both().build().unwrap();
+        (0..12).for_each(|version| checkpoint(&engine, version));
+        engine.wait().unwrap();
+        drop(engine);
+        // As a crash leaves it that came when differences were written, and the one that they build upon was not.
+        for directory in [&home.near, &home.far] {
+            let repository = Repository::open(directory, Options::default()).unwrap();
+            repository.remove_even_bases(&BTreeSet::from([5])).unwrap();
+        }
+        if lost == "near" {
+            std::fs::remove_dir_all(&home.near).unwrap();
+        }
+        let engine = both().build().unwrap();
+        assert_eq!(engine.latest(None), Some(4));
+        (5..9).for_each(|version| checkpoint(&engine, version));
+        engine.wait().unwrap();
+        drop(engine);
+        let engine = both().build().unwrap();
+        assert_eq!(engine.latest(None), Some(8));
+        (0..9).for_each(|version| assert_restores(&engine, version));
+    }
+}
+
+#[test]
+fn an_engine_without_the_stage_says_what_it_needs() {
+    let home = home();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    checkpoint(&engine, 0);
+    engine.wait().unwrap();
+    drop(engine);
+    let device = open(Choice::Host).unwrap();
+    let plain = Engine::builder(&device)
+        .host_cache(4 * SIZE)
+        .node_local(&home.near)
+        .build();
+    let Err(Error::NoDifferences { why }) = plain else {
+        panic!("{plain:?}")
+    };
+    assert!(why.contains("dedup"), "{why}");
+    // What an engine without it left is found by one with it.
+    let plain = || {
+        Engine::builder(&device)
+            .host_cache(4 * SIZE)
+            .node_local(&home.far)
+    };
+    let engine = plain().build().unwrap();
+    (0..3).for_each(|version| checkpoint(&engine, version));
+    engine.wait().unwrap();
+    drop(engine);
+    let engine = plain()
+        .device_cache(2 * SIZE)
+        .dedup(Tree { chunk: 64 })
+        .build()
+        .unwrap();
+    (3..9).for_each(|version| checkpoint(&engine, version));
+    engine.wait().unwrap();
+    (0..9)
+        .rev()
+        .for_each(|version| assert_restores(&engine, version));
+}
+
+fn both(directory: &Path) -> EngineBuilder {
+    let builder = builder()
+        .node_local(directory.join("near"))
+        .external(directory.join("far"));
+    builder.retention(Retention::newest(NEWEST))
+}
+
+/// The process that is killed. As a test of its own, without its directory, it has nothing to do.
+#[test]
+fn child() {
+    let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
+        return;
+    };
+    let engine = both(&directory).build().unwrap();
+    let newest = engine.latest(None);
+    if let Some(newest) = newest {
+        assert_restores(&engine, newest);
+    }
+    let mut output = std::io::stdout();
+    for version in newest.map_or(0, |newest| newest + 1).. {
+        checkpoint(&engine, version);
+        // Some are left to themselves.
+        if version % 4 != 1 {
+            engine.wait().unwrap();
+            writeln!(output, "durable {version}").unwrap();
+            output.flush().unwrap();
+        }
+    }
+}
+
+#[test]
+fn no_kill_loses_or_tears_a_version_that_was_durable() {
+    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let home = tempfile::tempdir().unwrap();
+    let mut random = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
+    println!("seed {random}");
+    let mut reported = BTreeSet::new();
+    for _ in 0..kills {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let mut child = this_test("child");
+        let mut child = Process::start(child.env(DIRECTORY, home.path()), "durable ");
+        std::thread::sleep(Duration::from_micros(20_000 + (random >> 33) % 400_000));
+        let reports = child.kill();
+        // The last one may be cut off.
+        reported.extend(
+            reports
+                .iter()
+                .filter_map(|report| report.parse::<u64>().ok()),
+        );
+        check(home.path(), &reported);
+        if random >> 60 == 7 {
+            std::fs::remove_dir_all(home.path().join("near")).unwrap_or_default();
+        }
+    }
+    println!(
+        "{kills} kills, {} versions reported durable",
+        reported.len()
+    );
+    assert!(!reported.is_empty(), "nothing was reported before a kill");
+}
+
+fn check(directory: &Path, reported: &BTreeSet<u64>) {
+    if !directory.join("far").exists() {
+        assert!(reported.is_empty());
+        return;
+    }
+    let engine = both(directory).build().unwrap();
+    let held = engine.versions();
+    let newest = held.last().copied().unwrap_or_default();
+    for &version in &held {
+        match restore(&engine, version) {
+            // It is being given up, for newer ones.
+            Err(Error::Unknown { .. } | Error::Discarded { .. }) => {
+                assert!(version + NEWEST as u64 <= newest, "version {version}");
+            }
+            bytes => assert!(bytes.unwrap() == content(version), "version {version}"),
+        }
+    }
+    // What is newer may push one of these out: the application was still at it.
+    for version in reported.iter().rev().take(NEWEST) {
+        let kept = version + NEWEST as u64 > newest;
+        assert!(
+            held.contains(version) || !kept,
+            "version {version} was reported and is lost: {held:?}"
+        );
+    }
+}

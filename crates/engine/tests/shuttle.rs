@@ -1,0 +1,313 @@
+//! Whole engines, run through orders of their threads' steps that no scheduler would choose:
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p tierflow-engine --release --test shuttle`. `TIERFLOW_SCHEDULES_TRIED` says how
+//! many of each kind, for a longer search.
+//!
+//! What a thread waits for and nobody brings is a deadlock here, and found. Each history is checked to the byte. A failure prints
+//! the schedule; `shuttle::replay` runs it again, as far as the arenas, whose threads are real, have no part in it.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used)]
+
+#[path = "shuttle/store.rs"]
+mod store;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::thread;
+use shuttle::{Config, Runner};
+use std::sync::Arc;
+use std::time::Duration;
+use store::Store;
+use tierflow_device::{Choice, open};
+use tierflow_engine::plan::AfterRestore;
+use tierflow_engine::{Engine, Error, Flush, RegionMut, Version};
+use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
+
+/// Bytes of a page, which tiers are aligned to and parts of transfers have.
+const PAGE: usize = 4096;
+
+/// Runs a scenario under many schedules: half drawn step by step, half with few changes of who goes first.
+fn explore(scenario: fn()) {
+    explore_some(1, scenario);
+}
+
+/// A part of as many schedules, for scenarios of many steps.
+fn explore_some(part: usize, scenario: fn()) {
+    let mut config = Config::default();
+    config.stack_size = 1 << 19;
+    config.silence_warnings = true;
+    config.failure_persistence = shuttle::FailurePersistence::Print;
+    let schedules = std::env::var("TIERFLOW_SCHEDULES_TRIED").ok();
+    let schedules = schedules.and_then(|text| text.parse().ok()).unwrap_or(1000) / part;
+    Runner::new(RandomScheduler::new(schedules), config.clone()).run(scenario);
+    Runner::new(PctScheduler::new(3, schedules), config).run(scenario);
+}
+
+/// An engine with a device cache of so many pages above a store.
+fn engine(pages: usize, store: &Arc<Store>, after: AfterRestore) -> Engine {
+    let at_once = DeviceGrowth::DirectAlloc;
+    grown(at_once, pages, store, after)
+}
+
+fn grown(how: DeviceGrowth, pages: usize, store: &Arc<Store>, after: AfterRestore) -> Engine {
+    let device = open(Choice::Host).unwrap();
+    Engine::builder(&device)
+        .device_cache(pages * PAGE)
+        .device_growth(how)
+        .storage(Arc::clone(store) as _)
+        .flush(Flush::Eager)
+        .after_restore(after)
+        .build()
+        .unwrap()
+}
+
+/// What version `version` holds, in so many pages.
+fn content(version: Version, pages: usize) -> Vec<u8> {
+    (0..pages * PAGE)
+        .map(|at| (version as usize * 31 + at / 97) as u8)
+        .collect()
+}
+
+fn checkpoint(engine: &Engine, version: Version, pages: usize) {
+    let bytes = content(version, pages);
+    engine
+        .checkpoint(version, &[bytes.as_slice().into()])
+        .unwrap();
+}
+
+fn restore(engine: &Engine, version: Version, pages: usize) {
+    let mut bytes = vec![0; pages * PAGE];
+    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+    engine.restore(version, &mut regions).unwrap();
+    assert!(bytes == content(version, pages), "version {version}");
+}
+
+/// Two callers who want more than there is, each its own history: they wait for room, for arrivals and for one
+/// another, while several workers report the parts of one transfer.
+#[test]
+fn callers_wait_while_workers_report() {
+    explore(|| {
+        let store = Store::new();
+        let engine = Arc::new(engine(4, &store, AfterRestore::Discard));
+        let callers = [0, 10].map(|first: Version| {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || {
+                let versions = first..first + 3;
+                engine.hint(versions.clone());
+                for version in versions.clone() {
+                    checkpoint(&engine, version, 2);
+                }
+                engine.prefetch_start();
+                for version in versions {
+                    restore(&engine, version, 2);
+                }
+            })
+        });
+        for caller in callers {
+            caller.join().unwrap();
+        }
+        engine.wait().unwrap();
+        assert_eq!(engine.versions(), []);
+    });
+}
+
+/// The engine goes while it flushes and prefetches: its threads end, and nobody touches the store afterwards.
+#[test]
+fn an_engine_ends_with_transfers_in_flight() {
+    explore(|| {
+        let store = Store::new();
+        let engine = engine(3, &store, AfterRestore::Keep);
+        for version in 0..4 {
+            checkpoint(&engine, version, 1);
+        }
+        engine.hint([0, 1, 2]);
+        engine.prefetch_start();
+        drop(engine);
+        store.close();
+    });
+}
+
+/// One thread takes memory from the cache and gives it back, while another one writes and reads.
+#[test]
+fn a_cache_shrinks_and_grows_in_use() {
+    explore(|| {
+        let store = Store::new();
+        let in_pages = DeviceGrowth::IncrementalVmm { chunk: Some(PAGE) };
+        let engine = Arc::new(grown(in_pages, 4, &store, AfterRestore::Keep));
+        let theirs = Arc::clone(&engine);
+        let resizer = thread::spawn(move || {
+            for pages in [1, 4, 0, 3] {
+                let patience = Duration::from_secs(1);
+                match theirs.resize_device_cache(pages * PAGE, patience) {
+                    // Who is out of patience may come again.
+                    Ok(()) | Err(Error::TimedOut { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        for version in 0..4 {
+            checkpoint(&engine, version, 1);
+        }
+        engine.hint(0..4);
+        for version in 0..4 {
+            restore(&engine, version, 1);
+        }
+        resizer.join().unwrap();
+        for version in (0..4).rev() {
+            restore(&engine, version, 1);
+        }
+    });
+}
+
+/// Slots are lent, written, committed, given up and read, while others push copies out of the cache.
+#[test]
+fn lent_bytes_are_nobody_elses() {
+    explore(|| {
+        let store = Store::new();
+        let engine = Arc::new(engine(3, &store, AfterRestore::Keep));
+        let theirs = Arc::clone(&engine);
+        let lender = thread::spawn(move || {
+            for version in 0..3 {
+                let mut slot = theirs.produce(version, PAGE).unwrap();
+                thread::yield_now();
+                slot.bytes_mut()
+                    .unwrap()
+                    .copy_from_slice(&content(version, 1));
+                thread::yield_now();
+                if version == 1 {
+                    continue;
+                }
+                slot.commit();
+            }
+            for (version, keep) in [(0, true), (2, false), (0, false), (2, false)] {
+                let slot = theirs.consume(version).unwrap();
+                thread::yield_now();
+                let is_whole = slot.bytes().unwrap() == content(version, 1);
+                assert!(is_whole, "version {version}, while it is lent");
+                if keep {
+                    slot.give_back();
+                }
+            }
+        });
+        for version in 10..16 {
+            checkpoint(&engine, version, 1);
+        }
+        for version in 10..16 {
+            restore(&engine, version, 1);
+        }
+        lender.join().unwrap();
+        let given_up = engine.restore_size(1);
+        assert!(
+            given_up.is_err(),
+            "a slot that was dropped is no checkpoint"
+        );
+        restore(&engine, 0, 1);
+    });
+}
+
+/// Two clients share a pool of host memory. One goes in the middle of its work; the other has what it left.
+#[test]
+fn a_client_goes_and_the_other_goes_on() {
+    const SLAB: u64 = 2 << 20;
+    const PAGES: usize = 256;
+    explore_some(20, || {
+        let pool = HostPool::in_process(PoolOptions::new(4 * SLAB).slab(SLAB)).unwrap();
+        let device = open(Choice::Host).unwrap();
+        let client = |store: &Arc<Store>| {
+            let builder = Engine::builder(&device).host_pool(&pool);
+            let storage = Arc::clone(store) as _;
+            let builder = builder.storage(storage).flush(Flush::Eager);
+            builder.build().unwrap()
+        };
+        let store = Store::new();
+        let leaving = client(&store);
+        // More than its share, as long as nobody else wants it.
+        for version in 0..7 {
+            checkpoint(&leaving, version, PAGES);
+        }
+        let left = thread::spawn(move || {
+            for version in (2..7).rev() {
+                restore(&leaving, version, PAGES);
+            }
+            checkpoint(&leaving, 7, PAGES);
+            drop(leaving);
+            store.close();
+        });
+        let staying = client(&Store::new());
+        for version in 0..5 {
+            checkpoint(&staying, version, PAGES);
+        }
+        left.join().unwrap();
+        for version in 0..5 {
+            restore(&staying, version, PAGES);
+        }
+    });
+}
+
+/// Callers give up waiting at the moment at which the answer comes, and versions are discarded under way.
+#[test]
+fn who_gives_up_is_in_nobodys_way() {
+    explore(|| {
+        let store = Store::new();
+        let engine = Arc::new(engine(2, &store, AfterRestore::Keep));
+        let waiting = [1, 2].map(|_| {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    match engine.wait_for(Duration::from_millis(1)) {
+                        Ok(()) | Err(Error::TimedOut { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        });
+        for version in 0..4 {
+            checkpoint(&engine, version, 1);
+            if version % 2 == 0 {
+                engine.hint([version]);
+            }
+        }
+        engine.prefetch_start();
+        engine.discard(0).unwrap();
+        engine.discard(3).unwrap();
+        for waiting in waiting {
+            waiting.join().unwrap();
+        }
+        engine.wait().unwrap();
+        restore(&engine, 1, 1);
+        restore(&engine, 2, 1);
+        assert_eq!(engine.versions(), [1, 2]);
+    });
+}
+
+/// A store that is full: who waits for room is told so, and what the cache holds stays.
+#[test]
+fn callers_hear_of_storage_that_fails() {
+    explore(|| {
+        let store = Store::new();
+        let engine = Arc::new(engine(2, &store, AfterRestore::Discard));
+        checkpoint(&engine, 0, 1);
+        engine.wait().unwrap();
+        store.refuse_writes();
+        let callers = [10, 20].map(|first: Version| {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || {
+                let mut kept = Vec::new();
+                for version in first..first + 2 {
+                    let bytes = content(version, 1);
+                    match engine.checkpoint(version, &[bytes.as_slice().into()]) {
+                        Ok(()) => kept.push(version),
+                        Err(Error::NoRoom { .. } | Error::Storage(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                kept
+            })
+        });
+        for caller in callers {
+            for version in caller.join().unwrap() {
+                restore(&engine, version, 1);
+            }
+        }
+        restore(&engine, 0, 1);
+    });
+}
