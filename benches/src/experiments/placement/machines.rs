@@ -80,11 +80,16 @@ fn with_host(gpus: usize) -> Result<Topology, TopologyError> {
 
 /// Every second GPU has up to twice `mean` bytes too much, the others have as much to spare.
 pub fn shares(gpus: usize, mean: u64, seed: u64) -> Vec<Share> {
+    shares_with(1, gpus, mean, seed)
+}
+
+/// The same with so many times as much to spare.
+pub(super) fn shares_with(times: u64, gpus: usize, mean: u64, seed: u64) -> Vec<Share> {
     let bytes = |gpu: usize| random(seed * 1_000_003 + gpu as u64) % (2 * mean) + 1;
     (0..gpus)
         .map(|gpu| match gpu % 2 {
             0 => Share::Remainder(bytes(gpu)),
-            _ => Share::Spare(bytes(gpu)),
+            _ => Share::Spare(times * bytes(gpu)),
         })
         .collect()
 }

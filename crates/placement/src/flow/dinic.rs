@@ -1,63 +1,68 @@
-use std::ops::{AddAssign, SubAssign};
+mod block;
+mod levels;
+#[cfg(test)]
+mod tests;
 
-use super::{Network, SINK, SOURCE};
-
-/// What flows are counted in: whole grains, or grains times a denominator.
-pub(crate) trait Capacity: Copy + Ord + Default + AddAssign + SubAssign {}
-impl Capacity for u64 {}
-impl Capacity for u128 {}
+use super::{Carried, EdgeKind, Network};
 
 /// A network's residual graph, and maximum flows in it by Dinic's algorithm.
 ///
-/// Arcs lie in one array, sorted by their tail, each with the position of its reverse.
-#[derive(Debug)]
-pub(crate) struct Residual<C> {
+/// Arcs of edges lie in one array, sorted by their tail, each with the position of its reverse. Links have no arcs:
+/// what passes them lies as they do, row by row, and a list of the links into each node leads back.
+#[derive(Debug, Default)]
+pub(crate) struct Residual {
     /// Where the arcs of a node start; one more than there are nodes.
     first: Vec<u32>,
     head: Vec<u32>,
     reverse: Vec<u32>,
-    left: Vec<C>,
+    left: Vec<u64>,
     /// Where the arc of an edge is.
     arc: Vec<u32>,
+    /// What passes each link.
+    through: Vec<u64>,
+    /// What a link carries now.
+    carried: Carried,
+    /// Where the links into a node start, and for each of them where it comes from and which it is.
+    first_in: Vec<u32>,
+    into: Vec<(u32, u32)>,
     /// Distance to the sink, or [`UNSEEN`]. Counted from that end, few paths are dead ends.
     level: Vec<u32>,
-    /// The next arc to look at, for each node.
+    /// Nodes with links out, and with links in, that were not seen yet.
+    senders: Vec<u32>,
+    receivers: Vec<u32>,
+    /// The next arc, and the next link, to look at, for each node.
     next: Vec<u32>,
+    next_link: Vec<u32>,
     queue: Vec<u32>,
-    path: Vec<u32>,
+    path: Vec<(u32, Step)>,
+    /// What passes each node.
+    flow: Vec<u64>,
 }
 
 const UNSEEN: u32 = u32::MAX;
+/// Rows that are gone through side by side.
+const TOGETHER: usize = 16;
 
-impl<C> Default for Residual<C> {
-    fn default() -> Self {
-        Self {
-            first: Vec::new(),
-            head: Vec::new(),
-            reverse: Vec::new(),
-            left: Vec::new(),
-            arc: Vec::new(),
-            level: Vec::new(),
-            next: Vec::new(),
-            queue: Vec::new(),
-            path: Vec::new(),
-        }
-    }
+/// One step of a path.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Along an arc.
+    Arc(u32),
+    /// Along a link.
+    Link(u32),
+    /// Along a link in reverse: it takes back what passes it.
+    Back(u32),
 }
 
-impl<C: Capacity> Residual<C> {
-    /// Takes the shape of `network`; every edge has the capacity 0.
+impl Residual {
+    /// Takes the shape of `network`; every edge and every link has the capacity 0.
     pub(crate) fn reset(&mut self, network: &Network) {
         let (nodes, edges) = (network.nodes, &network.edges);
-        self.first.clear();
-        self.first.resize(nodes + 1, 0);
-        for edge in edges {
-            self.first[edge.from as usize + 1] += 1;
-            self.first[edge.to as usize + 1] += 1;
-        }
-        for node in 0..nodes {
-            self.first[node + 1] += self.first[node];
-        }
+        starts(
+            &mut self.first,
+            nodes,
+            edges.iter().flat_map(|edge| [edge.from, edge.to]),
+        );
         self.next.clear();
         self.next.extend_from_slice(&self.first);
         let arcs = 2 * edges.len();
@@ -66,7 +71,7 @@ impl<C: Capacity> Residual<C> {
             list.resize(arcs, 0);
         }
         self.left.clear();
-        self.left.resize(arcs, C::default());
+        self.left.resize(arcs, 0);
         self.arc.clear();
         for edge in edges {
             let mut place = |node: u32| {
@@ -81,179 +86,176 @@ impl<C: Capacity> Residual<C> {
             self.reverse[back as usize] = forward;
             self.arc.push(forward);
         }
+
+        let links = &network.links;
+        self.carried = Carried::default();
+        self.through.clear();
+        if links.len() == 0 {
+            return;
+        }
+        self.through.resize(links.len(), 0);
+        starts(&mut self.first_in, nodes, links.to.iter().copied());
+        self.next_link.clear();
+        self.next_link.extend_from_slice(&self.first_in);
+        self.into.clear();
+        self.into.resize(links.len(), (0, 0));
+        // A few rows at a time, column by column: otherwise each entry would lie in another part of memory than the last.
+        let rows: Vec<_> = links.rows().collect();
+        for rows in rows.chunks(TOGETHER) {
+            let longest = rows.iter().map(|(_, row)| row.len()).max();
+            for column in 0..longest.unwrap_or_default() {
+                for (from, row) in rows.iter().filter(|(_, row)| column < row.len()) {
+                    let at = row.start + column;
+                    let next = &mut self.next_link[links.to[at] as usize];
+                    self.into[*next as usize] = (*from, at as u32);
+                    *next += 1;
+                }
+            }
+        }
     }
 
-    /// What passes an edge.
-    pub(crate) fn flow(&self, edge: usize) -> C {
-        self.left[self.reverse[self.arc[edge] as usize] as usize]
+    /// What passes an edge, or a link: these come after the edges.
+    pub(crate) fn flow(&self, at: usize) -> u64 {
+        match self.arc.get(at) {
+            Some(&arc) => self.left[self.reverse[arc as usize] as usize],
+            None => self.through[at - self.arc.len()],
+        }
     }
 
     /// Gives an edge a capacity, which must not be below its flow.
-    pub(crate) fn set_capacity(&mut self, edge: usize, mut capacity: C) {
-        capacity -= self.flow(edge);
-        self.left[self.arc[edge] as usize] = capacity;
+    pub(crate) fn set_capacity(&mut self, edge: usize, capacity: u64) {
+        let left = capacity - self.flow(edge);
+        self.left[self.arc[edge] as usize] = left;
     }
 
-    /// Takes every flow back, and every capacity.
-    pub(crate) fn clear(&mut self) {
-        self.left.fill(C::default());
+    /// Has links carry this, which must not be below what passes them.
+    pub(crate) fn set_links(&mut self, carried: Carried) {
+        self.carried = carried;
     }
 
-    /// Makes the flow a maximum one; what was added to it is returned.
-    pub(crate) fn augment(&mut self) -> C {
-        let mut added = C::default();
-        while self.find_levels() {
-            self.block(&mut added);
+    /// Counts in units that are 2^`shift` times as large, by which links carry `carried`: what passes them is rounded
+    /// down, and up again where all of a link is needed. Other ways carry nothing any more. Capacities are to be set
+    /// again. Returns what is left of the flow.
+    pub(crate) fn coarsen(&mut self, network: &Network, shift: u32, carried: Carried) -> u64 {
+        for (edge, &arc) in network.edges.iter().zip(&self.arc) {
+            if let EdgeKind::Link(_) = edge.kind {
+                self.left[self.reverse[arc as usize] as usize] >>= shift;
+            }
+        }
+        if network.links.len() > 0 {
+            self.coarsen_links(network, shift, carried);
+        }
+        self.follow_links(network)
+    }
+
+    fn coarsen_links(&mut self, network: &Network, shift: u32, carried: Carried) {
+        let mut room = vec![0; network.nodes];
+        for edge in &network.edges {
+            match edge.kind {
+                EdgeKind::Remainder(_) => room[edge.to as usize] = carried.through(edge),
+                EdgeKind::Spare(_) => room[edge.from as usize] = carried.through(edge),
+                _ => {}
+            }
+        }
+        let links = &network.links;
+        let before = std::mem::replace(&mut self.carried, carried);
+        let mut full = Vec::new();
+        for (from, row) in links.rows() {
+            for at in row {
+                let amount = self.through[at] >> shift;
+                if self.through[at] == before.at(links.bandwidth[at] as u64) {
+                    full.push((from, at));
+                }
+                room[from as usize] -= amount;
+                room[links.to[at] as usize] -= amount;
+                self.through[at] = amount;
+            }
+        }
+        for (from, at) in full {
+            let (from, to) = (from as usize, links.to[at] as usize);
+            let more = carried.at(links.bandwidth[at] as u64) - self.through[at];
+            let more = more.min(room[from]).min(room[to]);
+            room[from] -= more;
+            room[to] -= more;
+            self.through[at] += more;
+        }
+    }
+
+    /// Has other edges carry what passes the links, and no more; how much that is.
+    pub(crate) fn follow_links(&mut self, network: &Network) -> u64 {
+        self.flow.clear();
+        self.flow.resize(network.nodes, 0);
+        let mut all = 0;
+        for (from, row) in network.links.rows() {
+            let (to, through) = (&network.links.to[row.clone()], &self.through[row]);
+            for (&to, &through) in to.iter().zip(through) {
+                self.flow[to as usize] += through;
+                self.flow[from as usize] += through;
+            }
+            all += self.flow[from as usize];
+        }
+        for (edge, &arc) in network.edges.iter().zip(&self.arc) {
+            self.left[arc as usize] = 0;
+            let back = self.reverse[arc as usize] as usize;
+            match edge.kind {
+                EdgeKind::Link(_) => {
+                    let through = self.left[back];
+                    self.flow[edge.from as usize] += through;
+                    self.flow[edge.to as usize] += through;
+                    all += through;
+                }
+                _ => self.left[back] = 0,
+            }
+        }
+        for (edge, &arc) in network.edges.iter().zip(&self.arc) {
+            let node = match edge.kind {
+                EdgeKind::Remainder(_) => edge.to,
+                EdgeKind::Spare(_) => edge.from,
+                _ => continue,
+            };
+            self.left[self.reverse[arc as usize] as usize] = self.flow[node as usize];
+        }
+        all
+    }
+
+    /// What passes each link, for a flow to begin with; [`follow_links`](Self::follow_links) is to be called then.
+    pub(crate) fn links_mut(&mut self) -> &mut [u64] {
+        &mut self.through
+    }
+
+    /// Makes the flow a maximum one, of which no more than `missing` is missing; what was added to it is returned.
+    pub(crate) fn augment(&mut self, network: &Network, missing: u64) -> u64 {
+        let mut added = 0;
+        while added < missing && self.find_levels(network) {
+            self.block(network, &mut added);
         }
         added
     }
 
-    /// Whether a node is on the source's side of the minimum cut, after [`augment`](Self::augment).
+    /// Whether a node is on the source's side of the minimum cut, after [`augment`](Self::augment) found less than
+    /// was missing.
     pub(crate) fn is_behind_cut(&self, node: u32) -> bool {
         self.level[node as usize] == UNSEEN
     }
 
-    /// Breadth first from the sink backwards; whether the source is reached.
-    fn find_levels(&mut self) -> bool {
-        self.level.clear();
-        self.level.resize(self.first.len() - 1, UNSEEN);
-        self.level[SINK as usize] = 0;
-        self.queue.clear();
-        self.queue.push(SINK);
-        let mut at = 0;
-        while let Some(&node) = self.queue.get(at) {
-            at += 1;
-            let level = self.level[node as usize] + 1;
-            let arcs = self.first[node as usize] as usize..self.first[node as usize + 1] as usize;
-            for (&tail, &arc) in self.head[arcs.clone()].iter().zip(&self.reverse[arcs]) {
-                if self.level[tail as usize] == UNSEEN && self.left[arc as usize] > C::default() {
-                    self.level[tail as usize] = level;
-                    if tail == SOURCE {
-                        return true;
-                    }
-                    self.queue.push(tail);
-                }
-            }
-        }
-        false
-    }
-
-    /// Pushes a blocking flow along shortest paths, depth first and without recursion.
-    fn block(&mut self, added: &mut C) {
-        self.next.clear();
-        self.next.extend_from_slice(&self.first);
-        self.path.clear();
-        let mut node = SOURCE;
-        loop {
-            if node == SINK {
-                node = self.push(added);
-                continue;
-            }
-            let arc = self.next[node as usize];
-            if arc < self.first[node as usize + 1] {
-                let head = self.head[arc as usize];
-                let is_next = self.level[head as usize] == self.level[node as usize] - 1;
-                if is_next && self.left[arc as usize] > C::default() {
-                    self.path.push(arc);
-                    node = head;
-                } else {
-                    self.next[node as usize] += 1;
-                }
-            } else if let Some(arc) = self.path.pop() {
-                node = self.tail(arc);
-                self.next[node as usize] += 1;
-            } else {
-                return;
-            }
-        }
-    }
-
-    /// Fills the path; where to go on from is the tail of its first full arc.
-    fn push(&mut self, added: &mut C) -> u32 {
-        let left = |arc: &u32| self.left[*arc as usize];
-        let amount = self.path.iter().map(left).min().unwrap_or_default();
-        let mut full = self.path.len();
-        for (at, &arc) in self.path.iter().enumerate().rev() {
-            self.left[arc as usize] -= amount;
-            self.left[self.reverse[arc as usize] as usize] += amount;
-            if self.left[arc as usize] == C::default() {
-                full = at;
-            }
-        }
-        *added += amount;
-        let node = self.path.get(full).map_or(SOURCE, |&arc| self.tail(arc));
-        self.path.truncate(full);
-        node
-    }
-
-    fn tail(&self, arc: u32) -> u32 {
-        self.head[self.reverse[arc as usize] as usize]
+    fn link_left(&self, network: &Network, link: u32) -> u64 {
+        let bandwidth = network.links.bandwidth[link as usize] as u64;
+        self.carried.at(bandwidth) - self.through[link as usize]
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use petgraph::algo::ford_fulkerson;
-    use petgraph::graph::{DiGraph, NodeIndex};
-    use proptest::prelude::*;
-
-    use super::super::{Edge, EdgeKind, UNLIMITED};
-    use super::*;
-
-    fn network(nodes: usize, edges: &[(u32, u32, u64)]) -> Network {
-        let edges = edges.iter().map(|&(from, to, volume)| Edge {
-            kind: EdgeKind::Link(0),
-            from,
-            to,
-            volume,
-            bandwidth: UNLIMITED,
-        });
-        Network {
-            edges: edges.collect(),
-            nodes,
-            total: 0,
-            grain: 1,
-        }
+/// Counts how often each node occurs, and says where its places start if those of the others come before.
+fn starts(first: &mut Vec<u32>, nodes: usize, occurring: impl Iterator<Item = u32>) {
+    first.clear();
+    first.resize(nodes + 1, 0);
+    for node in occurring {
+        first[node as usize + 1] += 1;
     }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(1000))]
-
-        #[test]
-        fn the_flow_is_a_maximum_one_and_the_cut_is_its_proof(
-            edges in prop::collection::vec((0..9_u32, 0..9_u32, 0..50_u64), 0..40),
-        ) {
-            let edges: Vec<_> = edges.into_iter().filter(|edge| edge.0 != edge.1).collect();
-            let mut graph = DiGraph::<(), u64>::new();
-            for _ in 0..9 {
-                graph.add_node(());
-            }
-            for &(from, to, capacity) in &edges {
-                graph.add_edge(NodeIndex::new(from as usize), NodeIndex::new(to as usize), capacity);
-            }
-            let (wanted, _) = ford_fulkerson(&graph, NodeIndex::new(0), NodeIndex::new(1));
-
-            let mut residual = Residual::<u64>::default();
-            residual.reset(&network(9, &edges));
-            // Half of the capacity first: a flow can be gone on with.
-            edges.iter().enumerate().for_each(|(at, edge)| residual.set_capacity(at, edge.2 / 2));
-            let half = residual.augment();
-            edges.iter().enumerate().for_each(|(at, edge)| residual.set_capacity(at, edge.2));
-            prop_assert_eq!(half + residual.augment(), wanted);
-
-            let mut balance = [0_i64; 9];
-            let mut cut = 0;
-            for (at, &(from, to, capacity)) in edges.iter().enumerate() {
-                prop_assert!(residual.flow(at) <= capacity);
-                balance[from as usize] -= residual.flow(at) as i64;
-                balance[to as usize] += residual.flow(at) as i64;
-                if residual.is_behind_cut(from) && !residual.is_behind_cut(to) {
-                    cut += capacity;
-                }
-            }
-            prop_assert_eq!(cut, wanted);
-            prop_assert_eq!(balance[1], wanted as i64);
-            prop_assert!(balance[2..].iter().all(|balance| *balance == 0));
-        }
+    for node in 0..nodes {
+        first[node + 1] += first[node];
     }
+}
+
+fn range(first: &[u32], node: u32) -> std::ops::Range<usize> {
+    first[node as usize] as usize..first[node as usize + 1] as usize
 }

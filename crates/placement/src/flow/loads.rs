@@ -1,13 +1,15 @@
-use crate::{Destination, ExactTime, GpuId, HostLinkId, Limit, LinkId, Problem, Route, Topology};
+use crate::topology::Link;
+use crate::{Destination, ExactTime, GpuId, HostLinkId, Limit, Problem, Route, Topology};
 use crate::{SwitchId, Transfer};
 
 /// How many bytes a set of transfers puts on everything that has a bandwidth.
 #[derive(Debug)]
 pub(crate) struct Loads<'a> {
     topology: &'a Topology,
+    /// Of links, the busiest.
+    links: Longest,
     egress: Vec<u64>,
     ingress: Vec<u64>,
-    links: Vec<u64>,
     send: Vec<u64>,
     receive: Vec<u64>,
     switches: Vec<u64>,
@@ -17,14 +19,15 @@ pub(crate) struct Loads<'a> {
 }
 
 impl<'a> Loads<'a> {
+    /// Of transfers of which no two take the same link.
     pub(crate) fn of(problem: &Problem<'a>, transfers: &[Transfer]) -> Self {
         let topology = problem.topology;
         let ports = topology.switch_ports.len();
         let mut loads = Self {
             topology,
+            links: Longest(ExactTime::ZERO, 0.0, None),
             egress: vec![0; topology.gpus.len()],
             ingress: vec![0; topology.gpus.len()],
-            links: vec![0; topology.links.len()],
             send: vec![0; ports],
             receive: vec![0; ports],
             switches: vec![0; topology.switches.len()],
@@ -46,7 +49,16 @@ impl<'a> Loads<'a> {
             Destination::Host(host) => self.hosts[host.0] += bytes,
         }
         match transfer.via {
-            Route::Link(link) => self.links[link.0] += bytes,
+            // As each has its link to itself, there is nothing to add up.
+            Route::Link(link) => {
+                let Link {
+                    from,
+                    to,
+                    bandwidth,
+                } = self.topology.links[link.0];
+                let limit = || Limit::Link { link, from, to };
+                self.links.or(bytes, Some(bandwidth), limit);
+            }
             Route::Switch(switch) => {
                 self.switches[switch.0] += bytes;
                 if let Some(port) = self.topology.port_on(from, switch) {
@@ -71,20 +83,13 @@ impl<'a> Loads<'a> {
     }
 
     /// The longest time that anything takes, and what takes it.
-    pub(crate) fn longest(&self) -> (ExactTime, Option<Limit>) {
+    pub(crate) fn longest(self) -> (ExactTime, Option<Limit>) {
         let topology = self.topology;
-        let mut longest = Longest(ExactTime::ZERO, None);
+        let mut longest = self.links;
         for (gpu, known) in topology.gpus.iter().enumerate() {
             longest.or(self.egress[gpu], known.egress, || Limit::Egress(GpuId(gpu)));
             longest.or(self.ingress[gpu], known.ingress, || {
                 Limit::Ingress(GpuId(gpu))
-            });
-        }
-        for (at, link) in topology.links.iter().enumerate() {
-            longest.or(self.links[at], Some(link.bandwidth), || Limit::Link {
-                link: LinkId(at),
-                from: link.from,
-                to: link.to,
             });
         }
         for (at, port) in topology.switch_ports.iter().enumerate() {
@@ -118,23 +123,31 @@ impl<'a> Loads<'a> {
                 Limit::HostIngress(crate::HostId(at))
             });
         }
-        (longest.0, longest.1)
+        (longest.0, longest.2)
     }
 }
 
-struct Longest(ExactTime, Option<Limit>);
+/// What rounding cannot make up for.
+const NEARLY: f64 = 1.0 - 1e-9;
+
+/// The longest time, in seconds, and what takes it.
+#[derive(Clone, Copy, Debug)]
+struct Longest(ExactTime, f64, Option<Limit>);
 
 impl Longest {
     fn or(&mut self, bytes: u64, bandwidth: Option<u64>, limit: impl FnOnce() -> Limit) {
-        // Comparing comes before the division that brings a time into lowest terms.
         let Some(bandwidth) = bandwidth.filter(|_| bytes > 0) else {
             return;
         };
+        // Most are shorter by far. Exactly is dearer, and dearest the division that brings a time into lowest terms.
+        if (bytes as f64) < self.1 * bandwidth as f64 * NEARLY {
+            return;
+        }
         let ours = u128::from(bytes) * u128::from(self.0.denominator());
         if ours > u128::from(self.0.numerator()) * u128::from(bandwidth)
             && let Some(time) = ExactTime::new(bytes, bandwidth)
         {
-            *self = Self(time, Some(limit()));
+            *self = Self(time, time.as_secs_f64(), Some(limit()));
         }
     }
 }

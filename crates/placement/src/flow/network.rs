@@ -1,4 +1,5 @@
-use crate::{GpuId, HostId, HostLinkId, Limit, LinkId, Problem, SwitchId};
+use super::Links;
+use crate::{GpuId, HostId, HostLinkId, Limit, LinkId, Problem, Share, SwitchId};
 
 /// The node that all remainders come from.
 pub(crate) const SOURCE: u32 = 0;
@@ -42,10 +43,18 @@ pub(crate) struct Edge {
 ///
 /// The network has a node for each GPU with a remainder, each switch (two if it has a limit of its
 /// own), each host link and host, and each peer with spare capacity (SC'22 showcase, slide 60).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Network {
+    /// All edges that are not among the links.
     pub(crate) edges: Vec<Edge>,
+    /// Links from GPUs with a remainder to peers with room, if there are many: where any two GPUs have one, they are
+    /// nearly all there is. Few are among the edges.
+    pub(crate) links: Links,
     pub(crate) nodes: usize,
+    /// The node of each GPU, and the other way round. Those with a remainder come first, then those with room:
+    /// peers that somebody has links to are neighbours then.
+    pub(super) node: Vec<u32>,
+    pub(super) gpu: Vec<GpuId>,
     /// The remainders together, in grains.
     pub(crate) total: u64,
     pub(crate) grain: u64,
@@ -53,18 +62,43 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) fn new(problem: &Problem<'_>, grain: u64) -> Self {
+        let mut network = Self::default();
+        network.describe(problem, grain, usize::MAX);
+        network
+    }
+
+    /// Describes this problem instead, with its links row by row if there may be more than `many`.
+    pub(crate) fn describe(&mut self, problem: &Problem<'_>, grain: u64, many: usize) {
         let topology = problem.topology;
         let (gpus, switches) = (topology.gpus.len(), topology.switches.len());
         let (links, hosts) = (topology.host_links.len(), topology.hosts.len());
-        let gpu_node = |gpu: GpuId| 2 + gpu.0 as u32;
         let switch_in = |switch: SwitchId| (2 + gpus + switch.0) as u32;
         let link_node = |link: HostLinkId| (2 + gpus + switches + link.0) as u32;
         let host_node = |host: HostId| (2 + gpus + switches + links + host.0) as u32;
         let mut nodes = 2 + gpus + switches + links + hosts;
-        let mut edges = Vec::with_capacity(
-            gpus + topology.switch_ports.len() + topology.host_ports.len() + links + hosts + 32,
-        );
+        self.edges.clear();
+        self.links.clear();
+        let spare: Vec<u64> = (0..gpus)
+            .map(|gpu| problem.spare(GpuId(gpu)) / grain)
+            .collect();
+        let links_out = problem
+            .remainders()
+            .map(|(gpu, _)| topology.gpus[gpu.0].links.len());
+        let is_dense = links_out.sum::<usize>() > many;
+        self.gpu.clear();
+        self.gpu.extend(problem.remainders().map(|(gpu, _)| gpu));
+        let is_sender = |gpu: &GpuId| matches!(problem.shares[gpu.0], Share::Remainder(1..));
+        self.gpu
+            .extend((0..gpus).map(GpuId).filter(|gpu| !is_sender(gpu)));
+        self.node.clear();
+        self.node.resize(gpus, 0);
+        for (node, gpu) in (2..).zip(&self.gpu) {
+            self.node[gpu.0] = node;
+        }
+        let node = &self.node;
+        let gpu_node = |gpu: GpuId| node[gpu.0];
         let mut total = 0;
+        let (edges, direct) = (&mut self.edges, &mut self.links);
         let mut edge = |kind, from, to, volume, bandwidth: Option<u64>| {
             edges.push(Edge {
                 kind,
@@ -75,9 +109,6 @@ impl Network {
             });
         };
 
-        let spare: Vec<u64> = (0..gpus)
-            .map(|gpu| problem.spare(GpuId(gpu)) / grain)
-            .collect();
         for (gpu, bytes) in problem.remainders() {
             let known = &topology.gpus[gpu.0];
             let (volume, node) = (bytes.div_ceil(grain), gpu_node(gpu));
@@ -89,16 +120,26 @@ impl Network {
                 volume,
                 known.egress,
             );
-            // Each begins with the peers behind it, so that not all fill the same ones first.
-            let behind = known
-                .links
-                .partition_point(|&at| topology.links[at].to < gpu);
-            let (before, behind) = known.links.split_at(behind);
-            for &at in behind.iter().chain(before) {
-                let link = &topology.links[at];
-                if spare[link.to.0] > 0 {
-                    let (to, bandwidth) = (gpu_node(link.to), Some(link.bandwidth));
-                    edge(EdgeKind::Link(at), node, to, UNLIMITED, bandwidth);
+            if is_dense {
+                direct.start_row(node);
+                for &at in &known.links {
+                    let link = &topology.links[at];
+                    if spare[link.to.0] > 0 {
+                        direct.push(at, gpu_node(link.to), link.bandwidth);
+                    }
+                }
+            } else {
+                // Each begins with the peers behind it, so that not all fill the same ones first.
+                let behind = known
+                    .links
+                    .partition_point(|&at| topology.links[at].to < gpu);
+                let (before, behind) = known.links.split_at(behind);
+                for &at in behind.iter().chain(before) {
+                    let link = &topology.links[at];
+                    if spare[link.to.0] > 0 {
+                        let (to, bandwidth) = (gpu_node(link.to), Some(link.bandwidth));
+                        edge(EdgeKind::Link(at), node, to, UNLIMITED, bandwidth);
+                    }
                 }
             }
             for &at in &known.switch_ports {
@@ -156,12 +197,38 @@ impl Network {
             let from = host_node(HostId(at));
             edge(EdgeKind::Host(at), from, SINK, volume, host.ingress);
         }
-        Self {
-            edges,
-            nodes,
-            total,
-            grain,
-        }
+        direct.finish(nodes);
+        (self.nodes, self.total, self.grain) = (nodes, total, grain);
+    }
+
+    /// The node of a GPU.
+    pub(crate) fn node(&self, gpu: GpuId) -> u32 {
+        self.node[gpu.0]
+    }
+
+    /// The GPU of a node that is one's.
+    pub(crate) fn gpu(&self, node: u32) -> GpuId {
+        self.gpu[node as usize - 2]
+    }
+
+    /// The edges that lead from nodes behind a cut to nodes that are not.
+    pub(crate) fn across(
+        &self,
+        is_behind: impl Fn(u32) -> bool + Copy,
+    ) -> impl Iterator<Item = Edge> {
+        let edges = self.edges.iter().copied();
+        let edges = edges.filter(move |edge| is_behind(edge.from) && !is_behind(edge.to));
+        let rows = self.links.rows().filter(move |(from, _)| is_behind(*from));
+        let links = rows.flat_map(move |(from, row)| {
+            let links = row.filter(move |&at| !is_behind(self.links.to[at]));
+            links.map(move |at| self.links.edge(from, at))
+        });
+        edges.chain(links)
+    }
+
+    /// Every edge: the links after the others.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Edge> {
+        self.edges.iter().copied().chain(self.links.edges())
     }
 }
 

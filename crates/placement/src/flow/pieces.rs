@@ -1,17 +1,19 @@
 use super::{EdgeKind, Network};
-use crate::{Destination, GpuId, Problem, Route, SwitchId, Transfer};
+use crate::{Destination, GpuId, LinkId, Problem, Route, SwitchId, Transfer};
 
 /// Turns the flow on edges into transfers from GPU to GPU or host.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// From, to, by which way, grains.
+    /// From, to, by which way, grains: all but those over links that are kept row by row.
     pieces: Vec<(GpuId, Destination, Route, u64)>,
+    /// To, by which way, grains: those of one GPU.
+    own: Vec<(Destination, Route, u64)>,
     senders: Vec<(SwitchId, GpuId, u64)>,
     receivers: Vec<(SwitchId, GpuId, u64)>,
 }
 
 impl Pieces {
-    /// The transfers of a flow, in grains by edge, that places every remainder.
+    /// The transfers of a flow, in grains by edge, that places every remainder. Links come after the other edges.
     pub(crate) fn transfers(
         &mut self,
         problem: &Problem<'_>,
@@ -31,12 +33,31 @@ impl Pieces {
         self.pieces
             .sort_unstable_by_key(|&(from, to, via, _)| (from, to, via));
 
-        let mut transfers = Vec::with_capacity(self.pieces.len());
+        let links = &network.links;
+        let through = |at: usize| flow(network.edges.len() + at);
+        let used = (0..links.len()).filter(|at| through(*at) > 0).count();
+        let mut transfers = Vec::with_capacity(self.pieces.len() + used);
         let mut pieces = self.pieces.iter().peekable();
         for (from, remainder) in problem.remainders() {
-            let mut offset = 0;
+            self.own.clear();
+            for at in links.row(network.node(from)) {
+                let grains = through(at);
+                if grains > 0 {
+                    let link = LinkId(links.link[at] as usize);
+                    let to = Destination::Peer(network.gpu(links.to[at]));
+                    self.own.push((to, Route::Link(link), grains));
+                }
+            }
             while let Some(&&(_, to, via, grains)) = pieces.peek().filter(|piece| piece.0 == from) {
                 pieces.next();
+                self.own.push((to, via, grains));
+            }
+            let place = |&(to, via, _): &(Destination, Route, u64)| (to, via);
+            if !self.own.is_sorted_by_key(place) {
+                self.own.sort_unstable_by_key(place);
+            }
+            let mut offset = 0;
+            for &(to, via, grains) in &self.own {
                 // The last grain of a remainder may be a part of one.
                 let bytes = (grains * network.grain).min(remainder - offset);
                 transfers.push(Transfer {
@@ -57,7 +78,7 @@ impl Pieces {
         match kind {
             EdgeKind::Link(at) => {
                 let link = &topology.links[at];
-                let (to, via) = (Destination::Peer(link.to), Route::Link(crate::LinkId(at)));
+                let (to, via) = (Destination::Peer(link.to), Route::Link(LinkId(at)));
                 self.pieces.push((link.from, to, via, grains));
             }
             EdgeKind::HostPort(at) => {

@@ -3,7 +3,7 @@ mod together;
 mod whole;
 
 use super::Strategy;
-use crate::flow::{Network, Pieces, Residual};
+use crate::flow::{Fill, Network, Pieces, Residual};
 use crate::{Bound, PlacementError, Problem, Schedule};
 
 /// Min-time max-flow, exactly (the problem of MASCOTS'21; SC'22 showcase, slides 17, 49, 60 and 61).
@@ -12,32 +12,63 @@ use crate::{Bound, PlacementError, Problem, Schedule};
 /// The smallest T by which everything fits is found by the discrete Newton (Dinkelbach) method on cuts:
 /// start with a T that a cut proves necessary; a maximum flow either places everything, or its
 /// minimum cut proves a larger T necessary, which is tried next. A few maximum flows are enough,
-/// however many bytes there are. All arithmetic is in integers.
+/// however many bytes there are. Flows are in integers: parts of a byte so small that all bytes have 2^61 of them or
+/// more. (If at the last T so few of these are missing that rounding alone may have lost them, that T is it.)
 ///
 /// That T is the schedule's [`bound`](Schedule::bound). Then the same method is gone on with in whole
 /// multiples of the alignment, from the bound upwards, so that the
 /// [`makespan`](Schedule::makespan) is the smallest that such a schedule can have, too, if each
 /// remainder's last part of a multiple is counted as a whole one. Peers are filled first: up to
 /// rounding, hosts get what peers cannot take by then.
-#[derive(Debug, Default)]
+///
+/// Where there are thousands of links, a guess in floating point says where to begin: it spreads what each GPU has over
+/// all its links. What is found does not depend on it, but which of several best schedules it is.
+#[derive(Debug)]
 pub struct MinTimeMaxFlow {
-    divided: Residual<u128>,
-    whole: Residual<u64>,
+    /// More links than this are worth a guess.
+    many: usize,
+    network: Network,
+    fill: Fill,
+    residual: Residual,
     pieces: Pieces,
+}
+
+impl Default for MinTimeMaxFlow {
+    fn default() -> Self {
+        Self::guessing_from(2048)
+    }
+}
+
+impl MinTimeMaxFlow {
+    fn guessing_from(many: usize) -> Self {
+        Self {
+            many,
+            network: Network::default(),
+            fill: Fill::default(),
+            residual: Residual::default(),
+            pieces: Pieces::default(),
+        }
+    }
 }
 
 impl Strategy for MinTimeMaxFlow {
     fn schedule(&mut self, problem: &Problem<'_>) -> Result<Schedule, PlacementError> {
-        let network = Network::new(problem, problem.alignment);
+        let Self {
+            many,
+            network,
+            fill,
+            residual,
+            pieces,
+        } = self;
+        network.describe(problem, problem.alignment, *many);
         if network.total == 0 {
             let nothing = Some(Bound::default());
             return Ok(Schedule::new(problem, Vec::new(), nothing));
         }
-        let optimum = optimum::find(problem, &network, &mut self.divided)?;
-        whole::find(problem, &network, &optimum, &mut self.whole)?;
-        let flow = |edge| self.whole.flow(edge);
-        let transfers = self.pieces.transfers(problem, &network, flow);
-        let bound = optimum.bound(problem, &network);
+        let optimum = optimum::find(problem, network, residual, fill)?;
+        whole::find(problem, network, &optimum, residual)?;
+        let transfers = pieces.transfers(problem, network, |at| residual.flow(at));
+        let bound = optimum.bound(problem, network);
         Ok(Schedule::new(problem, transfers, Some(bound)))
     }
 
@@ -45,3 +76,6 @@ impl Strategy for MinTimeMaxFlow {
         "min-time-max-flow"
     }
 }
+
+#[cfg(test)]
+mod tests;

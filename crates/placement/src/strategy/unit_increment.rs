@@ -37,9 +37,9 @@ impl Strategy for UnitIncrement {
         let network = Network::new(problem, grain);
         let mut search = Search::new(&network);
         for sent in 0..network.total {
-            if !search.increment(&network) {
+            if !search.increment() {
                 return Err(PlacementError::DoesNotFit {
-                    gpus: search.unplaced(problem, &network),
+                    gpus: search.unplaced(problem),
                     missing: (network.total - sent) * grain,
                 });
             }
@@ -54,6 +54,7 @@ impl Strategy for UnitIncrement {
 }
 
 struct Search {
+    all: Vec<Edge>,
     flow: Vec<u64>,
     /// The edges at each node.
     edges: Vec<Vec<usize>>,
@@ -69,13 +70,15 @@ const NOTHING: Fraction = Fraction {
 
 impl Search {
     fn new(network: &Network) -> Self {
+        let all: Vec<Edge> = network.all().collect();
         let mut edges = vec![Vec::new(); network.nodes];
-        for (at, edge) in network.edges.iter().enumerate() {
+        for (at, edge) in all.iter().enumerate() {
             edges[edge.from as usize].push(at);
             edges[edge.to as usize].push(at);
         }
         Self {
-            flow: vec![0; network.edges.len()],
+            flow: vec![0; all.len()],
+            all,
             edges,
             cost: vec![None; network.nodes],
             by: vec![0; network.nodes],
@@ -83,21 +86,21 @@ impl Search {
     }
 
     /// Sends one unit more; false if there is no path.
-    fn increment(&mut self, network: &Network) -> bool {
+    fn increment(&mut self) -> bool {
         self.cost.fill(None);
         self.cost[SOURCE as usize] = Some(NOTHING);
         // The cheapest node first, and of equal ones the one of fewest hops.
         let mut open = BinaryHeap::from([Reverse((NOTHING, 0_u32, SOURCE))]);
         while let Some(Reverse((cost, hops, node))) = open.pop() {
             if node == SINK {
-                self.send(network);
+                self.send();
                 return true;
             }
             if self.cost[node as usize].is_some_and(|known| known < cost) {
                 continue;
             }
             for &at in &self.edges[node as usize] {
-                let edge = &network.edges[at];
+                let edge = &self.all[at];
                 let Some((to, own)) = step(edge, self.flow[at], node) else {
                     continue;
                 };
@@ -112,11 +115,11 @@ impl Search {
         false
     }
 
-    fn send(&mut self, network: &Network) {
+    fn send(&mut self) {
         let mut node = SINK;
         while node != SOURCE {
             let at = self.by[node as usize];
-            let edge = &network.edges[at];
+            let edge = &self.all[at];
             if edge.to == node {
                 self.flow[at] += 1;
                 node = edge.from;
@@ -128,8 +131,8 @@ impl Search {
     }
 
     /// The GPUs from which there was no path.
-    fn unplaced(&self, problem: &Problem<'_>, network: &Network) -> Vec<GpuId> {
-        let edges = network.edges.iter().zip(&self.flow);
+    fn unplaced(&self, problem: &Problem<'_>) -> Vec<GpuId> {
+        let edges = self.all.iter().zip(&self.flow);
         let is_left = |gpu: GpuId| {
             edges.clone().any(|(edge, flow)| {
                 edge.kind == crate::flow::EdgeKind::Remainder(gpu.0) && *flow < edge.volume

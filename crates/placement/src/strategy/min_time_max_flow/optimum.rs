@@ -1,7 +1,7 @@
 //! The optimum if bytes could be divided at will, by the discrete Newton method on cuts.
 
 use super::together;
-use crate::flow::{Edge, EdgeKind, Network, Residual, SINK, SOURCE, UNLIMITED};
+use crate::flow::{Carried, Edge, EdgeKind, Fill, Network, Residual, SINK, SOURCE, UNLIMITED};
 use crate::time::Fraction;
 use crate::{Bound, Cut, ExactTime, GpuId, PlacementError, Problem};
 
@@ -15,32 +15,87 @@ pub(super) struct Optimum {
     pub(super) cut_at: ExactTime,
 }
 
+/// Guessed cuts, at most: each costs as much as one more adjustment of the guess.
+const MOST_CUTS: usize = 4;
+
+/// Finds the optimum, and makes `residual` a flow by then in parts of a grain, 2^[`shift`] of which make one.
+///
+/// What the edges carry is rounded down to such parts. A flow of everything is a proof all the same; and if a few parts are
+/// missing at the optimum, the cut that this leaves proves no later time.
 pub(super) fn find(
     problem: &Problem<'_>,
     network: &Network,
-    residual: &mut Residual<u128>,
+    residual: &mut Residual,
+    fill: &mut Fill,
 ) -> Result<Optimum, PlacementError> {
     let mut optimum = first(problem, network)?;
     together::raise(network, &mut optimum);
     residual.reset(network);
+    let shift = shift(network);
+    let mut missing = network.total << shift;
+    if network.links.len() > 0 {
+        optimum = guess(network, optimum, residual, fill);
+        missing -= residual.follow_links(network);
+    }
+    // Hosts come last: what peers can take does not go there.
+    let mut with_hosts = false;
     loop {
-        let time = optimum.time;
-        let all = u128::from(network.total) * u128::from(time.denominator());
-        residual.clear();
+        let carried = Carried::by(optimum.time, shift, network.total);
+        residual.set_links(carried);
         for (at, edge) in network.edges.iter().enumerate() {
-            residual.set_capacity(at, scaled(edge, time).min(all));
+            if with_hosts || !matches!(edge.kind, EdgeKind::Host(_)) {
+                residual.set_capacity(at, carried.through(edge));
+            }
         }
-        if residual.augment() == all {
+        missing -= residual.augment(network, missing);
+        if missing == 0 {
             return Ok(optimum);
         }
+        if !with_hosts {
+            with_hosts = true;
+            continue;
+        }
         let is_behind = |node: usize| residual.is_behind_cut(node as u32);
-        optimum.behind.clear();
-        optimum.behind.extend((0..network.nodes).map(is_behind));
-        optimum.cut_at = time;
-        let sums = optimum.sums(network);
-        optimum.time = ExactTime::new(sums.remainder - sums.room, sums.bandwidth)
-            .ok_or_else(|| does_not_fit(&optimum, network, &sums))?;
+        let cut = Optimum {
+            time: optimum.time,
+            behind: (0..network.nodes).map(is_behind).collect(),
+            cut_at: optimum.time,
+        };
+        let sums = cut.sums(network);
+        let time = ExactTime::new(sums.remainder.saturating_sub(sums.room), sums.bandwidth)
+            .ok_or_else(|| does_not_fit(&cut, network, &sums))?;
+        if time <= optimum.time {
+            return Ok(optimum);
+        }
+        optimum = Optimum { time, ..cut };
     }
+}
+
+/// Guesses what passes the links, and cuts until one is found that proves no later time.
+fn guess(
+    network: &Network,
+    mut optimum: Optimum,
+    residual: &mut Residual,
+    fill: &mut Fill,
+) -> Optimum {
+    fill.start(network);
+    for _ in 0..MOST_CUTS {
+        let carried = Carried::by(optimum.time, shift(network), network.total);
+        fill.adjust(network, &carried);
+        let cut = fill.cut(network, &carried);
+        match cut.and_then(|behind| optimum.later(network, behind)) {
+            Some(later) => optimum = later,
+            None => break,
+        }
+    }
+    let carried = Carried::by(optimum.time, shift(network), network.total);
+    fill.links(network, &carried, residual.links_mut());
+    optimum
+}
+
+/// As many as 63 bits have room for.
+pub(super) fn shift(network: &Network) -> u32 {
+    network.total.leading_zeros().saturating_sub(2)
 }
 
 /// What a single GPU needs at the least, alone with all its links.
@@ -51,6 +106,10 @@ fn first(problem: &Problem<'_>, network: &Network) -> Result<Optimum, PlacementE
         if edge.bandwidth != UNLIMITED {
             out[edge.from as usize] += edge.bandwidth;
         }
+    }
+    for (node, row) in network.links.rows() {
+        let links = &network.links.bandwidth[row];
+        out[node as usize] += links.iter().map(|link| *link as u64).sum::<u64>();
     }
     let mut longest = (
         Fraction {
@@ -94,18 +153,6 @@ fn first(problem: &Problem<'_>, network: &Network) -> Result<Optimum, PlacementE
     })
 }
 
-/// What an edge carries by then, in grains times the denominator of the time.
-fn scaled(edge: &Edge, time: ExactTime) -> u128 {
-    let volume = match edge.volume {
-        UNLIMITED => u128::MAX,
-        volume => u128::from(volume) * u128::from(time.denominator()),
-    };
-    match edge.bandwidth {
-        UNLIMITED => volume,
-        bandwidth => volume.min(u128::from(bandwidth) * u128::from(time.numerator())),
-    }
-}
-
 /// Whether it is its volume that limits an edge by then.
 pub(super) fn is_room(edge: &Edge, time: ExactTime) -> bool {
     let volume = u128::from(edge.volume) * u128::from(time.denominator());
@@ -122,16 +169,27 @@ struct Sums {
 }
 
 impl Optimum {
+    /// What another cut proves, if that is a later time.
+    fn later(&self, network: &Network, behind: Vec<bool>) -> Option<Self> {
+        let cut = Self {
+            time: self.time,
+            behind,
+            cut_at: self.time,
+        };
+        let sums = cut.sums(network);
+        let left = sums.remainder.checked_sub(sums.room)?;
+        let time = ExactTime::new(left, sums.bandwidth)?;
+        (time > self.time).then_some(Self { time, ..cut })
+    }
+
     pub(super) fn is_behind_cut(&self, node: u32) -> bool {
         self.behind[node as usize]
     }
 
     /// The edges across the cut, and whether they are limited by their volume.
-    fn crossing<'a>(&'a self, network: &'a Network) -> impl Iterator<Item = (&'a Edge, bool)> {
-        let crosses =
-            |edge: &&Edge| self.behind[edge.from as usize] && !self.behind[edge.to as usize];
-        let edges = network.edges.iter().filter(crosses);
-        edges.map(|edge| (edge, is_room(edge, self.cut_at)))
+    fn crossing<'a>(&'a self, network: &'a Network) -> impl Iterator<Item = (Edge, bool)> {
+        let edges = network.across(|node| self.behind[node as usize]);
+        edges.map(|edge| (edge, is_room(&edge, self.cut_at)))
     }
 
     fn sums(&self, network: &Network) -> Sums {

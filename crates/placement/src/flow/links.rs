@@ -1,0 +1,81 @@
+use super::{Edge, EdgeKind, UNLIMITED};
+
+/// Links between GPUs, row by row: those of one sender lie side by side.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    /// Where the row of a node starts; one more than there are nodes.
+    first: Vec<u32>,
+    /// The node of the peer.
+    pub(crate) to: Vec<u32>,
+    /// In bytes per second: whole numbers, which 53 bits have room for.
+    pub(crate) bandwidth: Vec<f64>,
+    /// Which link of the topology.
+    pub(crate) link: Vec<u32>,
+    /// Whether the peers come in rising order in every row.
+    rises: bool,
+}
+
+impl Links {
+    pub(super) fn clear(&mut self) {
+        self.first.clear();
+        self.to.clear();
+        self.bandwidth.clear();
+        self.link.clear();
+        self.rises = true;
+    }
+
+    /// The links that are added from here on leave this node, which is behind all that had a row before.
+    pub(super) fn start_row(&mut self, node: u32) {
+        self.first.resize(node as usize + 1, self.to.len() as u32);
+    }
+
+    pub(super) fn push(&mut self, link: usize, to: u32, bandwidth: u64) {
+        let row = self.first.last().map_or(0, |first| *first as usize);
+        self.rises &= self.to[row..].last().is_none_or(|last| *last < to);
+        self.to.push(to);
+        self.bandwidth.push(bandwidth as f64);
+        self.link.push(link as u32);
+    }
+
+    pub(in crate::flow) fn finish(&mut self, nodes: usize) {
+        self.first.resize(nodes + 1, self.to.len() as u32);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.to.len()
+    }
+
+    /// Where the links of a node are.
+    pub(crate) fn row(&self, node: u32) -> std::ops::Range<usize> {
+        self.first[node as usize] as usize..self.first[node as usize + 1] as usize
+    }
+
+    /// The peers of a row, if they are neighbours.
+    pub(crate) fn side_by_side(&self, row: &[u32]) -> Option<std::ops::Range<usize>> {
+        let (first, last) = (*row.first()? as usize, *row.last()? as usize);
+        (self.rises && last - first + 1 == row.len()).then_some(first..last + 1)
+    }
+
+    /// The nodes that have links, and where they are.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (u32, std::ops::Range<usize>)> {
+        let rows = self.first.windows(2).enumerate();
+        let rows = rows.map(|(node, ends)| (node as u32, ends[0] as usize..ends[1] as usize));
+        rows.filter(|(_, row)| !row.is_empty())
+    }
+
+    /// One of them, that leaves `from`.
+    pub(crate) fn edge(&self, from: u32, at: usize) -> Edge {
+        Edge {
+            kind: EdgeKind::Link(self.link[at] as usize),
+            from,
+            to: self.to[at],
+            volume: UNLIMITED,
+            bandwidth: self.bandwidth[at] as u64,
+        }
+    }
+
+    pub(super) fn edges(&self) -> impl Iterator<Item = Edge> {
+        let rows = self.rows();
+        rows.flat_map(move |(from, row)| row.map(move |at| self.edge(from, at)))
+    }
+}
