@@ -1,4 +1,5 @@
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::Window;
 
@@ -85,7 +86,7 @@ pub struct Candidate {
 /// The sums over a window are the differences between its two borders. Nothing is added and
 /// subtracted again while a window slides, so there is nothing to drift; the totals may wrap, the
 /// differences do not.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Border {
     pub(crate) offset: u64,
     /// Sum of the waits; a copy that is never evictable counts [`MAX_WAIT`] here.
@@ -96,20 +97,64 @@ pub(crate) struct Border {
     pub(crate) nevers: u64,
 }
 
+impl Border {
+    /// The border behind a fragment that begins at this one.
+    #[inline(always)]
+    fn after(self, size: u64, occupant: &Option<Outlook>, traits: &Traits) -> Self {
+        let (wait, nevers) = match occupant {
+            None => (0, 0),
+            Some(copy) => match copy.evictable_in {
+                None => (MAX_WAIT, 1),
+                Some(wait) => (wait.min(MAX_WAIT), 0),
+            },
+        };
+        Self {
+            offset: self.offset.saturating_add(size).min(MAX_CAPACITY),
+            wait: self.wait.wrapping_add(wait),
+            distance: self.distance.wrapping_add(traits.distance),
+            nevers: self.nevers.wrapping_add(nevers),
+        }
+    }
+}
+
+/// What a policy may know of one fragment besides its borders; 0 in gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traits {
+    pub(crate) written: u64,
+    pub(crate) used: u64,
+    pub(crate) refetch: u64,
+    /// What it adds to an `s_score`, in gaps as well.
+    pub(crate) distance: u64,
+}
+
+impl Traits {
+    #[inline(always)]
+    fn of(occupant: &Option<Outlook>) -> Self {
+        match occupant {
+            None => Self {
+                distance: GAP_DISTANCE,
+                ..Self::default()
+            },
+            Some(copy) => Self {
+                written: copy.written,
+                used: copy.used,
+                refetch: copy.refetch.min(MAX_WAIT),
+                distance: copy.distance.value(),
+            },
+        }
+    }
+}
+
 /// The fragments of one cache in offset order, laid out for policies to run over.
 ///
-/// It keeps its memory when cleared, so one value serves any number of choices.
-#[derive(Clone, Debug)]
+/// It keeps its memory when cleared, so one value serves any number of choices; where few fragments change from one to the
+/// next, only those need be told ([`replace`](Self::replace)).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidates {
     /// One more than there are fragments.
     pub(crate) borders: Vec<Border>,
-    /// Per fragment; 0 in gaps.
-    pub(crate) written: Vec<u64>,
-    /// Per fragment; 0 in gaps.
-    pub(crate) used: Vec<u64>,
-    /// Per fragment; 0 in gaps.
-    pub(crate) refetch: Vec<u64>,
-    largest_gap: u64,
+    /// One per fragment.
+    pub(crate) traits: Vec<Traits>,
     /// Bytes per second.
     flush_bandwidth: u64,
 }
@@ -126,10 +171,7 @@ impl Candidates {
     pub fn new() -> Self {
         Self {
             borders: alloc::vec![Border::default()],
-            written: Vec::new(),
-            used: Vec::new(),
-            refetch: Vec::new(),
-            largest_gap: 0,
+            traits: Vec::new(),
             flush_bandwidth: 1_000_000_000,
         }
     }
@@ -148,10 +190,7 @@ impl Candidates {
     /// Forgets every fragment and keeps the memory.
     pub fn clear(&mut self) {
         self.borders.truncate(1);
-        self.written.clear();
-        self.used.clear();
-        self.refetch.clear();
-        self.largest_gap = 0;
+        self.traits.clear();
     }
 
     /// Appends the fragment that lies right after the last one; `None` is a gap.
@@ -159,49 +198,86 @@ impl Candidates {
     /// Two gaps must not follow one another: push their sum. Bytes beyond [`MAX_CAPACITY`] are cut
     /// off.
     pub fn push(&mut self, size: u64, occupant: Option<Outlook>) {
-        let (wait, distance, never, written, used, refetch) = match occupant {
-            None => (0, GAP_DISTANCE, 0, 0, 0, 0),
-            Some(Outlook {
-                evictable_in,
-                distance,
-                refetch,
-                written,
-                used,
-            }) => (
-                evictable_in.unwrap_or(MAX_WAIT).min(MAX_WAIT),
-                distance.value(),
-                u64::from(evictable_in.is_none()),
-                written,
-                used,
-                refetch.min(MAX_WAIT),
-            ),
-        };
-        let last = self.borders.last().copied().unwrap_or_default();
-        let offset = last.offset.saturating_add(size).min(MAX_CAPACITY);
-        if occupant.is_none() {
-            self.largest_gap = self.largest_gap.max(offset - last.offset);
+        self.extend(core::iter::once((size, occupant)));
+    }
+
+    /// [Appends](Self::push) many fragments: sizes and occupants. Much faster than one after the other.
+    pub fn extend<I>(&mut self, fragments: I)
+    where
+        I: IntoIterator<Item = (u64, Option<Outlook>), IntoIter: ExactSizeIterator>,
+    {
+        let fragments = fragments.into_iter();
+        let (before, count) = (self.len(), fragments.len());
+        // The totals so far are carried along: read back from memory, they would be waited for.
+        let mut border = self.borders.last().copied().unwrap_or_default();
+        self.borders.resize(1 + before + count, border);
+        self.traits.resize(before + count, Traits::default());
+        let places = self.borders[1 + before..].iter_mut();
+        let places = places.zip(&mut self.traits[before..]);
+        for ((size, occupant), (end, traits)) in fragments.zip(places) {
+            *traits = Traits::of(&occupant);
+            border = border.after(size, &occupant, traits);
+            *end = border;
         }
-        self.borders.push(Border {
-            offset,
-            wait: last.wait.wrapping_add(wait),
-            distance: last.distance.wrapping_add(distance),
-            nevers: last.nevers + never,
+    }
+
+    /// Puts fragments in the place of others. Those behind stay where they are, so if there are any, the new ones have
+    /// as many bytes as the old ones.
+    ///
+    /// # Panics
+    /// If there are no such others.
+    pub fn replace<I>(&mut self, others: Range<usize>, fragments: I)
+    where
+        I: IntoIterator<Item = (u64, Option<Outlook>), IntoIter: ExactSizeIterator + Clone>,
+    {
+        let fragments = fragments.into_iter();
+        if others.end == self.len() {
+            self.borders.truncate(others.start + 1);
+            self.traits.truncate(others.start);
+            return self.extend(fragments);
+        }
+        let count = fragments.len();
+        let was = self.borders[others.end];
+        let mut border = self.borders[others.start];
+        let borders = fragments.clone().map(|(size, occupant)| {
+            border = border.after(size, &occupant, &Traits::of(&occupant));
+            border
         });
-        self.written.push(written);
-        self.used.push(used);
-        self.refetch.push(refetch);
+        self.borders.splice(others.start + 1..=others.end, borders);
+        let traits = fragments.map(|(_, occupant)| Traits::of(&occupant));
+        self.traits.splice(others.clone(), traits);
+
+        let now = border;
+        debug_assert_eq!(now.offset, was.offset, "those behind would have to move");
+        let (wait, distance, nevers) = (
+            now.wait.wrapping_sub(was.wait),
+            now.distance.wrapping_sub(was.distance),
+            now.nevers.wrapping_sub(was.nevers),
+        );
+        for behind in &mut self.borders[others.start + count + 1..] {
+            behind.wait = behind.wait.wrapping_add(wait);
+            behind.distance = behind.distance.wrapping_add(distance);
+            behind.nevers = behind.nevers.wrapping_add(nevers);
+        }
+    }
+
+    /// How many fragments begin before an offset.
+    #[must_use]
+    pub fn before(&self, offset: u64) -> usize {
+        let borders = &self.borders[..self.len()];
+        borders.partition_point(|border| border.offset < offset)
     }
 
     /// How many fragments there are, gaps included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.written.len()
+        self.traits.len()
     }
 
     /// Whether there are no fragments.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.written.is_empty()
+        self.traits.is_empty()
     }
 
     /// The bytes of all fragments together.
@@ -210,19 +286,24 @@ impl Candidates {
         self.borders.last().map_or(0, |border| border.offset)
     }
 
-    /// The bytes of the largest gap; 0 where there is none.
+    /// The bytes of the largest gap; 0 where there is none. O(N).
     #[must_use]
     pub fn largest_gap(&self) -> u64 {
-        self.largest_gap
+        let sizes = self.gaps().map(|(_, size)| size);
+        sizes.max().unwrap_or(0)
     }
 
     /// The fragment at `index`, with waits and distances as the policies count them.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Candidate> {
-        let (&written, &used) = (self.written.get(index)?, self.used.get(index)?);
-        let &refetch = self.refetch.get(index)?;
+        let &Traits {
+            written,
+            used,
+            refetch,
+            distance,
+        } = self.traits.get(index)?;
         let &[left, right] = self.borders.get(index..)?.first_chunk()?;
-        let occupant = match right.distance.wrapping_sub(left.distance) {
+        let occupant = match distance {
             GAP_DISTANCE => None,
             distance => Some(Outlook {
                 evictable_in: (left.nevers == right.nevers)
@@ -266,16 +347,23 @@ impl Candidates {
         })
     }
 
-    /// The gap of lowest offset that holds `size` bytes. O(1) where none does, else O(N).
+    /// The gap of lowest offset that holds `size` bytes. O(N).
     #[must_use]
     pub fn first_gap(&self, size: u64) -> Option<Window> {
-        if size == 0 || size > self.largest_gap {
+        if size == 0 {
             return None;
         }
-        let index = self.borders.windows(2).position(|sides| {
-            sides[1].distance.wrapping_sub(sides[0].distance) == GAP_DISTANCE
-                && sides[1].offset - sides[0].offset >= size
-        })?;
+        let (index, _) = self.gaps().find(|&(_, bytes)| bytes >= size)?;
         self.window(index, index + 1)
+    }
+
+    /// Indices and sizes of the gaps.
+    fn gaps(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let traits = self.traits.iter().enumerate();
+        let gaps = traits.filter(|(_, traits)| traits.distance == GAP_DISTANCE);
+        gaps.map(|(index, _)| {
+            let size = self.borders[index + 1].offset - self.borders[index].offset;
+            (index, size)
+        })
     }
 }

@@ -6,6 +6,7 @@ extern crate alloc;
 
 mod candidates;
 mod error;
+mod gaps;
 mod policy;
 mod table;
 

@@ -4,6 +4,7 @@ mod fifo;
 mod lru;
 mod newest;
 mod score;
+mod windows;
 
 pub use conduct::{Conduct, FlushOrder};
 pub use cost::Cost;

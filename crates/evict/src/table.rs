@@ -1,10 +1,14 @@
+mod view;
+
 use alloc::vec::Vec;
 use core::hash::Hash;
+use core::ops::Range;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use crate::{Candidates, MAX_CAPACITY, Outlook, TableError};
+use crate::gaps::Gaps;
+use crate::{MAX_CAPACITY, TableError};
 
 /// Where a copy lies in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +30,9 @@ pub struct Fragment<K> {
     pub size: u64,
     /// Whose copy lies there; `None` is a gap.
     pub occupant: Option<K>,
+    /// The number of the copy's seat, for the owner to keep in an array what it knows of copies: the smallest numbers, each
+    /// of one copy at a time, for as long as it stays. 0 in gaps.
+    pub seat: u32,
 }
 
 /// Which bytes of one contiguous cache are occupied, and by whom (the allocation table *A* of
@@ -57,6 +64,11 @@ pub struct AllocationTable<K> {
     limit: u64,
     /// Of `used`, bytes that lie within the limit.
     used_within: u64,
+    gaps: Gaps,
+    /// Seats that were left.
+    free_seats: Vec<u32>,
+    /// All fragments beside these bytes are as they were when somebody last asked.
+    changed: Range<u64>,
 }
 
 impl<K: Copy + Eq + Hash> AllocationTable<K> {
@@ -79,7 +91,10 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             offset: 0,
             size: capacity,
             occupant: None,
+            seat: 0,
         };
+        let mut gaps = Gaps::default();
+        gaps.replace(0..capacity, core::iter::once(0..capacity));
         Ok(Self {
             fragments: alloc::vec![whole],
             slots: HashMap::new(),
@@ -88,6 +103,9 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             used: 0,
             limit: capacity,
             used_within: 0,
+            gaps,
+            free_seats: Vec::new(),
+            changed: 0..capacity,
         })
     }
 
@@ -124,6 +142,8 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
                 alignment: self.alignment,
             });
         }
+        // Where no seat was left, as many are taken as there are copies.
+        let copies = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         let Entry::Vacant(vacancy) = self.slots.entry(key) else {
             return Err(TableError::Duplicate);
         };
@@ -155,29 +175,37 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
                 offset: gap.offset,
                 size: before,
                 occupant: None,
+                seat: 0,
             },
             Fragment {
                 offset,
                 size: reserved,
                 occupant: Some(key),
+                seat: self.free_seats.pop().unwrap_or(copies),
             },
             Fragment {
                 offset: offset + reserved,
                 size: after,
                 occupant: None,
+                seat: 0,
             },
         ];
         self.fragments.splice(
             index..=index,
             pieces.into_iter().filter(|piece| piece.size > 0),
         );
+        let gap = gap.offset..gap.offset + gap.size;
+        let left = [gap.start..offset, offset + reserved..gap.end];
+        self.gaps.replace(gap.clone(), left);
         self.used += reserved;
         self.used_within += reserved;
-        Ok(*vacancy.insert(Slot {
+        let slot = *vacancy.insert(Slot {
             offset,
             size,
             reserved,
-        }))
+        });
+        self.change(gap);
+        Ok(slot)
     }
 
     /// Takes the copy of `key` out; its bytes become a gap, one with the gaps beside it.
@@ -201,9 +229,14 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         let last = if is_gap(index + 1) { index + 1 } else { index };
 
         let end = self.fragments[last].offset + self.fragments[last].size;
+        self.free_seats.push(self.fragments[index].seat);
         let gap = &mut self.fragments[first];
         gap.occupant = None;
+        gap.seat = 0;
         gap.size = end - gap.offset;
+        let gap = gap.offset..end;
+        self.gaps.replace(gap.clone(), [gap.clone()]);
+        self.change(gap);
         self.fragments.drain(first + 1..=last);
         self.used -= slot.reserved;
         self.used_within -= within(slot.offset, slot.reserved, self.limit);
@@ -233,10 +266,12 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             let end = slot.offset + reserved;
             let index = index_of(&self.fragments, slot.offset);
             self.fragments[index].size = reserved;
+            let mut gap = end..end + freed;
             match self.fragments.get_mut(index + 1) {
                 Some(next) if next.occupant.is_none() => {
                     next.offset = end;
                     next.size += freed;
+                    gap.end = end + next.size;
                 }
                 _ => self.fragments.insert(
                     index + 1,
@@ -244,9 +279,12 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
                         offset: end,
                         size: freed,
                         occupant: None,
+                        seat: 0,
                     },
                 ),
             }
+            self.gaps.replace(gap.clone(), [gap.clone()]);
+            self.change(slot.offset..gap.end);
             self.used -= freed;
             self.used_within -= within(end, freed, self.limit);
         }
@@ -271,6 +309,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     pub fn set_limit(&mut self, bytes: u64) {
         let limit = bytes.min(self.capacity);
         self.limit = limit - limit % self.alignment;
+        self.change(0..self.capacity);
         let occupied = self.fragments.iter().filter(|f| f.occupant.is_some());
         self.used_within = occupied.map(|f| within(f.offset, f.size, self.limit)).sum();
     }
@@ -292,26 +331,20 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
             .filter_map(|f| f.occupant)
     }
 
-    /// Fills `candidates` for a policy with what lies within the limit, in the order of
-    /// [`fragments`](Self::fragments): the first of them, the last one cut short if it is a gap that
-    /// reaches beyond. Allocates only where there are more fragments than ever before.
-    pub fn candidates_into(
-        &self,
-        candidates: &mut Candidates,
-        mut outlook: impl FnMut(K) -> Outlook,
-    ) {
-        candidates.clear();
-        for fragment in &self.fragments {
-            match fragment.occupant {
-                Some(key) if fragment.offset + fragment.size <= self.limit => {
-                    candidates.push(fragment.size, Some(outlook(key)));
-                }
-                None if fragment.offset < self.limit => {
-                    candidates.push(fragment.size.min(self.limit - fragment.offset), None);
-                }
-                _ => break,
-            }
-        }
+    /// The index of the fragment in which the copy of `key` lies. O(log N).
+    #[must_use]
+    pub fn index_of(&self, key: &K) -> Option<usize> {
+        let slot = self.slots.get(key)?;
+        Some(index_of(&self.fragments, slot.offset))
+    }
+
+    /// Fragments in these bytes, which lie between two of them before and after, have changed.
+    fn change(&mut self, bytes: Range<u64>) {
+        self.changed = if self.changed.is_empty() {
+            bytes
+        } else {
+            self.changed.start.min(bytes.start)..self.changed.end.max(bytes.end)
+        };
     }
 
     /// Bytes in all, a multiple of the alignment.
@@ -351,25 +384,20 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
     }
 
     /// Where the gap of lowest offset begins that holds `reserved` bytes within the limit: what every
-    /// policy chooses where there is one, without asking what is known of the copies. O(N).
+    /// policy chooses where there is one, without asking what is known of the copies. O(G) for G gaps.
     #[must_use]
     pub fn first_gap(&self, reserved: u64) -> Option<u64> {
-        self.gaps()
+        self.gaps
+            .before(self.limit)
             .find(|&(_, size)| size >= reserved)
             .map(|(offset, _)| offset)
     }
 
-    /// Bytes of the largest gap within the limit; 0 in a full cache. O(N).
+    /// Bytes of the largest gap within the limit; 0 in a full cache. O(G) for G gaps.
     #[must_use]
     pub fn largest_gap(&self) -> u64 {
-        self.gaps().map(|(_, size)| size).max().unwrap_or(0)
-    }
-
-    /// Offsets and sizes of the gaps, as far as they lie within the limit.
-    fn gaps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let gaps = self.fragments.iter().filter(|f| f.occupant.is_none());
-        gaps.map(|gap| (gap.offset, within(gap.offset, gap.size, self.limit)))
-            .filter(|&(_, size)| size > 0)
+        let sizes = self.gaps.before(self.limit).map(|(_, size)| size);
+        sizes.max().unwrap_or(0)
     }
 }
 

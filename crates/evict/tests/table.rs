@@ -1,7 +1,7 @@
 //! The allocation table against a list of intervals.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tierflow_evict::{
@@ -11,6 +11,7 @@ use tierflow_evict::{
 
 const CAPACITY: u64 = 1000;
 const ALIGNMENT: u64 = 8;
+const KEYS: u32 = 40;
 
 /// What is known of a copy where it does not matter.
 const ANY: Outlook = Outlook {
@@ -47,7 +48,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let key = || 0..40_u8;
+    let key = || 0..KEYS as u8;
     let step = prop_oneof![
         1 => (0..1100_u64, key(), 0..1100_u64)
             .prop_map(|(offset, key, size)| Step::Insert { offset, key, size }),
@@ -107,17 +108,52 @@ fn expected_insertion(
     }
 }
 
-fn check(table: &AllocationTable<u8>, model: &Model, limit: u64) -> Result<(), TestCaseError> {
+/// Candidates that are kept from one step to the next.
+fn check_kept(table: &mut AllocationTable<u8>, kept: &mut Candidates) -> Result<(), TestCaseError> {
+    let outlook = |key: u8| Outlook {
+        evictable_in: (!key.is_multiple_of(5)).then_some(u64::from(key % 3)),
+        distance: match u64::from(key) {
+            0..10 => Distance::Unhinted,
+            key => Distance::At(key),
+        },
+        written: u64::from(key),
+        ..ANY
+    };
+    let changed = table.take_changed();
+    table.update_candidates(kept, changed, |f| f.occupant.map(outlook));
+    let mut anew = Candidates::new();
+    table.candidates_into(&mut anew, outlook);
+    prop_assert_eq!(&*kept, &anew);
+    prop_assert_eq!(table.take_changed(), 0..0);
+    Ok(())
+}
+
+fn check(
+    table: &mut AllocationTable<u8>,
+    kept: &mut Candidates,
+    model: &Model,
+    limit: u64,
+) -> Result<(), TestCaseError> {
+    // Not after each step, so that changes gather.
+    if !table.len().is_multiple_of(3) {
+        check_kept(table, kept)?;
+    }
     let mut end = 0;
     let mut after_gap = false;
     let mut copies = Vec::new();
     let mut largest_gap = 0;
+    let mut seats = BTreeSet::new();
     for &Fragment {
         offset,
         size,
         occupant,
+        seat,
     } in table.fragments()
     {
+        if occupant.is_some() {
+            prop_assert!(seats.insert(seat), "two copies in one seat");
+            prop_assert!(seat < KEYS, "as few seats as copies at a time");
+        }
         prop_assert_eq!(offset, end, "fragments tile the capacity");
         prop_assert!(size > 0);
         prop_assert!(offset % ALIGNMENT == 0 && size % ALIGNMENT == 0);
@@ -188,6 +224,8 @@ fn check(table: &AllocationTable<u8>, model: &Model, limit: u64) -> Result<(), T
                 reserved
             })
         );
+        let fragment = table.fragment(&key).unwrap();
+        prop_assert_eq!((fragment.offset, fragment.occupant), (offset, Some(key)));
     }
     Ok(())
 }
@@ -200,6 +238,7 @@ proptest! {
         let mut table = AllocationTable::new(CAPACITY + 5, ALIGNMENT).unwrap();
         let mut model = Model::new();
         let mut limit = CAPACITY;
+        let mut kept = Candidates::new();
         for step in steps {
             let (offset, key, size) = match step {
                 Step::Remove { key } => {
@@ -215,7 +254,7 @@ proptest! {
                     if let Some((offset, _)) = found {
                         model.remove(&offset);
                     }
-                    check(&table, &model, limit)?;
+                    check(&mut table, &mut kept, &model, limit)?;
                     continue;
                 }
                 Step::Shrink { key, size } => {
@@ -237,13 +276,13 @@ proptest! {
                             );
                         }
                     }
-                    check(&table, &model, limit)?;
+                    check(&mut table, &mut kept, &model, limit)?;
                     continue;
                 }
                 Step::Limit { bytes } => {
                     table.set_limit(bytes);
                     limit = bytes.min(CAPACITY) / ALIGNMENT * ALIGNMENT;
-                    check(&table, &model, limit)?;
+                    check(&mut table, &mut kept, &model, limit)?;
                     continue;
                 }
                 Step::Insert { offset, key, size } => (offset, key, size),
@@ -258,7 +297,7 @@ proptest! {
             if expected.is_ok() {
                 model.insert(offset, (key, size));
             }
-            check(&table, &model, limit)?;
+            check(&mut table, &mut kept, &model, limit)?;
         }
     }
 

@@ -46,10 +46,11 @@ impl Plan {
         advance(&mut state, Move::WriteBegan);
         advance(&mut state, Move::WriteEnded);
         let tiers = self.tiers.len();
-        let record = self.records.entry(version).or_insert_with(|| Record {
+        let new = Record {
             adopted: true,
             ..Record::new(size, tiers)
-        });
+        };
+        let record = self.records.get_or_insert(version, new);
         record.copies[tier.0] = Some(Copy {
             place: Place {
                 tier,

@@ -10,7 +10,7 @@ const SHIFT: u32 = 3;
 /// Bytes per second; starts from a guess that the first measurement replaces.
 ///
 /// Bytes and times are averaged apart, so that a short time in between long ones weighs as little as it lasted.
-#[derive(Debug, Clone, Copy, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Bandwidth {
     bytes_per_second: u64,
     /// Bytes that were carried lately, and the ns that they took; older ones weigh less.
@@ -37,8 +37,15 @@ impl Bandwidth {
 
     /// Nanoseconds that so many bytes need.
     pub(super) fn ns(&self, bytes: u64) -> u64 {
-        let ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
-        u64::try_from(ns).unwrap_or(u64::MAX)
+        const SECOND: u64 = 1_000_000_000;
+        match bytes.checked_mul(SECOND) {
+            Some(product) => product / self.bytes_per_second,
+            None => {
+                let product = u128::from(bytes) * u128::from(SECOND);
+                let ns = product / u128::from(self.bytes_per_second);
+                u64::try_from(ns).unwrap_or(u64::MAX)
+            }
+        }
     }
 }
 
@@ -77,7 +84,7 @@ impl Backlog {
         self.bandwidth.bytes_per_second
     }
 
-    /// A copy joins the queue. Returns its mark, to be given to [`Self::wait_ns`].
+    /// A copy joins the queue. Returns its mark, to be given to [`Drain::wait_ns`].
     pub(super) fn join(&mut self, bytes: u64) -> u64 {
         self.joined = self.joined.saturating_add(bytes);
         self.joined
@@ -108,9 +115,27 @@ impl Backlog {
         (self.bandwidth, self.queued()).hash(hasher);
     }
 
-    /// Nanoseconds until the copy with this mark is through, if the queue drains at the measured bandwidth. Never 0.
+    /// How the queue drains from now on; `None` if nothing waits in it.
+    pub(super) fn drain(&self) -> Option<Drain> {
+        (self.joined > self.left).then_some(Drain {
+            bandwidth: self.bandwidth,
+            left: self.left,
+        })
+    }
+}
+
+/// A queue that drains at the measured bandwidth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Drain {
+    bandwidth: Bandwidth,
+    left: u64,
+}
+
+impl Drain {
+    /// Nanoseconds until the copy with this mark is through. Never 0.
     pub(super) fn wait_ns(&self, mark: u64) -> u64 {
-        self.bandwidth.ns(self.ahead(mark)).clamp(1, u64::MAX - 1)
+        let ahead = mark.saturating_sub(self.left);
+        self.bandwidth.ns(ahead).clamp(1, u64::MAX - 1)
     }
 }
 
@@ -122,22 +147,25 @@ mod tests {
     fn later_marks_wait_longer_and_the_queue_drains() {
         let mut backlog = Backlog::new(1_000);
         let (first, second) = (backlog.join(1_000), backlog.join(3_000));
+        let wait_ns = |backlog: &Backlog, mark| backlog.drain().unwrap().wait_ns(mark);
         assert_eq!(
-            (backlog.wait_ns(first), backlog.wait_ns(second)),
+            (wait_ns(&backlog, first), wait_ns(&backlog, second)),
             (1_000_000_000, 4_000_000_000)
         );
         backlog.measure(1_000, 500_000_000);
         backlog.leave(1_000);
         assert_eq!(
-            backlog.wait_ns(second),
+            wait_ns(&backlog, second),
             1_500_000_000,
             "the first measurement replaces the guess"
         );
         assert_eq!(
-            backlog.wait_ns(first),
+            wait_ns(&backlog, first),
             1,
             "never zero: zero means evictable now"
         );
+        backlog.leave(3_000);
+        assert_eq!(backlog.drain(), None);
     }
 
     #[test]
@@ -147,6 +175,6 @@ mod tests {
         backlog.join(u64::MAX);
         backlog.measure(u64::MAX, 0);
         backlog.measure(0, u64::MAX);
-        assert!(backlog.wait_ns(mark) < u64::MAX);
+        assert!(backlog.drain().unwrap().wait_ns(mark) < u64::MAX);
     }
 }

@@ -39,6 +39,9 @@ pub enum Violation {
         "version {0} counts {1} versions that build upon it, or has no difference that they could read"
     )]
     Heirs(Version, u32),
+    /// The policy of a tier would be told what was so once.
+    #[error("what is known of the copies on tier {0} is not what it was before they changed")]
+    Outdated(usize),
     /// A depth limit's counter drifted.
     #[error("tier {0} miscounts its transfers")]
     Miscounted(usize),
@@ -50,10 +53,11 @@ impl Plan {
     /// # Errors
     /// The first [`Violation`] found. Meant for tests, the simulator and the model checker: it walks all versions.
     pub fn check(&self) -> Result<(), Violation> {
-        for (&version, record) in &self.records {
+        for (&version, record) in self.records.iter() {
             self.check_record(version, record)?;
         }
         self.check_forms()?;
+        self.check_known()?;
         for (index, tier) in self.tiers.iter().enumerate() {
             let copies = self
                 .records
@@ -100,7 +104,7 @@ impl Plan {
             let mut stored = record.copies.iter().skip(1).flatten();
             matches!(record.form, Some(Form::Difference(_))) && stored.any(Copy::is_readable)
         };
-        for (&version, record) in &self.records {
+        for (&version, record) in self.records.iter() {
             let counted = heirs.remove(&version).unwrap_or(0);
             if record.heirs != counted || (counted > 0 && !can_be_read(record)) {
                 return Err(Violation::Heirs(version, record.heirs));

@@ -161,6 +161,22 @@ impl Plan {
         self.order.end() - self.order.head() >= self.tiers[tier.0].table.len() as u64
     }
 
+    /// Asks the policy what it would give up next if all were flushed, and has that flushed first. True if there is
+    /// anything.
+    fn choose_flushes(&mut self, tier: TierId) -> bool {
+        self.look_again(tier);
+        let this = &mut self.tiers[tier.0];
+        let reserved = this.table.reserved(self.last_size);
+        let candidates = this
+            .known
+            .for_flush(&this.table, reserved, self.order.head());
+        candidates.set_flush_bandwidth(this.backlog.bytes_per_second());
+        let window = this.policy.choose_victims(candidates, reserved);
+        let chosen = window.and_then(|w| this.table.fragments().get(w.first..w.last));
+        let chosen = chosen.unwrap_or_default().iter().filter_map(|f| f.occupant);
+        this.flushes.choose(chosen)
+    }
+
     fn head(&self, version: Version, tier: TierId) -> Head {
         let Some(record) = self.records.get(&version) else {
             return Head::Settled;

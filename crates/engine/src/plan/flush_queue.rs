@@ -1,5 +1,6 @@
 //! What waits to be flushed from one tier, in the order that its policy wants.
 
+use super::touched::Touched;
 use crate::Version;
 use hashbrown::HashSet;
 use std::collections::VecDeque;
@@ -19,16 +20,20 @@ pub(super) struct FlushQueue {
     waiting: HashSet<Version>,
     /// What the policy has chosen already, flushed or not, while it is on the tier.
     chosen: HashSet<Version>,
+    /// Versions that came, left or were chosen.
+    pub(super) touched: Touched,
 }
 
 impl FlushQueue {
     pub(super) fn push(&mut self, version: Version) {
+        self.touched.note(version);
         self.waiting.insert(version);
         self.written.push_back(version);
     }
 
     /// A version whose flush came to nothing stands before all others again.
     pub(super) fn push_front(&mut self, version: Version) {
+        self.touched.note(version);
         self.waiting.insert(version);
         self.next.push_front(version);
     }
@@ -37,6 +42,7 @@ impl FlushQueue {
     pub(super) fn choose(&mut self, versions: impl Iterator<Item = Version>) -> bool {
         let before = self.chosen.len();
         for version in versions {
+            self.touched.note(version);
             self.chosen.insert(version);
             self.next.push_back(version);
         }
@@ -49,6 +55,7 @@ impl FlushQueue {
 
     /// The copy of a version is not on the tier any more.
     pub(super) fn gone(&mut self, version: Version) {
+        self.touched.note(version);
         self.chosen.remove(&version);
     }
 
@@ -82,6 +89,7 @@ impl FlushQueue {
     }
 
     pub(super) fn remove(&mut self, version: Version) {
+        self.touched.note(version);
         self.waiting.remove(&version);
     }
 

@@ -3,8 +3,11 @@
 use super::differences::Form;
 use super::event::{Place, Ticket, TierId, TransferId};
 use super::in_place::FASTEST;
+use super::touched::Touched;
 use crate::Version;
+use hashbrown::HashMap;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use tierflow_lifecycle::State;
 
 /// One copy of a version on one tier.
@@ -130,6 +133,46 @@ impl Record {
             .filter(|c| c.is_readable())
             .peekable();
         above.peek().is_some() && above.all(Copy::is_pinned)
+    }
+}
+
+/// All versions.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    records: HashMap<Version, Record>,
+    /// Those that were changed.
+    pub(super) touched: Touched,
+}
+
+impl Records {
+    pub(super) fn insert(&mut self, version: Version, record: Record) {
+        self.touched.note(version);
+        self.records.insert(version, record);
+    }
+
+    /// The record of `version`, which becomes `new` if there is none.
+    pub(super) fn get_or_insert(&mut self, version: Version, new: Record) -> &mut Record {
+        self.touched.note(version);
+        self.records.entry(version).or_insert(new)
+    }
+
+    /// The record of `version`, to change it; who only looks at it calls `get`.
+    pub(super) fn get_mut(&mut self, version: &Version) -> Option<&mut Record> {
+        self.touched.note(*version);
+        self.records.get_mut(version)
+    }
+
+    pub(super) fn remove(&mut self, version: &Version) -> Option<Record> {
+        self.records.remove(version)
+    }
+}
+
+/// To look at them.
+impl Deref for Records {
+    type Target = HashMap<Version, Record>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.records
     }
 }
 

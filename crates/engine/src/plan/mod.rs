@@ -16,6 +16,7 @@
 //! | `limit` | how much of a tier may be used, and how does the rest become empty? |
 //! | `adopt` | what was there before? |
 //! | `outlook` | what is the policy told of each copy? |
+//! | `known`, `touched` | and of which copies has that changed? |
 //! | `space` | where in a tier can these bytes go, and who has to leave? |
 //! | `give_up` | what becomes of versions that nobody wants any more? |
 //! | `callers` | how is a checkpoint, a restore, a wait answered? |
@@ -45,6 +46,7 @@ mod give_up;
 mod guess;
 mod history;
 mod in_place;
+mod known;
 mod limit;
 mod outlook;
 mod prefetch;
@@ -53,6 +55,7 @@ mod run_order;
 mod space;
 mod statistics;
 mod stay;
+mod touched;
 mod transfers;
 
 pub use check::Violation;
@@ -73,12 +76,13 @@ use flush_queue::FlushQueue;
 use foresight::Foresight;
 use guess::Guesses;
 use hashbrown::HashMap;
-use history::{Discarded, Record};
+use history::{Discarded, Record, Records};
 pub(crate) use in_place::FASTEST;
+use known::Known;
 use prefetch::Cursor;
 use restore_order::RestoreOrder;
 use run_order::Pace;
-use tierflow_evict::{AllocationTable, Candidates, Conduct, Policy, TableError};
+use tierflow_evict::{AllocationTable, Conduct, Policy, TableError};
 use transfers::Transfer;
 
 /// What becomes of a version once the application has restored it.
@@ -127,7 +131,7 @@ struct Tier {
     table: AllocationTable<Version>,
     policy: Box<dyn Policy + Send>,
     conduct: Conduct,
-    candidates: Candidates,
+    known: Known,
     /// Versions whose copy here waits to be flushed.
     flushes: FlushQueue,
     /// Flushes set aside because their copy is about to be consumed and discarded.
@@ -154,7 +158,7 @@ struct Tier {
 pub struct Plan {
     tiers: Vec<Tier>,
     after_restore: AfterRestore,
-    records: HashMap<Version, Record>,
+    records: Records,
     discarded: Discarded,
     order: RestoreOrder,
     guesses: Guesses,
@@ -205,7 +209,7 @@ impl Plan {
                 table: AllocationTable::new(tier.capacity, tier.alignment)?,
                 policy: tier.policy,
                 conduct,
-                candidates: Candidates::new(),
+                known: Known::default(),
                 flushes: FlushQueue::default(),
                 deferred: Vec::new(),
                 backlog: Backlog::new(tier.flush_bandwidth),
@@ -229,7 +233,7 @@ impl Plan {
         Ok(Self {
             tiers: tiers.collect::<Result<_, _>>()?,
             after_restore: config.after_restore,
-            records: HashMap::new(),
+            records: Records::default(),
             discarded: Discarded::default(),
             order: RestoreOrder::default(),
             guesses: Guesses::default(),
@@ -302,6 +306,7 @@ impl Plan {
             Event::TransferFailed { id, why } => self.transfer_failed(id, why),
         }
         self.pump();
+        self.note_touched();
         commands.append(&mut self.commands);
     }
 

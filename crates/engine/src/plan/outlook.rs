@@ -1,160 +1,185 @@
 //! What is expected of each copy: all that an eviction policy is told.
 
+use super::bandwidth::{Bandwidth, Drain};
 use super::event::TierId;
+use super::flush_queue::FlushQueue;
 use super::history::Copy;
 use super::space::Urgency;
-use super::{AfterRestore, Backlog, Bandwidth, Plan, Record, RestoreOrder};
+use super::{AfterRestore, Record, RestoreOrder};
 use crate::Version;
-use tierflow_evict::{Distance, Outlook};
+use tierflow_evict::{Distance, MAX_WAIT, Outlook};
 use tierflow_lifecycle::State;
 
-impl Plan {
-    /// Asks the policy what it would give up next if all were flushed, and has that flushed first. True if there is
-    /// anything.
-    pub(super) fn choose_flushes(&mut self, tier: TierId) -> bool {
-        let Self {
-            tiers,
-            records,
-            order,
-            after_restore,
-            last_size,
-            ..
-        } = self;
-        let this = &mut tiers[tier.0];
-        let judge = Judge {
-            tier,
-            order,
-            backlog: &this.backlog,
-            fetches: &this.fetches,
-            below_open: true,
-            urgency: Urgency::Patient,
-            after: *after_restore,
-            kept_until: 0,
+/// What is known of one copy, for as long as nothing happens to its version: no number in it has to follow the restores,
+/// flushes and prefetches of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// Sequence number of its next reading.
+    next: Option<u64>,
+    leaves: Leaves,
+    /// It was brought up to be read: only who is urgent may have it.
+    pinned: bool,
+    /// It could go if it were flushed, and was not chosen for that yet.
+    pub(super) eligible: bool,
+    /// Where it would be brought back from once it is lost, if anybody will ask for it; and its bytes there.
+    fetched_from: Option<TierId>,
+    bytes: u64,
+    /// ns that this takes.
+    refetch: u64,
+    written: u64,
+    used: u64,
+}
+
+/// When a copy may be overwritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    /// Not in sight.
+    Never,
+    /// In so many ns.
+    In(u64),
+    /// Once it is flushed, if the tiers below take flushes: when what was queued up to this mark is through. Without a
+    /// mark it is not even written.
+    Flushed(Option<u64>),
+}
+
+/// Who asks for the outlook of all copies of a tier, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) urgency: Urgency,
+    /// Whether some lower tier takes flushes.
+    pub(super) below_open: bool,
+    /// The front of the restore order.
+    pub(super) head: u64,
+    /// What stands before this in the restore order stays here rather than be flushed.
+    pub(super) kept_until: u64,
+    /// How the flushes that wait get through, if any wait.
+    pub(super) drain: Option<Drain>,
+}
+
+impl Standing {
+    /// Of no copy.
+    pub(super) const NONE: Self = Self {
+        next: None,
+        leaves: Leaves::Never,
+        pinned: false,
+        eligible: false,
+        fetched_from: None,
+        bytes: 0,
+        refetch: 0,
+        written: 0,
+        used: 0,
+    };
+
+    /// What this means to who asks now.
+    #[inline]
+    pub(super) fn outlook(&self, now: &Moment) -> Outlook {
+        let evictable_in = match self.leaves {
+            _ if self.pinned && now.urgency == Urgency::Patient => None,
+            Leaves::Never => None,
+            Leaves::In(ns) => Some(ns),
+            Leaves::Flushed(_) if !now.below_open => None,
+            Leaves::Flushed(None) => Some(MAX_WAIT),
+            // Never 0, which were now.
+            Leaves::Flushed(Some(mark)) => Some(now.drain.map_or(1, |drain| drain.wait_ns(mark))),
         };
-        let flushes = &this.flushes;
-        let reserved = this.table.reserved(*last_size);
-        this.candidates.clear();
-        this.candidates
-            .set_flush_bandwidth(this.backlog.bytes_per_second());
-        let limit = this.table.limit();
-        let usable = this.table.fragments().iter();
-        for fragment in usable.take_while(|f| f.offset + f.size <= limit) {
-            let outlook = match fragment.occupant {
-                // Room without any eviction: not the question.
-                None if fragment.size >= reserved => Some(Outlook::NEVER),
-                None => None,
-                Some(version) => {
-                    let outlook = judge.outlook(version, records.get(&version));
-                    let can_go = outlook.evictable_in == Some(0) || flushes.contains(version);
-                    Some(Outlook {
-                        evictable_in: (can_go && !flushes.is_chosen(version)).then_some(0),
-                        ..outlook
-                    })
-                }
-            };
-            this.candidates.push(fragment.size, outlook);
+        let is_kept = self.next.is_some_and(|next| next < now.kept_until);
+        self.outlook_at(now.head, evictable_in.filter(|&ns| ns == 0 || !is_kept))
+    }
+
+    #[inline]
+    pub(super) fn outlook_at(&self, head: u64, evictable_in: Option<u64>) -> Outlook {
+        let distance = self.next.map(|sequence| sequence - head);
+        Outlook {
+            evictable_in,
+            distance: distance.map_or(Distance::Unhinted, Distance::At),
+            refetch: self.refetch,
+            written: self.written,
+            used: self.used,
         }
-        let window = this.policy.choose_victims(&this.candidates, reserved);
-        let chosen = window.and_then(|w| this.table.fragments().get(w.first..w.last));
-        let chosen = chosen.unwrap_or_default().iter().filter_map(|f| f.occupant);
-        this.flushes.choose(chosen)
+    }
+
+    /// The transfers were measured anew.
+    pub(super) fn measure(&mut self, fetches: &[Bandwidth]) {
+        let bandwidth = self.fetched_from.and_then(|from| fetches.get(from.0));
+        self.refetch = bandwidth.map_or(0, |bandwidth| bandwidth.ns(self.bytes));
     }
 }
 
-/// What the policy is told about each fragment of one tier.
+/// What the copies of one tier are judged by.
 pub(super) struct Judge<'a> {
     pub(super) tier: TierId,
     pub(super) order: &'a RestoreOrder,
-    pub(super) backlog: &'a Backlog,
+    pub(super) flushes: &'a FlushQueue,
     pub(super) fetches: &'a [Bandwidth],
-    /// Whether some lower tier takes flushes.
-    pub(super) below_open: bool,
-    pub(super) urgency: Urgency,
     pub(super) after: AfterRestore,
-    /// What stands before this in the restore order stays here rather than be flushed.
-    pub(super) kept_until: u64,
 }
 
 impl Judge<'_> {
-    pub(super) fn outlook(&self, version: Version, record: Option<&Record>) -> Outlook {
-        let copy = record.and_then(|r| r.copy(self.tier));
+    pub(super) fn standing(&self, version: Version, record: &Record) -> Standing {
+        let Some(copy) = record.copy(self.tier) else {
+            return Standing::NONE;
+        };
+        let (pinned, leaves) = self.leaves(record, copy);
+        let can_go = leaves == Leaves::In(0) && !pinned;
         let next = self.order.next(version);
-        let is_kept = next.is_some_and(|sequence| sequence < self.kept_until);
-        let evictable_in = record.and_then(|r| self.evictable_in(r));
-        Outlook {
-            evictable_in: evictable_in.filter(|&wait| wait == 0 || !is_kept),
-            distance: self
-                .order
-                .distance(version)
-                .map_or(Distance::Unhinted, Distance::At),
-            refetch: record.map_or(0, |r| self.refetch(version, r)),
-            written: copy.map_or(0, |c| c.written),
-            used: copy.map_or(0, |c| c.used),
-        }
+        let mut standing = Standing {
+            next,
+            leaves,
+            pinned,
+            eligible: (can_go || self.flushes.contains(version))
+                && !self.flushes.is_chosen(version),
+            fetched_from: self.fetched_from(record, copy, next.is_some()),
+            bytes: record.size,
+            refetch: 0,
+            written: copy.written,
+            used: copy.used,
+        };
+        standing.measure(self.fetches);
+        standing
     }
 
-    /// ns that it takes to bring the copy back once it is lost; 0 if nobody will ask for it.
-    fn refetch(&self, version: Version, record: &Record) -> u64 {
-        let Some(copy) = record.copy(self.tier) else {
-            return 0;
-        };
-        let is_wanted = self.order.next(version).is_some() || copy.state != State::Consumed;
+    /// Which tier has the copy next once this one is lost; `None` if nobody will ask for it.
+    fn fetched_from(&self, record: &Record, copy: &Copy, is_hinted: bool) -> Option<TierId> {
+        let is_wanted = is_hinted || copy.state != State::Consumed;
         if record.doomed || !is_wanted || record.is_pinned_above(self.tier) {
-            return 0;
+            return None;
         }
         let below = record.copies.iter().skip(self.tier.0 + 1);
         let next = below
             .map(|c| c.as_ref().is_some_and(Copy::is_readable))
             .position(|readable| readable);
         // What is not below yet will be on the next tier before it can be lost.
-        let from = self.tier.0 + 1 + next.unwrap_or(0);
-        self.fetches
-            .get(from)
-            .map_or(0, |bandwidth| bandwidth.ns(record.size))
+        Some(TierId(self.tier.0 + 1 + next.unwrap_or(0)))
     }
 
-    /// `state_ts` of Algorithm 1: ns until the copy may be overwritten; `None` if that is not in sight.
-    fn evictable_in(&self, record: &Record) -> Option<u64> {
-        let copy = record.copy(self.tier)?;
-        let soon = u64::from(!copy.is_idle());
+    /// `state_ts` of Algorithm 1: when the copy may be overwritten, and whether only by who is urgent.
+    fn leaves(&self, record: &Record, copy: &Copy) -> (bool, Leaves) {
+        let soon = Leaves::In(u64::from(!copy.is_idle()));
+        let pinned = copy.state == State::ReadComplete;
         if !record.is_needed(self.tier) {
-            return Some(soon);
+            return (false, soon);
         }
-        match copy.state {
+        let leaves = match copy.state {
             // On its way in to be read: it will be pinned.
-            State::ReadInProgress => None,
-            State::ReadComplete
-                if self.urgency == Urgency::Urgent && record.has_lower(self.tier) =>
-            {
-                Some(soon)
-            }
+            State::ReadInProgress => Leaves::Never,
+            _ if record.has_lower(self.tier) => soon,
             // Its flush goes on; where it is discarded after its restore, it was put off.
-            State::ReadComplete
-                if self.urgency == Urgency::Urgent
-                    && self.after == AfterRestore::Keep
-                    && self.below_open
-                    && !record.unreadable =>
-            {
-                self.flushed_in(record)
-            }
-            State::ReadComplete => None,
-            _ if record.has_lower(self.tier) => Some(soon),
+            State::ReadComplete if self.after == AfterRestore::Discard => Leaves::Never,
             // The copy above will be consumed and discarded, and this one with it.
             _ if self.after == AfterRestore::Discard
                 && record.heirs == 0
                 && record.is_pinned_above(self.tier) =>
             {
-                Some(soon)
+                soon
             }
-            _ if !self.below_open || record.unreadable => None,
-            State::WriteInProgress => Some(self.backlog.wait_ns(u64::MAX)),
-            _ => self.flushed_in(record),
-        }
-    }
-
-    /// `predict_evictable` of Algorithm 1: ns until the copy is flushed.
-    fn flushed_in(&self, record: &Record) -> Option<u64> {
-        let mark = record.copy(self.tier)?.queued_at?;
-        Some(self.backlog.wait_ns(mark))
+            _ if record.unreadable => Leaves::Never,
+            State::WriteInProgress => Leaves::Flushed(None),
+            // `predict_evictable` of Algorithm 1.
+            _ => match copy.queued_at {
+                None => Leaves::Never,
+                mark => Leaves::Flushed(mark),
+            },
+        };
+        (pinned, leaves)
     }
 }

@@ -1,6 +1,7 @@
 //! What comes up next: each tier holds the beginning of the restore order, as far as it and the tiers above it reach.
 
 use super::event::TierId;
+use super::history::Copy;
 use super::space::{Found, Urgency};
 use super::transfers::Purpose;
 use super::{Cause, Plan};
@@ -96,13 +97,12 @@ impl Plan {
     }
 
     fn want(&mut self, version: Version, tier: TierId) -> Wanted {
-        let Some(record) = self.records.get_mut(&version) else {
+        let Some(record) = self.records.get(&version) else {
             return Wanted::Settled;
         };
-        if let Some(copy) = record.copies[..=tier.0].iter_mut().flatten().next() {
-            if copy.is_readable() && !copy.is_pinned() {
-                advance(&mut copy.state, Move::Pinned);
-            }
+        let near = &record.copies[..=tier.0];
+        if let Some(nearest) = near.iter().position(Option::is_some) {
+            self.pin(version, TierId(nearest));
             return Wanted::Settled;
         }
         let Some(source) = record.fastest() else {
@@ -126,6 +126,19 @@ impl Plan {
                 Wanted::Settled
             }
             Found::Wait | Found::Never => Wanted::Full,
+        }
+    }
+
+    /// A copy will be read next: it stays until then, if it is there.
+    fn pin(&mut self, version: Version, tier: TierId) {
+        let is_loose = |copy: &Copy| copy.is_readable() && !copy.is_pinned();
+        let copy = self.records.get(&version).and_then(|r| r.copy(tier));
+        // Most are pinned already: looking is not changing.
+        if copy.is_some_and(is_loose)
+            && let Some(record) = self.records.get_mut(&version)
+            && let Some(copy) = record.copy_mut(tier)
+        {
+            advance(&mut copy.state, Move::Pinned);
         }
     }
 

@@ -1,5 +1,6 @@
 //! P, the restore order queue (HPDC'23 §4.1.1): which versions the application expects to read, in which order.
 
+use super::touched::Touched;
 use crate::Version;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -13,10 +14,13 @@ pub(super) struct RestoreOrder {
     pub(super) queue: VecDeque<Option<Version>>,
     /// Sequence numbers of each version's entries, ascending.
     places: HashMap<Version, VecDeque<u64>>,
+    /// Versions of which the next reading may be another one.
+    pub(super) touched: Touched,
 }
 
 impl RestoreOrder {
     pub(super) fn push(&mut self, version: Version) {
+        self.touched.note(version);
         let sequence = self.end();
         self.queue.push_back(Some(version));
         self.places.entry(version).or_default().push_back(sequence);
@@ -54,6 +58,7 @@ impl RestoreOrder {
 
     /// Takes out the next reading of `version` and returns its sequence number.
     pub(super) fn consume(&mut self, version: Version) -> Option<u64> {
+        self.touched.note(version);
         let places = self.places.get_mut(&version)?;
         let sequence = places.pop_front()?;
         if places.is_empty() {
@@ -66,6 +71,7 @@ impl RestoreOrder {
 
     /// Takes out every reading of `version`.
     pub(super) fn forget(&mut self, version: Version) {
+        self.touched.note(version);
         for sequence in self.places.remove(&version).into_iter().flatten() {
             self.punch(sequence);
         }

@@ -2,7 +2,7 @@
 
 use super::event::{Command, Place, TierId};
 use super::history::Copy;
-use super::outlook::Judge;
+use super::outlook::Moment;
 use super::prefetch::advance;
 use super::{Cause, Eviction, Plan};
 use crate::Version;
@@ -44,38 +44,31 @@ impl Plan {
         size: u64,
         (urgency, cause): (Urgency, Cause),
     ) -> Found {
-        let kept_until = match urgency {
-            Urgency::Patient => self.kept_until(tier),
-            Urgency::Urgent => 0,
-        };
-        let Self {
-            tiers,
-            records,
-            order,
-            after_restore,
-            ..
-        } = self;
-        let below_open = tiers[tier.0 + 1..].iter().any(|t| !t.closed);
-        let this = &mut tiers[tier.0];
-        let reserved = this.table.reserved(size);
-        let offset = match this.table.first_gap(reserved) {
+        let reserved = self.tiers[tier.0].table.reserved(size);
+        let offset = match self.tiers[tier.0].table.first_gap(reserved) {
             Some(offset) => offset,
             None => {
-                let judge = Judge {
-                    tier,
-                    order,
-                    backlog: &this.backlog,
-                    fetches: &this.fetches,
-                    below_open,
+                self.look_again(tier);
+                let kept_until = match urgency {
+                    Urgency::Patient => self.kept_until(tier),
+                    Urgency::Urgent => 0,
+                };
+                let now = Moment {
                     urgency,
-                    after: *after_restore,
+                    below_open: self.tiers[tier.0 + 1..].iter().any(|t| !t.closed),
+                    head: self.order.head(),
+                    drain: self.tiers[tier.0].backlog.drain(),
                     kept_until,
                 };
-                this.table
-                    .candidates_into(&mut this.candidates, |v| judge.outlook(v, records.get(&v)));
-                this.candidates
-                    .set_flush_bandwidth(this.backlog.bytes_per_second());
-                let Some(window) = this.policy.choose(&this.candidates, reserved) else {
+                let this = &mut self.tiers[tier.0];
+                let candidates = this.known.for_room(&this.table, now);
+                candidates.set_flush_bandwidth(this.backlog.bytes_per_second());
+                // No gap holds it, so victims are what is asked for.
+                let fits = reserved <= candidates.bytes();
+                let Some(window) = fits
+                    .then(|| this.policy.choose_victims(candidates, reserved))
+                    .flatten()
+                else {
                     return Found::Never;
                 };
                 if window.p_score > 0 {

@@ -1,8 +1,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::windows::{Edge, best_window};
 use crate::policy::{Conduct, FlushOrder};
-use crate::{Candidates, Distance, Policy, Window};
+use crate::{Candidates, GAP_DISTANCE, MAX_WAIT, Policy, UNHINTED_DISTANCE, Window};
 
 /// How much more it costs to bring back the next copy of the restore order than its transfer takes: everybody waits for it,
 /// behind whatever is under way.
@@ -10,7 +11,10 @@ const NEXT: u64 = 3;
 
 /// What a gap in the window is worth, in times that room for the new copy takes to flush. Gaps too small to be of use are
 /// bytes that are paid for and not there; a window that takes them in gives them back.
-const GAP: i128 = 5;
+const GAP: i64 = 5;
+
+/// Times above this, in ns, count as this.
+const LONGEST: u128 = MAX_WAIT as u128;
 
 /// Estimates what an eviction will really cost, in ns, and gives up the window that costs least, in O(N).
 ///
@@ -30,66 +34,72 @@ const GAP: i128 = 5;
 /// lowest offset wins.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
-    /// Totals of everything to the left of a border.
-    costs: Vec<i128>,
+    inverses: Inverses,
+    borders: Vec<Border>,
     /// Fragments of the window that may yet become the one that waits longest.
     waits: VecDeque<usize>,
 }
 
-impl Cost {
-    /// Fills the totals.
-    fn add_up(&mut self, candidates: &Candidates, size: u64) {
-        let borders = &candidates.borders;
-        let bandwidth = u128::from(candidates.flush_bandwidth().max(1));
-        let room =
-            i128::try_from(u128::from(size) * 1_000_000_000 / bandwidth).unwrap_or(i128::MAX);
-        // 2^40 fragments of the largest cost do not overflow.
-        let room = room.min(i128::from(u64::MAX));
-        // ns for 2^20 bytes.
-        let flush = (1_000_000_000_u128 << 20) / bandwidth;
-        let copies = (0..candidates.len()).map(|index| copy(candidates, index));
-        let hinted = copies.clone().filter_map(|copy| match copy {
-            Some((Distance::At(distance), _)) => Some(distance),
-            _ => None,
-        });
-        let horizon = i128::from(hinted.max().unwrap_or(0)) + 1;
-        self.costs.clear();
-        self.costs.reserve(borders.len());
-        self.costs.push(0);
-        let mut total = 0;
-        for (copy, &refetch) in copies.zip(&candidates.refetch) {
-            let Some((distance, bytes)) = copy else {
-                total -= GAP * room;
-                self.costs.push(total);
-                continue;
-            };
-            let flushed = (u128::from(bytes) * flush) >> 20;
-            total += i128::try_from(flushed)
-                .unwrap_or(i128::MAX)
-                .min(i128::from(u64::MAX));
-            total += match distance {
-                Distance::Unhinted => -room,
-                Distance::At(distance) => {
-                    let soon = refetch * NEXT / (1 + distance);
-                    i128::from(soon) - room * i128::from(distance) / horizon
-                }
-            };
-            self.costs.push(total);
-        }
+/// The border between two fragments, with the totals of everything to the left of it. They may wrap; their differences
+/// do not, over a window of up to 2^19 fragments.
+#[derive(Clone, Copy, Debug, Default)]
+struct Border {
+    offset: u64,
+    /// ns. A copy that is never evictable counts as the longest wait.
+    wait: u64,
+    /// ns.
+    cost: i64,
+}
+
+impl Edge for Border {
+    fn offset(&self) -> u64 {
+        self.offset
     }
 }
 
-/// The distance of a copy and its bytes; `None` for a gap.
-fn copy(candidates: &Candidates, index: usize) -> Option<(Distance, u64)> {
-    let candidate = candidates.get(index)?;
-    let copy = candidate.occupant?;
-    Some((copy.distance, candidate.size))
-}
+impl Cost {
+    /// Fills the borders.
+    fn add_up(&mut self, candidates: &Candidates, size: u64) {
+        let bandwidth = u128::from(candidates.flush_bandwidth().max(1));
+        let room = (u128::from(size) * 1_000_000_000 / bandwidth).min(LONGEST) as u64;
+        // One more than the largest distance of a hinted copy; what is unhinted becomes 0 by this, and a gap 1.
+        let horizons = candidates
+            .traits
+            .iter()
+            .map(|copy| (copy.distance + 1) as u32);
+        let share = Share::of(room, u64::from(horizons.max().unwrap_or(0)));
+        let room = room.cast_signed();
+        // ns for 2^20 bytes.
+        let flush = ((1_000_000_000 << 20) / bandwidth) as u64;
 
-impl Policy for Cost {
-    fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
-        self.add_up(candidates, size);
-        let borders = &candidates.borders;
+        let start = Border::default();
+        self.borders.resize(candidates.borders.len(), start);
+        self.borders[0] = start;
+        let (mut cost, mut offset) = (0_i64, 0);
+        let ends = candidates.borders[1..].iter().zip(&candidates.traits);
+        for (border, (end, copy)) in self.borders[1..].iter_mut().zip(ends) {
+            let flushed = (u128::from(end.offset - offset) * u128::from(flush)) >> 20;
+            let flushed = flushed.min(LONGEST) as i64;
+            offset = end.offset;
+            cost = cost.wrapping_add(match copy.distance {
+                GAP_DISTANCE => -GAP * room,
+                UNHINTED_DISTANCE => flushed - room,
+                distance => {
+                    let soon = self.inverses.divide(copy.refetch * NEXT, distance);
+                    flushed + soon.cast_signed() - share.at(distance).cast_signed()
+                }
+            });
+            *border = Border {
+                offset: end.offset,
+                wait: end.wait,
+                cost,
+            };
+        }
+    }
+
+    /// The window that waits least, and of those the one that costs least.
+    fn least_wait(&mut self, candidates: &Candidates, size: u64) -> Option<(usize, usize)> {
+        let (borders, nevers) = (&self.borders, &candidates.borders);
         let wait = |index: usize| borders[index + 1].wait.wrapping_sub(borders[index].wait);
         let mut best = None;
         self.waits.clear();
@@ -97,7 +107,7 @@ impl Policy for Cost {
         for first in 0..candidates.len() {
             while borders[last].offset - borders[first].offset < size {
                 if last == candidates.len() {
-                    return best.and_then(|(_, first, last)| candidates.window(first, last));
+                    return best.map(|(_, window)| window);
                 }
                 let newest = wait(last);
                 while self
@@ -113,16 +123,37 @@ impl Policy for Cost {
             while self.waits.front().is_some_and(|&index| index < first) {
                 self.waits.pop_front();
             }
-            if borders[first].nevers != borders[last].nevers {
+            if nevers[first].nevers != nevers[last].nevers {
                 continue;
             }
             let longest = self.waits.front().map_or(0, |&index| wait(index));
-            let key = (longest, self.costs[last] - self.costs[first]);
-            if best.is_none_or(|(least, ..)| key < least) {
-                best = Some((key, first, last));
+            let key = (
+                longest,
+                borders[last].cost.wrapping_sub(borders[first].cost),
+            );
+            if best.is_none_or(|(least, _)| key < least) {
+                best = Some((key, (first, last)));
             }
         }
-        best.and_then(|(_, first, last)| candidates.window(first, last))
+        best.map(|(_, window)| window)
+    }
+}
+
+impl Policy for Cost {
+    fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
+        if size == 0 || size > candidates.bytes() {
+            return None;
+        }
+        self.add_up(candidates, size);
+        let at_once = best_window(&self.borders, size, i64::MAX, |left, right| {
+            if left.wait == right.wait {
+                right.cost.wrapping_sub(left.cost)
+            } else {
+                i64::MAX
+            }
+        });
+        let (first, last) = at_once.or_else(|| self.least_wait(candidates, size))?;
+        candidates.window(first, last)
     }
 
     /// All that a policy can want of the transfers around it.
@@ -138,5 +169,98 @@ impl Policy for Cost {
 
     fn name(&self) -> &'static str {
         "cost"
+    }
+}
+
+/// A time in equal shares to so many entries of the restore order, multiplied instead of divided: a division for each
+/// fragment would take longer than all else.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// 2^64 shares, rounded up.
+    shares: u128,
+}
+
+impl Share {
+    /// Of `time` (ns, up to [`MAX_WAIT`]) among up to 2^32 `entries`.
+    fn of(time: u64, entries: u64) -> Self {
+        let shares = (u128::from(time) << 64).div_ceil(u128::from(entries.max(1)));
+        Self { shares }
+    }
+
+    /// `time * distance / entries`, rounded down, for a distance below `entries`.
+    ///
+    /// Rounding up made each of the 2^64 shares too large by less than one, and the product by less than `distance / 2^64`,
+    /// which is less than `1 / entries`: too little for the result to reach the next whole number.
+    fn at(self, distance: u64) -> u64 {
+        let shares = self.shares.wrapping_mul(u128::from(distance));
+        (shares >> 64) as u64
+    }
+}
+
+/// What to multiply by instead of dividing by `1 + distance`, for the distances that are common.
+#[derive(Clone, Debug)]
+struct Inverses(Vec<u64>);
+
+impl Default for Inverses {
+    fn default() -> Self {
+        let inverse = |distance: u64| (1_u64 << 63).div_ceil(1 + distance);
+        Self((0..4096).map(inverse).collect())
+    }
+}
+
+impl Inverses {
+    /// `cost / (1 + distance)`, rounded down, for a cost below 2^51.
+    ///
+    /// Rounding up made an inverse too large by less than one, and the product by less than `cost / 2^63`, which is less
+    /// than `1 / 4096`: too little for the result to reach the next whole number.
+    fn divide(&self, cost: u64, distance: u64) -> u64 {
+        let index = usize::try_from(distance).unwrap_or(usize::MAX);
+        match self.0.get(index) {
+            Some(&inverse) => ((u128::from(cost) * u128::from(inverse)) >> 63) as u64,
+            None => cost / (1 + distance),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inverses_are_exact_to_the_ns() {
+        let inverses = Inverses::default();
+        for distance in 0..5000 {
+            let wait = 1 + distance;
+            let costs = [
+                0,
+                1,
+                distance,
+                wait,
+                MAX_WAIT,
+                NEXT * MAX_WAIT,
+                (1 << 51) - 1,
+            ];
+            let multiples = costs.map(|cost| cost / wait * wait);
+            for cost in costs.into_iter().chain(multiples) {
+                for cost in [cost, cost.saturating_sub(1)] {
+                    assert_eq!(inverses.divide(cost, distance), cost / wait);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shares_are_exact_to_the_ns() {
+        let entries = [1, 2, 3, 7, 1000, 1 << 24, UNHINTED_DISTANCE];
+        for entries in entries {
+            for time in [0, 1, 999, 335_544, MAX_WAIT - 1, MAX_WAIT] {
+                let share = Share::of(time, entries);
+                let distances = (0..1000).chain(entries.saturating_sub(1000)..entries);
+                for distance in distances.filter(|&distance| distance < entries) {
+                    let exact = u128::from(time) * u128::from(distance) / u128::from(entries);
+                    assert_eq!(u128::from(share.at(distance)), exact);
+                }
+            }
+        }
     }
 }

@@ -15,7 +15,7 @@ pub struct Fifo {
 
 impl Policy for Fifo {
     fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
-        oldest_window(candidates, &candidates.written, size, &mut self.queue)
+        oldest_window(candidates, size, &mut self.queue, |copy| copy.written)
     }
 
     fn name(&self) -> &'static str {

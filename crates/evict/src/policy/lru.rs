@@ -15,7 +15,7 @@ pub struct Lru {
 
 impl Policy for Lru {
     fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
-        oldest_window(candidates, &candidates.used, size, &mut self.queue)
+        oldest_window(candidates, size, &mut self.queue, |copy| copy.used)
     }
 
     fn name(&self) -> &'static str {

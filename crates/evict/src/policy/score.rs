@@ -1,5 +1,4 @@
-use core::array::from_fn;
-
+use super::windows::{Edge, best_window};
 use crate::candidates::Border;
 use crate::{Candidates, Policy, Window};
 
@@ -31,107 +30,44 @@ use crate::{Candidates, Policy, Window};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Score;
 
+impl Edge for Border {
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
 impl Policy for Score {
     fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
         if size == 0 || size > candidates.bytes() {
             return None;
         }
         let borders = candidates.borders.as_slice();
-        let first_end = |first: usize| {
-            let target = borders[first].offset + size;
-            borders.partition_point(|border| border.offset < target)
-        };
-
-        // Per lane: the borders from the end of the last window on, the scores of the best window
-        // so far, and where it starts, counted from the start of the lane.
-        let share = candidates.len() / LANES;
-        let starts: [_; LANES] = from_fn(|lane| &borders[lane * share..][..share]);
-        let mut ends: [_; LANES] = from_fn(|lane| &borders[first_end(lane * share)..]);
-        let mut keys = [NO_WINDOW; LANES];
-        let mut steps = [0; LANES];
-        #[expect(clippy::needless_range_loop, reason = "all lanes take the same step")]
-        for step in 0..share {
-            for lane in 0..LANES {
-                let left = &starts[lane][step];
-                let Some(right) = reach(&mut ends[lane], left.offset + size) else {
-                    continue;
-                };
-                let key = key(left, right);
-                if key < keys[lane] && left.nevers == right.nevers {
-                    keys[lane] = key;
-                    steps[lane] = step;
-                }
+        // Where some window can go at once, which is what is hoped for, only the distances of such windows count, and
+        // comparing one number takes less than comparing two. What is never evictable counts as the longest wait here.
+        let at_once = best_window(borders, size, u64::MAX, |left, right| {
+            let s_score = right.distance.wrapping_sub(left.distance);
+            if left.wait == right.wait {
+                !s_score
+            } else {
+                u64::MAX
             }
-        }
-
-        // The few starts that are left when N is not a multiple of the number of lanes.
-        let rest = (LANES * share..candidates.len()).filter_map(|first| {
-            let (left, right) = (&borders[first], borders.get(first_end(first))?);
-            (left.nevers == right.nevers).then(|| (key(left, right), first))
         });
-        // In offset order, and the first of equals wins.
-        let lanes = (0..LANES).map(|lane| (keys[lane], lane * share + steps[lane]));
-        let (key, first) = lanes.chain(rest).min_by_key(|&(key, _)| key)?;
-        if key == NO_WINDOW {
-            None
-        } else {
-            candidates.window(first, first_end(first))
-        }
+        // Small waits first, then large distances.
+        let (first, last) = at_once.or_else(|| {
+            best_window(borders, size, u128::MAX, |left, right| {
+                let p_score = right.wait.wrapping_sub(left.wait);
+                let s_score = right.distance.wrapping_sub(left.distance);
+                if left.nevers == right.nevers {
+                    (u128::from(p_score) << 64) | u128::from(!s_score)
+                } else {
+                    u128::MAX
+                }
+            })
+        })?;
+        candidates.window(first, last)
     }
 
     fn name(&self) -> &'static str {
         "score"
     }
-}
-
-/// How many parts of the buffer are walked at the same time.
-///
-/// Where a window ends depends on where the one before it ended: a chain of loads and comparisons
-/// that leaves most of a core idle. Four independent chains fill it; with eight, their state no
-/// longer fits the registers.
-const LANES: usize = 4;
-
-/// The scores of a window as one number, smaller being better: small waits first, then large
-/// distances.
-#[inline(always)]
-fn key(left: &Border, right: &Border) -> u128 {
-    let p_score = right.wait.wrapping_sub(left.wait);
-    let s_score = right.distance.wrapping_sub(left.distance);
-    (u128::from(p_score) << 64) | u128::from(!s_score)
-}
-
-/// Worse than the [`key`] of any window.
-const NO_WINDOW: u128 = u128::MAX;
-
-/// Moves `ends` on to the first border at or beyond `target`, and gives it.
-///
-/// As a window slides by one fragment, its end moves by one on average, but by none or by three
-/// just as well. Counting over the next three borders decides that without a branch, which the
-/// processor would guess wrongly every other time when sizes differ.
-#[inline(always)]
-fn reach<'a>(ends: &mut &'a [Border], target: u64) -> Option<&'a Border> {
-    while let Some(next) = ends.first_chunk::<4>() {
-        let [a, b, c, _] = next;
-        let short = usize::from(a.offset < target)
-            + usize::from(b.offset < target)
-            + usize::from(c.offset < target);
-        *ends = &ends[short..];
-        let end = &next[short & 3];
-        if end.offset >= target {
-            return Some(end);
-        }
-    }
-    let short = count_short(ends, target);
-    *ends = &ends[short..];
-    ends.first()
-}
-
-/// The same for the last few borders. Kept out of the loop over the lanes, which is unrolled only
-/// while its body is small.
-#[cold]
-#[inline(never)]
-fn count_short(ends: &[Border], target: u64) -> usize {
-    ends.iter()
-        .take_while(|border| border.offset < target)
-        .count()
 }

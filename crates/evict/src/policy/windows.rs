@@ -1,0 +1,98 @@
+use core::array::from_fn;
+
+/// The border between two fragments, as far as the search for windows looks at it.
+pub(super) trait Edge {
+    /// Bytes from the start of the cache.
+    fn offset(&self) -> u64;
+}
+
+/// The best window of at least `size` bytes, from its first border to its last: the one with the smallest `key`, among
+/// those the one of lowest offset. `None` if no window has a key below `worst`. In O(N).
+///
+/// For every fragment, the shortest window that starts there and is large enough is looked at. `key` is given its two
+/// borders; it is asked for every window, so it should not branch.
+#[inline(always)]
+pub(super) fn best_window<E: Edge, K: Ord + Copy>(
+    borders: &[E],
+    size: u64,
+    worst: K,
+    key: impl Fn(&E, &E) -> K,
+) -> Option<(usize, usize)> {
+    let fragments = borders.len().saturating_sub(1);
+    let first_end = |first: usize| {
+        let target = borders[first].offset() + size;
+        borders.partition_point(|border| border.offset() < target)
+    };
+
+    // Per lane: the borders from the end of the last window on, the key of the best window so far, and where it
+    // starts, counted from the start of the lane.
+    let share = fragments / LANES;
+    let starts: [_; LANES] = from_fn(|lane| &borders[lane * share..][..share]);
+    let mut ends: [_; LANES] = from_fn(|lane| &borders[first_end(lane * share)..]);
+    let mut keys = [worst; LANES];
+    let mut steps = [0; LANES];
+    #[expect(clippy::needless_range_loop, reason = "all lanes take the same step")]
+    for step in 0..share {
+        for lane in 0..LANES {
+            let left = &starts[lane][step];
+            let Some(right) = reach(&mut ends[lane], left.offset() + size) else {
+                continue;
+            };
+            let key = key(left, right);
+            if key < keys[lane] {
+                keys[lane] = key;
+                steps[lane] = step;
+            }
+        }
+    }
+
+    // The few starts that are left when N is not a multiple of the number of lanes.
+    let rest = (LANES * share..fragments).filter_map(|first| {
+        let right = borders.get(first_end(first))?;
+        Some((key(&borders[first], right), first))
+    });
+    // In offset order, and the first of equals wins.
+    let lanes = (0..LANES).map(|lane| (keys[lane], lane * share + steps[lane]));
+    let (best, first) = lanes.chain(rest).min_by_key(|&(key, _)| key)?;
+    (best < worst).then(|| (first, first_end(first)))
+}
+
+/// How many parts of the buffer are walked at the same time.
+///
+/// Where a window ends depends on where the one before it ended: a chain of loads and comparisons
+/// that leaves most of a core idle. Four independent chains fill it; with eight, their state no
+/// longer fits the registers.
+const LANES: usize = 4;
+
+/// Moves `ends` on to the first border at or beyond `target`, and gives it.
+///
+/// As a window slides by one fragment, its end moves by one on average, but by none or by three
+/// just as well. Counting over the next three borders decides that without a branch, which the
+/// processor would guess wrongly every other time when sizes differ.
+#[inline(always)]
+fn reach<'a, E: Edge>(ends: &mut &'a [E], target: u64) -> Option<&'a E> {
+    while let Some(next) = ends.first_chunk::<4>() {
+        let [a, b, c, _] = next;
+        let short = usize::from(a.offset() < target)
+            + usize::from(b.offset() < target)
+            + usize::from(c.offset() < target);
+        *ends = &ends[short..];
+        let end = &next[short & 3];
+        if end.offset() >= target {
+            return Some(end);
+        }
+    }
+    let short = count_short(ends, target);
+    *ends = &ends[short..];
+    ends.first()
+}
+
+/// The same for the last few borders. Kept out of the loop over the lanes, which is unrolled only
+/// while its body is small.
+#[cold]
+#[inline(never)]
+fn count_short<E: Edge>(ends: &[E], target: u64) -> usize {
+    ends.iter()
+        .take_while(|border| border.offset() < target)
+        .count()
+}
