@@ -34,7 +34,6 @@ const LONGEST: u128 = MAX_WAIT as u128;
 /// lowest offset wins.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
-    inverses: Inverses,
     borders: Vec<Border>,
     /// Fragments of the window that may yet become the one that waits longest.
     waits: VecDeque<usize>,
@@ -83,7 +82,7 @@ impl Cost {
             let bytes = end.offset - offset;
             offset = end.offset;
             cost = cost.wrapping_add(if copy.distance < UNHINTED_DISTANCE {
-                let soon = self.inverses.divide(copy.refetch * NEXT, copy.distance);
+                let soon = copy.refetch * NEXT / (1 + copy.distance);
                 let far = share.at(copy.distance);
                 (flushed(bytes) + soon).cast_signed() - far.cast_signed()
             } else if copy.distance == UNHINTED_DISTANCE {
@@ -174,8 +173,8 @@ impl Policy for Cost {
     }
 }
 
-/// A time in equal shares to so many entries of the restore order, multiplied instead of divided: a division for each
-/// fragment would take longer than all else.
+/// A time in equal shares to so many entries of the restore order, multiplied instead of divided, which takes longer
+/// for each fragment than all else.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     /// 2^(64 - `shift`) shares, rounded up.
@@ -207,57 +206,9 @@ impl Share {
     }
 }
 
-/// What to multiply by instead of dividing by `1 + distance`, for the distances that are common.
-#[derive(Clone, Debug)]
-struct Inverses(Vec<u64>);
-
-impl Default for Inverses {
-    fn default() -> Self {
-        let inverse = |distance: u64| (1_u64 << 63).div_ceil(1 + distance);
-        Self((0..4096).map(inverse).collect())
-    }
-}
-
-impl Inverses {
-    /// `cost / (1 + distance)`, rounded down, for a cost below 2^51.
-    ///
-    /// Rounding up made an inverse too large by less than one, and the product by less than `cost / 2^63`, which is less
-    /// than `1 / 4096`: too little for the result to reach the next whole number.
-    fn divide(&self, cost: u64, distance: u64) -> u64 {
-        let index = usize::try_from(distance).unwrap_or(usize::MAX);
-        match self.0.get(index) {
-            Some(&inverse) => ((u128::from(cost) * u128::from(inverse)) >> 63) as u64,
-            None => cost / (1 + distance),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn inverses_are_exact_to_the_ns() {
-        let inverses = Inverses::default();
-        for distance in 0..5000 {
-            let wait = 1 + distance;
-            let costs = [
-                0,
-                1,
-                distance,
-                wait,
-                MAX_WAIT,
-                NEXT * MAX_WAIT,
-                (1 << 51) - 1,
-            ];
-            let multiples = costs.map(|cost| cost / wait * wait);
-            for cost in costs.into_iter().chain(multiples) {
-                for cost in [cost, cost.saturating_sub(1)] {
-                    assert_eq!(inverses.divide(cost, distance), cost / wait);
-                }
-            }
-        }
-    }
 
     #[test]
     fn shares_are_exact_to_the_ns() {
