@@ -34,12 +34,7 @@ fn change(state: &mut [u8], chunk: usize, round: u64) {
 
 fn encode(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("dedup/encode");
-    group
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(2));
-    group
-        .sample_size(10)
-        .throughput(Throughput::Bytes(LEN as u64));
+    group.throughput(Throughput::Bytes(LEN as u64));
     for (name, method) in [
         ("basic", Method::Basic),
         ("list", Method::List),
@@ -73,12 +68,7 @@ fn encode(criterion: &mut Criterion) {
 
 fn chain(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("dedup/chain");
-    group
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(2));
-    group
-        .sample_size(10)
-        .throughput(Throughput::Bytes(LEN as u64));
+    group.throughput(Throughput::Bytes(LEN as u64));
     for versions in [1, 10] {
         let config = Config::new(Method::Tree).chunk(128);
         let mut lineage = Lineage::new(config).expect("a sound configuration");
@@ -106,5 +96,13 @@ fn chain(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, encode, chain);
+criterion_group! {
+    name = benches;
+    // Not of the groups: what the command line says would count for nothing.
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(10);
+    targets = encode, chain
+}
 criterion_main!(benches);

@@ -65,7 +65,7 @@ pub(super) fn compare(
     case: &Case,
     tally: &mut Tally,
 ) -> Result<()> {
-    let rounds = if run.is_quick() { 5 } else { 9 };
+    let rounds = if run.is_quick() { 3 } else { 9 };
     let mut contenders = Vec::new();
     for (name, policy, every) in policies() {
         let contender = Contender {
