@@ -11,7 +11,7 @@ use super::sitting::Sitting;
 use super::{Machine, Way};
 use crate::experiments::Run;
 
-const PATIENCE: Duration = Duration::from_secs(160);
+const PATIENCE: Duration = Duration::from_secs(200);
 
 pub(super) fn run(run: &mut Run) -> Result<()> {
     let mut goals = Sitting::new(run, PATIENCE);
@@ -74,13 +74,14 @@ fn uniform(goals: &mut Sitting<'_>, machine: &Machine) -> Result<()> {
 
 /// Sizes that vary in an irregular order, with all hints; the goal is 1.3 × the bound.
 fn variable(goals: &mut Sitting<'_>, machine: &Machine) -> Result<()> {
-    let sizes = machine.scale.variable(1)?.swap_remove(0);
-    let shot = Shot {
-        order: Order::Irregular(1),
-        ..machine.scale.shot(sizes)
-    };
-    let case = "sizes=variable, shot=0, order=irregular, hints=all, policy=cost";
-    goals.compare(machine, case, Way::Cost, &shot.workload())?;
+    for (at, sizes) in machine.scale.variable(4)?.into_iter().enumerate() {
+        let shot = Shot {
+            order: Order::Irregular(1 + at as u64),
+            ..machine.scale.shot(sizes)
+        };
+        let case = format!("sizes=variable, shot={at}, order=irregular, hints=all, policy=cost");
+        goals.compare(machine, &case, Way::Cost, &shot.workload())?;
+    }
     Ok(())
 }
 
