@@ -3,7 +3,7 @@ use alloc::vec::Vec;
 
 use super::windows::{Edge, best_window};
 use crate::policy::{Conduct, FlushOrder};
-use crate::{Candidates, GAP_DISTANCE, MAX_WAIT, Policy, UNHINTED_DISTANCE, Window};
+use crate::{Candidates, MAX_WAIT, Policy, UNHINTED_DISTANCE, Window};
 
 /// How much more it costs to bring back the next copy of the restore order than its transfer takes: everybody waits for it,
 /// behind whatever is under way.
@@ -34,7 +34,6 @@ const LONGEST: u128 = MAX_WAIT as u128;
 /// lowest offset wins.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
-    inverses: Inverses,
     borders: Vec<Border>,
     /// Fragments of the window that may yet become the one that waits longest.
     waits: VecDeque<usize>,
@@ -69,8 +68,10 @@ impl Cost {
             .map(|copy| (copy.distance + 1) as u32);
         let share = Share::of(room, u64::from(horizons.max().unwrap_or(0)));
         let room = room.cast_signed();
-        // ns for 2^20 bytes.
+        // ns for 2^20 bytes, and bytes for `MAX_WAIT`.
         let flush = ((1_000_000_000 << 20) / bandwidth) as u64;
+        let most = (MAX_WAIT << 20) / flush.max(1);
+        let flushed = |bytes: u64| (bytes.min(most) * flush) >> 20;
 
         let start = Border::default();
         self.borders.resize(candidates.borders.len(), start);
@@ -78,16 +79,16 @@ impl Cost {
         let (mut cost, mut offset) = (0_i64, 0);
         let ends = candidates.borders[1..].iter().zip(&candidates.traits);
         for (border, (end, copy)) in self.borders[1..].iter_mut().zip(ends) {
-            let flushed = (u128::from(end.offset - offset) * u128::from(flush)) >> 20;
-            let flushed = flushed.min(LONGEST) as i64;
+            let bytes = end.offset - offset;
             offset = end.offset;
-            cost = cost.wrapping_add(match copy.distance {
-                GAP_DISTANCE => -GAP * room,
-                UNHINTED_DISTANCE => flushed - room,
-                distance => {
-                    let soon = self.inverses.divide(copy.refetch * NEXT, distance);
-                    flushed + soon.cast_signed() - share.at(distance).cast_signed()
-                }
+            cost = cost.wrapping_add(if copy.distance < UNHINTED_DISTANCE {
+                let soon = copy.refetch * NEXT / (1 + copy.distance);
+                let far = share.at(copy.distance);
+                (flushed(bytes) + soon).cast_signed() - far.cast_signed()
+            } else if copy.distance == UNHINTED_DISTANCE {
+                flushed(bytes).cast_signed() - room
+            } else {
+                -GAP * room
             });
             *border = Border {
                 offset: end.offset,
@@ -172,53 +173,36 @@ impl Policy for Cost {
     }
 }
 
-/// A time in equal shares to so many entries of the restore order, multiplied instead of divided: a division for each
-/// fragment would take longer than all else.
+/// A time in equal shares to so many entries of the restore order, multiplied instead of divided, which takes longer
+/// for each fragment than all else.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// 2^64 shares, rounded up.
-    shares: u128,
+    /// 2^(64 - `shift`) shares, rounded up.
+    shares: u64,
+    shift: u32,
 }
 
 impl Share {
     /// Of `time` (ns, up to [`MAX_WAIT`]) among up to 2^32 `entries`.
     fn of(time: u64, entries: u64) -> Self {
-        let shares = (u128::from(time) << 64).div_ceil(u128::from(entries.max(1)));
-        Self { shares }
+        let entries = entries.max(1);
+        // As many shares as fit.
+        let shift = u64::BITS - (time / entries).leading_zeros();
+        let shares = (u128::from(time) << (u64::BITS - shift)).div_ceil(u128::from(entries));
+        Self {
+            shares: u64::try_from(shares).unwrap_or(u64::MAX),
+            shift,
+        }
     }
 
     /// `time * distance / entries`, rounded down, for a distance below `entries`.
     ///
-    /// Rounding up made each of the 2^64 shares too large by less than one, and the product by less than `distance / 2^64`,
-    /// which is less than `1 / entries`: too little for the result to reach the next whole number.
+    /// Rounding up made all shares together too large by less than one, and the product by less than
+    /// `distance / 2^(64 - shift)`. With up to 2^23 entries that is less than `1 / entries`: too little for the result to
+    /// reach the next whole number.
     fn at(self, distance: u64) -> u64 {
-        let shares = self.shares.wrapping_mul(u128::from(distance));
-        (shares >> 64) as u64
-    }
-}
-
-/// What to multiply by instead of dividing by `1 + distance`, for the distances that are common.
-#[derive(Clone, Debug)]
-struct Inverses(Vec<u64>);
-
-impl Default for Inverses {
-    fn default() -> Self {
-        let inverse = |distance: u64| (1_u64 << 63).div_ceil(1 + distance);
-        Self((0..4096).map(inverse).collect())
-    }
-}
-
-impl Inverses {
-    /// `cost / (1 + distance)`, rounded down, for a cost below 2^51.
-    ///
-    /// Rounding up made an inverse too large by less than one, and the product by less than `cost / 2^63`, which is less
-    /// than `1 / 4096`: too little for the result to reach the next whole number.
-    fn divide(&self, cost: u64, distance: u64) -> u64 {
-        let index = usize::try_from(distance).unwrap_or(usize::MAX);
-        match self.0.get(index) {
-            Some(&inverse) => ((u128::from(cost) * u128::from(inverse)) >> 63) as u64,
-            None => cost / (1 + distance),
-        }
+        let product = u128::from(distance << self.shift) * u128::from(self.shares);
+        (product >> 64) as u64
     }
 }
 
@@ -227,31 +211,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inverses_are_exact_to_the_ns() {
-        let inverses = Inverses::default();
-        for distance in 0..5000 {
-            let wait = 1 + distance;
-            let costs = [
-                0,
-                1,
-                distance,
-                wait,
-                MAX_WAIT,
-                NEXT * MAX_WAIT,
-                (1 << 51) - 1,
-            ];
-            let multiples = costs.map(|cost| cost / wait * wait);
-            for cost in costs.into_iter().chain(multiples) {
-                for cost in [cost, cost.saturating_sub(1)] {
-                    assert_eq!(inverses.divide(cost, distance), cost / wait);
-                }
-            }
-        }
-    }
-
-    #[test]
     fn shares_are_exact_to_the_ns() {
-        let entries = [1, 2, 3, 7, 1000, 1 << 24, UNHINTED_DISTANCE];
+        let entries = [1, 2, 3, 7, 1000, 1 << 20, 1 << 23];
         for entries in entries {
             for time in [0, 1, 999, 335_544, MAX_WAIT - 1, MAX_WAIT] {
                 let share = Share::of(time, entries);
@@ -262,5 +223,9 @@ mod tests {
                 }
             }
         }
+        // With more of them to the next.
+        let share = Share::of(MAX_WAIT, UNHINTED_DISTANCE);
+        let half = share.at(UNHINTED_DISTANCE / 2);
+        assert!(half.abs_diff(MAX_WAIT / 2) <= 1 << 8, "{half}");
     }
 }

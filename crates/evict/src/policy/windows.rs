@@ -19,6 +19,9 @@ pub(super) fn best_window<E: Edge, K: Ord + Copy>(
     key: impl Fn(&E, &E) -> K,
 ) -> Option<(usize, usize)> {
     let fragments = borders.len().saturating_sub(1);
+    if is_each_enough(borders, size) {
+        return best_fragment(borders, size, worst, key);
+    }
     let first_end = |first: usize| {
         let target = borders[first].offset() + size;
         borders.partition_point(|border| border.offset() < target)
@@ -55,6 +58,35 @@ pub(super) fn best_window<E: Edge, K: Ord + Copy>(
     let lanes = (0..LANES).map(|lane| (keys[lane], lane * share + steps[lane]));
     let (best, first) = lanes.chain(rest).min_by_key(|&(key, _)| key)?;
     (best < worst).then(|| (first, first_end(first)))
+}
+
+/// Whether every fragment is large enough by itself, but for the last one: so it is where all copies are of one size.
+#[inline(always)]
+fn is_each_enough<E: Edge>(borders: &[E], size: u64) -> bool {
+    let Some((_, but_last)) = borders.split_last() else {
+        return false;
+    };
+    but_last
+        .windows(2)
+        .all(|sides| sides[1].offset() - sides[0].offset() >= size)
+}
+
+/// The best window where each is one fragment.
+#[inline(always)]
+fn best_fragment<E: Edge, K: Ord + Copy>(
+    borders: &[E],
+    size: u64,
+    worst: K,
+    key: impl Fn(&E, &E) -> K,
+) -> Option<(usize, usize)> {
+    let (mut least, mut best) = (worst, 0);
+    for (first, sides) in borders.windows(2).enumerate() {
+        let key = key(&sides[0], &sides[1]);
+        if key < least && sides[1].offset() - sides[0].offset() >= size {
+            (least, best) = (key, first);
+        }
+    }
+    (least < worst).then_some((best, best + 1))
 }
 
 /// How many parts of the buffer are walked at the same time.
