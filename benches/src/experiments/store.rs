@@ -160,7 +160,7 @@ fn side_by_side(request: impl Fn(usize, &mut [u8]) -> Result<()> + Sync) -> Resu
 
 /// For so long as is said, with old versions pruned on the way. Each is on the disk when its call returns.
 fn small(run: &mut Run, folder: &Path) -> Result<()> {
-    let lasting = Duration::from_secs(if run.is_quick() { 2 } else { 20 });
+    let lasting = Duration::from_millis(if run.is_quick() { 700 } else { 20_000 });
     for (threads, calls_of) in [(1, 1), (64, 1), (1, 64), (1, 2048), (2, 2048)] {
         let directory = folder.join(format!("small-{threads}-{calls_of}"));
         let repository = Repository::open(&directory, Options::default())?;

@@ -52,7 +52,7 @@ fn cases(is_quick: bool) -> Vec<Case> {
         last: ("writers", writers),
     };
     if is_quick {
-        return vec![fixed_total(SLOW, 16), fixed_total(FAST, 16)];
+        return vec![fixed_total(FAST, 16)];
     }
     let mut cases = Vec::new();
     // Figure 5.

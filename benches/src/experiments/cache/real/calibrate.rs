@@ -48,10 +48,11 @@ impl Rates {
 
 /// Bandwidths and latencies of this machine under caches of this scale.
 pub(super) fn hardware(run: &mut Run, device: &Device, scale: &Scale) -> Result<Hardware> {
+    let span = if run.is_quick() { SPAN / 5 } else { SPAN };
     let copy = within_device(device, scale)?;
     let call = latency(device)?;
-    let pcie = between_device_and_host(device, scale)?;
-    let disk = between_host_and_storage(device)?;
+    let pcie = between_device_and_host(device, scale, span)?;
+    let disk = between_host_and_storage(device, span)?;
     let case = format!("calibration on {}", device.info().name);
     run.value(&case, "copy within the device", "bytes/s", copy)?;
     run.value(&case, "least time of a call", "ns", call)?;
@@ -122,7 +123,7 @@ fn host_memory(device: &Device, length: usize) -> Result<HostReservation> {
     Ok(memory)
 }
 
-fn between_device_and_host(device: &Device, scale: &Scale) -> Result<Rates> {
+fn between_device_and_host(device: &Device, scale: &Scale, span: Duration) -> Result<Rates> {
     let length = scale.version as usize;
     let near = [device.alloc(length)?, device.alloc(length)?];
     let far = [host_memory(device, length)?, host_memory(device, length)?];
@@ -137,14 +138,14 @@ fn between_device_and_host(device: &Device, scale: &Scale) -> Result<Rates> {
     let down = || copy(&near[0], far[0].memory(), &streams[0]);
     let up = || copy(far[1].memory(), &near[1], &streams[1]);
     Ok(Rates {
-        down: rate(&[&down], SPAN)?,
-        up: rate(&[&up], SPAN)?,
-        both: rate(&[&down, &up], SPAN)?,
+        down: rate(&[&down], span)?,
+        up: rate(&[&up], span)?,
+        both: rate(&[&down, &up], span)?,
     })
 }
 
 /// Writes go to places that were never written before, as those of a new engine do; reads find what was written.
-fn between_host_and_storage(device: &Device) -> Result<Rates> {
+fn between_host_and_storage(device: &Device, span: Duration) -> Result<Rates> {
     let file = Scratch::open(&scratch())?;
     let buffers = (0..2 * STORAGE_WORKERS).map(|_| host_memory(device, PIECE));
     let buffers = buffers.collect::<Result<Vec<_>>>()?;
@@ -158,11 +159,11 @@ fn between_host_and_storage(device: &Device) -> Result<Rates> {
     let (writers, readers) = buffers.split_at(STORAGE_WORKERS);
     let writes: Vec<_> = writers.iter().map(|buffer| move || write(buffer)).collect();
     let writes: Vec<&Work<'_>> = writes.iter().map(|work| work as _).collect();
-    let span = match device.info().kind {
+    let writing = match device.info().kind {
         Kind::Cuda => WRITING,
-        _ => SPAN,
+        _ => span,
     };
-    let down = rate(&writes, span)?;
+    let down = rate(&writes, writing)?;
     let there = written.load(Ordering::Relaxed);
     let read = |buffer: &HostReservation| -> Result<usize> {
         let next = read.fetch_add(1, Ordering::Relaxed) % there.max(1);
@@ -175,8 +176,8 @@ fn between_host_and_storage(device: &Device) -> Result<Rates> {
     let all: Vec<_> = writes.iter().chain(&reads).copied().collect();
     Ok(Rates {
         down,
-        up: rate(&reads, SPAN)?,
-        both: rate(&all, SPAN)?,
+        up: rate(&reads, span)?,
+        both: rate(&all, span)?,
     })
 }
 

@@ -18,8 +18,12 @@ pub(super) struct Sitting<'a> {
 }
 
 impl<'a> Sitting<'a> {
-    /// From now on, calibration included, this long.
+    /// From now on, calibration included, this long; a small part of it in a quick run.
     pub(super) fn new(run: &'a mut Run, patience: Duration) -> Self {
+        let patience = match run.is_quick() {
+            true => patience / 20,
+            false => patience,
+        };
         Self {
             run,
             begun: Instant::now(),
