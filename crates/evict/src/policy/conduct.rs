@@ -6,8 +6,7 @@ pub enum FlushOrder {
     Written,
     /// As long as hints tell copies apart: where all are of one size, the one that the policy would give up first, were all
     /// flushed. Where sizes differ, runs of copies that were written together, as these lie together and their room is of
-    /// use together; of several runs the first, unless
-    /// with another readers wait less for what was given up.
+    /// use together; of several runs the first, unless readers would wait less for another.
     Evicted,
 }
 
