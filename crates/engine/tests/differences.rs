@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod changing;
+
+use changing::{SIZE, checkpoint, content};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,7 +17,6 @@ use tierflow_engine::{
 use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
 
 const MIB: usize = 1 << 20;
-const SIZE: usize = 256 << 10;
 
 fn host() -> Device {
     open(Choice::Host).unwrap()
@@ -28,25 +30,6 @@ fn tiers(directory: &tempfile::TempDir) -> EngineBuilder {
         .scratch(directory.path())
         .flush(Flush::Eager)
         .dedup(Tree { chunk: 64 })
-}
-
-/// A state that changes a little from version to version, here and there.
-fn content(version: Version) -> Vec<u8> {
-    let word = |at: u64| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 13).to_le_bytes();
-    let mut state: Vec<u8> = (0..SIZE as u64 / 8).flat_map(word).collect();
-    for change in 1..=version {
-        for n in 0..20 {
-            let at = (change * 7919 + n * 104_729) as usize % (SIZE - 8);
-            state[at..at + 8].copy_from_slice(&(change << 8 | n).to_le_bytes());
-        }
-    }
-    state
-}
-
-fn checkpoint(engine: &Engine, version: Version) {
-    let state = content(version);
-    let regions = [Region::from(state.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
 }
 
 fn assert_restores(engine: &Engine, version: Version) {

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod home;
 mod vaults;
 
+use home::{Home, home};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -56,22 +58,6 @@ fn length_of(version: Version) -> usize {
         3 * MIB + 7
     } else {
         5_000
-    }
-}
-
-/// Two directories: of the node, and beyond it.
-struct Home {
-    _kept: tempfile::TempDir,
-    near: PathBuf,
-    far: PathBuf,
-}
-
-fn home() -> Home {
-    let kept = tempfile::tempdir().unwrap();
-    Home {
-        near: kept.path().join("near"),
-        far: kept.path().join("far"),
-        _kept: kept,
     }
 }
 

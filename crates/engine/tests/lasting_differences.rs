@@ -5,38 +5,24 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod changing;
+mod home;
+
+use changing::{SIZE, checkpoint, content};
+use home::{Home, home};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
-use tierflow_engine::{
-    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Version,
-};
+use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, RegionMut, Retention, Version};
 use tierflow_store::{Options, Repository};
 use tierflow_testing::{Process, this_test};
 
-const SIZE: usize = 256 << 10;
 const DIRECTORY: &str = "TIERFLOW_DIFFERENCES_DIRECTORY";
 /// What the process that is killed keeps.
 const NEWEST: usize = 12;
-
-/// Two directories: of the node, and beyond it.
-struct Home {
-    _kept: tempfile::TempDir,
-    near: PathBuf,
-    far: PathBuf,
-}
-
-fn home() -> Home {
-    let kept = tempfile::tempdir().unwrap();
-    Home {
-        near: kept.path().join("near"),
-        far: kept.path().join("far"),
-        _kept: kept,
-    }
-}
 
 fn builder() -> EngineBuilder {
     of(&open(Choice::Host).unwrap())
@@ -47,25 +33,6 @@ fn of(device: &Device) -> EngineBuilder {
         .device_cache(2 * SIZE)
         .host_cache(4 * SIZE)
         .dedup(Tree { chunk: 64 })
-}
-
-/// A state that changes a little from version to version, here and there.
-fn content(version: Version) -> Vec<u8> {
-    let word = |at: u64| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 13).to_le_bytes();
-    let mut state: Vec<u8> = (0..SIZE as u64 / 8).flat_map(word).collect();
-    for change in version.saturating_sub(50)..=version {
-        for n in 0..20 {
-            let at = (change * 7919 + n * 104_729) as usize % (SIZE - 8);
-            state[at..at + 8].copy_from_slice(&(change << 8 | n).to_le_bytes());
-        }
-    }
-    state
-}
-
-fn checkpoint(engine: &Engine, version: Version) {
-    let state = content(version);
-    let regions = [Region::from(state.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
 }
 
 fn restore(engine: &Engine, version: Version) -> Result<Vec<u8>, Error> {
