@@ -31,29 +31,40 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads pieces into free buffers until there are no more of either.
+    /// Reads the next piece into `buffer`; `None` if there is none left.
+    fn piece(&self, buffer: Staging) -> Option<Result<Arrived>> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        let (start, length) = pieces(self.place.size, STAGING).nth(index)?;
+        let read = || {
+            let mut staged = buffer.lend_mut(padded(self.storage, length))?;
+            self.storage
+                .read_at(self.place.offset + start, staged.bytes_mut()?)?;
+            Ok::<_, Error>(())
+        };
+        Some(read().map(|()| Arrived {
+            start,
+            length,
+            buffer,
+        }))
+    }
+
+    /// Reads pieces into free buffers until there are no more of either, or nobody listens any more: after the first failure.
     fn run(&self, free: &Receiver<Staging>, full: &Sender<Result<Arrived>>) {
         for buffer in free {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some((start, length)) = pieces(self.place.size, STAGING).nth(index) else {
-                return;
-            };
-            let read = || {
-                let mut staged = buffer.lend_mut(padded(self.storage, length))?;
-                self.storage
-                    .read_at(self.place.offset + start, staged.bytes_mut()?)?;
-                Ok::<_, Error>(())
-            };
-            let arrived = read().map(|()| Arrived {
-                start,
-                length,
-                buffer,
-            });
-            // Nobody listens any more after the first failure.
-            if full.send(arrived).is_err() {
-                return;
+            match self.piece(buffer).map(|arrived| full.send(arrived)) {
+                Some(Ok(())) => {}
+                Some(Err(_)) | None => return,
             }
         }
+    }
+}
+
+impl Arrived {
+    /// Copies the piece to where it belongs. Returns its buffer.
+    fn copy(self, sink: &mut Sink<'_, '_>, stream: &Stream) -> Result<Staging> {
+        let source = self.buffer.lend(self.length)?;
+        sink.copy_from(self.start..self.start + self.length, source, stream)?;
+        Ok(self.buffer)
     }
 }
 
@@ -63,13 +74,18 @@ pub(super) fn gather(
     place: &Place,
     sink: &mut Sink<'_, '_>,
     stream: &Stream,
-    buffers: Vec<Staging>,
+    mut buffers: Vec<Staging>,
 ) -> Result<()> {
     let reading = Reading {
         storage,
         place,
         next: AtomicUsize::new(0),
     };
+    // A single piece is read sooner than a thread is there to read it.
+    if buffers.len() < 2 {
+        let arrived = buffers.pop().and_then(|buffer| reading.piece(buffer));
+        return arrived.map_or(Ok(()), |arrived| arrived?.copy(sink, stream).map(drop));
+    }
     // No more than a buffer each: every reader finds one free, now or when a full one was copied.
     let readers = buffers.len().min(READERS);
     let (give, free) = bounded(buffers.len());
@@ -92,15 +108,10 @@ pub(super) fn gather(
         drop((free, send));
         let mut rest = place.size;
         for arrived in &full {
-            let Arrived {
-                start,
-                length,
-                buffer,
-            } = arrived?;
-            sink.copy_from(start..start + length, buffer.lend(length)?, stream)?;
-            rest -= length;
+            let arrived = arrived?;
+            rest -= arrived.length;
             // Readers that have nothing left to read do not take it back.
-            let _ = give.send(buffer);
+            let _ = give.send(arrived.copy(sink, stream)?);
         }
         // Fewer threads than wanted are only slower; none at all read nothing.
         match begun {
