@@ -12,6 +12,8 @@ pub enum Event {
     WriteEnded,
     /// The copy has been flushed: the next slower tier now has a readable copy of its own.
     Flushed,
+    /// The copy on the slower tier has been given up, as this one is nearer to the application: the flush is pending again.
+    Unflushed,
     /// Space has been granted for a copy that comes from a slower tier (prefetch or restore).
     ReadBegan,
     /// Every byte of the checkpoint has arrived from below.
@@ -33,10 +35,11 @@ pub enum Event {
 
 impl Event {
     /// Every event, in the order of declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::WriteBegan,
         Self::WriteEnded,
         Self::Flushed,
+        Self::Unflushed,
         Self::ReadBegan,
         Self::ReadEnded,
         Self::Pinned,
@@ -53,6 +56,7 @@ impl fmt::Display for Event {
             Self::WriteBegan => "write began",
             Self::WriteEnded => "write ended",
             Self::Flushed => "flushed",
+            Self::Unflushed => "unflushed",
             Self::ReadBegan => "read began",
             Self::ReadEnded => "read ended",
             Self::Pinned => "pinned",

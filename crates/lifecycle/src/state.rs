@@ -54,7 +54,7 @@ impl State {
     ///       ▼                     pinned                         ▼
     /// WRITE_COMPLETE ─────────────────────────────────► READ_COMPLETE ⟲ flushed
     ///   │         │                                         ▲ │ ▲ │
-    ///   │         │ flushed                pinned           │ │ │ │
+    ///   │         │ flushed, unflushed ▲   pinned           │ │ │ │
     ///   │         └───────► FLUSHED ────────────────────────┘ │ │ │
     ///   │                    │   ▲         unpinned           │ │ │
     ///   │                    │   └────────────────────────────┘ │ │
@@ -74,6 +74,7 @@ impl State {
     ///   again when a kept version is restored again without a hint;
     /// - `CONSUMED` is pinned when a kept version is hinted again, or when the faster copy it was
     ///   promoted to is given up unconsumed;
+    /// - `FLUSHED` is unflushed when the slower copy is given up first, as this one is nearer to the application;
     /// - `READ_COMPLETE` is un-pinned so that a blocked caller always gets room in the end. It falls
     ///   back to `FLUSHED`, never to `WRITE_COMPLETE`, as un-pinning needs a slower copy.
     ///
@@ -91,6 +92,7 @@ impl State {
             (Self::WriteInProgress | Self::ReadInProgress, Event::Failed) => Self::Init,
 
             (Self::WriteComplete, Event::Flushed) => Self::Flushed,
+            (Self::Flushed, Event::Unflushed) => Self::WriteComplete,
             (Self::ReadComplete | Self::Consumed, Event::Flushed) => self,
 
             (Self::WriteComplete | Self::Flushed | Self::Consumed, Event::Pinned) => {

@@ -1,4 +1,4 @@
-//! The whole life cycle, explored exhaustively: 7 states by 10 events.
+//! The whole life cycle, explored exhaustively: 7 states by 11 events.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use tierflow_lifecycle::{Event, IllegalMove, State};
 
 /// Every legal move; whatever is not listed is illegal.
 #[rustfmt::skip]
-const LEGAL: [(State, Event, State); 19] = [
+const LEGAL: [(State, Event, State); 20] = [
     (State::Init,            Event::WriteBegan, State::WriteInProgress),
     (State::Init,            Event::ReadBegan,  State::ReadInProgress),
     (State::WriteInProgress, Event::WriteEnded, State::WriteComplete),
@@ -14,6 +14,7 @@ const LEGAL: [(State, Event, State); 19] = [
     (State::WriteComplete,   Event::Flushed,    State::Flushed),
     (State::WriteComplete,   Event::Pinned,     State::ReadComplete),
     (State::WriteComplete,   Event::Consumed,   State::Consumed),
+    (State::Flushed,         Event::Unflushed,  State::WriteComplete),
     (State::Flushed,         Event::Pinned,     State::ReadComplete),
     (State::Flushed,         Event::Consumed,   State::Consumed),
     (State::Flushed,         Event::Evicted,    State::Init),

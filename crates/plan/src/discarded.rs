@@ -1,0 +1,59 @@
+//! The versions that are gone for good, as disjoint ranges: consecutive numbers cost one entry.
+
+use crate::Version;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Discarded {
+    /// First to last, both included.
+    ranges: BTreeMap<Version, Version>,
+}
+
+impl Discarded {
+    pub(crate) fn insert(&mut self, version: Version) {
+        if self.contains(version) {
+            return;
+        }
+        let mut first = version;
+        let mut last = version;
+        if let Some((&start, &end)) = self.ranges.range(..version).next_back()
+            && end.checked_add(1) == Some(version)
+        {
+            first = start;
+        }
+        if let Some(next) = version.checked_add(1)
+            && let Some(end) = self.ranges.remove(&next)
+        {
+            last = end;
+        }
+        self.ranges.insert(first, last);
+    }
+
+    pub(crate) fn contains(&self, version: Version) -> bool {
+        self.ranges
+            .range(..=version)
+            .next_back()
+            .is_some_and(|(_, &end)| version <= end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn discarded_versions_are_remembered_compactly() {
+        let mut discarded = Discarded::default();
+        let mut model = HashSet::new();
+        for i in 0..1000_u64 {
+            let version = i * 7919 % 1000;
+            discarded.insert(version);
+            model.insert(version);
+            assert!((0..1001).all(|v| discarded.contains(v) == model.contains(&v)));
+        }
+        discarded.insert(Version::MAX);
+        assert!(discarded.contains(Version::MAX));
+        assert_eq!(discarded.ranges.len(), 2);
+    }
+}

@@ -1,0 +1,164 @@
+//! What the plan hears: plain values, no handles.
+
+use crate::command::Difference;
+use crate::{Ticket, TierId, TransferId, Version};
+
+/// Why a transfer did not deliver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TransferFailure {
+    /// [`Command::Cancel`](crate::Command::Cancel) was obeyed.
+    Cancelled,
+    /// A source could not be read.
+    Source,
+    /// The destination could not be written.
+    Destination,
+}
+
+/// A difference that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stored {
+    /// Its bytes.
+    pub bytes: u64,
+    /// It builds upon nothing, whatever it was to build upon: hardly anything was as before. A new chain begins with it.
+    pub alone: bool,
+}
+
+/// What happened, or is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The application wants to checkpoint `size` bytes as `version`. Answered by
+    /// [`Command::Write`](crate::Command::Write) or [`Command::Refuse`](crate::Command::Refuse).
+    Checkpoint {
+        /// The call.
+        ticket: Ticket,
+        /// A number not used before in this history.
+        version: Version,
+        /// Bytes, not 0.
+        size: u64,
+    },
+    /// The application wants one run of `size` bytes on the fastest tier, to write `version` there in place. It is held,
+    /// once granted, until [`Event::Written`], for as long as the application likes; the version does not exist before.
+    Produce {
+        /// The call.
+        ticket: Ticket,
+        /// A number not used before in this history.
+        version: Version,
+        /// Bytes, not 0.
+        size: u64,
+    },
+    /// The copy allowed by [`Command::Write`](crate::Command::Write) ended.
+    Written {
+        /// The call.
+        ticket: Ticket,
+        /// Whether every byte arrived.
+        ok: bool,
+    },
+    /// The application wants `version` back. Answered by [`Command::Read`](crate::Command::Read) or
+    /// [`Command::Refuse`](crate::Command::Refuse).
+    Restore {
+        /// The call.
+        ticket: Ticket,
+        /// The version.
+        version: Version,
+    },
+    /// The application wants to read `version` in place: in one run on the fastest tier, where it is brought first; where
+    /// it lies, if there is no room. It is held, once granted, until [`Event::Read`], for as long as the application likes.
+    Consume {
+        /// The call.
+        ticket: Ticket,
+        /// The version.
+        version: Version,
+    },
+    /// The copy allowed by [`Command::Read`](crate::Command::Read) ended.
+    Read {
+        /// The call.
+        ticket: Ticket,
+        /// Whether every byte arrived. If not, the version is kept and stays unconsumed.
+        ok: bool,
+    },
+    /// The caller waits no longer for the answer to a call: its deadline has passed. If it was not answered yet, it never
+    /// will be, and nothing has changed.
+    Abandon {
+        /// The call.
+        ticket: Ticket,
+    },
+    /// The application expects to restore these versions, in this order, after those hinted before.
+    Hint {
+        /// Appended to the restore order.
+        versions: Vec<Version>,
+    },
+    /// All hints given so far are void.
+    ForgetHints,
+    /// Prefetching may begin. The first restore begins it, too.
+    PrefetchStart,
+    /// The application will never ask for `version` again. Answered at once by
+    /// [`Command::Done`](crate::Command::Done) or [`Command::Refuse`](crate::Command::Refuse).
+    Drop {
+        /// The call.
+        ticket: Ticket,
+        /// The version.
+        version: Version,
+    },
+    /// Answer with [`Command::Done`](crate::Command::Done) when every version taken in so far lies on the lowest tier, or
+    /// is gone.
+    Wait {
+        /// The call.
+        ticket: Ticket,
+    },
+    /// Only the first `bytes` of a tier may be used from now on; all of it, to begin with. More take effect at once. Of
+    /// fewer, the tier is emptied as far as replicas are used and other tiers can take them, until
+    /// [`Command::Released`](crate::Command::Released). With 0 the tier is out of use.
+    Limit {
+        /// The tier.
+        tier: TierId,
+        /// Bytes from its start; its capacity if that is less.
+        bytes: u64,
+    },
+    /// A version of an earlier run lies on a tier that outlives the engine. Of a version on several tiers, the lowest is
+    /// named first; what it builds upon before itself. What contradicts what the plan knows, or finds no room, is not
+    /// taken in.
+    Adopt {
+        /// The version.
+        version: Version,
+        /// Bytes.
+        size: u64,
+        /// Where it lies.
+        tier: TierId,
+        /// The difference as which it lies there, if it does.
+        difference: Option<Difference>,
+    },
+    /// A transfer delivered.
+    TransferDone {
+        /// Which.
+        id: TransferId,
+        /// The difference that it made, of [`Coding::Encode`](crate::Coding::Encode).
+        stored: Option<Stored>,
+    },
+    /// A transfer did not deliver.
+    TransferFailed {
+        /// Which.
+        id: TransferId,
+        /// Why.
+        why: TransferFailure,
+    },
+}
+
+/// An event that cannot be: its sender's picture of the plan is wrong. The plan is as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Misuse {
+    /// The ticket names a call that is not over yet.
+    #[error("ticket {} is in use by another call", .0.0)]
+    TicketInUse(Ticket),
+    /// No copy was granted to this ticket, or its end was reported already.
+    #[error("ticket {} names no copy that was granted and has not ended", .0.0)]
+    NotGranted(Ticket),
+    /// No such transfer is under way: it never was, or its end was reported already.
+    #[error("transfer {} is not under way", .0.0)]
+    NoTransfer(TransferId),
+    /// There is no such tier.
+    #[error("there is no tier {0}")]
+    NoTier(TierId),
+    /// A difference was reported that was not asked for, or the other way round.
+    #[error("transfer {} made a difference that was not asked for, or none that was", .0.0)]
+    WrongCoding(TransferId),
+}

@@ -1,0 +1,180 @@
+//! The restore order queue *P* (HPDC'23 §4.1.1): which versions the application expects to read, in which order.
+
+use crate::Version;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use std::collections::{BTreeSet, VecDeque};
+
+/// One expected reading.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    /// `None` once it took place or is not expected any more; such a hole goes when it reaches the head.
+    version: Option<Version>,
+    /// Sequence number of the next reading of the same version.
+    next: Option<u64>,
+}
+
+/// The restore order. A version may be named several times, and before it is written. Sequence numbers are never used
+/// again.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    /// Sequence number of the front of the queue.
+    head: u64,
+    queue: VecDeque<Reading>,
+    /// First and last reading of each version.
+    readings: HashMap<Version, (u64, u64)>,
+    /// First readings of versions that are not written yet.
+    unwritten: BTreeSet<u64>,
+}
+
+impl Hints {
+    /// Appends a reading. Returns its sequence number if it is the next one of its version.
+    pub(crate) fn push(&mut self, version: Version) -> Option<u64> {
+        let sequence = self.end();
+        self.queue.push_back(Reading {
+            version: Some(version),
+            next: None,
+        });
+        match self.readings.entry(version) {
+            Entry::Vacant(entry) => {
+                entry.insert((sequence, sequence));
+                Some(sequence)
+            }
+            Entry::Occupied(mut entry) => {
+                let last = std::mem::replace(&mut entry.get_mut().1, sequence);
+                if let Some(last) = self.reading_mut(last) {
+                    last.next = Some(sequence);
+                }
+                None
+            }
+        }
+    }
+
+    /// One past the last sequence number.
+    pub(crate) fn end(&self) -> u64 {
+        self.head + self.queue.len() as u64
+    }
+
+    fn reading_mut(&mut self, sequence: u64) -> Option<&mut Reading> {
+        let index = sequence.checked_sub(self.head)?;
+        self.queue.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// Sequence number of the next reading of `version`.
+    pub(crate) fn next(&self, version: Version) -> Option<u64> {
+        self.readings.get(&version).map(|&(first, _)| first)
+    }
+
+    /// The versions to be read from a sequence number on.
+    pub(crate) fn from(&self, sequence: u64) -> impl Iterator<Item = Version> + '_ {
+        let skipped = usize::try_from(sequence.saturating_sub(self.head)).unwrap_or(usize::MAX);
+        let rest = self.queue.range(skipped.min(self.queue.len())..);
+        rest.filter_map(|reading| reading.version)
+    }
+
+    /// The next reading of `version` took place. Returns its sequence number.
+    pub(crate) fn consume(&mut self, version: Version) -> Option<u64> {
+        let (first, last) = *self.readings.get(&version)?;
+        let next = self.punch(first);
+        match next {
+            Some(next) => self.readings.insert(version, (next, last)),
+            None => self.readings.remove(&version),
+        };
+        self.skip_holes();
+        Some(first)
+    }
+
+    /// No reading of `version` is expected any more.
+    pub(crate) fn forget(&mut self, version: Version) {
+        let mut next = self.readings.remove(&version).map(|(first, _)| first);
+        while let Some(sequence) = next {
+            next = self.punch(sequence);
+        }
+        self.skip_holes();
+    }
+
+    /// Makes a hole; returns the next reading of the same version.
+    fn punch(&mut self, sequence: u64) -> Option<u64> {
+        self.unwritten.remove(&sequence);
+        let reading = self.reading_mut(sequence)?;
+        reading.version = None;
+        reading.next.take()
+    }
+
+    fn skip_holes(&mut self) {
+        while let Some(Reading { version: None, .. }) = self.queue.front() {
+            self.queue.pop_front();
+            self.head += 1;
+        }
+    }
+
+    /// The version of this first reading is not written yet.
+    pub(crate) fn expect_write(&mut self, sequence: u64) {
+        self.unwritten.insert(sequence);
+    }
+
+    /// The version of this first reading is there.
+    pub(crate) fn written(&mut self, sequence: u64) {
+        self.unwritten.remove(&sequence);
+    }
+
+    /// Versions hinted and not written yet.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.unwritten.len() as u64
+    }
+
+    /// The unwritten version that should have been read first of all, if that is before a sequence number.
+    pub(crate) fn overdue(&self, before: u64) -> Option<Version> {
+        let first = *self.unwritten.first().filter(|&&first| first < before)?;
+        let index = usize::try_from(first.checked_sub(self.head)?).ok()?;
+        self.queue.get(index)?.version
+    }
+
+    /// Every version that is expected to be read.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = Version> + '_ {
+        self.readings.keys().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hints(versions: &[Version]) -> Hints {
+        let mut hints = Hints::default();
+        versions.iter().for_each(|&v| drop(hints.push(v)));
+        hints
+    }
+
+    #[test]
+    fn a_reading_out_of_order_leaves_the_others() {
+        let mut hints = hints(&[1, 2, 3]);
+        assert_eq!(hints.consume(2), Some(1));
+        assert_eq!(hints.from(0).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(hints.consume(1), Some(0));
+        assert_eq!((hints.head, hints.next(3)), (2, Some(2)));
+    }
+
+    #[test]
+    fn a_version_may_be_read_several_times_or_forgotten() {
+        let mut hints = hints(&[7, 8, 7, 7]);
+        assert_eq!(hints.consume(7), Some(0));
+        assert_eq!(hints.next(7), Some(2));
+        assert_eq!(hints.consume(7), Some(2));
+        assert_eq!(hints.next(7), Some(3));
+        hints.forget(7);
+        assert_eq!((hints.next(7), hints.from(0).count()), (None, 1));
+        hints.consume(8);
+        assert_eq!(hints.end(), hints.head);
+    }
+
+    #[test]
+    fn what_should_have_been_read_and_was_never_written_is_found() {
+        let mut hints = hints(&[5, 6, 7]);
+        hints.expect_write(0);
+        hints.expect_write(2);
+        assert_eq!((hints.overdue(0), hints.overdue(1)), (None, Some(5)));
+        hints.forget(5);
+        assert_eq!((hints.overdue(2), hints.unwritten()), (None, 1));
+    }
+}

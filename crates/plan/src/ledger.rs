@@ -1,0 +1,764 @@
+//! The ledger: every version, every replica, every byte of every tier; and, kept up with each change, the sets that
+//! decisions are made from. It decides nothing.
+//!
+//! | set, by tier | the replicas in it |
+//! |---|---|
+//! | clean | at rest, and a lower tier has the bytes too |
+//! | superseded | at rest, and a faster tier has the bytes too |
+//! | dirty | no lower tier has the bytes or is about to, and they can be written there |
+//! | promotable | no faster tier has the bytes or is about to, and no caller reads them past it |
+
+mod differences;
+mod outlook;
+mod room;
+
+pub(crate) use differences::{Base, Newest};
+pub(crate) use outlook::{Outlook, Phase};
+pub(crate) use room::{Claim, Urgency};
+
+use crate::command::{Command, Piece};
+use crate::config::{AfterRestore, ConfigError, Differences, ExtentSize, PlanConfig, TierConfig};
+use crate::discarded::Discarded;
+use crate::hints::Hints;
+use crate::order::{ExtentId, Key, Order, Position, Ranked};
+use crate::policy::{Policy, Usage};
+use crate::record::{Extent, Record, Replica, WriteBack};
+use crate::space::Space;
+use crate::statistics::{Cause, Counts, Eviction};
+use crate::sums::Weight;
+use crate::{TierId, TransferId, Version};
+use hashbrown::HashMap;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use tierflow_lifecycle::{Event as Move, IllegalMove, State};
+
+/// One tier's share of the ledger.
+#[derive(Debug)]
+pub(crate) struct Tier {
+    pub(crate) config: TierConfig,
+    pub(crate) space: Space,
+    pub(crate) clean: Ranked,
+    pub(crate) superseded: Ranked,
+    pub(crate) dirty: Ranked,
+    pub(crate) promotable: Ranked,
+    /// Versions taken in that are not whole here or lower, by the time of that: kept of the lowest tier and of eager ones.
+    pub(crate) owed: Option<BTreeSet<(u64, Version)>>,
+    /// Callers that copy from here at the moment, slots lent in place not counted.
+    pub(crate) callers: usize,
+    /// A write failed: nothing is sent here until the application asks for something again.
+    pub(crate) closed: bool,
+    /// It was not said yet that nothing lies beyond the limit.
+    pub(crate) vacating: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) tiers: Vec<Tier>,
+    pub(crate) records: HashMap<Version, Record>,
+    pub(crate) discarded: Discarded,
+    pub(crate) hints: Hints,
+    pub(crate) order: Order,
+    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) after_restore: AfterRestore,
+    pub(crate) extents: ExtentSize,
+    /// Extents begin at multiples of this many bytes of their version: the largest alignment.
+    pub(crate) unit: u64,
+    pub(crate) differences: Option<Differences>,
+    /// What the next difference can build upon.
+    pub(crate) newest: Option<Newest>,
+    /// Logical time: one tick an event.
+    pub(crate) tick: u64,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) counts: Counts,
+    /// A move that the life cycle does not know: a defect of the plan, found by [`Plan::check`](crate::Plan::check).
+    pub(crate) illegal: Option<IllegalMove>,
+}
+
+/// Which sets of its tier a replica is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Membership {
+    clean: bool,
+    superseded: bool,
+    dirty: bool,
+    promotable: bool,
+}
+
+fn membership(record: &Record, extent: &Extent, at: usize, last: TierId) -> Membership {
+    let replica = &extent.replicas[at];
+    let tier = replica.tier;
+    let is_readable = replica.is_readable();
+    let has_below = extent.has_below(tier);
+    let write_back = extent.write_back(tier, last, record.unreadable);
+    let is_read_past = record.readers > 0 || !record.waiting.is_empty();
+    // What other versions build upon stays on some lower tier.
+    let is_built_upon = record.heirs > 0 && tier != TierId::FASTEST;
+    Membership {
+        clean: replica.is_idle() && has_below,
+        superseded: replica.is_idle()
+            && extent.has_above(tier)
+            && (has_below || !is_built_upon)
+            && extent.replicas.iter().all(|r| r.arriving.is_none()),
+        dirty: is_readable
+            && write_back == WriteBack::Queued
+            && record.is_taken_in
+            && record.is_needed(tier),
+        promotable: is_readable
+            && at == 0
+            && tier != TierId::FASTEST
+            && !record.discarded
+            && !record.unreadable
+            && !is_read_past,
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(config: PlanConfig) -> Result<Self, ConfigError> {
+        if config.tiers.is_empty() {
+            return Err(ConfigError::NoTiers);
+        }
+        let last = config.tiers.len() - 1;
+        let mut tiers = Vec::new();
+        for (tier, config) in config.tiers.into_iter().enumerate() {
+            let TierConfig {
+                capacity,
+                alignment,
+                ..
+            } = config;
+            let space = Space::new(capacity, alignment);
+            if space.capacity() == 0 {
+                return Err(ConfigError::TooSmall {
+                    tier,
+                    capacity,
+                    alignment,
+                });
+            }
+            tiers.push(Tier {
+                space,
+                clean: Ranked::default(),
+                superseded: Ranked::default(),
+                dirty: Ranked::default(),
+                promotable: Ranked::default(),
+                owed: (config.eager || tier == last).then(BTreeSet::new),
+                callers: 0,
+                closed: false,
+                vacating: false,
+                config,
+            });
+        }
+        let units = tiers.iter().map(|tier: &Tier| tier.space.alignment());
+        let unit = units.max().unwrap_or(1);
+        let least = config.extents.least.max(1).next_multiple_of(unit);
+        Ok(Self {
+            counts: Counts::new(tiers.len()),
+            unit,
+            tiers,
+            records: HashMap::new(),
+            discarded: Discarded::default(),
+            hints: Hints::default(),
+            order: Order::default(),
+            policy: config.policy,
+            after_restore: config.after_restore,
+            extents: ExtentSize {
+                least,
+                most: config.extents.most.max(least).next_multiple_of(unit),
+            },
+            differences: config.differences,
+            newest: None,
+            tick: 0,
+            commands: Vec::new(),
+            illegal: None,
+        })
+    }
+
+    pub(crate) fn last(&self) -> TierId {
+        TierId(self.tiers.len() - 1)
+    }
+
+    pub(crate) fn tier(&self, tier: TierId) -> &Tier {
+        &self.tiers[tier.0]
+    }
+
+    pub(crate) fn tier_mut(&mut self, tier: TierId) -> &mut Tier {
+        &mut self.tiers[tier.0]
+    }
+
+    /// A version that is held.
+    pub(crate) fn held(&self, version: Version) -> Option<&Record> {
+        self.records.get(&version).filter(|record| record.is_held())
+    }
+
+    pub(crate) fn position(&self, version: Version) -> Position {
+        let record = self.records.get(&version);
+        record.map_or(Position::LAST, |record| self.order.position(record.key))
+    }
+
+    pub(crate) fn extent(&self, (version, start): ExtentId) -> Option<&Extent> {
+        let record = self.records.get(&version)?;
+        Some(&record.extents[record.index_of(start)?])
+    }
+
+    /// Makes a move of the life cycle.
+    fn advance(illegal: &mut Option<IllegalMove>, state: &mut State, step: Move) {
+        match state.on(step) {
+            Ok(next) => *state = next,
+            Err(found) => {
+                illegal.get_or_insert(found);
+            }
+        }
+    }
+
+    // What the sets say.
+
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 4] {
+        let is = membership(record, extent, at, self.last());
+        [is.clean, is.superseded, is.dirty, is.promotable]
+    }
+
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn key_of(&self, version: Version, record: &Record) -> Key {
+        Self::key(&*self.policy, &self.hints, version, record)
+    }
+
+    fn seat(&mut self, version: Version, indices: Range<usize>, enter: bool) {
+        let last = self.last();
+        let Some(record) = self.records.get(&version) else {
+            return;
+        };
+        for extent in &record.extents[indices] {
+            for (at, replica) in extent.replicas.iter().enumerate() {
+                let is = membership(record, extent, at, last);
+                let tier = &mut self.tiers[replica.tier.0];
+                let sets = [
+                    (is.clean, &mut tier.clean),
+                    (is.superseded, &mut tier.superseded),
+                    (is.dirty, &mut tier.dirty),
+                    (is.promotable, &mut tier.promotable),
+                ];
+                for (_, set) in sets.into_iter().filter(|(is_in, _)| *is_in) {
+                    match enter {
+                        true => set.insert(record.key, (version, extent.start), extent.len),
+                        false => set.remove(record.key, extent.start, extent.len),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Changes one extent.
+    pub(crate) fn change<R>(
+        &mut self,
+        (version, start): ExtentId,
+        change: impl FnOnce(&mut Extent, &mut Option<IllegalMove>) -> R,
+    ) -> Option<R> {
+        let at = self.records.get(&version)?.index_of(start)?;
+        self.seat(version, at..at + 1, false);
+        let record = self.records.get_mut(&version)?;
+        let result = change(&mut record.extents[at], &mut self.illegal);
+        self.seat(version, at..at + 1, true);
+        Some(result)
+    }
+
+    /// Changes a version, and perhaps where it stands.
+    pub(crate) fn change_record<R>(
+        &mut self,
+        version: Version,
+        change: impl FnOnce(&mut Record) -> R,
+    ) -> Option<R> {
+        let extents = self.records.get(&version)?.extents.len();
+        self.seat(version, 0..extents, false);
+        let result = self.records.get_mut(&version).map(change);
+        self.stand(version);
+        let extents = self.records.get(&version)?.extents.len();
+        self.seat(version, 0..extents, true);
+        result
+    }
+
+    /// Asks the policy anew where a version stands. It is in no set at the moment.
+    fn stand(&mut self, version: Version) {
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let key = Self::key(&*self.policy, &self.hints, version, record);
+        if key != record.key {
+            let weight = Weight::written(record.size);
+            self.order.leave(record.key, weight);
+            self.order.enter(key, weight);
+            record.key = key;
+        }
+    }
+
+    fn key(policy: &dyn Policy, hints: &Hints, version: Version, record: &Record) -> Key {
+        Key::new(policy.standing(&Usage {
+            version,
+            bytes: record.size,
+            hinted: hints.next(version),
+            written: record.written,
+            read: record.read,
+            reads: record.reads,
+            scanned: record.scanned,
+        }))
+    }
+
+    // Versions.
+
+    /// A new version of which nothing lies anywhere yet.
+    pub(crate) fn insert(&mut self, version: Version, size: u64, produced: bool, adopted: bool) {
+        self.settle_hint(version, true);
+        let mut record = Record {
+            size,
+            key: Key::new(crate::Standing::Waiting(0)),
+            written: self.tick,
+            read: None,
+            reads: 0,
+            scanned: false,
+            extents: Vec::new(),
+            readers: 0,
+            waiting: Vec::new(),
+            is_taken_in: false,
+            produced,
+            discarded: false,
+            unreadable: false,
+            adopted,
+            form: None,
+            heirs: 0,
+        };
+        record.key = Self::key(&*self.policy, &self.hints, version, &record);
+        self.order.enter(record.key, Weight::written(size));
+        self.records.insert(version, record);
+    }
+
+    /// A version of which nothing lies anywhere any more.
+    pub(crate) fn remove(&mut self, version: Version) -> Option<Record> {
+        let record = self.records.remove(&version)?;
+        self.order.leave(record.key, Weight::written(record.size));
+        for tier in &mut self.tiers {
+            if let Some(owed) = &mut tier.owed {
+                owed.remove(&(record.written, version));
+            }
+        }
+        self.settle_hint(version, false);
+        Some(record)
+    }
+
+    /// A version is there from now on, or is not any more: as its hints go, it was still to be written until now, or is.
+    fn settle_hint(&mut self, version: Version, is_there: bool) {
+        let Some(first) = self.hints.next(version) else {
+            return;
+        };
+        let key = Key::new(crate::Standing::Known(first));
+        let follows = self.policy.follows_hints();
+        match is_there {
+            true => {
+                self.hints.written(first);
+                if follows {
+                    self.order.leave(key, Weight::UNWRITTEN);
+                }
+            }
+            false => {
+                self.hints.expect_write(first);
+                if follows {
+                    self.order.enter(key, Weight::UNWRITTEN);
+                }
+            }
+        }
+    }
+
+    /// The application expects to read `version` after all that it named before.
+    pub(crate) fn hint(&mut self, version: Version) {
+        if self.discarded.contains(version) {
+            return;
+        }
+        let is_there = self.records.contains_key(&version);
+        if self.hints.push(version).is_none() {
+            return;
+        }
+        match is_there {
+            true => {
+                self.change_record(version, |_| ());
+            }
+            false => self.settle_hint(version, false),
+        }
+    }
+
+    /// `version` is not expected to be read any more.
+    pub(crate) fn forget_hints(&mut self, version: Version) {
+        if self.hints.next(version).is_none() {
+            return;
+        }
+        if self.records.contains_key(&version) {
+            self.hints.forget(version);
+            self.change_record(version, |_| ());
+        } else {
+            self.settle_hint(version, true);
+            self.hints.forget(version);
+        }
+    }
+
+    /// A version is whole on some tier from now on, or is not any more, or was given up: what tiers are owed of it.
+    pub(crate) fn settle_owed(&mut self, version: Version) {
+        let Some(record) = self.records.get(&version) else {
+            return;
+        };
+        for (at, tier) in self.tiers.iter_mut().enumerate() {
+            if let Some(owed) = &mut tier.owed {
+                let entry = (record.written, version);
+                match record.discarded || !record.is_taken_in || record.has_reached(TierId(at)) {
+                    true => owed.remove(&entry),
+                    false => owed.insert(entry),
+                };
+            }
+        }
+    }
+
+    // Extents.
+
+    /// Cuts an extent in two, the first of `len` bytes. The bytes are at rest.
+    pub(crate) fn split(&mut self, (version, start): ExtentId, len: u64) {
+        let Some(at) = self.records.get(&version).and_then(|r| r.index_of(start)) else {
+            return;
+        };
+        self.seat(version, at..at + 1, false);
+        if let Some(record) = self.records.get_mut(&version) {
+            let first = &mut record.extents[at];
+            let mut second = Extent {
+                start: start + len,
+                len: first.len - len,
+                replicas: first.replicas.clone(),
+            };
+            first.len = len;
+            let behind = (version, second.start);
+            for (first, second) in first.replicas.iter_mut().zip(&mut second.replicas) {
+                let space = &mut self.tiers[first.tier.0].space;
+                space.split(first.offset, len, behind);
+                first.size = len;
+                second.offset += len;
+                second.size -= len;
+            }
+            record.extents.insert(at + 1, second);
+        }
+        self.seat(version, at..at + 2, true);
+    }
+
+    /// Whether an extent may be cut.
+    pub(crate) fn is_divisible(&self, (version, start): ExtentId) -> bool {
+        let is_whole = |replica: &Replica| self.tier(replica.tier).config.whole;
+        self.differences.is_none()
+            && self
+                .extent((version, start))
+                .is_some_and(|extent| extent.is_at_rest() && !extent.replicas.iter().all(is_whole))
+    }
+
+    /// Where to cut an extent of `len` bytes so that the first part has at most `bytes`; `None` if either part would be
+    /// shorter than the least extent.
+    pub(crate) fn cut_front(&self, len: u64, bytes: u64) -> Option<u64> {
+        let least = self.extents.least;
+        let most = bytes.min(len.checked_sub(least)?);
+        let at = most / self.unit * self.unit;
+        (at >= least).then_some(at)
+    }
+
+    /// Where to cut it so that the second part has at most `bytes`.
+    pub(crate) fn cut_back(&self, len: u64, bytes: u64) -> Option<u64> {
+        let least = self.extents.least;
+        let at = len.checked_sub(bytes)?.max(least).div_ceil(self.unit) * self.unit;
+        (at < len).then_some(at)
+    }
+
+    /// Where to cut it so that the second part has at least `bytes`.
+    pub(crate) fn cut_off(&self, len: u64, bytes: u64) -> Option<u64> {
+        let least = self.extents.least;
+        let at = len.checked_sub(bytes.max(least))? / self.unit * self.unit;
+        (at >= least).then_some(at)
+    }
+
+    /// Joins extents of a version that lie side by side wherever they lie.
+    pub(crate) fn merge(&mut self, version: Version) {
+        let Some(record) = self.records.get(&version) else {
+            return;
+        };
+        if self.differences.is_some() || record.readers > 0 {
+            return;
+        }
+        let mut at = 0;
+        while let Some(record) = self.records.get(&version)
+            && at + 1 < record.extents.len()
+        {
+            let [first, second] = &record.extents[at..at + 2] else {
+                return;
+            };
+            if !first.continues_in(second) {
+                at += 1;
+                continue;
+            }
+            self.seat(version, at..at + 2, false);
+            if let Some(record) = self.records.get_mut(&version) {
+                let second = record.extents.remove(at + 1);
+                let first = &mut record.extents[at];
+                for replica in &mut first.replicas {
+                    let space = &mut self.tiers[replica.tier.0].space;
+                    space.merge(replica.offset, first.len);
+                    replica.size += second.len;
+                }
+                first.len += second.len;
+            }
+            self.seat(version, at..at + 1, true);
+        }
+    }
+
+    // Replicas.
+
+    /// Puts the bytes of a new version into free runs of one tier: one extent each, being written by the caller.
+    pub(crate) fn grant(&mut self, version: Version, tier: TierId, runs: &[Range<u64>]) {
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let mut start = 0;
+        for run in runs {
+            let len = (run.end - run.start).min(record.size - start);
+            let mut state = State::Init;
+            Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
+            record.extents.push(Extent {
+                start,
+                len,
+                replicas: vec![Replica {
+                    tier,
+                    state,
+                    readers: 0,
+                    arriving: None,
+                    offset: run.start,
+                    size: len,
+                }],
+            });
+            self.tiers[tier.0].space.take(run.clone(), (version, start));
+            start += len;
+        }
+        self.count_peak(tier);
+    }
+
+    /// Puts an extent into a free run of a tier, to be filled by a transfer.
+    pub(crate) fn receive(
+        &mut self,
+        id: ExtentId,
+        (tier, offset, size): (TierId, u64, u64),
+        (transfer, began): (TransferId, Move),
+    ) {
+        let reserved = self.tier(tier).space.reserved(size);
+        self.tier_mut(tier)
+            .space
+            .take(offset..offset + reserved, id);
+        self.count_peak(tier);
+        self.change(id, |extent, illegal| {
+            let mut state = State::Init;
+            Self::advance(illegal, &mut state, began);
+            let at = extent.replicas.partition_point(|r| r.tier < tier);
+            extent.replicas.insert(
+                at,
+                Replica {
+                    tier,
+                    state,
+                    readers: 0,
+                    arriving: Some(transfer),
+                    offset,
+                    size,
+                },
+            );
+        });
+    }
+
+    fn count_peak(&mut self, tier: TierId) {
+        let used = self.tiers[tier.0].space.used();
+        let counts = &mut self.counts.tiers[tier.0];
+        counts.peak_bytes = counts.peak_bytes.max(used);
+    }
+
+    /// Makes a move of the life cycle of one replica.
+    pub(crate) fn step(&mut self, id: ExtentId, tier: TierId, step: Move) {
+        self.change(id, |extent, illegal| {
+            if let Some(replica) = extent.on_mut(tier) {
+                if step == Move::WriteEnded || step == Move::ReadEnded {
+                    replica.arriving = None;
+                }
+                Self::advance(illegal, &mut replica.state, step);
+            }
+        });
+        if step == Move::WriteEnded {
+            self.settle_owed(id.0);
+        }
+    }
+
+    /// Callers or transfers begin to read a replica, or have ended.
+    pub(crate) fn read(&mut self, id: ExtentId, tier: TierId, begin: bool) {
+        self.change(id, |extent, _| {
+            if let Some(replica) = extent.on_mut(tier) {
+                replica.readers = match begin {
+                    true => replica.readers + 1,
+                    false => replica.readers.saturating_sub(1),
+                };
+            }
+        });
+    }
+
+    /// The same of many extents of one version, by a caller: replicas on those tiers.
+    pub(crate) fn read_all(&mut self, version: Version, parts: &[(u64, TierId)], begin: bool) {
+        self.change_record(version, |record| {
+            let step = |count: u32| match begin {
+                true => count + 1,
+                false => count.saturating_sub(1),
+            };
+            record.readers = step(record.readers);
+            for &(start, tier) in parts {
+                let at = record.index_of(start);
+                let replica = at.and_then(|at| record.extents[at].on_mut(tier));
+                if let Some(replica) = replica {
+                    replica.readers = step(replica.readers);
+                }
+            }
+        });
+    }
+
+    /// A version was found on a tier, in one run: of `bytes` bytes, which are not as many as its own where it is a
+    /// difference.
+    pub(crate) fn place_adopted(
+        &mut self,
+        version: Version,
+        (tier, run, bytes): (TierId, Range<u64>, u64),
+    ) {
+        let mut state = State::Init;
+        Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
+        self.change_record(version, |record| {
+            record.is_taken_in = true;
+            if record.extents.is_empty() {
+                record.extents.push(Extent {
+                    start: 0,
+                    len: record.size,
+                    replicas: Vec::new(),
+                });
+            }
+            let is_one = record.extents.len() == 1;
+            for extent in &mut record.extents {
+                let at = extent.replicas.partition_point(|r| r.tier < tier);
+                extent.replicas.insert(
+                    at,
+                    Replica {
+                        tier,
+                        state,
+                        readers: 0,
+                        arriving: None,
+                        offset: run.start + extent.start,
+                        size: if is_one { bytes } else { extent.len },
+                    },
+                );
+            }
+        });
+        let record = self.records.get(&version);
+        let extents = record.iter().flat_map(|record| &record.extents);
+        let space = &mut self.tiers[tier.0].space;
+        for extent in extents {
+            let Some(replica) = extent.on(tier) else {
+                continue;
+            };
+            let end = replica.offset + space.reserved(replica.size);
+            space.take(replica.offset..end, (version, extent.start));
+        }
+        self.count_peak(tier);
+    }
+
+    /// Takes a replica away: it failed to arrive, was given up for room, or is of no use any more.
+    fn take(&mut self, id: ExtentId, tier: TierId) {
+        let taken = self.change(id, |extent, illegal| {
+            let at = extent.replicas.iter().position(|r| r.tier == tier)?;
+            let mut replica = extent.replicas.remove(at);
+            if replica.state.in_transit() {
+                Self::advance(illegal, &mut replica.state, Move::Failed);
+                return Some(replica);
+            }
+            let has_below = extent.has_below(tier);
+            match replica.state {
+                State::ReadComplete if has_below => {
+                    Self::advance(illegal, &mut replica.state, Move::Unpinned);
+                }
+                State::WriteComplete | State::ReadComplete => {
+                    Self::advance(illegal, &mut replica.state, Move::Consumed);
+                }
+                _ => {}
+            }
+            Self::advance(illegal, &mut replica.state, Move::Evicted);
+            if !has_below
+                && let Some(above) = extent.replicas.iter_mut().rfind(|r| r.tier < tier)
+                && above.state == State::Flushed
+            {
+                // It is the only one below which nothing lies, again.
+                Self::advance(illegal, &mut above.state, Move::Unflushed);
+            }
+            Some(replica)
+        });
+        if let Some(Some(replica)) = taken {
+            let space = &mut self.tiers[tier.0].space;
+            let reserved = space.reserved(replica.size);
+            space.give(replica.offset..replica.offset + reserved);
+        }
+    }
+
+    /// Takes a replica away, and says so where it was the last of its version on the tier.
+    pub(crate) fn release(&mut self, id: ExtentId, tier: TierId) {
+        let was_there = self
+            .extent(id)
+            .and_then(|extent| extent.on(tier))
+            .is_some_and(Replica::is_readable);
+        self.take(id, tier);
+        self.settle_owed(id.0);
+        let Some(record) = self.records.get(&id.0) else {
+            return;
+        };
+        if was_there && record.is_off(tier) {
+            let bytes = record.size_on(tier, record.size);
+            self.commands.push(Command::Remove {
+                version: id.0,
+                tier,
+                bytes,
+            });
+        }
+        self.forget_form(id.0);
+    }
+
+    /// Gives a replica up to make room, and counts it.
+    pub(crate) fn evict(&mut self, id: ExtentId, tier: TierId, cause: Cause) {
+        let Some(replica) = self.extent(id).and_then(|extent| extent.on(tier)) else {
+            return;
+        };
+        let bytes = replica.size;
+        let unread = replica.state == State::ReadComplete;
+        self.counts.evicted(
+            Eviction {
+                version: id.0,
+                tier,
+                bytes,
+                cause,
+            },
+            unread,
+        );
+        self.release(id, tier);
+    }
+
+    /// A replica has fewer bytes than were set aside for it.
+    pub(crate) fn shrink(&mut self, id: ExtentId, tier: TierId, bytes: u64) {
+        let space = &mut self.tiers[tier.0].space;
+        let record = self.records.get_mut(&id.0);
+        let found = record.and_then(|record| {
+            let at = record.index_of(id.1)?;
+            record.extents[at].on_mut(tier)
+        });
+        if let Some(replica) = found {
+            let (from, to) = (space.reserved(replica.size), space.reserved(bytes));
+            space.shrink(replica.offset, from, to);
+            replica.size = bytes;
+        }
+    }
+
+    /// Where a replica lies.
+    pub(crate) fn piece(&self, extent: &Extent, replica: &Replica) -> Piece {
+        let reserved = self.tier(replica.tier).space.reserved(replica.size);
+        extent.piece(replica, reserved)
+    }
+}

@@ -1,0 +1,280 @@
+//! Versions that lie on the tiers below the fastest as differences to others (ICPP'23).
+//!
+//! A difference is made on the way down from the fastest tier, one after the other, each to the one made before it: a
+//! chain, which ends where a difference could not be made or is not kept any more, or is as long as it may be. A version
+//! is read with all that its chain has before it. So a version that another one builds upon keeps its difference,
+//! whatever becomes of it, until none builds upon it any more. Versions are not cut where differences are made.
+
+use super::Ledger;
+use crate::command::{Coding, Difference, Place};
+use crate::event::Stored;
+use crate::record::{Form, Replica};
+use crate::{TierId, Version};
+
+/// The version of which a difference was made last, of how many bytes, and the differences in its chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Newest {
+    pub(crate) version: Version,
+    size: u64,
+    links: u32,
+}
+
+/// A replica that a transfer or a caller reads besides those of its own version.
+pub(crate) type Base = (Version, TierId);
+
+impl Ledger {
+    /// Bytes to set aside for an extent of `len` bytes on `tier`: its own, or the most that its difference can have.
+    pub(crate) fn room_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
+        let record = self.records.get(&version);
+        let form = record.and_then(|record| record.form);
+        match self.differences {
+            Some(differences) if tier != TierId::FASTEST && form.is_none() => {
+                len.saturating_add(differences.overhead)
+            }
+            _ => record.map_or(len, |record| record.size_on(tier, len)),
+        }
+    }
+
+    /// A version was written to a tier, or found there, as it is.
+    pub(crate) fn lies_whole(&mut self, version: Version, tier: TierId) {
+        if self.differences.is_some() && tier != TierId::FASTEST {
+            self.change_record(version, |record| record.form = Some(Form::Whole));
+        }
+    }
+
+    /// Whether a version of so many bytes may be found on `tier` as this difference, or as it is.
+    pub(crate) fn may_lie(
+        &self,
+        (version, size): (Version, u64),
+        tier: TierId,
+        difference: Option<Difference>,
+    ) -> bool {
+        let own = self.records.get(&version);
+        let Some(difference) = difference else {
+            let form = own.and_then(|record| record.form);
+            return tier == TierId::FASTEST || form.is_none_or(|form| form == Form::Whole);
+        };
+        let base = difference.base.map(|base| self.records.get(&base));
+        let has_base = base.is_none_or(|base| {
+            base.is_some_and(|base| {
+                matches!(base.form, Some(Form::Difference(_)))
+                    && !base.discarded
+                    && base.size == size
+            })
+        });
+        let form = Some(Form::Difference(difference));
+        self.differences.is_some()
+            && tier != TierId::FASTEST
+            && difference.bytes > 0
+            && has_base
+            && own.is_none_or(|own| own.form.is_none() || own.form == form)
+    }
+
+    /// A version was found on a tier as a difference that [it may be](Self::may_lie).
+    pub(crate) fn lies_different(&mut self, version: Version, difference: Difference) {
+        let form = Some(Form::Difference(difference));
+        let known = self.records.get(&version).and_then(|record| record.form);
+        if known != form {
+            self.change_record(version, |record| record.form = form);
+            self.inherit(difference.base);
+        }
+    }
+
+    /// How the bytes of a version change between two tiers of which one is the fastest or neither is; what is read
+    /// besides is held.
+    pub(crate) fn code(&mut self, version: Version, from: TierId, to: TierId) -> Coding {
+        if self.differences.is_none() {
+            return Coding::Plain;
+        }
+        if to == TierId::FASTEST {
+            return self.decode(version, from);
+        }
+        if from == TierId::FASTEST {
+            let base = self.next_base(version);
+            self.inherit(base);
+            return Coding::Encode { base };
+        }
+        let record = self.records.get(&version);
+        match record.and_then(|record| Some((record.size, record.form?))) {
+            Some((size, Form::Difference(Difference { base, .. }))) => {
+                Coding::Stored { size, base }
+            }
+            _ => Coding::Plain,
+        }
+    }
+
+    /// What the difference of `version` will build upon.
+    fn next_base(&self, version: Version) -> Option<Version> {
+        let (differences, newest) = (self.differences?, self.newest?);
+        let size = self.records.get(&version)?.size;
+        if differences.ascending && newest.version >= version {
+            return None;
+        }
+        // One that was given up may have lost replicas already.
+        self.held(newest.version)?;
+        (newest.size == size && newest.links < differences.longest).then_some(newest.version)
+    }
+
+    /// How the replica of `version` on `tier` is read; what it builds upon is read along.
+    pub(crate) fn decode(&mut self, version: Version, tier: TierId) -> Coding {
+        let form = |ledger: &Self, version| ledger.records.get(&version).and_then(|r| r.form);
+        let own = form(self, version).filter(|_| tier != TierId::FASTEST);
+        let Some(Form::Difference(Difference { base, .. })) = own else {
+            return Coding::Plain;
+        };
+        let mut bases: Vec<(Version, Place)> = Vec::new();
+        let mut next = base;
+        while let Some(base) = next {
+            let extent = self.extent((base, 0));
+            let found = extent.and_then(|extent| {
+                let mut stored = extent.replicas.iter();
+                let stored = stored.find(|r| r.tier != TierId::FASTEST && r.is_readable())?;
+                Some(self.piece(extent, stored).place)
+            });
+            if let Some(place) = found {
+                self.read((base, 0), place.tier, true);
+                bases.push((base, place));
+            }
+            next = match form(self, base) {
+                Some(Form::Difference(Difference { base, .. })) => base,
+                _ => None,
+            };
+        }
+        Coding::Decode { bases }
+    }
+
+    /// These replicas are not read any more on behalf of another version.
+    pub(crate) fn let_go(&mut self, bases: &[Base]) {
+        for &(version, tier) in bases {
+            self.read((version, 0), tier, false);
+        }
+        bases.iter().for_each(|&(version, _)| self.reap(version));
+    }
+
+    /// The difference of `version` to `base` arrived on `tier`.
+    pub(crate) fn encoded(
+        &mut self,
+        version: Version,
+        tier: TierId,
+        base: Option<Version>,
+        stored: Option<Stored>,
+    ) {
+        let len = self.records.get(&version).map_or(0, |record| record.size);
+        let most = self.room_on(version, tier, len);
+        let bytes = stored.map_or(most, |stored| stored.bytes);
+        let bytes = bytes.clamp(1, most.max(1));
+        let is_alone = stored.is_some_and(|stored| stored.alone);
+        let (base, former) = if is_alone { (None, base) } else { (base, None) };
+        self.shrink((version, 0), tier, bytes);
+        let form = Some(Form::Difference(Difference { bytes, base }));
+        self.change_record(version, |record| record.form = form);
+        let before = self.newest.filter(|newest| Some(newest.version) == base);
+        self.newest = Some(Newest {
+            version,
+            size: len,
+            links: before.map_or(1, |newest| newest.links + 1),
+        });
+        self.disinherit(former);
+    }
+
+    /// The difference of a version to `base` was not made: the chain ends, for its making may have got as far as that.
+    pub(crate) fn not_encoded(&mut self, base: Option<Version>) {
+        self.newest = None;
+        self.disinherit(base);
+    }
+
+    fn inherit(&mut self, base: Option<Version>) {
+        if let Some(base) = base {
+            self.change_record(base, |record| record.heirs += 1);
+        }
+    }
+
+    fn disinherit(&mut self, base: Option<Version>) {
+        if let Some(base) = base {
+            self.change_record(base, |record| record.heirs = record.heirs.saturating_sub(1));
+            self.reap(base);
+        }
+    }
+
+    /// A version that was given up, and that none builds upon, builds upon nothing any more: whoever reads it still
+    /// holds the replicas that it takes.
+    pub(crate) fn renounce(&mut self, version: Version) {
+        let taken = self.change_record(version, |record| match &mut record.form {
+            Some(Form::Difference(difference)) if record.heirs == 0 => difference.base.take(),
+            _ => None,
+        });
+        self.disinherit(taken.flatten());
+    }
+
+    /// A replica of `version` was given up: if that was its last one below the fastest tier, it builds upon nothing any
+    /// more.
+    pub(crate) fn forget_form(&mut self, version: Version) {
+        let Some(record) = self.records.get(&version).filter(|r| r.form.is_some()) else {
+            return;
+        };
+        let is_below = |replica: &Replica| replica.tier != TierId::FASTEST;
+        let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
+        if replicas.any(is_below) {
+            return;
+        }
+        let form = self.change_record(version, |record| record.form.take());
+        if let Some(Some(Form::Difference(Difference { base, .. }))) = form {
+            if self.newest.is_some_and(|newest| newest.version == version) {
+                self.newest = None;
+            }
+            self.disinherit(base);
+        }
+    }
+
+    // Versions that are given up.
+
+    /// `version` will not be asked for again: nothing more is moved for it. Returns the transfers that are not needed any
+    /// more.
+    pub(crate) fn discard(&mut self, version: Version) -> Vec<crate::TransferId> {
+        let Some(record) = self.records.get(&version).filter(|r| !r.discarded) else {
+            return Vec::new();
+        };
+        let is_needed = |replica: &&Replica| record.heirs > 0 && replica.tier != TierId::FASTEST;
+        let replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
+        let unneeded = replicas.filter(|replica| !is_needed(replica));
+        let mut under_way: Vec<_> = unneeded.filter_map(|replica| replica.arriving).collect();
+        under_way.dedup();
+        self.forget_hints(version);
+        self.change_record(version, |record| record.discarded = true);
+        self.settle_owed(version);
+        under_way
+    }
+
+    /// Frees what can be freed of a version that was given up.
+    pub(crate) fn reap(&mut self, version: Version) {
+        if !self.records.get(&version).is_some_and(|r| r.discarded) {
+            return;
+        }
+        // Else what it builds upon would be kept, and written back, for nothing.
+        self.renounce(version);
+        let Some(record) = self.records.get(&version) else {
+            return;
+        };
+        let mut unneeded = Vec::new();
+        for extent in &record.extents {
+            let idle = extent.replicas.iter().filter(|replica| replica.is_idle());
+            let idle = idle.filter(|replica| !record.is_needed(replica.tier));
+            unneeded.extend(idle.map(|replica| (extent.start, replica.tier)));
+        }
+        for (start, tier) in unneeded {
+            self.release((version, start), tier);
+        }
+        let is_gone = |record: &crate::record::Record| {
+            record
+                .extents
+                .iter()
+                .all(|extent| extent.replicas.is_empty())
+        };
+        if self.records.get(&version).is_some_and(is_gone) {
+            let record = self.remove(version);
+            if record.is_some_and(|record| !record.adopted) {
+                self.discarded.insert(version);
+            }
+        }
+    }
+}

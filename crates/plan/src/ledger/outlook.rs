@@ -1,0 +1,84 @@
+//! Target residency: what is used first belongs on the fastest tier, what follows on the next, the rest on the lowest.
+//!
+//! Sums of bytes along the order of use give every version its target. Transfers bring versions there; evictions take,
+//! outside the target first, what is used last.
+
+use super::Ledger;
+use crate::TierId;
+use crate::order::Position;
+
+/// Room that is kept on the fastest tier while writes are expected, in quarters of the last checkpoint: it and, as sizes
+/// grow, a little more. Of less, a checkpoint that is a little larger than the last one waits for an eviction; of more,
+/// what could have stayed is written down.
+const LANDING_QUARTERS: u64 = 5;
+
+/// How many times the size of the last one a version to come may have, where sizes vary: compressed wavefields of a shot
+/// begin below a hundredth of their peak.
+const GROWTH: u64 = 16;
+
+/// What is known of the application's doings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Phase {
+    /// Bytes of the last checkpoint that was asked for.
+    pub(crate) last_size: u64,
+    /// Not all checkpoints had the same size.
+    pub(crate) sizes_vary: bool,
+    /// The application read since it last wrote.
+    pub(crate) is_reading: bool,
+    /// Prefetching may go on.
+    pub(crate) prefetches: bool,
+}
+
+/// Where everything belongs, as things stand.
+#[derive(Debug)]
+pub(crate) struct Outlook {
+    /// By tier but for the lowest: the first position that belongs below it.
+    ends: Vec<Position>,
+    /// Bytes to be kept free on the fastest tier.
+    pub(crate) landing: u64,
+    /// Checkpoints are still to come.
+    pub(crate) expects_writes: bool,
+    /// What is held and what is to come may not fit above the lowest tier, so it had better be written down early.
+    pub(crate) overflows: bool,
+}
+
+impl Outlook {
+    pub(crate) fn new(ledger: &Ledger, phase: &Phase) -> Self {
+        let all_known = ledger.order.unknown().bytes == 0;
+        let unwritten = ledger.hints.unwritten();
+        let expects_writes = unwritten > 0 || !phase.is_reading;
+        let landing = match expects_writes || !all_known {
+            true => phase.last_size.saturating_mul(LANDING_QUARTERS) / 4,
+            false => 0,
+        };
+        let (_, above) = ledger.tiers.split_last().unwrap_or((&ledger.tiers[0], &[]));
+        let mut reach = 0_u64;
+        let ends = above.iter().map(|tier| {
+            reach = reach.saturating_add(tier.space.limit());
+            let reach = reach.saturating_sub(landing);
+            ledger.order.boundary(reach, phase.last_size)
+        });
+        let ends = ends.collect();
+        let growth = if phase.sizes_vary { GROWTH } else { 1 };
+        let largest = phase.last_size.saturating_mul(growth);
+        let total = ledger.order.total().at(largest);
+        let overflows = expects_writes && total > reach;
+        Self {
+            ends,
+            landing,
+            expects_writes,
+            overflows,
+        }
+    }
+
+    /// The tier where what is used then belongs.
+    pub(crate) fn target(&self, position: Position) -> TierId {
+        TierId(self.ends.iter().take_while(|&&end| position >= end).count())
+    }
+
+    /// The first position that belongs below a tier.
+    pub(crate) fn end(&self, tier: TierId) -> Position {
+        let end = self.ends.get(tier.0);
+        end.copied().unwrap_or(Position::LAST)
+    }
+}

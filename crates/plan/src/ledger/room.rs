@@ -1,0 +1,233 @@
+//! Room on a tier: which replicas are given up for which bytes.
+//!
+//! | | given up, in this order |
+//! |---|---|
+//! | 1 | what a lower tier has and belongs there, latest use first |
+//! | 2 | what a faster tier has, belongs there and is used sooner than what comes, soonest use first |
+//! | 3 | what a lower tier has, latest use first: for a checkpoint; for a prefetch, if it is used later than what comes |
+
+use super::Ledger;
+use super::Outlook;
+use crate::TierId;
+use crate::order::{ExtentId, Position};
+use crate::record::{Extent, Replica};
+use crate::space::Fragment;
+use crate::statistics::Cause;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// How much may be given up for what comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Only what does not belong there.
+    Idle,
+    /// That, and what is used later than what comes.
+    Ranked,
+    /// Whatever a lower tier has.
+    Urgent,
+}
+
+/// Who asks for room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim {
+    pub(crate) urgency: Urgency,
+    /// When what comes is used.
+    pub(crate) position: Position,
+    pub(crate) cause: Cause,
+}
+
+impl Ledger {
+    /// Free runs of up to `most` bytes together on `tier`, but of `least` at least; replicas are given up for them as far
+    /// as the claim goes. Where that is not enough, none is given up.
+    pub(crate) fn make_room(
+        &mut self,
+        tier: TierId,
+        (most, least): (u64, u64),
+        claim: Claim,
+        outlook: &Outlook,
+    ) -> Option<Vec<Range<u64>>> {
+        let free = self.tier(tier).space.free();
+        if free < most {
+            let (victims, freed) = self.victims(tier, most - free, claim, outlook);
+            if free + freed < least {
+                return None;
+            }
+            let mut missing = most - free;
+            for id in victims {
+                let before = self.tier(tier).space.free();
+                self.give_up(id, tier, missing, claim.cause);
+                let freed = self.tier(tier).space.free() - before;
+                missing = missing.saturating_sub(freed);
+            }
+        }
+        let space = &self.tier(tier).space;
+        let alignment = space.alignment();
+        let bytes = most.min(space.free() / alignment * alignment);
+        Some(space.find(bytes))
+    }
+
+    /// The replicas to give up for so many bytes, and how many bytes they have together.
+    fn victims(
+        &self,
+        tier: TierId,
+        bytes: u64,
+        claim: Claim,
+        outlook: &Outlook,
+    ) -> (Vec<ExtentId>, u64) {
+        let this = self.tier(tier);
+        let position = |key| self.order.position(key);
+        let end = outlook.end(tier);
+        let outside = this.clean.latest_first(&self.order);
+        let outside = outside.take_while(|&(key, _)| position(key) >= end);
+        let superseded = this.superseded.soonest_first(&self.order);
+        let superseded = superseded.take_while(|&(key, (version, start))| {
+            let fastest = self.extent((version, start)).and_then(Extent::fastest);
+            let belongs_above = fastest.is_some_and(|f| outlook.target(position(key)) <= f.tier);
+            // Else the two could take each other's room for ever.
+            belongs_above && position(key) < claim.position && !this.config.eager
+        });
+        let inside = this.clean.latest_first(&self.order);
+        let inside = inside.take_while(|&(key, _)| match claim.urgency {
+            Urgency::Idle => false,
+            Urgency::Ranked => position(key) > claim.position,
+            Urgency::Urgent => true,
+        });
+        let inside = inside.skip_while(|&(key, _)| position(key) >= end);
+        let mut victims: Vec<ExtentId> = Vec::new();
+        let mut freed = 0;
+        for (_, id) in outside.chain(superseded).chain(inside) {
+            if freed >= bytes {
+                break;
+            }
+            let replica = self.extent(id).and_then(|extent| extent.on(tier));
+            if let Some(replica) = replica
+                && !victims.contains(&id)
+            {
+                freed += this.space.reserved(replica.size);
+                victims.push(id);
+            }
+        }
+        (victims, freed)
+    }
+
+    /// Gives up a replica, or so much of its end as is needed.
+    fn give_up(&mut self, id: ExtentId, tier: TierId, bytes: u64, cause: Cause) {
+        let Some(extent) = self.extent(id) else {
+            return;
+        };
+        if self.tier(tier).config.whole {
+            return self.give_up_version(id.0, tier, cause);
+        }
+        let len = extent.len;
+        if self.is_divisible(id)
+            && let Some(first) = self.cut_off(len, bytes)
+        {
+            self.split(id, first);
+            return self.evict((id.0, id.1 + first), tier, cause);
+        }
+        self.evict(id, tier, cause);
+    }
+
+    /// Gives up all that lies of a version on a tier.
+    fn give_up_version(&mut self, version: u64, tier: TierId, cause: Cause) {
+        let Some(record) = self.records.get(&version) else {
+            return;
+        };
+        let on = record.extents.iter().filter(|e| e.on(tier).is_some());
+        let starts: Vec<_> = on.map(|extent| extent.start).collect();
+        for start in starts {
+            self.evict((version, start), tier, cause);
+        }
+    }
+
+    /// One free run of `bytes` on `tier`. Where there is none, the neighbours are given up of which the soonest is used
+    /// as late as can be.
+    pub(crate) fn make_run(
+        &mut self,
+        tier: TierId,
+        bytes: u64,
+        claim: Claim,
+        outlook: &Outlook,
+    ) -> Option<Range<u64>> {
+        let space = &self.tier(tier).space;
+        if space.largest_gap() >= bytes {
+            return space.find(bytes).into_iter().next();
+        }
+        let fragments = self.tier(tier).space.fragments();
+        let uses: Vec<_> = fragments
+            .iter()
+            .map(|fragment| self.use_of(tier, fragment, claim, outlook))
+            .collect();
+        let window = latest_window(&fragments, &uses, bytes)?;
+        let offset = fragments[window.start].offset;
+        for fragment in &fragments[window] {
+            if let Some(owner) = fragment.owner {
+                self.evict(owner, tier, claim.cause);
+            }
+        }
+        Some(offset..offset + bytes)
+    }
+
+    /// When a fragment is used next, if it may be given up; a gap never is.
+    fn use_of(
+        &self,
+        tier: TierId,
+        fragment: &Fragment,
+        claim: Claim,
+        outlook: &Outlook,
+    ) -> Option<Position> {
+        let Some(owner) = fragment.owner else {
+            return Some(Position::LAST);
+        };
+        let extent = self.extent(owner)?;
+        let is_idle = extent.on(tier).is_some_and(Replica::is_idle);
+        let position = self.position(owner.0);
+        let may_go = match claim.urgency {
+            Urgency::Idle => outlook.target(position) > tier,
+            Urgency::Ranked => position > claim.position || outlook.target(position) > tier,
+            Urgency::Urgent => true,
+        };
+        (is_idle && extent.has_below(tier) && may_go).then_some(position)
+    }
+}
+
+/// The shortest run of neighbours of at least `bytes` of which all may go, and whose soonest use is the latest.
+fn latest_window(
+    fragments: &[Fragment],
+    uses: &[Option<Position>],
+    bytes: u64,
+) -> Option<Range<usize>> {
+    let mut best: Option<(Position, Range<usize>)> = None;
+    // Indices of the window with ascending uses: the front is the soonest.
+    let mut soonest: VecDeque<usize> = VecDeque::new();
+    let (mut first, mut span) = (0, 0);
+    for (at, (fragment, used)) in fragments.iter().zip(uses).enumerate() {
+        let Some(used) = used else {
+            (first, span) = (at + 1, 0);
+            soonest.clear();
+            continue;
+        };
+        span += fragment.bytes;
+        while soonest
+            .back()
+            .is_some_and(|&back| uses[back] >= Some(*used))
+        {
+            soonest.pop_back();
+        }
+        soonest.push_back(at);
+        while span - fragments[first].bytes >= bytes {
+            span -= fragments[first].bytes;
+            first += 1;
+        }
+        while soonest.front().is_some_and(|&front| front < first) {
+            soonest.pop_front();
+        }
+        let key = soonest.front().and_then(|&front| uses[front]);
+        if let Some(key) = key.filter(|_| span >= bytes)
+            && best.as_ref().is_none_or(|(so_far, _)| key > *so_far)
+        {
+            best = Some((key, first..at + 1));
+        }
+    }
+    best.map(|(_, window)| window)
+}

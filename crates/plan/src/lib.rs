@@ -1,0 +1,32 @@
+//! Which bytes of a checkpoint history belong on which storage tier, and when they move there.
+#![forbid(unsafe_code)]
+
+mod command;
+mod config;
+mod discarded;
+mod event;
+mod hints;
+mod ids;
+mod ledger;
+mod order;
+mod plan;
+mod policy;
+mod record;
+mod space;
+mod statistics;
+mod sums;
+mod traffic;
+mod world;
+
+pub use command::{Coding, Command, Difference, Piece, Place, Refusal, Transfer};
+pub use config::{AfterRestore, ConfigError, Differences, ExtentSize, PlanConfig, TierConfig};
+pub use event::{Event, Misuse, Stored, TransferFailure};
+pub use ids::{Ticket, TierId, TransferId, Version};
+pub use plan::Plan;
+#[cfg(any(test, feature = "check"))]
+pub use plan::Violation;
+pub use policy::{Fifo, Lru, Policy, Residency, Standing, Usage};
+pub use statistics::{
+    Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
+};
+pub use world::{Executor, World};

@@ -1,0 +1,335 @@
+//! The order of use: where each version stands, and how many bytes stand before it.
+
+use crate::policy::Standing;
+use crate::sums::{Sums, Weight};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use crate::Version;
+
+const CLASSES: usize = 4;
+const SHIFT: u32 = 62;
+/// The numbers of one class.
+const MASK: u64 = (1 << SHIFT) - 1;
+const WAITING: u64 = 2 << SHIFT;
+const PASSED: u64 = 3 << SHIFT;
+
+/// A version's place in the order, for as long as its standing does not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    pub(crate) fn new(standing: Standing) -> Self {
+        Self(match standing {
+            Standing::Known(number) => number & MASK,
+            Standing::Recent(number) => (1 << SHIFT) | (MASK - (number & MASK)),
+            Standing::Waiting(number) => WAITING | (number & MASK),
+            Standing::Passed(number) => PASSED | (number & MASK),
+        })
+    }
+
+    fn class(self) -> usize {
+        (self.0 >> SHIFT) as usize
+    }
+
+    fn number(self) -> u64 {
+        self.0 & MASK
+    }
+}
+
+/// How soon a version is used: the smaller, the sooner. It changes when the direction of waiting versions does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Position(u64);
+
+impl Position {
+    /// Before all others.
+    pub(crate) const FIRST: Self = Self(0);
+    /// Behind all others.
+    pub(crate) const LAST: Self = Self(u64::MAX);
+}
+
+/// Which waiting versions are used first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) enum Direction {
+    #[default]
+    NewestFirst,
+    OldestFirst,
+}
+
+/// All versions held, and those hinted that are not written yet, in the order of their use.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    classes: [Sums; CLASSES],
+    direction: Direction,
+}
+
+impl Order {
+    pub(crate) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    pub(crate) fn set_direction(&mut self, direction: Direction) {
+        self.direction = direction;
+    }
+
+    pub(crate) fn enter(&mut self, key: Key, weight: Weight) {
+        self.classes[key.class()].add(key.number(), weight);
+    }
+
+    pub(crate) fn leave(&mut self, key: Key, weight: Weight) {
+        self.classes[key.class()].subtract(key.number(), weight);
+    }
+
+    /// Waiting versions stand in the other direction than their keys.
+    fn is_reversed(&self, class: usize) -> bool {
+        class as u64 == WAITING >> SHIFT && self.direction == Direction::NewestFirst
+    }
+
+    fn flip(&self, raw: u64) -> u64 {
+        match self.is_reversed((raw >> SHIFT) as usize) {
+            true => WAITING | (MASK - (raw & MASK)),
+            false => raw,
+        }
+    }
+
+    pub(crate) fn position(&self, key: Key) -> Position {
+        Position(self.flip(key.0))
+    }
+
+    /// All weights together.
+    pub(crate) fn total(&self) -> Weight {
+        let mut total = Weight::default();
+        self.classes.iter().for_each(|class| total += class.total());
+        total
+    }
+
+    /// Weights of versions whose use is not known.
+    pub(crate) fn unknown(&self) -> Weight {
+        let mut total = self.total();
+        total -= self.classes[0].total();
+        total
+    }
+
+    /// The first position with which the bytes from the front add up to more than `most`, where each unwritten version
+    /// has `each`; [`Position::LAST`] if they never do.
+    pub(crate) fn boundary(&self, most: u64, each: u64) -> Position {
+        let mut left = most;
+        for (class, sums) in self.classes.iter().enumerate() {
+            let bytes = sums.total().at(each);
+            if bytes <= left {
+                left -= bytes;
+                continue;
+            }
+            let found = match self.is_reversed(class) {
+                true => sums.last_beyond(left, each),
+                false => sums.first_beyond(left, each),
+            };
+            if let Some(number) = found {
+                return self.position(Key((class as u64) << SHIFT | number));
+            }
+        }
+        Position::LAST
+    }
+
+    /// Bytes of all that stands before a key.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn before(&self, key: Key, each: u64) -> u64 {
+        let class = key.class();
+        let mut sum = Weight::default();
+        self.classes[..class].iter().for_each(|s| sum += s.total());
+        match self.is_reversed(class) {
+            true => {
+                sum += self.classes[class].total();
+                sum -= self.classes[class].before(key.number() + 1);
+            }
+            false => sum += self.classes[class].before(key.number()),
+        }
+        sum.at(each)
+    }
+}
+
+/// Extents in the order of use; those of one version in ascending order.
+#[derive(Debug, Default)]
+pub(crate) struct Ranked {
+    entries: BTreeMap<(Key, u64), Version>,
+    /// Bytes of all of them.
+    bytes: u64,
+}
+
+/// An extent: its version and its first byte there.
+pub(crate) type ExtentId = (Version, u64);
+
+impl Ranked {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn insert(&mut self, key: Key, (version, start): ExtentId, bytes: u64) {
+        self.entries.insert((key, start), version);
+        self.bytes += bytes;
+    }
+
+    pub(crate) fn remove(&mut self, key: Key, start: u64, bytes: u64) {
+        if self.entries.remove(&(key, start)).is_some() {
+            self.bytes -= bytes;
+        }
+    }
+
+    fn found(entry: Option<(&(Key, u64), &Version)>) -> Option<(Key, ExtentId)> {
+        entry.map(|(&(key, start), &version)| (key, (version, start)))
+    }
+
+    /// The first extent of the versions with keys in a range, from its front or from its back.
+    fn first_in(&self, keys: RangeInclusive<u64>, from_back: bool) -> Option<(Key, ExtentId)> {
+        let range = (Key(*keys.start()), 0)..=(Key(*keys.end()), u64::MAX);
+        let mut range = self.entries.range(range);
+        match from_back {
+            false => Self::found(range.next()),
+            true => {
+                let (key, _) = *range.next_back()?.0;
+                Self::found(self.entries.range((key, 0)..).next())
+            }
+        }
+    }
+
+    /// The soonest-used extent at or behind a position.
+    pub(crate) fn soonest_from(&self, order: &Order, from: Position) -> Option<(Key, ExtentId)> {
+        if order.direction == Direction::OldestFirst {
+            return self.first_in(from.0..=u64::MAX, false);
+        }
+        let before = (from.0 < WAITING).then(|| self.first_in(from.0..=WAITING - 1, false));
+        let waiting = || {
+            let last = order.flip(from.0.max(WAITING));
+            (from.0 < PASSED).then(|| self.first_in(WAITING..=last, true))?
+        };
+        let passed = || self.first_in(from.0.max(PASSED)..=u64::MAX, false);
+        before.flatten().or_else(waiting).or_else(passed)
+    }
+
+    /// The soonest-used extent.
+    pub(crate) fn soonest(&self, order: &Order) -> Option<(Key, ExtentId)> {
+        self.soonest_from(order, Position::FIRST)
+    }
+
+    /// The latest-used extent; of one version the last one.
+    pub(crate) fn latest(&self, order: &Order) -> Option<(Key, ExtentId)> {
+        let last = self.entries.last_key_value();
+        let &(key, _) = last?.0;
+        if !order.is_reversed(key.class()) {
+            return Self::found(last);
+        }
+        let (&(key, _), _) = self.entries.range((Key(WAITING), 0)..).next()?;
+        Self::found(self.entries.range((key, 0)..=(key, u64::MAX)).next_back())
+    }
+
+    /// Extents from the soonest used on.
+    pub(crate) fn soonest_first(
+        &self,
+        order: &Order,
+    ) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
+        let waiting = self.class(WAITING..=PASSED - 1);
+        let (up, down) = match order.direction {
+            Direction::NewestFirst => (None, Some(waiting.rev())),
+            Direction::OldestFirst => (Some(waiting), None),
+        };
+        let waiting = up.into_iter().flatten().chain(down.into_iter().flatten());
+        self.class(0..=WAITING - 1)
+            .chain(waiting)
+            .chain(self.class(PASSED..=u64::MAX))
+    }
+
+    /// Extents from the latest used on.
+    pub(crate) fn latest_first(&self, order: &Order) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
+        let waiting = self.class(WAITING..=PASSED - 1);
+        let (up, down) = match order.direction {
+            Direction::NewestFirst => (Some(waiting), None),
+            Direction::OldestFirst => (None, Some(waiting.rev())),
+        };
+        let waiting = up.into_iter().flatten().chain(down.into_iter().flatten());
+        let known = self.class(0..=WAITING - 1).rev();
+        self.class(PASSED..=u64::MAX)
+            .rev()
+            .chain(waiting)
+            .chain(known)
+    }
+
+    fn class(
+        &self,
+        keys: RangeInclusive<u64>,
+    ) -> impl DoubleEndedIterator<Item = (Key, ExtentId)> + '_ {
+        let range = (Key(*keys.start()), 0)..=(Key(*keys.end()), u64::MAX);
+        let range = self.entries.range(range);
+        range.map(|(&(key, start), &version)| (key, (version, start)))
+    }
+
+    /// Every extent, in the order of keys.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, ExtentId)> + '_ {
+        self.entries
+            .iter()
+            .map(|(&(key, start), &version)| (key, (version, start)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn standing(class: usize, number: u64) -> Standing {
+        match class {
+            0 => Standing::Known(number),
+            1 => Standing::Recent(number),
+            2 => Standing::Waiting(number),
+            _ => Standing::Passed(number),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ends_and_boundaries_are_those_of_a_sorted_list(
+            items in prop::collection::btree_map((0_usize..4, 0_u64..50), 1_u64..9, 1..40),
+            newest in any::<bool>(),
+            most in 0_u64..200,
+            probe in (0_usize..4, 0_u64..50),
+        ) {
+            let mut order = Order::default();
+            order.set_direction(if newest { Direction::NewestFirst } else { Direction::OldestFirst });
+            let mut ranked = Ranked::default();
+            let mut list: Vec<((usize, i64), Key, u64)> = Vec::new();
+            for (&(class, number), &bytes) in &items {
+                let key = Key::new(standing(class, number));
+                order.enter(key, Weight::written(bytes));
+                // Two extents each.
+                ranked.insert(key, (number + 100 * class as u64, 0), bytes);
+                ranked.insert(key, (number + 100 * class as u64, 7), bytes);
+                let descends = class == 1 || (class == 2 && newest);
+                let rank = if descends { -(number as i64) } else { number as i64 };
+                list.push(((class, rank), key, bytes));
+            }
+            list.sort();
+            let positions: Vec<_> = list.iter().map(|item| order.position(item.1)).collect();
+            prop_assert!(positions.is_sorted());
+            let mut sum = 0;
+            let beyond = list.iter().find(|item| { sum += item.2; sum > most });
+            let expected = beyond.map_or(Position::LAST, |item| order.position(item.1));
+            prop_assert_eq!(order.boundary(most, 0), expected);
+            let mut sum = 0;
+            for item in &list {
+                prop_assert_eq!(order.before(item.1, 0), sum);
+                sum += item.2;
+            }
+            let first = list.first().map(|item| item.1);
+            let last = list.last().map(|item| item.1);
+            prop_assert_eq!(ranked.soonest(&order).map(|(key, (_, start))| (key, start)), first.map(|key| (key, 0)));
+            prop_assert_eq!(ranked.latest(&order).map(|(key, (_, start))| (key, start)), last.map(|key| (key, 7)));
+            let mut keys: Vec<_> = list.iter().flat_map(|item| [item.1, item.1]).collect();
+            prop_assert_eq!(ranked.soonest_first(&order).map(|(key, _)| key).collect::<Vec<_>>(), keys.clone());
+            keys.reverse();
+            prop_assert_eq!(ranked.latest_first(&order).map(|(key, _)| key).collect::<Vec<_>>(), keys);
+            let from = order.position(Key::new(standing(probe.0, probe.1)));
+            let next = list.iter().find(|item| order.position(item.1) >= from).map(|item| item.1);
+            prop_assert_eq!(ranked.soonest_from(&order, from).map(|(key, _)| key), next);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Calls of the application that are not over yet.
+
+use crate::event::Misuse;
+use crate::ledger::Base;
+use crate::{Ticket, TierId, Version};
+use hashbrown::{HashMap, HashSet};
+use std::collections::VecDeque;
+
+/// A checkpoint that waits for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Blocked {
+    pub(super) ticket: Ticket,
+    pub(super) version: Version,
+    pub(super) size: u64,
+}
+
+/// A caller that copies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Writing {
+    pub(super) version: Version,
+    pub(super) tier: TierId,
+}
+
+/// A caller that copies out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) version: Version,
+    /// The extents that it reads, by their first bytes, and where.
+    pub(super) parts: Vec<(u64, TierId)>,
+    /// Replicas of other versions that it reads.
+    pub(super) bases: Vec<Base>,
+}
+
+impl Reading {
+    /// The tiers that it reads, each once.
+    pub(super) fn tiers(&self) -> Vec<TierId> {
+        let mut tiers: Vec<_> = self.parts.iter().map(|&(_, tier)| tier).collect();
+        tiers.sort_unstable();
+        tiers.dedup();
+        tiers
+    }
+}
+
+/// Calls that are not over yet.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    pub(super) open: HashSet<Ticket>,
+    /// Of the open ones, those that hold or want a slot in place.
+    pub(super) in_place: HashSet<Ticket>,
+    /// Checkpoints without room, in the order of their calls.
+    pub(super) blocked: VecDeque<Blocked>,
+    pub(super) writing: HashMap<Ticket, Writing>,
+    pub(super) reading: HashMap<Ticket, Reading>,
+    /// Waits, and up to which moment versions have to be on the lowest tier for each.
+    pub(super) waiting: Vec<(Ticket, u64)>,
+}
+
+impl Calls {
+    /// A call begins.
+    pub(super) fn begin(&mut self, ticket: Ticket) -> Result<(), Misuse> {
+        match self.open.insert(ticket) {
+            true => Ok(()),
+            false => Err(Misuse::TicketInUse(ticket)),
+        }
+    }
+
+    /// A call is over.
+    pub(super) fn end(&mut self, ticket: Ticket) {
+        self.open.remove(&ticket);
+        self.in_place.remove(&ticket);
+    }
+
+    pub(super) fn is_open(&self, ticket: Ticket) -> bool {
+        self.open.contains(&ticket)
+    }
+
+    pub(super) fn is_any_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    pub(super) fn is_any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// A caller is in the middle of a copy, which ends by itself; a slot that is lent does not.
+    pub(super) fn is_any_copying(&self) -> bool {
+        let mut copying = self.writing.keys().chain(self.reading.keys());
+        copying.any(|ticket| !self.in_place.contains(ticket))
+    }
+}

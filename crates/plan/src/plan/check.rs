@@ -1,0 +1,329 @@
+//! Everything that must hold between two events; and that what is kept up equals what it is derived from.
+
+use super::Plan;
+use crate::hints::Hints;
+use crate::ledger::Ledger;
+use crate::order::{ExtentId, Key};
+use crate::record::{Extent, Form, Record, Replica};
+use crate::{TierId, Version};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What must never be the case.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Bytes of a version that the application may ask for are nowhere.
+    #[error("version {0} was lost")]
+    Lost(Version),
+    /// A replica is neither needed nor used, and is still there.
+    #[error("version {0}, which was given up, holds room on tier {1} that it does not use")]
+    Unreaped(Version, TierId),
+    /// Extents do not make up their version, or a replica lies elsewhere than its tier has it.
+    #[error("version {0} does not lie where it is said to: {1}")]
+    Misplaced(Version, String),
+    /// More or fewer read a replica than are known.
+    #[error("a replica of version {0} on tier {1} has {2} readers, not {3}")]
+    Readers(Version, TierId, u32, u32),
+    /// A difference is built upon that cannot be read, or more or fewer build upon it than are known.
+    #[error("version {0} is built upon by {1} others, not {2}, or cannot be read")]
+    Heirs(Version, u32, u32),
+    /// A move of the life cycle was none.
+    #[error("{0}")]
+    Illegal(tierflow_lifecycle::IllegalMove),
+    /// Somebody waits, and nothing is under way that could change that.
+    #[error("somebody waits for nothing")]
+    Deadlock,
+    /// What is kept up by each change is not what it is derived from.
+    #[error("{0} is not what it is derived from")]
+    Outdated(&'static str),
+}
+
+impl Plan {
+    /// Looks at everything that must hold between two events. Meant for tests, simulators and fuzzers: it walks all there
+    /// is.
+    ///
+    /// # Errors
+    /// The first [`Violation`] found.
+    pub fn check(&self) -> Result<(), Violation> {
+        let ledger = self.ledger();
+        if let Some(illegal) = ledger.illegal {
+            return Err(Violation::Illegal(illegal));
+        }
+        for (&version, record) in &ledger.records {
+            self.check_record(version, record)?;
+        }
+        self.check_readers()?;
+        self.check_heirs()?;
+        ledger.check_sets()?;
+        ledger.check_order()?;
+        ledger.check_spaces()?;
+        self.check_counters()?;
+        let restores_wait = ledger.records.values().any(|r| !r.waiting.is_empty());
+        let waits = self.calls.is_any_blocked() || self.calls.is_any_waiting() || restores_wait;
+        match waits && self.is_idle() && !self.waits_for_slots() {
+            true => Err(Violation::Deadlock),
+            false => Ok(()),
+        }
+    }
+
+    /// Restores of a version that is being produced wait for the application itself.
+    fn waits_for_slots(&self) -> bool {
+        let others = self.calls.is_any_blocked() || self.calls.is_any_waiting();
+        let records = self.ledger().records.values();
+        let mut waited = records.filter(|record| !record.waiting.is_empty());
+        !others && waited.all(|record| record.produced && !record.is_taken_in)
+    }
+
+    fn check_record(&self, version: Version, record: &Record) -> Result<(), Violation> {
+        let misplaced = |why: &str| Err(Violation::Misplaced(version, why.to_owned()));
+        let mut end = 0;
+        for extent in &record.extents {
+            if extent.start != end || extent.len == 0 {
+                return misplaced("its extents do not follow one another");
+            }
+            end = extent.end();
+            if !extent.replicas.is_sorted_by(|a, b| a.tier < b.tier) {
+                return misplaced("replicas are not in the order of tiers");
+            }
+            if record.is_taken_in && record.is_held() && extent.fastest().is_none() {
+                return Err(Violation::Lost(version));
+            }
+            for replica in &extent.replicas {
+                if replica.is_idle() && !record.is_needed(replica.tier) {
+                    return Err(Violation::Unreaped(version, replica.tier));
+                }
+                let size = record.size_on(replica.tier, extent.len);
+                let is_encoded = replica.arriving.is_some_and(|id| {
+                    let flight = self.traffic.flights.get(&id);
+                    flight.is_some_and(|flight| flight.encodes.is_some())
+                });
+                if replica.size != size && !is_encoded {
+                    return misplaced("a replica has another size than its extent");
+                }
+                if replica
+                    .arriving
+                    .is_some_and(|id| !self.traffic.flights.contains_key(&id))
+                {
+                    return misplaced("a replica arrives by no transfer");
+                }
+            }
+        }
+        let is_granted = record.is_taken_in || !record.extents.is_empty();
+        if is_granted && end != record.size {
+            return misplaced("its extents are not all of it");
+        }
+        let is_gone = |extent: &Extent| extent.replicas.is_empty();
+        if record.discarded && record.extents.iter().all(is_gone) {
+            return Err(Violation::Unreaped(version, TierId::FASTEST));
+        }
+        Ok(())
+    }
+
+    fn check_readers(&self) -> Result<(), Violation> {
+        let mut readers: BTreeMap<(ExtentId, TierId), u32> = BTreeMap::new();
+        let mut callers: BTreeMap<Version, u32> = BTreeMap::new();
+        for flight in self.traffic.flights.values() {
+            for &(start, tier) in &flight.parts {
+                *readers.entry(((flight.version, start), tier)).or_default() += 1;
+            }
+            for &(base, tier) in &flight.bases {
+                *readers.entry(((base, 0), tier)).or_default() += 1;
+            }
+        }
+        for reading in self.calls.reading.values() {
+            *callers.entry(reading.version).or_default() += 1;
+            for &(start, tier) in &reading.parts {
+                *readers.entry(((reading.version, start), tier)).or_default() += 1;
+            }
+            for &(base, tier) in &reading.bases {
+                *readers.entry(((base, 0), tier)).or_default() += 1;
+            }
+        }
+        for (&version, record) in &self.ledger().records {
+            let known = callers.remove(&version).unwrap_or(0);
+            if record.readers != known {
+                return Err(Violation::Outdated("the number of callers that read"));
+            }
+            for extent in &record.extents {
+                for replica in &extent.replicas {
+                    let key = ((version, extent.start), replica.tier);
+                    let known = readers.remove(&key).unwrap_or(0);
+                    let can_be_read = replica.readers == 0 || replica.is_readable();
+                    if replica.readers != known || !can_be_read {
+                        let Replica { tier, readers, .. } = *replica;
+                        return Err(Violation::Readers(version, tier, readers, known));
+                    }
+                }
+            }
+        }
+        match readers.first_key_value() {
+            None => Ok(()),
+            Some((&((version, _), tier), &known)) => {
+                Err(Violation::Readers(version, tier, 0, known))
+            }
+        }
+    }
+
+    /// What is built upon can be read, and knows by how many.
+    fn check_heirs(&self) -> Result<(), Violation> {
+        let records = &self.ledger().records;
+        let stored = records.values().filter_map(|record| match record.form {
+            Some(Form::Difference(difference)) => difference.base,
+            _ => None,
+        });
+        let coming = self.traffic.flights.values().filter_map(|f| f.encodes?);
+        let mut heirs: BTreeMap<Version, u32> = BTreeMap::new();
+        for base in stored.chain(coming) {
+            *heirs.entry(base).or_default() += 1;
+        }
+        for (&version, record) in records {
+            let known = heirs.remove(&version).unwrap_or(0);
+            let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
+            let can_be_read = matches!(record.form, Some(Form::Difference(_)))
+                && replicas.any(|r| r.tier != TierId::FASTEST && r.is_readable());
+            if record.heirs != known || (known > 0 && !can_be_read) {
+                return Err(Violation::Heirs(version, record.heirs, known));
+            }
+        }
+        let gone = heirs.into_iter().next();
+        gone.map_or(Ok(()), |(version, known)| {
+            Err(Violation::Heirs(version, 0, known))
+        })
+    }
+
+    fn check_counters(&self) -> Result<(), Violation> {
+        use crate::traffic::Purpose;
+        let ledger = self.ledger();
+        for (at, (tier, depths)) in ledger.tiers.iter().zip(&self.traffic.depths).enumerate() {
+            let count = |purpose, of: &dyn Fn(&crate::traffic::Flight) -> TierId| {
+                let flights = self.traffic.flights.values();
+                flights
+                    .filter(|f| f.purpose == purpose && of(f) == TierId(at))
+                    .count()
+            };
+            let entering = count(Purpose::WriteBack, &|flight| flight.to);
+            let rising = count(Purpose::Prefetch, &|flight| flight.from());
+            if (entering, rising) != (depths.entering, depths.rising) {
+                return Err(Violation::Outdated("the number of transfers under way"));
+            }
+            let readings = self.calls.reading.iter();
+            let callers = readings.filter(|(ticket, reading)| {
+                !self.calls.in_place.contains(*ticket) && reading.tiers().contains(&TierId(at))
+            });
+            if tier.callers != callers.count() {
+                return Err(Violation::Outdated("the number of callers of a tier"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Ledger {
+    fn check_sets(&self) -> Result<(), Violation> {
+        let mut derived: Vec<[BTreeSet<(Key, ExtentId)>; 4]> =
+            self.tiers.iter().map(|_| Default::default()).collect();
+        let mut clean = vec![0; self.tiers.len()];
+        for (&version, record) in &self.records {
+            for extent in &record.extents {
+                for at in 0..extent.replicas.len() {
+                    let tier = extent.replicas[at].tier.0;
+                    let is = self.memberships(record, extent, at);
+                    for (set, _) in derived[tier].iter_mut().zip(is).filter(|(_, is)| *is) {
+                        set.insert((record.key, (version, extent.start)));
+                    }
+                    clean[tier] += if is[0] { extent.len } else { 0 };
+                }
+            }
+        }
+        for ((tier, derived), clean) in self.tiers.iter().zip(&derived).zip(clean) {
+            let kept = [&tier.clean, &tier.superseded, &tier.dirty, &tier.promotable];
+            let same = kept
+                .iter()
+                .zip(derived)
+                .all(|(kept, derived)| kept.iter().collect::<BTreeSet<_>>() == *derived);
+            if !same {
+                return Err(Violation::Outdated("a set of replicas"));
+            }
+            if tier.clean.bytes() != clean {
+                return Err(Violation::Outdated("the bytes of clean replicas"));
+            }
+        }
+        let owed = |tier: TierId| {
+            let owed = self.records.iter().filter(|(_, record)| {
+                record.is_taken_in && !record.discarded && !record.has_reached(tier)
+            });
+            owed.map(|(&version, record)| (record.written, version))
+                .collect()
+        };
+        let mut tiers = self.tiers.iter().enumerate();
+        let is_right = tiers.all(|(at, tier)| {
+            tier.owed
+                .as_ref()
+                .is_none_or(|kept| *kept == owed(TierId(at)))
+        });
+        match is_right {
+            true => Ok(()),
+            false => Err(Violation::Outdated("what a tier is owed")),
+        }
+    }
+
+    fn check_order(&self) -> Result<(), Violation> {
+        let is_current = self
+            .records
+            .iter()
+            .all(|(&v, record)| self.key_of(v, record) == record.key);
+        if !is_current {
+            return Err(Violation::Outdated("where a version stands"));
+        }
+        let unwritten: BTreeSet<Version> = Hints::versions(&self.hints)
+            .filter(|version| !self.records.contains_key(version))
+            .collect();
+        if self.hints.unwritten() != unwritten.len() as u64 {
+            return Err(Violation::Outdated("the number of versions to be written"));
+        }
+        let bytes: u64 = self.records.values().map(|record| record.size).sum();
+        if self.order.total().bytes != bytes {
+            return Err(Violation::Outdated("the bytes of the order of use"));
+        }
+        let mut list: Vec<_> = self.records.values().collect();
+        list.sort_by_key(|record| self.order.position(record.key));
+        let mut sum = 0;
+        for record in list {
+            if self.order.before(record.key, 0) != sum {
+                return Err(Violation::Outdated("a sum along the order of use"));
+            }
+            sum += record.size;
+        }
+        Ok(())
+    }
+
+    fn check_spaces(&self) -> Result<(), Violation> {
+        let mut used = vec![0; self.tiers.len()];
+        let mut owners: Vec<BTreeSet<(u64, ExtentId)>> = vec![BTreeSet::new(); self.tiers.len()];
+        for (&version, record) in &self.records {
+            for extent in &record.extents {
+                for replica in &extent.replicas {
+                    let tier = replica.tier.0;
+                    used[tier] += self.tiers[tier].space.reserved(replica.size);
+                    owners[tier].insert((replica.offset, (version, extent.start)));
+                }
+            }
+        }
+        for ((tier, used), owners) in self.tiers.iter().zip(used).zip(owners) {
+            let space = &tier.space;
+            let all_within = space.beyond_limit().next().is_none();
+            if space.used() != used || (all_within && !space.is_sound()) {
+                return Err(Violation::Outdated("the bytes set aside on a tier"));
+            }
+            if !tier.vacating && !all_within {
+                return Err(Violation::Outdated("the limit of a tier"));
+            }
+            let fragments = space.fragments().into_iter();
+            let owned = fragments.filter_map(|f| Some((f.offset, f.owner?)));
+            let owned: BTreeSet<_> = owned.collect();
+            if !owned.is_subset(&owners) {
+                return Err(Violation::Outdated("whose bytes of a tier are"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! What tells two plans apart: all that decides what they will do, and nothing else. Every struct is taken apart, so that
+//! a new field cannot be forgotten.
+
+use super::Plan;
+use super::calls::{Calls, Reading};
+use crate::hints::Hints;
+use crate::ledger::{Ledger, Tier};
+use crate::order::Position;
+use crate::record::{Extent, Record, Replica};
+use crate::traffic::{Flight, Traffic};
+use crate::{Ticket, TierId, Version};
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+
+impl Plan {
+    /// Feeds everything to `hasher` on which the future depends, for a model checker that explores each state once.
+    ///
+    /// Two plans of one configuration with the same fingerprint answer the same events alike, up to the names of
+    /// tickets and transfers. Logical times enter by their order alone; what was counted does not enter, nor does the
+    /// driver's clock.
+    pub fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
+        let Self {
+            traffic,
+            calls,
+            phase,
+            last_read,
+        } = self;
+        let before = last_read.map(|(version, _)| version);
+        (phase, before).hash(hasher);
+        traffic.fingerprint(hasher);
+        calls.fingerprint(&traffic.ledger, hasher);
+    }
+}
+
+impl Traffic {
+    fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
+        let Self {
+            ledger,
+            flights,
+            depths,
+            next: _,
+            now_ns: _,
+            starved,
+        } = self;
+        (depths, starved).hash(hasher);
+        ledger.fingerprint(hasher);
+        let flights = flights.values().map(|flight| {
+            let Flight {
+                purpose,
+                version,
+                parts,
+                to,
+                begun_ns: _,
+                bases,
+                encodes,
+            } = flight;
+            (
+                *version,
+                parts.clone(),
+                *to,
+                *purpose,
+                bases.clone(),
+                *encodes,
+            )
+        });
+        let mut flights: Vec<_> = flights.collect();
+        flights.sort_unstable();
+        flights.hash(hasher);
+    }
+}
+
+impl Ledger {
+    fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
+        let Self {
+            tiers,
+            records,
+            discarded,
+            hints,
+            order,
+            policy: _,
+            after_restore: _,
+            extents: _,
+            unit: _,
+            differences: _,
+            newest,
+            tick: _,
+            commands: _,
+            counts: _,
+            illegal: _,
+        } = self;
+        (discarded, newest, order.direction()).hash(hasher);
+        hints.fingerprint(hasher);
+        for tier in tiers {
+            let Tier {
+                config: _,
+                space,
+                // These follow from the records.
+                clean: _,
+                superseded: _,
+                dirty: _,
+                promotable: _,
+                owed: _,
+                callers: _,
+                closed,
+                vacating,
+            } = tier;
+            (closed, vacating, space.limit()).hash(hasher);
+        }
+        let ranks = |of: &dyn Fn(&Record) -> Position| {
+            let mut positions: Vec<_> = records.iter().map(|(&v, r)| (of(r), v)).collect();
+            positions.sort_unstable();
+            positions
+                .into_iter()
+                .map(|(_, v)| v)
+                .collect::<Vec<Version>>()
+        };
+        ranks(&|record| order.position(record.key)).hash(hasher);
+        let times = |of: &dyn Fn(&Record) -> Option<u64>| {
+            let mut times: Vec<_> = records.iter().map(|(&v, r)| (of(r), v)).collect();
+            times.sort_unstable();
+            let ranked = times.chunk_by(|a, b| a.0 == b.0).enumerate();
+            let ranked = ranked.flat_map(|(rank, same)| same.iter().map(move |s| (rank, s.1)));
+            ranked.collect::<Vec<_>>()
+        };
+        (times(&|r| Some(r.written)), times(&|r| r.read)).hash(hasher);
+        for (version, record) in records.iter().collect::<BTreeMap<_, _>>() {
+            version.hash(hasher);
+            record.fingerprint(hasher);
+        }
+    }
+}
+
+impl Record {
+    fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
+        let Self {
+            size,
+            key: _,
+            written: _,
+            read: _,
+            reads,
+            scanned,
+            extents,
+            readers,
+            waiting,
+            is_taken_in,
+            produced,
+            discarded,
+            unreadable,
+            adopted,
+            form,
+            heirs,
+        } = self;
+        (size, reads, scanned, readers, waiting.len(), form, heirs).hash(hasher);
+        (is_taken_in, produced, discarded, unreadable, adopted).hash(hasher);
+        for extent in extents {
+            let Extent {
+                start,
+                len,
+                replicas,
+            } = extent;
+            (start, len).hash(hasher);
+            for replica in replicas {
+                let Replica {
+                    tier,
+                    state,
+                    readers,
+                    arriving,
+                    offset,
+                    size,
+                } = replica;
+                (tier, state, readers, arriving.is_some(), offset, size).hash(hasher);
+            }
+        }
+    }
+}
+
+impl Hints {
+    fn fingerprint<H: Hasher>(&self, hasher: &mut H) {
+        self.from(0).collect::<Vec<_>>().hash(hasher);
+        self.unwritten().hash(hasher);
+    }
+}
+
+impl Calls {
+    /// Calls are told apart by what they are about.
+    fn fingerprint<H: Hasher>(&self, ledger: &Ledger, hasher: &mut H) {
+        let Self {
+            open: _,
+            in_place,
+            blocked,
+            writing,
+            reading,
+            waiting,
+        } = self;
+        let is_slot = |ticket: &Ticket| in_place.contains(ticket);
+        let blocked = blocked.iter();
+        let blocked = blocked.map(|b| (b.version, b.size, is_slot(&b.ticket)));
+        let writing = writing.iter();
+        let mut writing: Vec<_> = writing.map(|(t, call)| (call, is_slot(t))).collect();
+        let reading = reading.iter().map(|(ticket, reading)| {
+            let Reading {
+                version,
+                parts,
+                bases,
+            } = reading;
+            (version, parts, bases, is_slot(ticket))
+        });
+        let mut reading: Vec<_> = reading.collect();
+        writing.sort_unstable();
+        reading.sort_unstable();
+        (blocked.collect::<Vec<_>>(), writing, reading).hash(hasher);
+        let slots = ledger.records.iter().map(|(&version, record)| {
+            let slots = record.waiting.iter().filter(|ticket| is_slot(ticket));
+            (version, slots.count())
+        });
+        slots.collect::<BTreeMap<_, _>>().hash(hasher);
+        let last: TierId = ledger.last();
+        let owed = ledger.tier(last).owed.iter().flatten();
+        for (_, moment) in waiting {
+            let before = owed.clone().filter(|(written, _)| written <= moment);
+            before
+                .map(|&(_, version)| version)
+                .collect::<Vec<_>>()
+                .hash(hasher);
+        }
+    }
+}

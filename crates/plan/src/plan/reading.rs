@@ -1,0 +1,204 @@
+//! Restores: served from wherever the bytes lie fastest, past any cache that is full.
+
+use super::Plan;
+use super::calls::Reading;
+use crate::command::{Coding, Command};
+use crate::config::AfterRestore;
+use crate::event::Misuse;
+use crate::ledger::{Claim, Outlook, Urgency};
+use crate::order::{Direction, Position};
+use crate::record::Extent;
+use crate::statistics::{Cause, PrefetchDistance};
+use crate::{Ticket, TierId, Version};
+use tierflow_lifecycle::{Event as Move, State};
+
+impl Plan {
+    pub(super) fn restore(
+        &mut self,
+        ticket: Ticket,
+        version: Version,
+        in_place: bool,
+    ) -> Result<(), Misuse> {
+        self.calls.begin(ticket)?;
+        self.phase.prefetches = true;
+        self.phase.is_reading = true;
+        if self.ledger().held(version).is_none() {
+            let absence = self.absence(version);
+            self.refuse(ticket, absence);
+            return Ok(());
+        }
+        if in_place {
+            self.calls.in_place.insert(ticket);
+        }
+        self.measure_distance(version);
+        self.serve(ticket, version);
+        Ok(())
+    }
+
+    /// Looks how far prefetching is ahead of the restore of `version` that begins.
+    fn measure_distance(&mut self, version: Version) {
+        let ledger = self.ledger();
+        let from = ledger.hints.next(version).map_or(0, |at| at + 1);
+        let following = ledger.hints.from(from).take(PrefetchDistance::MOST);
+        let near = following.take_while(|&v| self.fastest_tier(v) == Some(TierId::FASTEST));
+        let distance = near.count() as u64;
+        self.ledger_mut().counts.prefetch_distance.add(distance);
+    }
+
+    /// Serves a restore from the fastest replicas; if any of its bytes are on their way nearer already, waits for them.
+    pub(super) fn serve(&mut self, ticket: Ticket, version: Version) {
+        if self.calls.in_place.contains(&ticket) {
+            self.fetch_to_lend(version);
+        }
+        let Some(record) = self.ledger().records.get(&version) else {
+            return;
+        };
+        let is_arriving =
+            |extent: &Extent| !extent.replicas.first().is_some_and(|r| r.is_readable());
+        if record.extents.is_empty() || record.extents.iter().any(is_arriving) {
+            let join = |record: &mut crate::record::Record| record.waiting.push(ticket);
+            self.ledger_mut().change_record(version, join);
+            return;
+        }
+        let ledger = self.ledger_mut();
+        let mut parts = Vec::new();
+        let mut pieces = Vec::new();
+        if let Some(record) = ledger.records.get(&version) {
+            let fastest = record
+                .extents
+                .iter()
+                .zip(record.extents.iter().map(Extent::fastest));
+            for (extent, replica) in fastest {
+                let Some(replica) = replica else { continue };
+                parts.push((extent.start, replica.tier));
+                pieces.push(ledger.piece(extent, replica));
+            }
+        }
+        ledger.read_all(version, &parts, true);
+        let slowest = parts.iter().map(|&(_, tier)| tier).max();
+        let coding = ledger.decode(version, slowest.unwrap_or(TierId::FASTEST));
+        let bases = match &coding {
+            Coding::Decode { bases } => bases.as_slice(),
+            _ => &[],
+        };
+        let reading = Reading {
+            version,
+            parts,
+            bases: bases
+                .iter()
+                .map(|&(base, place)| (base, place.tier))
+                .collect(),
+        };
+        if !self.calls.in_place.contains(&ticket) {
+            for tier in reading.tiers() {
+                self.ledger_mut().tier_mut(tier).callers += 1;
+            }
+        }
+        self.calls.reading.insert(ticket, reading);
+        self.say(Command::Read {
+            ticket,
+            version,
+            pieces,
+            coding,
+        });
+    }
+
+    /// Starts to fetch a version that is to be read in place into one run of the fastest tier, if nothing of it is there
+    /// and there is room; else it is read from where it lies.
+    fn fetch_to_lend(&mut self, version: Version) {
+        let outlook = Outlook::new(self.ledger(), &self.phase);
+        for urgency in [Urgency::Idle, Urgency::Urgent] {
+            let claim = Claim {
+                urgency,
+                position: Position::FIRST,
+                cause: Cause::Prefetch,
+            };
+            if self.traffic.fetch_run(version, claim, &outlook) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn read(&mut self, ticket: Ticket, ok: bool) -> Result<(), Misuse> {
+        let reading = self.calls.reading.remove(&ticket);
+        let reading = reading.ok_or(Misuse::NotGranted(ticket))?;
+        if !self.calls.in_place.contains(&ticket) {
+            for tier in reading.tiers() {
+                let callers = &mut self.ledger_mut().tier_mut(tier).callers;
+                *callers = callers.saturating_sub(1);
+            }
+        }
+        self.calls.end(ticket);
+        let Reading {
+            version,
+            parts,
+            bases,
+        } = reading;
+        let ledger = self.ledger_mut();
+        ledger.read_all(version, &parts, false);
+        ledger.let_go(&bases);
+        if ok && self.ledger().held(version).is_some() {
+            let slowest = parts.iter().map(|&(_, tier)| tier).max();
+            let slowest = slowest.unwrap_or(TierId::FASTEST);
+            self.ledger_mut().counts.tiers[slowest.0].restores += 1;
+            self.consumed(version);
+        }
+        self.ledger_mut().merge(version);
+        self.settle(version);
+        Ok(())
+    }
+
+    /// The application has read `version`.
+    fn consumed(&mut self, version: Version) {
+        let scanned = self.watch(version);
+        let ledger = self.ledger_mut();
+        let tick = ledger.tick;
+        let sequence = ledger.hints.consume(version);
+        let is_kept = ledger.after_restore == AfterRestore::Keep;
+        let mut pinned = Vec::new();
+        ledger.change_record(version, |record| {
+            record.unreadable = false;
+            if is_kept {
+                record.read = Some(tick);
+                record.reads = record.reads.saturating_add(1);
+                record.scanned = scanned;
+            }
+            for extent in &record.extents {
+                let complete = extent.replicas.iter();
+                let complete = complete.filter(|r| r.state == State::ReadComplete);
+                pinned.extend(complete.map(|replica| ((version, extent.start), replica.tier)));
+            }
+        });
+        for (id, tier) in pinned {
+            ledger.step(id, tier, Move::Consumed);
+        }
+        // What was to be read before, and was not even written, will not be.
+        while let Some(overdue) = sequence.and_then(|sequence| ledger.hints.overdue(sequence)) {
+            ledger.forget_hints(overdue);
+        }
+        if !is_kept {
+            self.discard(version);
+        }
+    }
+
+    /// Whether this reading, that no hint named, goes on with a scan; and which way it goes.
+    fn watch(&mut self, version: Version) -> bool {
+        let Some(record) = self.ledger().records.get(&version) else {
+            return false;
+        };
+        let written = record.written;
+        let last = self.last_read.replace((version, written));
+        let Some((before, its)) = last.filter(|&(before, _)| before.abs_diff(version) == 1) else {
+            return false;
+        };
+        debug_assert_ne!(before, version);
+        if self.ledger().hints.next(version).is_none() {
+            let direction = match written > its {
+                true => Direction::OldestFirst,
+                false => Direction::NewestFirst,
+            };
+            self.ledger_mut().order.set_direction(direction);
+        }
+        true
+    }
+}

@@ -1,0 +1,94 @@
+//! Waits, drops, and calls that are given up.
+
+use super::Plan;
+use crate::command::{Command, Refusal};
+use crate::event::Misuse;
+use crate::{Ticket, Version};
+
+impl Plan {
+    pub(super) fn drop_version(&mut self, ticket: Ticket, version: Version) -> Result<(), Misuse> {
+        self.calls.begin(ticket)?;
+        if self.ledger().held(version).is_none() {
+            let absence = self.absence(version);
+            self.refuse(ticket, absence);
+            return Ok(());
+        }
+        self.done(ticket);
+        let mut blocked = self.calls.blocked.iter();
+        if let Some(at) = blocked.position(|blocked| blocked.version == version)
+            && let Some(blocked) = self.calls.blocked.remove(at)
+        {
+            self.refuse(blocked.ticket, Refusal::Discarded);
+        }
+        self.discard(version);
+        Ok(())
+    }
+
+    fn done(&mut self, ticket: Ticket) {
+        self.calls.end(ticket);
+        self.say(Command::Done { ticket });
+    }
+
+    pub(super) fn wait(&mut self, ticket: Ticket) -> Result<(), Misuse> {
+        self.calls.begin(ticket)?;
+        self.reopen();
+        let now = self.ledger().tick;
+        self.calls.waiting.push((ticket, now));
+        Ok(())
+    }
+
+    /// Answers waits whose versions are all on the lowest tier, or cannot get there.
+    pub(super) fn answer_waits(&mut self) {
+        if !self.calls.is_any_waiting() {
+            return;
+        }
+        let is_stuck = self.is_idle() && !self.calls.is_any_blocked();
+        let waiting = std::mem::take(&mut self.calls.waiting);
+        for (ticket, moment) in waiting {
+            let lowest = self.ledger().tier(self.ledger().last());
+            let owed = || {
+                lowest
+                    .owed
+                    .iter()
+                    .flat_map(|owed| owed.range(..(moment + 1, 0)))
+            };
+            if owed().next().is_none() {
+                self.done(ticket);
+            } else if is_stuck {
+                let versions = owed().count() as u64;
+                self.refuse(ticket, Refusal::Stalled { versions });
+            } else {
+                self.calls.waiting.push((ticket, moment));
+            }
+        }
+    }
+
+    /// The caller waits no longer.
+    pub(super) fn abandon(&mut self, ticket: Ticket) -> Result<(), Misuse> {
+        if !self.calls.is_open(ticket) {
+            return Ok(());
+        }
+        let mut blocked = self.calls.blocked.iter();
+        if let Some(at) = blocked.position(|blocked| blocked.ticket == ticket) {
+            if let Some(blocked) = self.calls.blocked.remove(at) {
+                self.forget(blocked.version, Refusal::Unknown);
+            }
+            self.calls.end(ticket);
+            return Ok(());
+        }
+        if let Some(at) = self.calls.waiting.iter().position(|w| w.0 == ticket) {
+            self.calls.waiting.remove(at);
+            self.calls.end(ticket);
+            return Ok(());
+        }
+        let mut records = self.ledger().records.iter();
+        let waits = records.find(|(_, record)| record.waiting.contains(&ticket));
+        if let Some((&version, _)) = waits {
+            self.ledger_mut().change_record(version, |record| {
+                record.waiting.retain(|waiting| *waiting != ticket);
+            });
+            self.calls.end(ticket);
+        }
+        Ok(())
+    }
+}

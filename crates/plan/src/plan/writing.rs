@@ -1,0 +1,199 @@
+//! Checkpoints: taken in where there is room, made to wait for it, or sent past a full tier.
+
+use super::Plan;
+use super::calls::{Blocked, Writing};
+use crate::command::{Command, Refusal};
+use crate::event::Misuse;
+use crate::ledger::{Claim, Outlook, Urgency};
+use crate::statistics::Cause;
+use crate::{Ticket, TierId, Version};
+use std::ops::Range;
+use tierflow_lifecycle::Event as Move;
+
+impl Plan {
+    pub(super) fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+        self.calls.end(ticket);
+        self.say(Command::Refuse { ticket, refusal });
+    }
+
+    /// The application acts, so a tier that failed gets another chance.
+    pub(super) fn reopen(&mut self) {
+        let tiers = self.ledger_mut().tiers.iter_mut();
+        tiers.for_each(|tier| tier.closed = false);
+    }
+
+    pub(super) fn checkpoint(
+        &mut self,
+        ticket: Ticket,
+        (version, size): (Version, u64),
+        in_place: bool,
+    ) -> Result<(), Misuse> {
+        self.calls.begin(ticket)?;
+        if let Some(refusal) = self.objection(version, size, in_place) {
+            self.refuse(ticket, refusal);
+            return Ok(());
+        }
+        self.reopen();
+        let phase = &mut self.phase;
+        phase.sizes_vary |= phase.last_size != 0 && phase.last_size != size;
+        phase.last_size = size;
+        phase.is_reading = false;
+        if in_place {
+            self.calls.in_place.insert(ticket);
+        }
+        self.ledger_mut().insert(version, size, in_place, false);
+        self.calls.blocked.push_back(Blocked {
+            ticket,
+            version,
+            size,
+        });
+        Ok(())
+    }
+
+    /// Why a checkpoint can never be taken in.
+    fn objection(&self, version: Version, size: u64, in_place: bool) -> Option<Refusal> {
+        let ledger = self.ledger();
+        if size == 0 {
+            return Some(Refusal::Empty);
+        }
+        if ledger.records.contains_key(&version) || ledger.discarded.contains(version) {
+            return Some(Refusal::VersionUsed);
+        }
+        let count = if in_place { 1 } else { ledger.tiers.len() };
+        let tiers = ledger.tiers[..count].iter();
+        let largest = tiers.clone().map(|tier| tier.space.capacity()).max();
+        let largest = largest.unwrap_or(0);
+        let mut reserved = tiers.map(|tier| (tier.space.reserved(size), tier.space.capacity()));
+        let fits = reserved.any(|(reserved, capacity)| reserved <= capacity);
+        (!fits).then_some(Refusal::TooLarge { largest })
+    }
+
+    /// Lets blocked checkpoints in, first come first served.
+    pub(super) fn admit(&mut self, outlook: &Outlook) {
+        while let Some(&blocked) = self.calls.blocked.front() {
+            let Some(tier) = self.first_fitting(&blocked) else {
+                return;
+            };
+            let Some(runs) = self.room_for(&blocked, tier, outlook) else {
+                return;
+            };
+            self.calls.blocked.pop_front();
+            self.grant(blocked, tier, &runs);
+        }
+    }
+
+    /// The fastest tier that is large enough; smaller ones are passed by, but not in place.
+    fn first_fitting(&self, blocked: &Blocked) -> Option<TierId> {
+        let mut tiers = self.ledger().tiers.iter();
+        let fitting =
+            tiers.position(|tier| tier.space.reserved(blocked.size) <= tier.space.limit());
+        let fitting = fitting.map(TierId);
+        let in_place = self.calls.in_place.contains(&blocked.ticket);
+        fitting.filter(|&tier| !in_place || tier == TierId::FASTEST)
+    }
+
+    fn room_for(
+        &mut self,
+        blocked: &Blocked,
+        tier: TierId,
+        outlook: &Outlook,
+    ) -> Option<Vec<Range<u64>>> {
+        let in_place = self.calls.in_place.contains(&blocked.ticket);
+        let ledger = self.ledger_mut();
+        let claim = Claim {
+            urgency: Urgency::Urgent,
+            position: ledger.position(blocked.version),
+            cause: Cause::Checkpoint,
+        };
+        let this = ledger.tier(tier);
+        let bytes = this.space.reserved(blocked.size);
+        let is_cut = !in_place && !this.config.whole && ledger.differences.is_none();
+        match is_cut {
+            true => ledger.make_room(tier, (bytes, bytes), claim, outlook),
+            false => {
+                let run = ledger.make_run(tier, bytes, claim, outlook)?;
+                Some(vec![run])
+            }
+        }
+    }
+
+    /// Nothing is under way that could make room for the first that waits: a lower tier takes it, or it is refused.
+    pub(super) fn pass_by_or_refuse(&mut self, outlook: &Outlook) {
+        let Some(blocked) = self.calls.blocked.pop_front() else {
+            return;
+        };
+        let in_place = self.calls.in_place.contains(&blocked.ticket);
+        let own = self.first_fitting(&blocked).filter(|_| !in_place);
+        let lower = own.map_or(0..0, |own| own.0 + 1..self.ledger().tiers.len());
+        for tier in lower.map(TierId) {
+            let this = self.ledger().tier(tier);
+            let fits = this.space.reserved(blocked.size) <= this.space.limit();
+            if !this.closed
+                && fits
+                && let Some(runs) = self.room_for(&blocked, tier, outlook)
+            {
+                return self.grant(blocked, tier, &runs);
+            }
+        }
+        self.forget(blocked.version, Refusal::Unknown);
+        self.refuse(blocked.ticket, Refusal::NoRoom);
+    }
+
+    fn grant(&mut self, blocked: Blocked, tier: TierId, runs: &[Range<u64>]) {
+        let Blocked {
+            ticket, version, ..
+        } = blocked;
+        let ledger = self.ledger_mut();
+        ledger.grant(version, tier, runs);
+        ledger.lies_whole(version, tier);
+        ledger.counts.tiers[tier.0].checkpoints += 1;
+        let pieces = self.pieces(version, tier);
+        self.calls.writing.insert(ticket, Writing { version, tier });
+        self.say(Command::Write {
+            ticket,
+            version,
+            pieces,
+        });
+    }
+
+    pub(super) fn written(&mut self, ticket: Ticket, ok: bool) -> Result<(), Misuse> {
+        let writing = self.calls.writing.remove(&ticket);
+        let Writing { version, tier } = writing.ok_or(Misuse::NotGranted(ticket))?;
+        self.calls.end(ticket);
+        let record = self.ledger().records.get(&version);
+        let extents = record.iter().flat_map(|record| &record.extents);
+        let starts: Vec<_> = extents.map(|extent| extent.start).collect();
+        let is_discarded = record.is_some_and(|record| record.discarded);
+        if !ok {
+            for start in starts {
+                self.ledger_mut().release((version, start), tier);
+            }
+            match is_discarded {
+                true => self.settle(version),
+                false => self.forget(version, Refusal::Unknown),
+            }
+            return Ok(());
+        }
+        let ledger = self.ledger_mut();
+        let tick = ledger.tick;
+        ledger.change_record(version, |record| {
+            record.is_taken_in = true;
+            record.written = tick;
+        });
+        for start in starts {
+            ledger.step((version, start), tier, Move::WriteEnded);
+        }
+        ledger.settle_owed(version);
+        ledger.merge(version);
+        self.settle(version);
+        Ok(())
+    }
+
+    /// A checkpoint never came to be: its version is free again.
+    pub(super) fn forget(&mut self, version: Version, answer: Refusal) {
+        let record = self.ledger_mut().remove(version);
+        for ticket in record.into_iter().flat_map(|record| record.waiting) {
+            self.refuse(ticket, answer);
+        }
+    }
+}

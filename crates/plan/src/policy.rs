@@ -1,0 +1,61 @@
+//! Policies order the use of versions; all else follows from that order.
+
+mod fifo;
+mod lru;
+mod residency;
+
+pub use fifo::Fifo;
+pub use lru::Lru;
+pub use residency::Residency;
+
+use crate::Version;
+
+/// What a policy is told of a version. Times are the plan's own: one tick an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Its number.
+    pub version: Version,
+    /// Bytes.
+    pub bytes: u64,
+    /// Where its next reading stands in the restore order, if it is hinted: sequence numbers, the smallest is the next.
+    pub hinted: Option<u64>,
+    /// When it was taken in.
+    pub written: u64,
+    /// When it was read last.
+    pub read: Option<u64>,
+    /// How often it was read.
+    pub reads: u32,
+    /// Whether its last reading was part of a scan: its number and that of the reading before differ by one.
+    pub scanned: bool,
+}
+
+/// Where a version stands in the order of use: the classes one after the other, in each by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Standing {
+    /// It is known when it will be used: the smallest number first.
+    Known(u64),
+    /// It was used a short while ago and is expected again: the largest number first.
+    Recent(u64),
+    /// It waits for its first use: the largest number first, as in a history that is read backwards, until the application
+    /// is seen to read ascending versions one after the other; then the smallest first.
+    Waiting(u64),
+    /// It was used, and is used again after all others: the smallest number first.
+    Passed(u64),
+}
+
+/// Orders the use of versions. What is used first belongs on the fastest tier, and what is used last is given up first.
+///
+/// A policy is pure. It is asked again whenever what it was told of a version has changed; numbers up to 2⁶² are told
+/// apart.
+pub trait Policy: std::fmt::Debug + Send {
+    /// Where a version stands.
+    fn standing(&self, usage: &Usage) -> Standing;
+
+    /// Whether room is kept for hinted versions that are not written yet, where the order of use has them.
+    fn follows_hints(&self) -> bool {
+        true
+    }
+
+    /// The name by which the policy is chosen and reported.
+    fn name(&self) -> &'static str;
+}

@@ -1,0 +1,19 @@
+use super::{Policy, Standing, Usage};
+
+/// What was written first goes first; hints do not count.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fifo;
+
+impl Policy for Fifo {
+    fn standing(&self, usage: &Usage) -> Standing {
+        Standing::Recent(usage.written)
+    }
+
+    fn follows_hints(&self) -> bool {
+        false
+    }
+
+    fn name(&self) -> &'static str {
+        "fifo"
+    }
+}

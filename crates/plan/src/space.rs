@@ -1,0 +1,356 @@
+//! The bytes of one tier: which are free, and whose the others are.
+
+use crate::order::ExtentId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// From here on a tier counts as endless: what lies where is its own affair, and it never has to be emptied.
+const ENDLESS: u64 = 1 << 59;
+
+/// Some bytes of a tier, and whose they are: `None` is a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) owner: Option<ExtentId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Space {
+    capacity: u64,
+    alignment: u64,
+    /// Bytes from the start that may be used; a multiple of the alignment.
+    limit: u64,
+    /// Bytes set aside, beyond the limit too.
+    used: u64,
+    /// Bytes of all gaps.
+    free: u64,
+    /// By first byte, their lengths; all within the limit, no two adjacent.
+    gaps: BTreeMap<u64, u64>,
+    /// The same by length.
+    sizes: BTreeSet<(u64, u64)>,
+    /// By first byte, lengths and owners; not kept of an endless tier.
+    owners: Option<BTreeMap<u64, (u64, ExtentId)>>,
+}
+
+impl Space {
+    /// All free. The capacity counts as a whole number of alignments.
+    pub(crate) fn new(capacity: u64, alignment: u64) -> Self {
+        let alignment = alignment.max(1);
+        let capacity = capacity.min(1 << 60) / alignment * alignment;
+        let mut space = Self {
+            capacity,
+            alignment,
+            limit: capacity,
+            used: 0,
+            free: 0,
+            gaps: BTreeMap::new(),
+            sizes: BTreeSet::new(),
+            owners: (capacity < ENDLESS).then(BTreeMap::new),
+        };
+        space.add_gap(0..capacity);
+        space
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(crate) fn alignment(&self) -> u64 {
+        self.alignment
+    }
+
+    /// Bytes that `size` bytes occupy.
+    pub(crate) fn reserved(&self, size: u64) -> u64 {
+        let units = size.div_ceil(self.alignment);
+        units.saturating_mul(self.alignment)
+    }
+
+    /// Bytes that are free and may be used.
+    pub(crate) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// The largest run of free bytes.
+    pub(crate) fn largest_gap(&self) -> u64 {
+        self.sizes.last().map_or(0, |&(bytes, _)| bytes)
+    }
+
+    /// Free runs that hold so many bytes together, as far as there are: one, the smallest that is large enough, where there
+    /// is one; else the largest.
+    pub(crate) fn find(&self, bytes: u64) -> Vec<Range<u64>> {
+        if let Some(&(_, offset)) = self.sizes.range((bytes, 0)..).next() {
+            return vec![offset..offset + bytes];
+        }
+        let mut left = bytes;
+        let mut runs = Vec::new();
+        for &(gap, offset) in self.sizes.iter().rev() {
+            let taken = gap.min(left);
+            runs.push(offset..offset + taken);
+            left -= taken;
+            if left == 0 {
+                break;
+            }
+        }
+        runs
+    }
+
+    /// Sets a free run aside.
+    pub(crate) fn take(&mut self, run: Range<u64>, owner: ExtentId) {
+        let Some((&start, &bytes)) = self.gaps.range(..=run.start).next_back() else {
+            return;
+        };
+        let end = start + bytes;
+        debug_assert!(run.end <= end, "only what is free is set aside");
+        self.remove_gap(start, bytes);
+        self.add_gap(start..run.start);
+        self.add_gap(run.end..end);
+        self.used += run.end - run.start;
+        if let Some(owners) = &mut self.owners {
+            owners.insert(run.start, (run.end - run.start, owner));
+        }
+    }
+
+    /// Frees what was set aside.
+    pub(crate) fn give(&mut self, run: Range<u64>) {
+        self.used -= run.end - run.start;
+        if let Some(owners) = &mut self.owners {
+            owners.remove(&run.start);
+        }
+        self.open(run);
+    }
+
+    /// Makes a gap of bytes that no owner has, as far as they lie within the limit.
+    fn open(&mut self, run: Range<u64>) {
+        let mut run = run.start..run.end.min(self.limit);
+        if run.is_empty() {
+            return;
+        }
+        if let Some((&start, &bytes)) = self.gaps.range(..run.start).next_back()
+            && start + bytes == run.start
+        {
+            self.remove_gap(start, bytes);
+            run.start = start;
+        }
+        if let Some(&bytes) = self.gaps.get(&run.end) {
+            self.remove_gap(run.end, bytes);
+            run.end += bytes;
+        }
+        self.add_gap(run);
+    }
+
+    fn add_gap(&mut self, run: Range<u64>) {
+        if !run.is_empty() {
+            self.free += run.end - run.start;
+            self.gaps.insert(run.start, run.end - run.start);
+            self.sizes.insert((run.end - run.start, run.start));
+        }
+    }
+
+    fn remove_gap(&mut self, start: u64, bytes: u64) {
+        self.free -= bytes;
+        self.gaps.remove(&start);
+        self.sizes.remove(&(bytes, start));
+    }
+
+    /// What begins at `offset` is two extents from now on: the second one, of that name, begins `at` bytes later.
+    pub(crate) fn split(&mut self, offset: u64, at: u64, second: ExtentId) {
+        let Some(owners) = &mut self.owners else {
+            return;
+        };
+        if let Some((bytes, _)) = owners.get_mut(&offset) {
+            let rest = *bytes - at;
+            *bytes = at;
+            owners.insert(offset + at, (rest, second));
+        }
+    }
+
+    /// What begins at `offset`, and what follows it directly, is one extent from now on.
+    pub(crate) fn merge(&mut self, offset: u64, at: u64) {
+        let Some(owners) = &mut self.owners else {
+            return;
+        };
+        if let Some((rest, _)) = owners.remove(&(offset + at))
+            && let Some((bytes, _)) = owners.get_mut(&offset)
+        {
+            *bytes += rest;
+        }
+    }
+
+    /// Frees the end of what begins at `offset`: it occupies `to` instead of `from` bytes.
+    pub(crate) fn shrink(&mut self, offset: u64, from: u64, to: u64) {
+        if to >= from {
+            return;
+        }
+        if let Some(owners) = &mut self.owners
+            && let Some((bytes, _)) = owners.get_mut(&offset)
+        {
+            *bytes = to;
+        }
+        self.used -= from - to;
+        self.open(offset + to..offset + from);
+    }
+
+    /// Only the first `bytes` may be used from now on.
+    pub(crate) fn set_limit(&mut self, bytes: u64) {
+        let limit = bytes.min(self.capacity) / self.alignment * self.alignment;
+        let before = std::mem::replace(&mut self.limit, limit);
+        let last_first = self.gaps.iter().rev();
+        let cut: Vec<_> = last_first
+            .map(|(&start, &bytes)| (start, bytes))
+            .take_while(|&(start, bytes)| start + bytes > limit)
+            .collect();
+        for (start, bytes) in cut {
+            self.remove_gap(start, bytes);
+            self.add_gap(start..limit.max(start));
+        }
+        if limit > before {
+            // What lies there has its owner; all between is free again.
+            let owners = self.owners.iter().flat_map(|owners| owners.range(..limit));
+            let taken: Vec<_> = owners
+                .map(|(&offset, &(bytes, _))| offset..offset + bytes)
+                .filter(|run| run.end > before)
+                .collect();
+            let mut from = before;
+            for run in taken {
+                self.open(from..run.start.max(from));
+                from = run.end.max(from);
+            }
+            self.open(from..limit.max(from));
+        }
+    }
+
+    /// What lies beyond the limit, wholly or in part; the last one first.
+    pub(crate) fn beyond_limit(&self) -> impl Iterator<Item = ExtentId> + '_ {
+        let owners = self.owners.iter().flat_map(|owners| owners.iter().rev());
+        owners
+            .take_while(|&(offset, (bytes, _))| offset + bytes > self.limit)
+            .map(|(_, &(_, owner))| owner)
+    }
+
+    /// All that may be used, in ascending order; of an endless tier nothing.
+    pub(crate) fn fragments(&self) -> Vec<Fragment> {
+        let owned = self.owners.iter().flatten();
+        let owned = owned.map(|(&offset, &(bytes, owner))| Fragment {
+            offset,
+            bytes,
+            owner: Some(owner),
+        });
+        let gaps = self.gaps.iter().map(|(&offset, &bytes)| Fragment {
+            offset,
+            bytes,
+            owner: None,
+        });
+        let mut fragments: Vec<_> = owned.chain(gaps).collect();
+        fragments.retain(|fragment| fragment.offset + fragment.bytes <= self.limit);
+        fragments.sort_unstable_by_key(|fragment| fragment.offset);
+        fragments
+    }
+
+    /// Whether gaps and owners tile what may be used, and are counted right.
+    #[cfg(any(test, feature = "check"))]
+    pub(crate) fn is_sound(&self) -> bool {
+        let gaps: u64 = self.gaps.values().sum();
+        if gaps != self.free || self.sizes.len() != self.gaps.len() {
+            return false;
+        }
+        let Some(owners) = &self.owners else {
+            return gaps + self.used == self.capacity;
+        };
+        let owned: u64 = owners.values().map(|(bytes, _)| bytes).sum();
+        let within = owners.iter().map(|(&offset, &(bytes, _))| {
+            self.limit
+                .min(offset + bytes)
+                .saturating_sub(offset.min(self.limit))
+        });
+        let mut at = 0;
+        let tiles = self.fragments().iter().all(|fragment| {
+            let follows = fragment.offset == at;
+            at = fragment.offset + fragment.bytes;
+            follows
+        });
+        tiles && owned == self.used && gaps + within.sum::<u64>() == self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Take(u64),
+        Give(prop::sample::Index),
+        Split(prop::sample::Index),
+        Limit(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1_u64..30).prop_map(Step::Take),
+            3 => any::<prop::sample::Index>().prop_map(Step::Give),
+            1 => any::<prop::sample::Index>().prop_map(Step::Split),
+            1 => (0_u64..110).prop_map(Step::Limit),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_free_or_has_one_owner(steps in prop::collection::vec(step(), 1..120)) {
+            let mut space = Space::new(100, 1);
+            let mut taken: Vec<Range<u64>> = Vec::new();
+            let mut name = 0;
+            for step in steps {
+                match step {
+                    Step::Take(bytes) => {
+                        if space.free() < bytes {
+                            continue;
+                        }
+                        let runs = space.find(bytes);
+                        prop_assert_eq!(runs.iter().map(|run| run.end - run.start).sum::<u64>(), bytes);
+                        prop_assert!(runs.len() == 1 || space.largest_gap() < bytes);
+                        for run in runs {
+                            prop_assert!(run.end <= space.limit());
+                            prop_assert!(taken.iter().all(|t| t.end <= run.start || run.end <= t.start));
+                            name += 1;
+                            space.take(run.clone(), (name, 0));
+                            taken.push(run);
+                        }
+                    }
+                    Step::Give(index) if !taken.is_empty() => {
+                        let run = taken.swap_remove(index.index(taken.len()));
+                        space.give(run);
+                    }
+                    Step::Split(index) if !taken.is_empty() => {
+                        let at = index.index(taken.len());
+                        let run = taken[at].clone();
+                        if run.end - run.start > 1 {
+                            space.split(run.start, 1, (0, 1));
+                            taken[at] = run.start..run.start + 1;
+                            taken.push(run.start + 1..run.end);
+                        }
+                    }
+                    Step::Limit(limit) => {
+                        space.set_limit(limit);
+                        let beyond = taken.iter().filter(|run| run.end > space.limit()).count();
+                        prop_assert_eq!(space.beyond_limit().count(), beyond);
+                    }
+                    Step::Give(_) | Step::Split(_) => {}
+                }
+                prop_assert_eq!(space.used(), taken.iter().map(|run| run.end - run.start).sum::<u64>());
+                if taken.iter().all(|run| run.end <= space.limit() || run.start >= space.limit()) {
+                    prop_assert!(space.is_sound(), "{:?}", space);
+                }
+            }
+        }
+    }
+}

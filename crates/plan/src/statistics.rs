@@ -1,0 +1,201 @@
+//! What the plan counts.
+
+use crate::{TierId, Version};
+
+/// Counts of one tier, since the plan began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TierStatistics {
+    /// Bytes that the tier can hold.
+    pub capacity: u64,
+    /// Of those, bytes that may be used now.
+    pub limit: u64,
+    /// Bytes set aside now.
+    pub used_bytes: u64,
+    /// The most bytes that were ever set aside at a time.
+    pub peak_bytes: u64,
+    /// Replicas given up, each of one extent.
+    pub evictions: u64,
+    /// Of those, for a checkpoint that the application asked for.
+    pub evicted_for_checkpoints: u64,
+    /// For a write-back from a tier above.
+    pub evicted_for_flushes: u64,
+    /// For a prefetch.
+    pub evicted_for_prefetches: u64,
+    /// Because less of the tier may be used than before.
+    pub evicted_for_limits: u64,
+    /// Of those, replicas that were prefetched and not yet consumed.
+    pub dropped_prefetches: u64,
+    /// Checkpoints that the application wrote straight to this tier.
+    pub checkpoints: u64,
+    /// Restores of which this was the slowest tier that was read.
+    pub restores: u64,
+}
+
+/// Why a replica was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// A checkpoint of the application needed its room.
+    Checkpoint,
+    /// A replica that is written back from a tier above did.
+    Flush,
+    /// A replica that is fetched for a restore did.
+    Prefetch,
+    /// Less of the tier may be used than before.
+    Limit,
+}
+
+impl Cause {
+    /// What it is called on a time line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Checkpoint => "evicted for a checkpoint",
+            Self::Flush => "evicted for a flush",
+            Self::Prefetch => "evicted for a prefetch",
+            Self::Limit => "evicted beyond the limit",
+        }
+    }
+}
+
+/// One replica that was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Eviction {
+    /// Whose.
+    pub version: Version,
+    /// From where.
+    pub tier: TierId,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// How well prefetching keeps ahead: at each restore, how many of the versions that are hinted to come after it lie on
+/// the fastest tier, up to the first that does not (HPDC'23 §5.4.4). Counted up to [`PrefetchDistance::MOST`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PrefetchDistance {
+    /// Restores that were looked at.
+    pub restores: u64,
+    /// Their distances added up.
+    pub sum: u64,
+    /// At the last restore.
+    pub last: u64,
+    /// The largest.
+    pub largest: u64,
+}
+
+impl PrefetchDistance {
+    /// Where counting ends: what lies farther ahead tells nothing about the next restores.
+    pub const MOST: usize = 64;
+
+    /// The mean over all restores; 0 before the first.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.sum as f64 / self.restores.max(1) as f64
+    }
+
+    /// One more restore.
+    pub fn add(&mut self, distance: u64) {
+        self.restores += 1;
+        self.sum += distance;
+        self.last = distance;
+        self.largest = self.largest.max(distance);
+    }
+}
+
+/// Counts of one hop between two tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HopStatistics {
+    /// The tier that was read; of several, the slowest.
+    pub from: TierId,
+    /// The tier that was written.
+    pub to: TierId,
+    /// Transfers that delivered.
+    pub transfers: u64,
+    /// Bytes that they carried.
+    pub bytes: u64,
+    /// How long it was busy with them, in ns.
+    pub busy_ns: u64,
+    /// Transfers given up because their version was consumed or dropped.
+    pub cancelled: u64,
+    /// Transfers that failed.
+    pub failed: u64,
+    /// When the last one arrived, in ns of the driver's clock.
+    pub(crate) arrived_ns: u64,
+}
+
+/// Everything that the plan counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// By tier, fastest first.
+    pub tiers: Vec<TierStatistics>,
+    /// The hops that carried anything, in the order of their first use.
+    pub hops: Vec<HopStatistics>,
+    /// How far ahead of the restores prefetching was.
+    pub prefetch_distance: PrefetchDistance,
+}
+
+/// Counts as they grow.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    pub(crate) tiers: Vec<TierStatistics>,
+    pub(crate) hops: Vec<HopStatistics>,
+    pub(crate) prefetch_distance: PrefetchDistance,
+    /// Those that were not taken yet; `None` if they are not asked for.
+    pub(crate) evictions: Option<Vec<Eviction>>,
+}
+
+impl Counts {
+    pub(crate) fn new(tiers: usize) -> Self {
+        Self {
+            tiers: vec![TierStatistics::default(); tiers],
+            hops: Vec::new(),
+            prefetch_distance: PrefetchDistance::default(),
+            evictions: None,
+        }
+    }
+
+    pub(crate) fn evicted(&mut self, eviction: Eviction, unread: bool) {
+        let tier = &mut self.tiers[eviction.tier.0];
+        tier.evictions += 1;
+        tier.dropped_prefetches += u64::from(unread);
+        *match eviction.cause {
+            Cause::Checkpoint => &mut tier.evicted_for_checkpoints,
+            Cause::Flush => &mut tier.evicted_for_flushes,
+            Cause::Prefetch => &mut tier.evicted_for_prefetches,
+            Cause::Limit => &mut tier.evicted_for_limits,
+        } += 1;
+        if let Some(evictions) = &mut self.evictions {
+            evictions.push(eviction);
+        }
+    }
+
+    pub(crate) fn hop(&mut self, from: TierId, to: TierId) -> &mut HopStatistics {
+        let known = self.hops.iter().position(|h| (h.from, h.to) == (from, to));
+        let index = known.unwrap_or_else(|| {
+            self.hops.push(HopStatistics {
+                from,
+                to,
+                transfers: 0,
+                bytes: 0,
+                busy_ns: 0,
+                cancelled: 0,
+                failed: 0,
+                arrived_ns: 0,
+            });
+            self.hops.len() - 1
+        });
+        &mut self.hops[index]
+    }
+}
+
+impl HopStatistics {
+    /// A transfer that was begun then arrives now: the hop was its own since then, or since the one before arrived.
+    pub(crate) fn carried(&mut self, bytes: u64, begun_ns: u64, now_ns: u64) {
+        self.transfers += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        let since = begun_ns.max(self.arrived_ns);
+        self.busy_ns = self.busy_ns.saturating_add(now_ns.saturating_sub(since));
+        self.arrived_ns = now_ns;
+    }
+}

@@ -1,0 +1,236 @@
+//! Sums over ranges of numbered items, in O(log n): a sparse radix tree whose nodes add up their children.
+//!
+//! Items are numbered by ever-growing sequence numbers, of which a window is in use. So a node exists only where items
+//! are, and memory follows the items held, not those ever seen.
+
+use hashbrown::HashMap;
+use std::ops::{AddAssign, SubAssign};
+
+/// Children of a node, as a power of two: wide enough that a million items are four levels.
+const BITS: u32 = 6;
+const FANOUT: usize = 1 << BITS;
+
+/// What is added up of an item.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Weight {
+    /// Bytes of a version that was written.
+    pub(crate) bytes: u64,
+    /// Versions that were hinted and not written: their bytes are not known.
+    pub(crate) unwritten: u64,
+}
+
+impl Weight {
+    pub(crate) fn written(bytes: u64) -> Self {
+        Self {
+            bytes,
+            unwritten: 0,
+        }
+    }
+
+    pub(crate) const UNWRITTEN: Self = Self {
+        bytes: 0,
+        unwritten: 1,
+    };
+
+    /// Bytes, if each unwritten version has `each`.
+    pub(crate) fn at(self, each: u64) -> u64 {
+        self.bytes
+            .saturating_add(self.unwritten.saturating_mul(each))
+    }
+
+    fn is_zero(self) -> bool {
+        self == Self::default()
+    }
+}
+
+impl AddAssign for Weight {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+        self.unwritten = self.unwritten.wrapping_add(other.unwritten);
+    }
+}
+
+impl SubAssign for Weight {
+    fn sub_assign(&mut self, other: Self) {
+        self.bytes = self.bytes.wrapping_sub(other.bytes);
+        self.unwritten = self.unwritten.wrapping_sub(other.unwritten);
+    }
+}
+
+type Node = Box<[Weight; FANOUT]>;
+
+/// The weights of items, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    /// From the items upwards: at level `l`, the node of prefix `p` has the sums of the numbers whose digits above `l` are `p`.
+    levels: Vec<HashMap<u64, Node>>,
+    total: Weight,
+}
+
+fn digit(number: u64, level: usize) -> usize {
+    (number >> (BITS * level as u32)) as usize % FANOUT
+}
+
+fn prefix(number: u64, level: usize) -> u64 {
+    number.checked_shr(BITS * (level as u32 + 1)).unwrap_or(0)
+}
+
+impl Sums {
+    /// All weights together.
+    pub(crate) fn total(&self) -> Weight {
+        self.total
+    }
+
+    /// Adds to the weight of an item.
+    pub(crate) fn add(&mut self, number: u64, weight: Weight) {
+        self.grow(number);
+        self.total += weight;
+        for (level, nodes) in self.levels.iter_mut().enumerate() {
+            let node = nodes
+                .entry(prefix(number, level))
+                .or_insert_with(|| Box::new([Weight::default(); FANOUT]));
+            node[digit(number, level)] += weight;
+        }
+    }
+
+    /// Takes from the weight of an item what was added to it.
+    pub(crate) fn subtract(&mut self, number: u64, weight: Weight) {
+        self.grow(number);
+        self.total -= weight;
+        for (level, nodes) in self.levels.iter_mut().enumerate() {
+            let at = prefix(number, level);
+            let Some(node) = nodes.get_mut(&at) else {
+                continue;
+            };
+            let child = &mut node[digit(number, level)];
+            *child -= weight;
+            if child.is_zero() && node.iter().all(|child| child.is_zero()) {
+                nodes.remove(&at);
+            }
+        }
+    }
+
+    /// As many levels as `number` has digits.
+    fn grow(&mut self, number: u64) {
+        while self.levels.is_empty() || prefix(number, self.levels.len() - 1) > 0 {
+            // What there is so far lies below the first child of the new root.
+            let root = (!self.levels.is_empty() && !self.total.is_zero()).then(|| {
+                let mut root = Box::new([Weight::default(); FANOUT]);
+                root[0] = self.total;
+                (0, root)
+            });
+            self.levels.push(root.into_iter().collect());
+        }
+    }
+
+    /// The weights of all items of smaller numbers together.
+    pub(crate) fn before(&self, number: u64) -> Weight {
+        let Some(top) = self.levels.len().checked_sub(1) else {
+            return Weight::default();
+        };
+        if prefix(number, top) > 0 {
+            return self.total;
+        }
+        let mut sum = Weight::default();
+        for (level, nodes) in self.levels.iter().enumerate() {
+            if let Some(node) = nodes.get(&prefix(number, level)) {
+                for child in &node[..digit(number, level)] {
+                    sum += *child;
+                }
+            }
+        }
+        sum
+    }
+
+    /// The first item, from the smallest number upwards, with which the bytes add up to more than `most`, where each
+    /// unwritten version has `each`.
+    pub(crate) fn first_beyond(&self, most: u64, each: u64) -> Option<u64> {
+        self.descend(most, each, 0..FANOUT)
+    }
+
+    /// The same, from the largest number downwards.
+    pub(crate) fn last_beyond(&self, most: u64, each: u64) -> Option<u64> {
+        self.descend(most, each, (0..FANOUT).rev())
+    }
+
+    fn descend(
+        &self,
+        most: u64,
+        each: u64,
+        children: impl Iterator<Item = usize> + Clone,
+    ) -> Option<u64> {
+        if self.total.at(each) <= most {
+            return None;
+        }
+        let mut left = most;
+        let mut at = 0_u64;
+        for nodes in self.levels.iter().rev() {
+            let node = nodes.get(&at)?;
+            let mut found = None;
+            for child in children.clone() {
+                let bytes = node[child].at(each);
+                if bytes > left {
+                    found = Some(child);
+                    break;
+                }
+                left -= bytes;
+            }
+            at = (at << BITS) | found? as u64;
+        }
+        Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn sums_equal_those_of_a_list(
+            items in prop::collection::vec((0_u64..200_000, 1_u64..1000, any::<bool>()), 1..80),
+            removed in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+            most in 0_u64..40_000,
+        ) {
+            let mut sums = Sums::default();
+            let mut list = BTreeMap::new();
+            for (number, bytes, written) in items {
+                let weight = if written { Weight::written(bytes) } else { Weight::UNWRITTEN };
+                if list.insert(number, weight).is_none() {
+                    sums.add(number, weight);
+                } else {
+                    // The model holds one weight an item.
+                    list.insert(number, weight);
+                    let before = sums.before(number + 1).bytes - sums.before(number).bytes;
+                    let unwritten = sums.before(number + 1).unwritten - sums.before(number).unwritten;
+                    sums.subtract(number, Weight { bytes: before, unwritten });
+                    sums.add(number, weight);
+                }
+            }
+            for index in removed {
+                if list.is_empty() { break; }
+                let number = *index.get(&list.keys().copied().collect::<Vec<_>>());
+                if let Some(weight) = list.remove(&number) {
+                    sums.subtract(number, weight);
+                }
+            }
+            let each = 7;
+            let at = |w: &Weight| w.at(each);
+            for probe in list.keys().copied().chain([0, 63, 64, 199_999, u64::MAX]) {
+                let expected: u64 = list.range(..probe).map(|(_, w)| at(w)).sum();
+                prop_assert_eq!(sums.before(probe).at(each), expected);
+            }
+            fn beyond<'a>(mut items: impl Iterator<Item = (&'a u64, &'a Weight)>, each: u64, most: u64) -> Option<u64> {
+                let mut sum = 0;
+                items.find(|(_, w)| { sum += w.at(each); sum > most }).map(|(&n, _)| n)
+            };
+            prop_assert_eq!(sums.first_beyond(most, each), beyond(list.iter(), each, most));
+            prop_assert_eq!(sums.last_beyond(most, each), beyond(list.iter().rev(), each, most));
+            if list.is_empty() {
+                prop_assert!(sums.levels.iter().all(HashMap::is_empty));
+            }
+        }
+    }
+}

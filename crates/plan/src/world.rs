@@ -1,0 +1,115 @@
+//! The plan and whoever carries out what it says: the one way in which it is driven.
+
+use crate::{
+    Coding, Command, ConfigError, Event, Misuse, Piece, Plan, PlanConfig, Refusal, Ticket, TierId,
+    Transfer, TransferId, Version,
+};
+
+/// Carries out what a plan says: moves bytes, wakes callers.
+///
+/// Nothing here may wait. What takes time is begun, and its end is reported by [`World::tell`] later; who reports at once
+/// does so when the call that is being made has returned.
+pub trait Executor {
+    /// A caller may copy its bytes to these places; report [`Event::Written`].
+    fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>);
+
+    /// A caller may copy the bytes out of these places; report [`Event::Read`].
+    fn read(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>, coding: Coding);
+
+    /// Copy between tiers; report [`Event::TransferDone`] or [`Event::TransferFailed`].
+    fn transfer(&mut self, transfer: Transfer);
+
+    /// A transfer is not needed any more; its end is reported all the same.
+    fn cancel(&mut self, id: TransferId);
+
+    /// A call is answered and there is nothing to copy: a drop or a wait is done, or anything was refused.
+    fn answer(&mut self, ticket: Ticket, answer: Result<(), Refusal>);
+
+    /// Nothing lies beyond the first `bytes` of a tier any more. Only those who send [`Event::Limit`] hear of it.
+    fn released(&mut self, tier: TierId, bytes: u64) {
+        let _ = (tier, bytes);
+    }
+
+    /// Nothing of a version is left on a tier. Only tiers that keep versions under their names have to know.
+    fn removed(&mut self, version: Version, tier: TierId, bytes: u64) {
+        let _ = (version, tier, bytes);
+    }
+}
+
+/// A plan, and the tickets of its callers.
+#[derive(Debug)]
+pub struct World {
+    plan: Plan,
+    commands: Vec<Command>,
+    tickets: u64,
+}
+
+impl World {
+    /// A world of empty tiers.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn new(config: PlanConfig) -> Result<Self, ConfigError> {
+        Ok(Self {
+            plan: Plan::new(config)?,
+            commands: Vec::new(),
+            tickets: 0,
+        })
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The plan, to have it keep what is asked for.
+    pub fn plan_mut(&mut self) -> &mut Plan {
+        &mut self.plan
+    }
+
+    /// A ticket for one more call.
+    pub fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    /// Tells the plan what happened at `now_ns`, and has `executor` do what follows from it.
+    ///
+    /// # Errors
+    /// [`Misuse`] if the event cannot be. Nothing changed then.
+    pub fn tell(
+        &mut self,
+        now_ns: u64,
+        event: Event,
+        executor: &mut impl Executor,
+    ) -> Result<(), Misuse> {
+        let told = self.plan.handle(now_ns, event, &mut self.commands);
+        for command in self.commands.drain(..) {
+            match command {
+                Command::Write {
+                    ticket,
+                    version,
+                    pieces,
+                } => executor.write(ticket, version, pieces),
+                Command::Read {
+                    ticket,
+                    version,
+                    pieces,
+                    coding,
+                } => executor.read(ticket, version, pieces, coding),
+                Command::Done { ticket } => executor.answer(ticket, Ok(())),
+                Command::Refuse { ticket, refusal } => executor.answer(ticket, Err(refusal)),
+                Command::Transfer(transfer) => executor.transfer(transfer),
+                Command::Cancel { id } => executor.cancel(id),
+                Command::Released { tier, bytes } => executor.released(tier, bytes),
+                Command::Remove {
+                    version,
+                    tier,
+                    bytes,
+                } => executor.removed(version, tier, bytes),
+            }
+        }
+        told
+    }
+}

@@ -1,0 +1,689 @@
+//! A machine for the plan: tiers whose every byte remembers which byte of which version it is, callers and transfers that
+//! end when told to.
+//!
+//! After every event the plan's own invariants are looked at, and the machine's: bytes are read only where they were
+//! written, nothing in use is handed out, and every call is answered.
+
+#![allow(
+    dead_code,
+    reason = "the machine serves several tests, and not all ask everything"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use tierflow_plan::{
+    AfterRestore, Coding, Difference, Differences, Event, Executor, ExtentSize, Fifo, Lru, Piece,
+    Place, PlanConfig, Policy, Refusal, Residency, Stored, Ticket, TierConfig, TierId, Transfer,
+    TransferFailure, TransferId, Version, World,
+};
+
+/// What lies in one byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Byte {
+    /// This byte of a version.
+    Of(Version, u64),
+    /// A byte of a version's difference.
+    Difference(Version),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    Checkpoint(Version),
+    Restore(Version),
+    Drop(Version),
+    Wait,
+}
+
+/// Something under way that may end now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ending {
+    Write(Ticket, bool),
+    Read(Ticket, bool),
+    Transfer(TransferId, Option<TransferFailure>),
+}
+
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub tiers: Vec<TierConfig>,
+    pub after: AfterRestore,
+    pub policy: usize,
+    pub extents: ExtentSize,
+    pub differences: Option<Differences>,
+}
+
+impl Setup {
+    /// Tiers of so many bytes each, in units of one byte, with extents of 2 to 4 bytes.
+    pub fn new(capacities: &[u64]) -> Self {
+        let tiers = capacities.iter().map(|&capacity| TierConfig {
+            alignment: 1,
+            ..TierConfig::new(capacity)
+        });
+        Self {
+            tiers: tiers.collect(),
+            after: AfterRestore::Discard,
+            policy: 0,
+            extents: ExtentSize { least: 2, most: 4 },
+            differences: None,
+        }
+    }
+}
+
+pub struct Machine {
+    world: World,
+    hands: Hands,
+    pub checks: bool,
+    pub now: u64,
+}
+
+/// What the machine does for its plan.
+#[derive(Default)]
+struct Hands {
+    bytes: Vec<Vec<Option<Byte>>>,
+    after: AfterRestore,
+    open: BTreeMap<Ticket, Call>,
+    in_place: BTreeSet<Ticket>,
+    writes: BTreeMap<Ticket, (Version, Vec<Piece>)>,
+    reads: BTreeMap<Ticket, (Version, Vec<Piece>, Coding)>,
+    transfers: BTreeMap<TransferId, Transfer>,
+    cancelled: BTreeSet<TransferId>,
+    /// By version, what its difference builds upon.
+    bases: BTreeMap<Version, Option<Version>>,
+    newest: Option<Version>,
+    /// Taken in and not given up: version to size.
+    held: BTreeMap<Version, u64>,
+    asked: BTreeMap<Version, u64>,
+    adopted: BTreeSet<Version>,
+    gone: BTreeSet<Version>,
+    limits: Vec<(u64, bool)>,
+    refused: Vec<(Call, Refusal)>,
+    done: Vec<Ticket>,
+}
+
+impl Hands {
+    fn span(&mut self, place: &Place) -> &mut [Option<Byte>] {
+        let start = place.offset as usize;
+        &mut self.bytes[place.tier.0][start..start + place.size as usize]
+    }
+
+    fn overlaps(a: &Place, b: &Place) -> bool {
+        a.tier == b.tier && a.offset < b.offset + b.reserved && b.offset < a.offset + a.reserved
+    }
+
+    /// Nothing that is handed out to be written is being read or written, or lies beyond a limit.
+    fn assert_free(&self, place: &Place) {
+        assert!(
+            place.offset + place.reserved <= self.limits[place.tier.0].0,
+            "{place:?} is beyond the limit"
+        );
+        let writes = self.writes.values().flat_map(|(_, pieces)| pieces);
+        let reads = self.reads.values().flat_map(|(_, pieces, _)| pieces);
+        let moved = self
+            .transfers
+            .values()
+            .flat_map(|t| t.from.iter().chain(&t.to));
+        let mut pieces = writes.chain(reads).chain(moved);
+        assert!(
+            !pieces.any(|piece| Self::overlaps(&piece.place, place)),
+            "{place:?} is in use"
+        );
+        let codings = self.reads.values().map(|(.., coding)| coding);
+        let codings = codings.chain(self.transfers.values().map(|t| &t.coding));
+        for coding in codings {
+            if let Coding::Decode { bases } = coding {
+                assert!(
+                    !bases.iter().any(|(_, base)| Self::overlaps(base, place)),
+                    "{place:?} is read along"
+                );
+            }
+        }
+    }
+
+    /// The pieces hold what they should: bytes of the version from its first to its last, or a difference.
+    fn assert_holds(&mut self, version: Version, pieces: &[Piece], coding: &Coding) {
+        for piece in pieces {
+            let is_difference = !matches!(coding, Coding::Plain | Coding::Encode { .. });
+            for (at, byte) in self.span(&piece.place).iter().enumerate() {
+                let expected = match is_difference {
+                    true => Byte::Difference(version),
+                    false => Byte::Of(version, piece.start + at as u64),
+                };
+                assert_eq!(*byte, Some(expected), "at {piece:?} + {at}");
+            }
+        }
+        if let Coding::Decode { bases } = coding {
+            let mut next = self.bases[&version];
+            for (base, place) in bases {
+                assert_eq!(next, Some(*base), "the chain of {version}");
+                assert!(
+                    self.span(place)
+                        .iter()
+                        .all(|byte| *byte == Some(Byte::Difference(*base)))
+                );
+                next = self.bases[base];
+            }
+            assert_eq!(next, None, "the chain of {version} ends");
+        }
+    }
+
+    fn assert_covers(&self, pieces: &[Piece], size: u64) {
+        let mut end = 0;
+        for piece in pieces {
+            assert_eq!(piece.start, end);
+            end += piece.place.size;
+        }
+        assert_eq!(end, size);
+    }
+
+    fn forget(&mut self, version: Version) {
+        if self.held.remove(&version).is_some() && !self.adopted.remove(&version) {
+            self.gone.insert(version);
+        }
+    }
+}
+
+impl Executor for Hands {
+    fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>) {
+        assert_eq!(self.open[&ticket], Call::Checkpoint(version));
+        self.assert_covers(&pieces, self.asked[&version]);
+        for piece in &pieces {
+            self.assert_free(&piece.place);
+            assert_eq!(piece.place.tier, pieces[0].place.tier);
+        }
+        if self.in_place.contains(&ticket) {
+            assert_eq!((pieces.len(), pieces[0].place.tier), (1, TierId(0)));
+        }
+        self.writes.insert(ticket, (version, pieces));
+    }
+
+    fn read(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>, coding: Coding) {
+        assert_eq!(self.open[&ticket], Call::Restore(version));
+        if coding == Coding::Plain {
+            self.assert_covers(&pieces, self.held[&version]);
+        }
+        self.reads.insert(ticket, (version, pieces, coding));
+    }
+
+    fn transfer(&mut self, transfer: Transfer) {
+        assert_eq!(transfer.from.len(), transfer.to.len());
+        for (from, to) in transfer.from.iter().zip(&transfer.to) {
+            assert_eq!(from.start, to.start);
+            assert_ne!(from.place.tier, to.place.tier);
+            if transfer.coding == Coding::Plain {
+                assert_eq!(from.place.size, to.place.size);
+            }
+            self.assert_free(&to.place);
+        }
+        if let Coding::Encode { base } = transfer.coding {
+            assert!(base.is_none() || base == self.newest);
+        }
+        self.transfers.insert(transfer.id, transfer);
+    }
+
+    fn cancel(&mut self, id: TransferId) {
+        assert!(self.transfers.contains_key(&id));
+        self.cancelled.insert(id);
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Result<(), Refusal>) {
+        let call = self
+            .open
+            .remove(&ticket)
+            .expect("an answer to an open call");
+        self.in_place.remove(&ticket);
+        match (call, answer) {
+            (Call::Drop(version), Ok(())) => self.forget(version),
+            (Call::Wait, Ok(())) => self.done.push(ticket),
+            (call, Ok(())) => panic!("{call:?} was answered without a copy"),
+            (call, Err(refusal)) => {
+                if let Call::Restore(version) = call {
+                    assert!(
+                        !self.held.contains_key(&version),
+                        "a held version was refused: {refusal:?}"
+                    );
+                }
+                if let Call::Checkpoint(version) = call
+                    && refusal != Refusal::VersionUsed
+                {
+                    self.asked.remove(&version);
+                }
+                self.refused.push((call, refusal));
+            }
+        }
+    }
+
+    fn released(&mut self, tier: TierId, bytes: u64) {
+        assert_eq!(self.limits[tier.0], (bytes, false));
+        self.limits[tier.0].1 = true;
+        // Whoever is given the memory uses it.
+        self.bytes[tier.0][bytes as usize..].fill(None);
+    }
+
+    fn removed(&mut self, version: Version, tier: TierId, _: u64) {
+        for byte in &mut self.bytes[tier.0] {
+            if matches!(*byte, Some(Byte::Of(of, _) | Byte::Difference(of)) if of == version) {
+                *byte = None;
+            }
+        }
+    }
+}
+
+impl Machine {
+    pub fn new(setup: &Setup) -> Self {
+        let policy: Box<dyn Policy> = match setup.policy {
+            0 => Box::new(Residency),
+            1 => Box::new(Lru),
+            _ => Box::new(Fifo),
+        };
+        let bytes = setup
+            .tiers
+            .iter()
+            .map(|tier| vec![None; tier.capacity as usize]);
+        let hands = Hands {
+            bytes: bytes.collect(),
+            after: setup.after,
+            limits: setup
+                .tiers
+                .iter()
+                .map(|tier| (tier.capacity, true))
+                .collect(),
+            ..Hands::default()
+        };
+        let world = World::new(PlanConfig {
+            after_restore: setup.after,
+            policy,
+            extents: setup.extents,
+            differences: setup.differences,
+            ..PlanConfig::new(setup.tiers.clone())
+        });
+        Self {
+            world: world.unwrap(),
+            hands,
+            checks: true,
+            now: 0,
+        }
+    }
+
+    pub fn plan(&self) -> &tierflow_plan::Plan {
+        self.world.plan()
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.now += 1;
+        let told = self.world.tell(self.now, event.clone(), &mut self.hands);
+        assert_eq!(told, Ok(()), "{event:?}");
+        if self.checks
+            && let Err(violation) = self.world.plan().check()
+        {
+            panic!("{violation} after {event:?}");
+        }
+    }
+
+    fn call(&mut self, call: Call) -> Ticket {
+        let ticket = self.world.ticket();
+        self.hands.open.insert(ticket, call);
+        ticket
+    }
+
+    pub fn checkpoint(&mut self, version: Version, size: u64, in_place: bool) -> Ticket {
+        let ticket = self.call(Call::Checkpoint(version));
+        if !self.hands.held.contains_key(&version) {
+            self.hands.asked.entry(version).or_insert(size);
+        }
+        if in_place {
+            self.hands.in_place.insert(ticket);
+            self.tell(Event::Produce {
+                ticket,
+                version,
+                size,
+            });
+        } else {
+            self.tell(Event::Checkpoint {
+                ticket,
+                version,
+                size,
+            });
+        }
+        ticket
+    }
+
+    pub fn restore(&mut self, version: Version, in_place: bool) -> Ticket {
+        let ticket = self.call(Call::Restore(version));
+        if in_place {
+            self.hands.in_place.insert(ticket);
+            self.tell(Event::Consume { ticket, version });
+        } else {
+            self.tell(Event::Restore { ticket, version });
+        }
+        ticket
+    }
+
+    pub fn drop_version(&mut self, version: Version) {
+        let ticket = self.call(Call::Drop(version));
+        self.tell(Event::Drop { ticket, version });
+        assert!(
+            !self.hands.open.contains_key(&ticket),
+            "a drop is answered at once"
+        );
+    }
+
+    pub fn wait(&mut self) -> Ticket {
+        let ticket = self.call(Call::Wait);
+        self.tell(Event::Wait { ticket });
+        ticket
+    }
+
+    pub fn abandon(&mut self, ticket: Ticket) {
+        self.tell(Event::Abandon { ticket });
+        let is_granted =
+            self.hands.writes.contains_key(&ticket) || self.hands.reads.contains_key(&ticket);
+        if !is_granted
+            && let Some(Call::Checkpoint(version)) = self.hands.open.remove(&ticket)
+            && !self.hands.held.contains_key(&version)
+        {
+            self.hands.asked.remove(&version);
+        }
+    }
+
+    pub fn open(&self) -> Vec<(Ticket, Call)> {
+        self.hands.open.iter().map(|(&t, &c)| (t, c)).collect()
+    }
+
+    pub fn hint(&mut self, versions: Vec<Version>) {
+        self.tell(Event::Hint { versions });
+    }
+
+    pub fn forget_hints(&mut self) {
+        self.tell(Event::ForgetHints);
+    }
+
+    pub fn prefetch_start(&mut self) {
+        self.tell(Event::PrefetchStart);
+    }
+
+    pub fn limit(&mut self, tier: usize, bytes: u64) {
+        let bytes = bytes.min(self.hands.bytes[tier].len() as u64);
+        self.hands.limits[tier] = (bytes, false);
+        self.tell(Event::Limit {
+            tier: TierId(tier),
+            bytes,
+        });
+    }
+
+    /// A version of an earlier run lies on these tiers.
+    pub fn adopt(
+        &mut self,
+        version: Version,
+        size: u64,
+        tiers: &[usize],
+        difference: Option<Difference>,
+    ) {
+        for &tier in tiers {
+            let tier = TierId(tier);
+            self.tell(Event::Adopt {
+                version,
+                size,
+                tier,
+                difference,
+            });
+            let pieces = self.world.plan().pieces(version, tier);
+            if pieces.is_empty() {
+                continue;
+            }
+            self.hands.held.insert(version, size);
+            self.hands.adopted.insert(version);
+            if let Some(difference) = difference {
+                self.hands.bases.insert(version, difference.base);
+            }
+            for piece in pieces {
+                for (at, byte) in self.hands.span(&piece.place).iter_mut().enumerate() {
+                    *byte = Some(match difference {
+                        Some(_) => Byte::Difference(version),
+                        None => Byte::Of(version, piece.start + at as u64),
+                    });
+                }
+            }
+        }
+    }
+
+    pub fn held(&self) -> Vec<Version> {
+        self.hands.held.keys().copied().collect()
+    }
+
+    pub fn is_used(&self, version: Version) -> bool {
+        self.hands.gone.contains(&version)
+            || self.hands.asked.contains_key(&version)
+            || self.hands.held.contains_key(&version)
+    }
+
+    pub fn refusals(&self) -> &[(Call, Refusal)] {
+        &self.hands.refused
+    }
+
+    pub fn is_done(&self, ticket: Ticket) -> bool {
+        self.hands.done.contains(&ticket)
+    }
+
+    pub fn is_released(&self) -> bool {
+        self.hands.limits.iter().all(|&(_, released)| released)
+    }
+
+    pub fn is_granted(&self, ticket: Ticket) -> bool {
+        self.hands.writes.contains_key(&ticket) || self.hands.reads.contains_key(&ticket)
+    }
+
+    /// The tiers that a granted call copies to or from.
+    pub fn tiers_of(&self, ticket: Ticket) -> BTreeSet<usize> {
+        let writes = self.hands.writes.get(&ticket).map(|(_, pieces)| pieces);
+        let reads = self.hands.reads.get(&ticket).map(|(_, pieces, _)| pieces);
+        let pieces = writes.or(reads).into_iter().flatten();
+        pieces.map(|piece| piece.place.tier.0).collect()
+    }
+
+    /// The tiers on which all of a version can be read.
+    pub fn tiers_with(&self, version: Version) -> Vec<usize> {
+        let size = self.hands.held.get(&version).copied().unwrap_or(0);
+        let whole = |tier: &usize| {
+            let pieces = self.world.plan().pieces(version, TierId(*tier));
+            pieces.iter().map(|piece| piece.place.size).sum::<u64>() == size
+        };
+        (0..self.hands.bytes.len()).filter(whole).collect()
+    }
+
+    /// All that may end now, well or not.
+    pub fn endings(&self) -> Vec<Ending> {
+        let hands = &self.hands;
+        let mut endings = Vec::new();
+        for &ticket in hands.writes.keys() {
+            endings.extend([Ending::Write(ticket, true), Ending::Write(ticket, false)]);
+        }
+        for &ticket in hands.reads.keys() {
+            endings.extend([Ending::Read(ticket, true), Ending::Read(ticket, false)]);
+        }
+        for &id in hands.transfers.keys() {
+            endings.push(Ending::Transfer(id, None));
+            let cancelled = hands
+                .cancelled
+                .contains(&id)
+                .then_some(TransferFailure::Cancelled);
+            endings.extend(cancelled.map(|why| Ending::Transfer(id, Some(why))));
+            for why in [TransferFailure::Source, TransferFailure::Destination] {
+                endings.push(Ending::Transfer(id, Some(why)));
+            }
+        }
+        endings
+    }
+
+    /// Slots that are lent: only the application gives them back.
+    pub fn is_slot(&self, ending: Ending) -> bool {
+        match ending {
+            Ending::Write(ticket, _) | Ending::Read(ticket, _) => {
+                self.hands.in_place.contains(&ticket)
+            }
+            Ending::Transfer(..) => false,
+        }
+    }
+
+    pub fn end(&mut self, ending: Ending) {
+        match ending {
+            Ending::Write(ticket, ok) => {
+                let (version, pieces) = self.hands.writes.remove(&ticket).unwrap();
+                for piece in &pieces {
+                    for (at, byte) in self.hands.span(&piece.place).iter_mut().enumerate() {
+                        *byte = ok.then_some(Byte::Of(version, piece.start + at as u64));
+                    }
+                }
+                self.hands.open.remove(&ticket);
+                self.hands.in_place.remove(&ticket);
+                let size = self.hands.asked.remove(&version);
+                if ok && !self.hands.gone.contains(&version) {
+                    self.hands.held.insert(version, size.unwrap());
+                }
+                self.tell(Event::Written { ticket, ok });
+            }
+            Ending::Read(ticket, ok) => {
+                let (version, pieces, coding) = self.hands.reads.remove(&ticket).unwrap();
+                self.hands.assert_holds(version, &pieces, &coding);
+                self.hands.open.remove(&ticket);
+                self.hands.in_place.remove(&ticket);
+                if ok && self.hands.after == AfterRestore::Discard {
+                    self.hands.forget(version);
+                }
+                self.tell(Event::Read { ticket, ok });
+            }
+            Ending::Transfer(id, failure) => self.end_transfer(id, failure),
+        }
+    }
+
+    fn end_transfer(&mut self, id: TransferId, failure: Option<TransferFailure>) {
+        let transfer = self.hands.transfers.remove(&id).unwrap();
+        self.hands.cancelled.remove(&id);
+        let Transfer {
+            version,
+            from,
+            to,
+            coding,
+            ..
+        } = transfer;
+        if let Some(why) = failure {
+            if matches!(coding, Coding::Encode { .. }) {
+                self.hands.newest = None;
+            }
+            for piece in &to {
+                self.hands.span(&piece.place).fill(None);
+            }
+            return self.tell(Event::TransferFailed { id, why });
+        }
+        self.hands.assert_holds(version, &from, &coding);
+        let mut stored = None;
+        for piece in &to {
+            for (at, byte) in self.hands.span(&piece.place).iter_mut().enumerate() {
+                *byte = Some(match coding {
+                    Coding::Plain | Coding::Decode { .. } => {
+                        Byte::Of(version, piece.start + at as u64)
+                    }
+                    Coding::Encode { .. } | Coding::Stored { .. } => Byte::Difference(version),
+                });
+            }
+        }
+        if let Coding::Encode { base } = coding {
+            let alone = version % 5 == 4;
+            self.hands.bases.insert(version, base.filter(|_| !alone));
+            self.hands.newest = Some(version);
+            stored = Some(Stored {
+                bytes: 1 + version % 2,
+                alone,
+            });
+        }
+        self.tell(Event::TransferDone { id, stored });
+    }
+
+    /// Ends one thing well. False if nothing is under way but slots.
+    pub fn end_one(&mut self, index: usize) -> bool {
+        let endings = self.endings().into_iter();
+        let well = |ending: &Ending| {
+            matches!(
+                ending,
+                Ending::Write(_, true) | Ending::Read(_, true) | Ending::Transfer(_, None)
+            )
+        };
+        let endings: Vec<_> = endings.filter(well).collect();
+        if endings.is_empty() {
+            return false;
+        }
+        self.end(endings[index % endings.len()]);
+        true
+    }
+
+    /// Lets everything under way end well, slots too. All calls must be answered then.
+    pub fn settle(&mut self) {
+        let mut steps = 0;
+        while self.end_one(steps * 7) {
+            steps += 1;
+            if steps > 2_950 {
+                for t in self.hands.transfers.values() {
+                    eprintln!(
+                        "{} {}+{} {} -> {}",
+                        t.version,
+                        t.from[0].start,
+                        t.from[0].place.size,
+                        t.from[0].place.tier,
+                        t.to[0].place.tier
+                    );
+                }
+            }
+            assert!(steps < 3_000, "it never settles");
+        }
+        assert!(
+            self.hands.open.is_empty(),
+            "unanswered: {:?}",
+            self.hands.open
+        );
+    }
+
+    /// Everything held can be read back, byte for byte.
+    pub fn read_back(&mut self) {
+        self.settle();
+        for version in self.held() {
+            self.restore(version, false);
+            self.settle();
+        }
+        assert_eq!(self.plan().versions().count(), self.held().len());
+        if self.hands.after == AfterRestore::Discard {
+            assert!(self.held().is_empty());
+            let used: u64 = self
+                .plan()
+                .statistics()
+                .tiers
+                .iter()
+                .map(|t| t.used_bytes)
+                .sum();
+            assert_eq!(used, 0);
+        }
+    }
+
+    pub fn fingerprint(&self, hasher: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        self.plan().fingerprint(hasher);
+        let hands = &self.hands;
+        (
+            &hands.bytes,
+            &hands.held,
+            &hands.gone,
+            &hands.limits,
+            &hands.bases,
+            hands.newest,
+        )
+            .hash(hasher);
+        let mut calls: Vec<_> = hands.open.values().collect();
+        calls.sort_unstable();
+        calls.hash(hasher);
+        let cancelled = hands
+            .transfers
+            .iter()
+            .filter(|(id, _)| hands.cancelled.contains(*id));
+        let mut cancelled: Vec<_> = cancelled
+            .map(|(_, t)| (t.version, t.to.len(), t.to[0].place.offset))
+            .collect();
+        cancelled.sort_unstable();
+        cancelled.hash(hasher);
+    }
+}
