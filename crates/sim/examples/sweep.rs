@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tierflow_evict::{Cost, Fifo, Lru, Score};
 use tierflow_sim::sweep::{Cell, Ratios, cells_with};
-use tierflow_sim::{Outcome, Simulation, fluid_bound, sizes_from_csv};
+use tierflow_sim::{Hardware, Outcome, Simulation, UNLIMITED, fluid_bound, sizes_from_csv};
 
 /// A policy's name, and how a simulation is told to use it.
 type NamedPolicy = (&'static str, fn(Simulation) -> Simulation);
@@ -158,7 +158,13 @@ fn write_rows(
     out.flush()
 }
 
-/// What a policy loses over the bound, by hints and over all.
+/// Bytes of all tiers that do not hold everything.
+fn room(hardware: &Hardware) -> u64 {
+    let capacities = hardware.tiers.iter().map(|tier| tier.capacity);
+    capacities.filter(|&capacity| capacity != UNLIMITED).sum()
+}
+
+/// What a policy loses over the bound, by hints, over all, and over all whose bytes do not fit into the caches.
 fn summarise(cells: &[Cell], policy: &str, at: usize, ran: &[Result<Ran, String>]) {
     let mut ratios: BTreeMap<&str, Ratios<'_>> = BTreeMap::new();
     let (mut failed, mut below) = (0, 0);
@@ -173,7 +179,8 @@ fn summarise(cells: &[Cell], policy: &str, at: usize, ran: &[Result<Ran, String>
         };
         below += usize::from(outcome.lost_ns() < bound_ns);
         let ratio = outcome.lost_ns() as f64 / bound_ns.max(1) as f64;
-        for kind in [cell.hints.name(), "over all"] {
+        let overflows = (cell.workload.bytes() > room(&cell.hardware)).then_some("overflow");
+        for kind in [cell.hints.name(), "over all"].into_iter().chain(overflows) {
             ratios.entry(kind).or_default().take(ratio, &cell.name);
         }
     }

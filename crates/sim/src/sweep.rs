@@ -91,7 +91,7 @@ impl Parameters {
         let [disk_down, disk_up] = [[disk, other], [other, disk]][draw.below(2)];
         let is_shared = draw.below(2) == 1;
         let versions = 100 + draw.below(301);
-        let megabytes = draw.logarithmic(4_000, 100_000);
+        let megabytes = 4_000 + draw.below(96_001) as u64;
         let seed = draw.below(1 << 20) as u64;
         let shape = Shape::ALL[draw.below(Shape::ALL.len())].among(recorded, seed);
         let order = order(&mut draw, seed);

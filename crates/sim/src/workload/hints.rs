@@ -64,7 +64,7 @@ impl Hints {
         match self {
             Self::None | Self::Single | Self::Late(_) => Vec::new(),
             Self::All => order.to_vec(),
-            Self::Parts(_) => order[..self.part(order.len())].to_vec(),
+            Self::Parts(_) => order.iter().take(self.part(order.len())).copied().collect(),
             Self::Wrong(mistakes) => mistakes.in_place_of(order),
         }
     }
@@ -89,13 +89,13 @@ impl Hints {
         order[within].to_vec()
     }
 
-    /// Restores in a part: all, if they are not hinted in parts.
+    /// Restores in a part, at least 1: all, if they are not hinted in parts.
     fn part(self, restores: usize) -> usize {
         let parts = match self {
             Self::Parts(parts) => usize::from(parts.max(1)),
             _ => 1,
         };
-        restores.div_ceil(parts).max(1).min(restores.max(1))
+        restores.div_ceil(parts).max(1)
     }
 }
 
