@@ -38,6 +38,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     peers::EXPERIMENT,
     veloc::EXPERIMENT,
     cache::EXPERIMENT,
+    cache::sweep::SWEEP,
     cache::real::GOALS,
     cache::real::CELLS,
     cache::real::FIGURES,

@@ -16,6 +16,7 @@ mod matrix;
 pub mod real;
 mod scale;
 mod schedules;
+pub mod sweep;
 
 /// The matrix of HPDC'23 (Figures 5 and 6), by compute interval and cache size (Figure 8), schedules of adjoint
 /// checkpointing, and by number of GPUs (Figure 9).
@@ -58,6 +59,9 @@ const POLICIES: [NamedPolicy; 4] = [
         choose: |simulation| simulation.policy(Lru::default),
     },
 ];
+
+/// Where the paper's scorer stands among them.
+const SCORE: usize = 1;
 
 impl NamedPolicy {
     fn simulate(self, hardware: &Hardware, workloads: &[Workload]) -> Result<Outcome> {

@@ -9,6 +9,7 @@ mod network;
 mod outcome;
 mod recorder;
 mod simulation;
+pub mod sweep;
 mod workload;
 
 pub use bound::{Bound, fluid_bound};
@@ -16,4 +17,6 @@ pub use error::{Error, Result};
 pub use hardware::{Hardware, Hop, Link, Tier, UNLIMITED};
 pub use outcome::{ClientOutcome, Outcome, Stalls};
 pub use simulation::Simulation;
-pub use workload::{Hints, Op, Order, Schedule, Shot, Workload, made_up_sizes, sizes_from_csv};
+pub use workload::{
+    Hints, Mistake, Mistakes, Op, Order, Schedule, Shot, Workload, made_up_sizes, sizes_from_csv,
+};

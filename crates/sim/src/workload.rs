@@ -1,12 +1,16 @@
 //! What applications do, as data.
 
+mod hints;
+mod order;
 mod revolve;
 mod schedule;
 mod shot;
 mod sizes;
 
+pub use hints::{Hints, Mistake, Mistakes};
+pub use order::Order;
 pub use schedule::Schedule;
-pub use shot::{Hints, Order, Shot};
+pub use shot::Shot;
 pub use sizes::{made_up_sizes, sizes_from_csv};
 
 use crate::{Error, Result};
@@ -50,6 +54,30 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// This workload, and when it is done the other one on the same plan, with versions of its own: they are numbered
+    /// on from the last of this one. What becomes of restored versions is as here.
+    #[must_use]
+    pub fn then(mut self, other: &Self) -> Self {
+        let written = self.ops.iter().filter_map(|op| match op {
+            Op::Checkpoint { version, .. } => Some(version + 1),
+            _ => None,
+        });
+        let first = written.max().unwrap_or(0);
+        self.ops.extend(other.ops.iter().map(|op| match op {
+            Op::Checkpoint { version, bytes } => Op::Checkpoint {
+                version: first + version,
+                bytes: *bytes,
+            },
+            Op::Restore(version) => Op::Restore(first + version),
+            Op::Drop(version) => Op::Drop(first + version),
+            Op::Hint(versions) => {
+                Op::Hint(versions.iter().map(|version| first + version).collect())
+            }
+            Op::Compute(_) | Op::PrefetchStart | Op::Wait | Op::Barrier => op.clone(),
+        }));
+        self
+    }
+
     /// Bytes that are checkpointed.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -120,5 +148,29 @@ impl Workload {
             }
         }
         Ok(sizes)
+    }
+}
+
+/// A number drawn from a seed (SplitMix64: Steele, Lea and Flood, OOPSLA'14).
+pub(crate) fn random(seed: u64) -> u64 {
+    let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_shot_has_versions_of_its_own() {
+        let shot = Shot::new(vec![7; 3], 5).workload();
+        let both = shot.clone().then(&shot);
+        both.validate(0).unwrap();
+        assert_eq!(both.restores(), [2, 1, 0, 5, 4, 3]);
+        assert_eq!(both.bytes(), 42);
+        assert_eq!(both.ops.len(), 2 * shot.ops.len());
+        assert!(both.ops.contains(&Op::Hint(vec![5, 4, 3])));
     }
 }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use tierflow_sim::{Hardware, Hints, Order, Shot, Workload};
 
-use super::{HINTS, INTERVAL_NS, ORDERS, POLICIES, Scale, bound, inputs, report};
+use super::{HINTS, INTERVAL_NS, ORDERS, POLICIES, SCORE, Scale, bound, inputs, report};
 use crate::experiments::Run;
 
 /// Ratios that are summed up by their geometric mean and the largest.
@@ -21,9 +21,6 @@ struct Means {
     over_bound: Mean,
     over_score: Mean,
 }
-
-/// Where the paper's scorer stands among the policies.
-const SCORE: usize = 1;
 
 impl Mean {
     fn take(&mut self, ratio: f64) {

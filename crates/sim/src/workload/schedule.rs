@@ -72,12 +72,10 @@ impl Schedule {
     pub fn workload(&self, bytes: u64, step_ns: u64, hints: Hints) -> Workload {
         let reads = self.ops.iter().filter(|entry| entry.0 == Action::Read);
         let order: Vec<_> = reads.map(|entry| entry.1).collect();
-        let mut ops = match hints {
-            // Prefetching begins with the first read: until then there is enough to do with writes.
-            Hints::All => vec![Op::Hint(order.clone())],
-            Hints::None | Hints::Single => Vec::new(),
-        };
-        let mut following = order.iter().skip(1);
+        let hint = |versions: Vec<_>| (!versions.is_empty()).then_some(Op::Hint(versions));
+        // Prefetching begins with the first read: until then there is enough to do with writes.
+        let mut ops: Vec<_> = hint(hints.at_first(&order)).into_iter().collect();
+        let mut restored = 0;
         let mut now = 0;
         for &Entry(action, version, _, _, clock) in &self.ops {
             if clock > now {
@@ -88,10 +86,12 @@ impl Schedule {
                 Action::Write => ops.push(Op::Checkpoint { version, bytes }),
                 Action::Drop => ops.push(Op::Drop(version)),
                 Action::Read => {
-                    ops.push(Op::Restore(version));
-                    if let (Hints::Single, Some(&next)) = (hints, following.next()) {
-                        ops.push(Op::Hint(vec![next]));
+                    if restored == 0 {
+                        ops.extend(hint(hints.after(0, &order)));
                     }
+                    restored += 1;
+                    ops.push(Op::Restore(version));
+                    ops.extend(hint(hints.after(restored, &order)));
                 }
             }
         }

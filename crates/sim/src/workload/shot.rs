@@ -1,52 +1,9 @@
-//! A shot: a forward pass that checkpoints, and a pass that restores everything once (HPDC'23 §5.3).
+//! A shot: a forward pass that checkpoints, and passes that restore everything (HPDC'23 §5.3 has one).
 
-use super::{Op, Workload};
-use tierflow_engine::Version;
+use super::{Hints, Op, Order, Workload};
 use tierflow_engine::plan::AfterRestore;
 
-/// In which order the versions are restored (HPDC'23 §5.3.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// As they were checkpointed.
-    Sequential,
-    /// The newest first, as adjoint codes do.
-    Reverse,
-    /// In an order drawn from this seed.
-    Irregular(u64),
-}
-
-impl Order {
-    /// The versions `0..count` in this order.
-    #[must_use]
-    pub fn of(self, count: u64) -> Vec<Version> {
-        match self {
-            Self::Sequential => (0..count).collect(),
-            Self::Reverse => (0..count).rev().collect(),
-            Self::Irregular(seed) => {
-                let mut versions: Vec<_> = (0..count).collect();
-                // Fisher and Yates.
-                for last in (1..versions.len()).rev() {
-                    let at = random(seed.wrapping_add(last as u64)) % (last as u64 + 1);
-                    versions.swap(last, at as usize);
-                }
-                versions
-            }
-        }
-    }
-}
-
-/// What the application tells about the order beforehand (HPDC'23 §5.3.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hints {
-    /// Nothing.
-    None,
-    /// The next version, while it works on the one before.
-    Single,
-    /// Everything, before the first checkpoint.
-    All,
-}
-
-/// One shot: checkpoint everything, then restore everything once; what was restored is discarded.
+/// One shot: checkpoint everything, then restore everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shot {
     /// Bytes of each version.
@@ -61,10 +18,14 @@ pub struct Shot {
     pub wait: bool,
     /// Whether all GPUs meet at a barrier in each iteration.
     pub coupled: bool,
+    /// How often everything is restored, each time in the same order. More than once is for versions that are kept.
+    pub passes: usize,
+    /// What becomes of a version that was restored.
+    pub after_restore: AfterRestore,
 }
 
 impl Shot {
-    /// A reverse shot with all hints that neither waits nor is coupled.
+    /// A reverse shot with all hints that neither waits nor is coupled, and restores everything once and for all.
     #[must_use]
     pub fn new(sizes: Vec<u64>, compute_ns: u64) -> Self {
         Self {
@@ -74,17 +35,18 @@ impl Shot {
             hints: Hints::All,
             wait: false,
             coupled: false,
+            passes: 1,
+            after_restore: AfterRestore::Discard,
         }
     }
 
     /// The shot, call by call.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        let order = self.order.of(self.sizes.len() as u64);
+        let order = self.order.of(self.sizes.len() as u64).repeat(self.passes);
+        let hint = |versions: Vec<_>| (!versions.is_empty()).then_some(Op::Hint(versions));
         let mut ops = Vec::new();
-        if self.hints == Hints::All {
-            ops.push(Op::Hint(order.clone()));
-        }
+        ops.extend(hint(self.hints.at_first(&order)));
         for (version, &bytes) in (0..).zip(&self.sizes) {
             ops.push(Op::Compute(self.compute_ns));
             ops.extend(self.coupled.then_some(Op::Barrier));
@@ -92,47 +54,40 @@ impl Shot {
         }
         ops.extend(self.wait.then_some(Op::Wait));
         ops.extend((self.hints != Hints::None).then_some(Op::PrefetchStart));
-        for (at, &version) in order.iter().enumerate() {
+        ops.extend(hint(self.hints.after(0, &order)));
+        for (restored, &version) in (1..).zip(&order) {
             ops.extend(self.coupled.then_some(Op::Barrier));
             ops.push(Op::Restore(version));
-            if self.hints == Hints::Single
-                && let Some(&next) = order.get(at + 1)
-            {
-                ops.push(Op::Hint(vec![next]));
-            }
+            ops.extend(hint(self.hints.after(restored, &order)));
             ops.push(Op::Compute(self.compute_ns));
         }
         Workload {
             ops,
-            after_restore: AfterRestore::Discard,
+            after_restore: self.after_restore,
         }
     }
-}
-
-/// A number drawn from a seed (SplitMix64: Steele, Lea and Flood, OOPSLA'14).
-pub(super) fn random(seed: u64) -> u64 {
-    let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_irregular_order_is_a_permutation_and_depends_on_its_seed() {
-        let mut order = Order::Irregular(1).of(100);
-        assert_ne!(order, Order::Irregular(2).of(100));
-        assert_eq!(order, Order::Irregular(1).of(100));
-        order.sort_unstable();
-        assert_eq!(order, Order::Sequential.of(100));
-    }
+    use crate::workload::{Mistake, Mistakes};
 
     #[test]
     fn every_shot_is_a_workload() {
-        for hints in [Hints::None, Hints::Single, Hints::All] {
+        let wrong = Mistakes {
+            percent: 50,
+            kind: Mistake::Unwritten,
+            seed: 1,
+        };
+        for hints in [
+            Hints::None,
+            Hints::Single,
+            Hints::All,
+            Hints::Late(10),
+            Hints::Parts(2),
+            Hints::Wrong(wrong),
+        ] {
             let shot = Shot {
                 hints,
                 coupled: true,
@@ -144,5 +99,23 @@ mod tests {
             assert_eq!(workload.restores(), [2, 1, 0]);
             assert_eq!(workload.barriers(), 6);
         }
+    }
+
+    #[test]
+    fn what_is_kept_may_be_restored_again() {
+        let shot = Shot {
+            passes: 2,
+            after_restore: AfterRestore::Keep,
+            ..Shot::new(vec![1, 2], 5)
+        };
+        let workload = shot.workload();
+        workload.validate(0).unwrap();
+        assert_eq!(workload.restores(), [1, 0, 1, 0]);
+        assert_eq!(workload.ops[0], Op::Hint(vec![1, 0, 1, 0]));
+        let discarded = Shot {
+            after_restore: AfterRestore::Discard,
+            ..shot
+        };
+        assert!(discarded.workload().validate(0).is_err());
     }
 }

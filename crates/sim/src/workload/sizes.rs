@@ -1,6 +1,6 @@
 //! Sizes of checkpoints: recorded ones, and made-up ones of the same shape.
 
-use super::shot::random;
+use super::random;
 use crate::{Error, Result};
 
 /// The second column of lines `version,bytes` under that heading: one recorded shot.

@@ -1,0 +1,215 @@
+//! A sweep: configurations drawn from a seed, on which the engine's own policy has to come close to the bound, and must not
+//! be behind the paper's scorer, nor behind `Cost`, an earlier default whose times are on record.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context, Result, bail};
+use rayon::prelude::*;
+use tierflow_sim::sweep::{Cell, Ratios, cells};
+use tierflow_sim::{Simulation, fluid_bound};
+
+use super::{POLICIES, SCORE};
+use crate::experiments::{Experiment, Run};
+
+/// The sweep of the seed that plans are developed with, and of the one that judges them.
+pub const SWEEP: Experiment = Experiment {
+    name: "cache-sweep",
+    about: "simulated time lost on configurations drawn from a seed, against the bound, the paper's scorer and an earlier default",
+    needs_gpu: false,
+    run,
+};
+
+/// A seed's name, the seed, and what was lost with `Cost` on its cells: crates/sim/data/README.md.
+const SEEDS: [(&str, u64, &str); 2] = [
+    (
+        "development",
+        1,
+        include_str!("../../../../crates/sim/data/sweep-baseline-1.csv"),
+    ),
+    (
+        "judging",
+        2,
+        include_str!("../../../../crates/sim/data/sweep-baseline-2.csv"),
+    ),
+];
+
+/// Cells on record for each seed, and how many of them are run where it has to be quick.
+const CELLS: usize = 600;
+const QUICK: usize = 30;
+
+/// Whoever loses more than this, times what another policy loses, is behind it.
+const BEHIND: f64 = 1.02;
+
+/// What was lost in one cell, in ns. `None` where the run ended in an error.
+struct Lost {
+    bound: u64,
+    own: Option<u64>,
+    score: Option<u64>,
+    cost: Option<u64>,
+}
+
+fn run(run: &mut Run) -> Result<()> {
+    let count = if run.is_quick() { QUICK } else { CELLS };
+    for (name, seed, recorded) in SEEDS {
+        let cells = cells(seed, count);
+        let recorded = costs(recorded)?;
+        let lost = cells.par_iter().map(|cell| lost(cell, &recorded));
+        let lost = lost.collect::<Result<Vec<_>>>()?;
+        report(run, name, &cells, &lost)?;
+    }
+    Ok(())
+}
+
+/// By the name of the cell: what `Cost` lost.
+fn costs(csv: &str) -> Result<HashMap<&str, Option<u64>>> {
+    let mut costs = HashMap::new();
+    for line in csv.lines().skip(1) {
+        let fields: Vec<_> = line.split(',').collect();
+        let &[cell, _, _, cost, _] = fields.as_slice() else {
+            bail!("{line:?} is no line of a recorded sweep");
+        };
+        let cost = match cost {
+            "stalled" => None,
+            ns => Some(ns.parse().with_context(|| format!("{ns:?} is no time"))?),
+        };
+        costs.insert(cell, cost);
+    }
+    Ok(costs)
+}
+
+fn lost(cell: &Cell, recorded: &HashMap<&str, Option<u64>>) -> Result<Lost> {
+    let cost = recorded.get(cell.name.as_str());
+    let cost = cost.with_context(|| format!("nothing is on record for {}", cell.name))?;
+    let workloads = std::slice::from_ref(&cell.workload);
+    let own = Simulation::new(cell.hardware.clone());
+    let score = (POLICIES[SCORE].choose)(Simulation::new(cell.hardware.clone()));
+    let ns = |simulation: &Simulation| match simulation.run(workloads) {
+        Ok(outcome) => Some(outcome.lost_ns()),
+        Err(error) => {
+            eprintln!("  {error}: {}", cell.name);
+            None
+        }
+    };
+    Ok(Lost {
+        bound: fluid_bound(&cell.hardware, workloads)?.lost_ns,
+        own: ns(&own),
+        score: ns(&score),
+        cost: *cost,
+    })
+}
+
+/// How many times the time of `other` a policy lost: endlessly many where it failed; `None` where the other one did.
+fn over(own: Option<u64>, other: Option<u64>) -> Option<f64> {
+    let ratio = |own: u64, other: u64| own as f64 / other.max(1) as f64;
+    other.map(|other| own.map_or(f64::INFINITY, |own| ratio(own, other)))
+}
+
+#[derive(Default)]
+struct Group<'a> {
+    failed: u32,
+    own: Ratios<'a>,
+    score: Ratios<'a>,
+    own_over_score: Ratios<'a>,
+    own_over_cost: Ratios<'a>,
+}
+
+impl<'a> Group<'a> {
+    fn take(&mut self, lost: &Lost, cell: &'a str) {
+        self.failed += u32::from(lost.own.is_none());
+        let bound = Some(lost.bound);
+        let compared = [
+            (&mut self.own, lost.own.and_then(|_| over(lost.own, bound))),
+            (
+                &mut self.score,
+                lost.score.and_then(|_| over(lost.score, bound)),
+            ),
+            (&mut self.own_over_score, over(lost.own, lost.score)),
+            (&mut self.own_over_cost, over(lost.own, lost.cost)),
+        ];
+        for (ratios, ratio) in compared {
+            if let Some(ratio) = ratio {
+                ratios.take(ratio, cell);
+            }
+        }
+    }
+}
+
+fn report(run: &mut Run, seed: &str, cells: &[Cell], lost: &[Lost]) -> Result<()> {
+    let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
+    for (cell, lost) in cells.iter().zip(lost) {
+        for hints in [cell.hints.name(), "any"] {
+            groups.entry(hints).or_default().take(lost, &cell.name);
+        }
+    }
+    for (hints, group) in &groups {
+        for (policy, ratios) in [("own", &group.own), ("score", &group.score)] {
+            let case = format!("seed={seed}, hints={hints}, policy={policy}");
+            let (worst, cell) = ratios.worst().unwrap_or_default();
+            let what = [
+                ("geometric mean", ratios.geometric_mean()),
+                ("99th percentile", ratios.percentile(99)),
+                ("worst cell", worst),
+            ];
+            for (what, value) in what {
+                let metric = format!("simulated time lost over the bound, {what}");
+                run.value(&case, &metric, "1", value)?;
+            }
+            eprintln!("  the worst: {cell}");
+        }
+        let case = format!("seed={seed}, hints={hints}, policy=own");
+        run.value(&case, "runs that failed", "1", f64::from(group.failed))?;
+        for (other, ratios) in [
+            ("score", &group.own_over_score),
+            ("the recorded cost", &group.own_over_cost),
+        ] {
+            let metric = format!("share of cells behind {other} by more than 2%");
+            run.value(&case, &metric, "1", ratios.share_above(BEHIND))?;
+            if let Some((ratio, cell)) = ratios.worst().filter(|(ratio, _)| *ratio > BEHIND) {
+                eprintln!("  farthest behind {other}, {ratio:.2} x its time: {cell}");
+            }
+        }
+        if group.failed == 0 {
+            let metric = "simulated time lost over that of the recorded cost, geometric mean";
+            run.value(&case, metric, "1", group.own_over_cost.geometric_mean())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_is_on_record() {
+        for (name, seed, recorded) in SEEDS {
+            let recorded = costs(recorded).unwrap();
+            assert_eq!(recorded.len(), CELLS);
+            for cell in cells(seed, CELLS) {
+                assert!(
+                    recorded.contains_key(cell.name.as_str()),
+                    "{name}: {}",
+                    cell.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn who_fails_is_behind_everyone_who_does_not() {
+        let mut group = Group::default();
+        let lost = |own, score, cost| Lost {
+            bound: 100,
+            own,
+            score,
+            cost,
+        };
+        group.take(&lost(Some(103), Some(100), None), "a");
+        group.take(&lost(None, Some(100), Some(100)), "b");
+        group.take(&lost(Some(100), None, Some(200)), "c");
+        assert_eq!(group.failed, 1);
+        assert_eq!((group.own.count(), group.score.count()), (2, 2));
+        assert_eq!(group.own_over_score.share_above(BEHIND), 1.0);
+        assert_eq!(group.own_over_cost.share_above(BEHIND), 0.5);
+    }
+}

@@ -1,0 +1,264 @@
+//! A sweep: configurations drawn from a seed, on which plans are compared with each other and with the fluid bound.
+//!
+//! Every parameter of a cell is drawn for itself, so no machine and no shot is special. A cell depends on the seed and on
+//! its place alone: the first hundred of six hundred are those that a hundred would be. Whoever tunes anything by one
+//! seed judges it by another.
+//!
+//! ```
+//! use tierflow_sim::{Simulation, fluid_bound, sweep};
+//!
+//! for cell in sweep::cells(7, 2) {
+//!     let workloads = [cell.workload];
+//!     let bound = fluid_bound(&cell.hardware, &workloads)?;
+//!     let outcome = Simulation::new(cell.hardware).run(&workloads)?;
+//!     println!("{}: {:.2} x the bound", cell.name, outcome.lost_ns() as f64 / bound.lost_ns as f64);
+//! }
+//! # Ok::<(), tierflow_sim::Error>(())
+//! ```
+
+mod draw;
+mod ratios;
+mod shape;
+
+pub use ratios::Ratios;
+
+use crate::hardware::{Hardware, Link};
+use crate::workload::{Hints, Mistake, Mistakes, Order, Shot, Workload};
+use draw::Draw;
+use shape::Shape;
+use std::fmt;
+use tierflow_engine::plan::AfterRestore;
+
+/// One configuration: a GPU, and what its application does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// All parameters, without commas. No two cells of a sweep have the same.
+    pub name: String,
+    /// What the application tells beforehand.
+    pub hints: Hints,
+    /// One GPU with links as [`Hardware::h100`] has them; caches and disk are drawn.
+    pub hardware: Hardware,
+    /// One shot, or several one after the other.
+    pub workload: Workload,
+}
+
+/// The first `count` cells of the sweep of this seed.
+#[must_use]
+pub fn cells(seed: u64, count: usize) -> Vec<Cell> {
+    cells_with(seed, count, &[])
+}
+
+/// The same, but where [`cells`] makes sizes up in the shape of recorded shots, these recorded ones are taken: stretched
+/// to the number of versions of the cell, and scaled to its bytes. Without any, they are made up.
+#[must_use]
+pub fn cells_with(seed: u64, count: usize, recorded: &[Vec<u64>]) -> Vec<Cell> {
+    let each = (0..count as u64).map(|at| Parameters::drawn(Draw::of(seed, at), recorded));
+    each.map(|parameters| parameters.cell(recorded)).collect()
+}
+
+/// What is drawn for a cell.
+struct Parameters {
+    /// Computing before each checkpoint and after each restore.
+    interval_us: u64,
+    device_mib: u64,
+    host_mib: u64,
+    /// MB/s of the disk, each way, and whether both ways share the larger of them.
+    disk_down: u64,
+    disk_up: u64,
+    is_shared: bool,
+    /// Of one shot.
+    versions: usize,
+    megabytes: u64,
+    shape: Shape,
+    order: Order,
+    hints: Hints,
+    shots: u64,
+    wait: bool,
+    keep: bool,
+    passes: usize,
+    /// What sizes, orders and mistakes are drawn from, for each shot anew.
+    seed: u64,
+}
+
+impl Parameters {
+    /// Draws all of them, whatever the others are.
+    fn drawn(mut draw: Draw, recorded: &[Vec<u64>]) -> Self {
+        let interval_us = draw.logarithmic(1_000, 100_000);
+        let device_mib = draw.logarithmic(512, 16 << 10);
+        let host_mib = draw.logarithmic(4 << 10, 128 << 10);
+        let (disk, ratio) = (draw.logarithmic(500, 8_000), draw.logarithmic(500, 2_000));
+        let other = [disk, (disk * ratio / 1_000).clamp(500, 8_000)][draw.below(2)];
+        let [disk_down, disk_up] = [[disk, other], [other, disk]][draw.below(2)];
+        let is_shared = draw.below(2) == 1;
+        let versions = 100 + draw.below(301);
+        let megabytes = 4_000 + draw.below(96_001) as u64;
+        let seed = draw.below(1 << 20) as u64;
+        let shape = Shape::ALL[draw.below(Shape::ALL.len())].among(recorded, seed);
+        let order = order(&mut draw, seed);
+        let hints = hints(&mut draw, seed);
+        let shots = [1, 1, 2, 3][draw.below(4)];
+        let wait = draw.below(2) == 1;
+        let (keep, passes) = [(false, 1), (false, 1), (true, 1), (true, 2)][draw.below(4)];
+        Self {
+            interval_us,
+            device_mib,
+            host_mib,
+            disk_down,
+            disk_up,
+            is_shared,
+            versions,
+            megabytes,
+            shape,
+            order,
+            hints,
+            shots,
+            wait,
+            keep,
+            passes,
+            seed,
+        }
+    }
+
+    fn hardware(&self) -> Hardware {
+        let (down, up) = (self.disk_down * 1_000_000, self.disk_up * 1_000_000);
+        let separate = Link {
+            down,
+            up,
+            ..Link::own(down)
+        };
+        let disk = if self.is_shared {
+            separate.together(down.max(up))
+        } else {
+            separate
+        };
+        let mut hardware = Hardware::h100(self.device_mib << 20, self.host_mib << 20);
+        if let Some(hop) = hardware.hops.last_mut() {
+            hop.links = vec![disk];
+        }
+        hardware
+    }
+
+    fn shot(&self, number: u64, recorded: &[Vec<u64>]) -> Workload {
+        let seed = self.seed + (number << 20);
+        let bytes = self.megabytes * 1_000_000;
+        let shot = Shot {
+            order: match self.order {
+                Order::Irregular(_) => Order::Irregular(seed),
+                Order::IrregularBlocks { length, .. } => Order::IrregularBlocks { length, seed },
+                regular => regular,
+            },
+            hints: match self.hints {
+                Hints::Wrong(mistakes) => Hints::Wrong(Mistakes { seed, ..mistakes }),
+                right => right,
+            },
+            wait: self.wait,
+            passes: self.passes,
+            after_restore: if self.keep {
+                AfterRestore::Keep
+            } else {
+                AfterRestore::Discard
+            },
+            ..Shot::new(
+                self.shape.sizes(self.versions, bytes, seed, recorded),
+                self.interval_us * 1_000,
+            )
+        };
+        shot.workload()
+    }
+
+    fn cell(&self, recorded: &[Vec<u64>]) -> Cell {
+        let first = self.shot(0, recorded);
+        let workload = (1..self.shots).fold(first, |earlier, number| {
+            earlier.then(&self.shot(number, recorded))
+        });
+        Cell {
+            name: self.to_string(),
+            hints: self.hints,
+            hardware: self.hardware(),
+            workload,
+        }
+    }
+}
+
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            interval_us,
+            device_mib,
+            host_mib,
+            disk_down,
+            disk_up,
+            is_shared,
+            versions,
+            megabytes,
+            shape,
+            order,
+            hints,
+            shots,
+            wait,
+            keep,
+            passes,
+            seed,
+        } = self;
+        let together = if *is_shared { " shared" } else { "" };
+        write!(
+            f,
+            "interval={interval_us}us device={device_mib}MiB host={host_mib}MiB disk={disk_down}/{disk_up}MB/s{together} \
+             versions={versions} bytes={megabytes}MB sizes={shape} shots={shots} wait={wait} keep={keep} passes={passes} \
+             seed={seed} "
+        )?;
+        match order {
+            Order::Sequential => write!(f, "order=sequential "),
+            Order::Reverse => write!(f, "order=reverse "),
+            Order::Irregular(_) => write!(f, "order=irregular "),
+            Order::ReverseBlocks(length) => write!(f, "order=reverse-blocks({length}) "),
+            Order::IrregularBlocks { length, .. } => write!(f, "order=irregular-blocks({length}) "),
+            Order::Strides(step) => write!(f, "order=strides({step}) "),
+        }?;
+        let name = hints.name();
+        match hints {
+            Hints::None | Hints::Single | Hints::All => write!(f, "hints={name}"),
+            Hints::Late(percent) => write!(f, "hints={name}({percent}%)"),
+            Hints::Parts(parts) => write!(f, "hints={name}({parts})"),
+            Hints::Wrong(Mistakes { percent, kind, .. }) => {
+                let kind = match kind {
+                    Mistake::Misplaced => "misplaced",
+                    Mistake::Unwritten => "unwritten",
+                };
+                write!(f, "hints={name}({percent}% {kind})")
+            }
+        }
+    }
+}
+
+fn order(draw: &mut Draw, seed: u64) -> Order {
+    let length = [4, 8, 16, 32][draw.below(4)];
+    let orders = [
+        Order::Sequential,
+        Order::Reverse,
+        Order::Irregular(seed),
+        Order::ReverseBlocks(length),
+        Order::IrregularBlocks { length, seed },
+        Order::Strides(length),
+    ];
+    orders[draw.below(orders.len())]
+}
+
+/// Of 18: six times all, three times each of one and none, twice each of the others.
+fn hints(draw: &mut Draw, seed: u64) -> Hints {
+    let late = Hints::Late([0, 10, 25, 50][draw.below(4)]);
+    let parts = Hints::Parts([2, 4, 8, 16][draw.below(4)]);
+    let wrong = Hints::Wrong(Mistakes {
+        percent: [2, 5, 10, 25][draw.below(4)],
+        kind: [Mistake::Misplaced, Mistake::Unwritten][draw.below(2)],
+        seed,
+    });
+    match draw.below(18) {
+        0..6 => Hints::All,
+        6..9 => Hints::Single,
+        9..12 => Hints::None,
+        12..14 => late,
+        14..16 => parts,
+        _ => wrong,
+    }
+}
