@@ -282,14 +282,11 @@ impl Lineage {
     fn check_memory(&self, stream: &Stream, data: &ReadLoan, out: &Landing) -> Result<()> {
         let device = self.kernels.device();
         let here = |other: &tierflow_device::Device| device.is_same(other);
-        if !here(stream.device())
-            || !here(data.memory().device())
-            || data.memory().place() != Place::Device
-        {
+        if !here(stream.device()) || !here(data.device()) || data.place() != Place::Device {
             let what = "the checkpoint and the stream must be on the device of the kernels";
             return Err(Invalid::Memory { what }.into());
         }
-        if out.is_on_device() && !here(out.memory().device()) {
+        if out.is_on_device() && !here(out.head.device()) {
             let what = "the memory for a difference is on another device";
             return Err(Invalid::Memory { what }.into());
         }

@@ -170,9 +170,9 @@ impl Resident {
             return Err(Invalid::Length { len, expected }.into());
         }
         let device = self.kernels.device();
-        let is_here = device.is_same(out.memory().device()) && device.is_same(stream.device());
+        let is_here = device.is_same(out.device()) && device.is_same(stream.device());
         let is_aligned = out.address().is_multiple_of(16);
-        if !is_here || out.memory().place() != Place::Device || !is_aligned {
+        if !is_here || out.place() != Place::Device || !is_aligned {
             let what =
                 "a restore needs memory of the kernels' device that starts at a multiple of 16";
             return Err(Invalid::Memory { what }.into());
