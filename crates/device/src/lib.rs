@@ -18,6 +18,10 @@
 //! [`Stream`] returns when it is done. Dropping a [`Transfer`] waits for it; dropping a stream does
 //! not. Allocating, freeing and mapping may wait for the driver, and pinning makes other calls wait.
 //!
+//! **What a fork leaves.** A child process has its own copy of all memory of the host back end, made
+//! page by page as either side writes; what was exported stays shared. CUDA does not work in a
+//! child, and neither its memory nor a [`HostReservation`] of a CUDA device may be touched there.
+//!
 //! **Which errors exist.** Those that the caller cannot foresee, sorted by what to do next; see
 //! [`Error`]. A failed device stays failed ([`Error::Lost`]): nothing runs on it any more, loans
 //! come back, and host memory keeps what it had.
