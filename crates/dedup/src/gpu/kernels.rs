@@ -10,6 +10,7 @@ use tierflow_device::cuda::{Arg, Function, Launch, Module};
 use tierflow_device::{Device, Stream};
 
 use crate::error::{Invalid, Result};
+use crate::sample::Sample;
 
 const LEAVES: &str = include_str!("../../ptx/dedup_leaves.ptx");
 const RECORD: &str = include_str!("../../ptx/dedup_record.ptx");
@@ -135,6 +136,8 @@ pub(super) struct Pass {
     pub(super) chunks: u32,
     pub(super) words: u32,
     pub(super) slots: u64,
+    /// Of `Auto`.
+    pub(super) sample: Sample,
     /// Multiprocessors' worth of blocks that gather, for `out` beyond the bus wants few.
     pub(super) gather_blocks: u32,
 }
@@ -162,9 +165,13 @@ impl Kernels {
     }
 
     pub(super) fn sample(&self, stream: &Stream, pass: &Pass) -> Result<()> {
-        let shape = self.shape(128, u64::from(pass.chunks.div_ceil(64 * 128)), 8);
-        let args = [Arg::address(pass.state), Arg::address(pass.data)];
-        // SAFETY: two parameters, both addresses, of what `Pass` requires its caller to hold.
+        let shape = self.shape(128, u64::from(pass.sample.len().div_ceil(128)), 8);
+        let args = [
+            Arg::address(pass.state),
+            Arg::address(pass.data),
+            Arg::u64(pass.sample.salt()),
+        ];
+        // SAFETY: three parameters of these types, of what `Pass` requires its caller to hold.
         Ok(unsafe { stream.launch(&self.loaded.sample, shape, &args) }?)
     }
 
@@ -332,7 +339,7 @@ mod tests {
         ("dedup_leaves_128", 3),
         ("dedup_leaves_256", 3),
         ("dedup_leaves_long", 3),
-        ("dedup_sample", 2),
+        ("dedup_sample", 3),
         ("dedup_find", 1),
         ("dedup_forget", 1),
         ("dedup_sweep", 1),

@@ -18,6 +18,7 @@ use crate::encode::{Last, Rebuilt, admit};
 use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
+use crate::sample::Sample;
 
 /// Blocks that write across the bus: enough to fill it, and few enough to leave the rest of the device
 /// to the application.
@@ -31,6 +32,7 @@ const BLOCKS_ACROSS_THE_BUS: u32 = 64;
 pub struct Lineage {
     kernels: Kernels,
     config: Config,
+    seed: u64,
     plan: Plan,
     arena: Arc<Arena>,
     reports: Reports,
@@ -91,13 +93,16 @@ impl Lineage {
 
     fn with(kernels: &Kernels, config: Config, len: u64, past: Option<&Past<'_>>) -> Result<Self> {
         config.check()?;
+        let seed = past.map_or_else(|| config.seed_or_random(), |past| past.rebuilt.seed);
+        let config = config.seed(seed);
         let plan = Plan::new(&config, Layout::new(len, config.chunk)?);
         let device = kernels.device();
         let side = device.stream()?;
-        let arena = Arena::new(device, &side, &plan, &Hasher::new(config.seed), past)?;
+        let arena = Arena::new(device, &side, &plan, &Hasher::new(seed), past)?;
         Ok(Self {
             kernels: kernels.clone(),
             config,
+            seed,
             plan,
             arena: Arc::new(arena),
             reports: Reports::new(device)?,
@@ -110,7 +115,7 @@ impl Lineage {
         })
     }
 
-    /// How it encodes.
+    /// How it encodes, with the seed that it has.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -183,6 +188,7 @@ impl Lineage {
             chunks: layout.count,
             words: self.plan.words(),
             slots: self.plan.slots(),
+            sample: Sample::new(layout.count, self.seed, ordinal),
             gather_blocks: if out.is_on_device() {
                 u32::MAX
             } else {
@@ -221,7 +227,7 @@ impl Lineage {
             side: Arc::clone(&self.side),
             layout,
             id: (version, ordinal),
-            seed: self.config.seed,
+            seed: self.seed,
             parent,
         };
         Ok((flight, difference))

@@ -15,6 +15,7 @@ use crate::container::{NO_PARENT, Stored};
 use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
+use crate::sample::Sample;
 
 /// Bytes of a move on the device; `Move` of kernels/dedup_restore.cu.
 const MOVE_BYTES: usize = 16;
@@ -192,6 +193,7 @@ impl Resident {
             chunks: self.layout.count,
             words: self.plan.words(),
             slots: 0,
+            sample: Sample::new(self.layout.count, 0, 0),
             gather_blocks: 0,
         };
         let launched = self.launch(stream, &path, &pass);
