@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use proptest::prelude::*;
 use tierflow_placement::stores::{
     ActiveBackend, BackendError, CacheOnly, Calibration, ChunkId, Command, Event, HybridNaive,
-    HybridOpt, ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
+    HybridOpt, HybridRoom, ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
 };
 
 const CHUNK: u64 = 64 << 20;
@@ -60,12 +60,63 @@ fn with_flushes_of(flush_ns: u64, policy: impl StorePolicy + 'static) -> Vec<(u6
 }
 
 #[test]
-fn hybrid_opt_waits_where_flushes_are_faster_than_the_ssd() {
-    // 64 MiB in 64 ms are 1 GB/s.
-    assert_eq!(with_flushes_of(64_000_000, HybridOpt), [(2, 0)]);
-    // In 640 ms they are a fifth of the SSD's throughput.
-    let slow = with_flushes_of(640_000_000, HybridOpt);
-    assert_eq!(slow, [(2, 0), (3, 1), (4, 1)]);
+fn the_hybrids_wait_where_flushes_are_faster_than_the_ssd() {
+    fn waits(policy: impl StorePolicy + Copy + 'static) {
+        // 64 MiB in 64 ms are 1 GB/s.
+        assert_eq!(with_flushes_of(64_000_000, policy), [(2, 0)]);
+        // In 640 ms they are a fifth of the SSD's throughput.
+        let slow = with_flushes_of(640_000_000, policy);
+        assert_eq!(slow, [(2, 0), (3, 1), (4, 1)]);
+    }
+    waits(HybridOpt);
+    waits(HybridRoom);
+}
+
+/// Algorithm 2 knows one average of all flushes. Here the cache's chunks take 64 ms, and the SSD's, read back, 640.
+#[test]
+fn hybrid_opt_counts_all_flushes_and_hybrid_room_those_that_make_room() {
+    fn third(policy: impl StorePolicy + 'static) -> Vec<(u64, usize)> {
+        let mut backend = backend(policy);
+        after(&mut backend, 0, ask(1));
+        assert_eq!(writes(&after(&mut backend, 0, ask(2))), [(2, 1)]);
+        let written = |chunk| Event::ChunkWritten {
+            chunk: ChunkId(chunk),
+        };
+        let flushed = |chunk| Event::ChunkFlushed {
+            chunk: ChunkId(chunk),
+        };
+        after(&mut backend, 0, written(0));
+        after(&mut backend, 64_000_000, flushed(0));
+        after(&mut backend, 64_000_000, written(1));
+        after(&mut backend, 704_000_000, flushed(1));
+        after(&mut backend, 704_000_000, ask(3));
+        writes(&after(&mut backend, 704_000_000, ask(4)))
+    }
+    // 190 MB/s on average, and 1 GB/s from the cache.
+    assert_eq!(third(HybridOpt), [(4, 1)]);
+    assert_eq!(third(HybridRoom), []);
+}
+
+/// A cache that has failed makes no room, however fast its flushes were.
+#[test]
+fn hybrid_room_does_not_wait_for_a_store_that_has_failed() {
+    fn others(policy: impl StorePolicy + 'static) -> Vec<(u64, usize)> {
+        let mut backend = backend(policy);
+        after(&mut backend, 0, ask(1));
+        after(&mut backend, 0, Event::ChunkWritten { chunk: ChunkId(0) });
+        let freed = Event::ChunkFlushed { chunk: ChunkId(0) };
+        after(&mut backend, 64_000_000, freed);
+        after(&mut backend, 64_000_000, ask(2));
+        let failed = Event::WriteFailed { chunk: ChunkId(1) };
+        assert_eq!(writes(&after(&mut backend, 65_000_000, failed)), [(2, 1)]);
+        let mut commands = after(&mut backend, 65_000_000, ask(3));
+        commands.extend(after(&mut backend, 65_000_000, ask(4)));
+        writes(&commands)
+    }
+    assert_eq!(others(HybridRoom), [(3, 1), (4, 1)]);
+    assert_eq!(others(ShortestWait), [(3, 1), (4, 1)]);
+    // The paper has no stores that fail: Algorithm 2 waits for the one chunk there is.
+    assert_eq!(others(HybridOpt), []);
 }
 
 #[test]
@@ -435,7 +486,7 @@ proptest! {
 
     #[test]
     fn no_chunk_is_lost_and_nobody_starves(
-        policy in 0..5_usize,
+        policy in 0..6_usize,
         capacities in prop::array::uniform2(1..4_usize),
         speeds in prop::array::uniform2(1e3..1e12_f64),
         chunks in prop::collection::vec(prop::collection::vec(1..=CHUNK, 0..5), 1..6),
@@ -443,11 +494,12 @@ proptest! {
         choices in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
         rest in any::<prop::sample::Selector>(),
     ) {
-        let policies: [Box<dyn StorePolicy>; 5] = [
+        let policies: [Box<dyn StorePolicy>; 6] = [
             Box::new(CacheOnly),
             Box::new(SsdOnly),
             Box::new(HybridNaive),
             Box::new(HybridOpt),
+            Box::new(HybridRoom),
             Box::new(ShortestWait),
         ];
         let policy = policies.into_iter().nth(policy).unwrap();
