@@ -233,13 +233,17 @@ impl Lineage {
         Ok((flight, difference))
     }
 
+    #[allow(
+        unsafe_code,
+        reason = "what the kernels reach is held here, for as long as they may reach it"
+    )]
     fn launch(
         &self,
         stream: &Stream,
         pass: &Pass,
         marks: &mut Vec<(&'static str, Event)>,
     ) -> Result<()> {
-        type Wrapper = fn(&Kernels, &Stream, &Pass) -> Result<()>;
+        type Wrapper = unsafe fn(&Kernels, &Stream, &Pass) -> Result<()>;
         let mut steps: Vec<(&'static str, Wrapper)> = Vec::with_capacity(13);
         if self.config.method == Method::Auto && !pass.is_first {
             steps.push(("sample", Kernels::sample));
@@ -277,7 +281,10 @@ impl Lineage {
             marks.push(("start", stream.record()?));
         }
         for (name, step) in steps {
-            step(&self.kernels, stream, pass)?;
+            // SAFETY: the arena is this lineage's, and `check_memory` found the loans of `data` and `out` as they must
+            // be; all of them, and the report's, are held by the `Encoding` until it has waited for the event behind
+            // the launches, or by `enqueue` until the stream is synchronised.
+            unsafe { step(&self.kernels, stream, pass) }?;
             if self.profile {
                 marks.push((name, stream.record()?));
             }

@@ -213,6 +213,10 @@ impl Resident {
         Ok((flight, Expected { version, content }))
     }
 
+    #[allow(
+        unsafe_code,
+        reason = "what the kernels reach is held here, for as long as they may reach it"
+    )]
     fn launch(
         &self,
         stream: &Stream,
@@ -227,16 +231,21 @@ impl Resident {
             if link.moves > 0 {
                 let moves = pool.address() + link.moves_at as u64;
                 let moves = (moves, link.moves, link.chunks);
-                self.kernels.own(stream, moves, chunk, owners.address())?;
+                // SAFETY: the pool, which has the moves and all sources, and the owners are `Held`, which the `Restoring`
+                // keeps until it has waited for the event behind the launches, or `enqueue` until the stream is
+                // synchronised; a chain's moves are of its layout's chunks.
+                unsafe { self.kernels.own(stream, moves, chunk, owners.address()) }?;
             }
         }
         marks.push(("own", stream.record()?));
         let (owners, len) = (owners.address(), self.layout.len);
-        self.kernels
-            .scatter(stream, owners, pass.data, len, chunk)?;
+        // SAFETY: as above, and so is the loan of `out`; the oldest difference of a path gives every chunk an owner.
+        unsafe { self.kernels.scatter(stream, owners, pass.data, len, chunk) }?;
         marks.push(("scatter", stream.record()?));
-        self.kernels.leaves(stream, pass)?;
-        self.kernels.summed(stream, pass)?;
+        // SAFETY: as above, and so are the arena of sums and the report.
+        unsafe { self.kernels.leaves(stream, pass) }?;
+        // SAFETY: as above.
+        unsafe { self.kernels.summed(stream, pass) }?;
         marks.push(("sum", stream.record()?));
         Ok(marks)
     }
