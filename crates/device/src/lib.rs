@@ -13,9 +13,9 @@
 //! [`Memory::from_raw`] (bytes that others reach too) and kernels (`Stream::launch`, which may do
 //! anything).
 //!
-//! **What waits.** [`Stream::copy`], [`Stream::record`], [`Stream::wait`] and launches return when
-//! the work is enqueued (a copy from or to unpinned host memory may block). Everything else on a
-//! [`Stream`] returns when it is done. Dropping a [`Transfer`] waits for it; dropping a stream does
+//! **What waits.** [`Stream::copy`], [`Stream::record`], [`Stream::record_timed`], [`Stream::wait`]
+//! and launches return when the work is enqueued (a copy from or to unpinned host memory may block).
+//! Everything else on a [`Stream`] returns when it is done. Dropping a [`Transfer`] waits for it; dropping a stream does
 //! not. Allocating, freeing and mapping may wait for the driver, and pinning makes other calls wait.
 //!
 //! **What a fork leaves.** A child process has its own copy of all memory of the host back end, made

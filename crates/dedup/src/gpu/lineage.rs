@@ -197,7 +197,7 @@ impl Lineage {
         };
         let mut marks = Vec::new();
         let launched = self.launch(stream, &pass, &mut marks);
-        let done = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
+        let done = launched.and_then(|()| Ok(Arc::new(stream.record_timed()?)));
         let done = match done {
             Ok(done) => done,
             Err(error) => {
@@ -278,7 +278,7 @@ impl Lineage {
             steps.push(("keep", Kernels::keep));
         }
         if self.profile {
-            marks.push(("start", stream.record()?));
+            marks.push(("start", stream.record_timed()?));
         }
         for (name, step) in steps {
             // SAFETY: the arena is this lineage's, and `check_memory` found the loans of `data` and `out` as they must
@@ -286,7 +286,7 @@ impl Lineage {
             // the launches, or by `enqueue` until the stream is synchronised.
             unsafe { step(&self.kernels, stream, pass) }?;
             if self.profile {
-                marks.push((name, stream.record()?));
+                marks.push((name, stream.record_timed()?));
             }
         }
         Ok(())

@@ -197,7 +197,7 @@ impl Resident {
             gather_blocks: 0,
         };
         let launched = self.launch(stream, &path, &pass);
-        let enqueued = launched.and_then(|marks| Ok((marks, Arc::new(stream.record()?))));
+        let enqueued = launched.and_then(|marks| Ok((marks, Arc::new(stream.record_timed()?))));
         let (marks, done) = enqueued.inspect_err(|_| {
             // What was launched uses the loans until it is over.
             let _ = stream.synchronize();
@@ -225,7 +225,7 @@ impl Resident {
     ) -> Result<Vec<(&'static str, Event)>> {
         let Held { pool, owners, .. } = self.memory.as_ref();
         let chunk = self.layout.chunk;
-        let mut marks = vec![("start", stream.record()?)];
+        let mut marks = vec![("start", stream.record_timed()?)];
         for &at in path.iter().rev() {
             let link = &self.links[at];
             if link.moves > 0 {
@@ -237,16 +237,16 @@ impl Resident {
                 unsafe { self.kernels.own(stream, moves, chunk, owners.address()) }?;
             }
         }
-        marks.push(("own", stream.record()?));
+        marks.push(("own", stream.record_timed()?));
         let (owners, len) = (owners.address(), self.layout.len);
         // SAFETY: as above, and so is the loan of `out`; the oldest difference of a path gives every chunk an owner.
         unsafe { self.kernels.scatter(stream, owners, pass.data, len, chunk) }?;
-        marks.push(("scatter", stream.record()?));
+        marks.push(("scatter", stream.record_timed()?));
         // SAFETY: as above, and so are the arena of sums and the report.
         unsafe { self.kernels.leaves(stream, pass) }?;
         // SAFETY: as above.
         unsafe { self.kernels.summed(stream, pass) }?;
-        marks.push(("sum", stream.record()?));
+        marks.push(("sum", stream.record_timed()?));
         Ok(marks)
     }
 }
