@@ -6,6 +6,7 @@ use std::thread::{Builder, JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::home::Home;
 
 /// Whether the threads are to end. They look between two pieces of work.
 #[derive(Clone, Debug, Default)]
@@ -32,22 +33,11 @@ impl Stop {
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// Running threads. Dropping tells them to stop, wakes those that [sleep](Stop::sleep), and waits until all have ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Workers {
     stop: Stop,
     handles: Vec<JoinHandle<()>>,
-    /// The process that they run in. A fork of it has none of them, and must not wait for any.
-    process: u32,
-}
-
-impl Default for Workers {
-    fn default() -> Self {
-        Self {
-            stop: Stop::default(),
-            handles: Vec::new(),
-            process: std::process::id(),
-        }
-    }
+    home: Home,
 }
 
 impl Workers {
@@ -66,7 +56,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.home.is_here() {
             std::mem::forget(std::mem::take(&mut self.handles));
             return;
         }
