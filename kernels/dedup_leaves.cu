@@ -206,13 +206,17 @@ __device__ inline Digest hash_one(const State *st, const u8 *data, u32 chunk) {
     return hash_any((const u8 *)from, bytes, &st->secret);
 }
 
-// Auto: one chunk in 64, and whether it is worth looking further; State::is_mostly_new.
-extern "C" __global__ void __launch_bounds__(THREADS) dedup_sample(State *st, const u8 *data) {
-    u32 taken = (st->count + 63) / 64;
+// Auto: one chunk of each run, where a hash says, and whether it is worth looking further; the twin of
+// crates/dedup/src/sample.rs and of State::is_mostly_new.
+extern "C" __global__ void __launch_bounds__(THREADS) dedup_sample(State *st, const u8 *data, u64 salt) {
+    u32 count = st->count, run = min(max(count / 64, 1u), 64u);
+    u32 taken = (count + run - 1) / run;
     u64 found = 0;
     for (u32 n = blockIdx.x * THREADS + threadIdx.x; n < taken; n += gridDim.x * THREADS) {
-        Digest digest = hash_one(st, data, n * 64);
-        if (!same(digest, load(st->digests + n * 64)) && find(st, digest) == UNKNOWN) found += 1;
+        u32 start = n * run, here = min(run, count - start);
+        u32 chunk = start + (u32)(((stir(salt + n * P64_1) >> 32) * here) >> 32);
+        Digest digest = hash_one(st, data, chunk);
+        if (!same(digest, load(st->digests + chunk)) && find(st, digest) == UNKNOWN) found += 1;
     }
     add_to(&st->sampled_new, found);
     if (!is_last_block(&st->tickets[1]) || threadIdx.x != 0) return;

@@ -25,7 +25,7 @@ static FILES: LazyLock<Vec<Vec<Vec<u8>>>> = LazyLock::new(|| {
     let methods = [Method::Full, Method::Basic, Method::List, Method::Tree];
     let encode = |method| {
         let mut lineage =
-            Lineage::new(Config::new(method).chunk(32)).expect("a sound configuration");
+            Lineage::new(Config::new(method).chunk(32).seed(0)).expect("a sound configuration");
         let files = history.iter().zip(0..).map(|(data, version)| {
             let difference = lineage.encode(version, data).expect("a sound checkpoint");
             difference.into_bytes()

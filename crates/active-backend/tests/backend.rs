@@ -12,7 +12,7 @@ use tierflow_active_backend::{
     Backend, Effort, Error, LocalStore, Options, Points, calibrate, measure,
 };
 use tierflow_placement::stores::{
-    CacheOnly, Calibration, HybridNaive, HybridOpt, ShortestWait, SsdOnly, StorePolicy,
+    CacheOnly, Calibration, HybridNaive, HybridOpt, HybridRoom, ShortestWait, SsdOnly, StorePolicy,
 };
 use tierflow_store::{Faults, Faulty, Scratch, Storage, Throttled};
 
@@ -71,6 +71,7 @@ fn policies() -> Vec<Box<dyn StorePolicy>> {
         Box::new(SsdOnly),
         Box::new(HybridNaive),
         Box::new(HybridOpt),
+        Box::new(HybridRoom),
         Box::new(ShortestWait),
     ]
 }

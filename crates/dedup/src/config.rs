@@ -1,5 +1,7 @@
 //! What a lineage is told once.
 
+use std::hash::{BuildHasher, RandomState};
+
 use crate::error::{Invalid, Result};
 
 /// How a checkpoint is reduced. ICPP'23, §3.2, has the definitions of `Full`, `Basic` and `List`, and
@@ -21,11 +23,14 @@ pub enum Method {
     #[default]
     Tree,
     /// `Tree`, but `Full` without looking anything up where a sample of the chunks says that nearly
-    /// all of them are new.
+    /// all of them are new: one in 64, at places that a hash chooses, and 64 at least.
     Auto,
 }
 
 /// How a lineage is to be encoded. Everything but `verify` shapes the bytes that come out.
+///
+/// A match of digests is taken to be a match of bytes unless `verify` is set. XXH3 is fast and not
+/// cryptographic: whoever knows the seed can make chunks that collide at no cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
@@ -33,9 +38,11 @@ pub struct Config {
     pub method: Method,
     /// Bytes of a chunk, a power of two from 32 to 65 536. 128 unless told.
     pub chunk: u32,
-    /// Seeds the hash, so that data which collides in one lineage does not in another. 0 unless
-    /// told.
-    pub seed: u64,
+    /// Seeds the hash. `None`, as unless told, has every new lineage take a random one, which its
+    /// differences carry: data that collides in one lineage does not in another, and nobody who has
+    /// not seen a difference of it can make some that does. A resumed lineage keeps the seed of its
+    /// chain. Tell one to have the same bytes in every run.
+    pub seed: Option<u64>,
     /// Compare bytes whenever two digests match, and store both on a collision. Costs the reading of
     /// what matches, and memory: that of all differences so far on the CPU; of the checkpoint before
     /// and of the record's chunks, 2.5 times a checkpoint, on the GPU. Off unless told.
@@ -70,7 +77,7 @@ impl Default for Config {
         Self {
             method: Method::default(),
             chunk: 128,
-            seed: 0,
+            seed: None,
             verify: false,
             record_capacity: None,
         }
@@ -92,9 +99,10 @@ impl Config {
         Self { chunk, ..self }
     }
 
-    /// This configuration with that seed.
+    /// This configuration with that seed instead of a random one.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
+        let seed = Some(seed);
         Self { seed, ..self }
     }
 
@@ -111,6 +119,13 @@ impl Config {
             record_capacity: Some(chunks),
             ..self
         }
+    }
+
+    /// The seed of a new lineage.
+    pub(crate) fn seed_or_random(&self) -> u64 {
+        // The standard library has keys from the system for its maps.
+        let random = || RandomState::new().hash_one(std::process::id());
+        self.seed.unwrap_or_else(random)
     }
 
     pub(crate) fn check(&self) -> Result<()> {

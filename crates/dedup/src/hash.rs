@@ -25,6 +25,7 @@ pub(crate) struct Digest {
 /// Hashes chunks of one lineage.
 #[derive(Clone, Debug)]
 pub(crate) struct Hasher {
+    seed: u64,
     secret: [u8; 192],
     /// The same, as words.
     words: [u64; 24],
@@ -37,7 +38,16 @@ impl Hasher {
         for (word, bytes) in words.iter_mut().zip(secret.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        Self { secret, words }
+        Self {
+            seed,
+            secret,
+            words,
+        }
+    }
+
+    /// What the secret was made of.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
     }
 
     #[inline]
@@ -114,7 +124,7 @@ fn avalanche(mut x: u64) -> u64 {
 }
 
 /// XXH64's last step: every bit of the argument reaches every bit of the result, one to one.
-fn stir(mut x: u64) -> u64 {
+pub(crate) fn stir(mut x: u64) -> u64 {
     x ^= x >> 33;
     x = x.wrapping_mul(PRIME_2);
     x ^= x >> 29;

@@ -23,6 +23,7 @@ mod hash;
 mod layout;
 mod record;
 mod regions;
+mod sample;
 
 pub use chain::{Chain, Compacted};
 pub use config::{Config, Method, Tree};

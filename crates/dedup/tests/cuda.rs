@@ -72,7 +72,8 @@ fn compare(gpu: &Gpu, config: Config, history: &[Vec<u8>], what: &str) {
     let len = history[0].len();
     let data = gpu.device.alloc(len).unwrap();
     let mut on_gpu = gpu::Lineage::new(&gpu.kernels, config, len as u64).unwrap();
-    let mut on_cpu = Lineage::new(config).unwrap();
+    // With the seed that the other one has taken, where none was told.
+    let mut on_cpu = Lineage::new(*on_gpu.config()).unwrap();
     let room = on_gpu.most_stored_bytes();
     let host = gpu::pinned(&gpu.device, room).unwrap();
     let device = gpu.device.alloc(room).unwrap();
@@ -195,6 +196,35 @@ fn every_number_of_chunks() {
     }
 }
 
+/// Auto takes the same sample: of small checkpoints, of large ones, and of changes that have a period.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn auto_decides_as_on_the_cpu() {
+    let gpu = gpu();
+    for chunks in [1, 2, 63, 64, 65, 127, 128, 1000, 4095, 4096, 20_000] {
+        let len = chunks * 64 - chunks % 3;
+        let mut random = Random(chunks as u64);
+        let mut history = vec![random.bytes(len)];
+        // Shares around the one that decides, in places with a period and without one.
+        for eighths in [0, 6, 7, 8, 7, 6] {
+            let mut next = history[history.len() - 1].clone();
+            for (at, chunk) in next.chunks_mut(64).enumerate() {
+                let place = if eighths == 6 { at } else { random.below(8) };
+                if place % 8 < eighths {
+                    chunk.copy_from_slice(&random.bytes(chunk.len()));
+                }
+            }
+            history.push(next);
+        }
+        for seed in 0..4 {
+            let config = Config::new(Method::Auto).chunk(64).seed(seed);
+            compare(&gpu, config, &history, &format!("{chunks} chunks"));
+        }
+        let config = Config::new(Method::Auto).chunk(64);
+        compare(&gpu, config, &history, "a random seed");
+    }
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_full_record_forgets_the_same() {
@@ -232,7 +262,7 @@ fn verification_finds_the_same_collisions_as_on_the_cpu() {
     let gpu = gpu();
     let history = colliding_history();
     for method in METHODS {
-        let config = Config::new(method).chunk(32).verify(true);
+        let config = Config::new(method).chunk(32).seed(0).verify(true);
         compare(&gpu, config, &history, "collisions");
         for (name, history) in histories(100_003, 64) {
             let config = Config::new(method).chunk(64).verify(true);
@@ -269,7 +299,7 @@ fn encodings_in_flight_follow_each_other_on_any_stream() {
         let encoding = on_gpu.encode(stream, version, data.lend(0..len).unwrap(), landing);
         flying.push((encoding, host));
     }
-    let mut on_cpu = Lineage::new(config).unwrap();
+    let mut on_cpu = Lineage::new(*on_gpu.config()).unwrap();
     for ((encoding, host), (checkpoint, version)) in flying.into_iter().zip(history.iter().zip(1..))
     {
         let expected = on_cpu.encode(version, checkpoint).unwrap();
@@ -293,7 +323,7 @@ fn a_resumed_lineage_goes_on_as_if_nothing_had_happened() {
         .into_iter()
         .map(|(name, history)| (name, history, plain))
         .collect();
-    let verified = Config::default().chunk(32).verify(true);
+    let verified = Config::default().chunk(32).seed(0).verify(true);
     cases.push(("collisions", colliding_history(), verified));
     for (name, history, config) in cases {
         for method in METHODS {

@@ -149,7 +149,7 @@ fn bytes_of(chain: &Chain<Vec<u8>>, version: u64) -> Vec<u8> {
 #[test]
 fn verification_finds_no_collisions_where_there_are_none_and_changes_no_bytes() {
     for (name, history) in histories(50_007, 64) {
-        let config = Config::new(Method::Tree).chunk(64);
+        let config = Config::new(Method::Tree).chunk(64).seed(4);
         let mut plain = Lineage::new(config).unwrap();
         let mut verified = Lineage::new(config.verify(true)).unwrap();
         for (data, version) in history.iter().zip(0..) {
@@ -170,7 +170,7 @@ fn verification_stores_what_collides() {
     );
     let history = colliding_history();
     for method in [Method::Basic, Method::List, Method::Tree] {
-        let config = Config::new(method).chunk(32).verify(true);
+        let config = Config::new(method).chunk(32).seed(0).verify(true);
         let mut lineage = Lineage::new(config).unwrap();
         let mut chain: Chain<Vec<u8>> = Chain::new();
         let mut collisions = 0;
@@ -185,8 +185,44 @@ fn verification_stores_what_collides() {
         check(&chain, &history, "collisions");
     }
     // Without, one is taken for the other; that is what the test can see and verification mends.
-    let chain = encode(Config::new(Method::Tree).chunk(32), &history);
+    let config = Config::new(Method::Tree).chunk(32);
+    let chain = encode(config.seed(0), &history);
     assert_ne!(chain.to_vec(20).unwrap(), history[1]);
+    // So does a seed that whoever made them did not know.
+    check(&encode(config, &history), &history, "forged");
+}
+
+#[test]
+fn every_lineage_has_a_seed_of_its_own_and_keeps_it() {
+    let seed = |chain: &Chain<Vec<u8>>, version| chain.get(version).unwrap().seed();
+    let history = &histories(20_000, 64)[0].1;
+    let config = Config::new(Method::Auto).chunk(64);
+    let mut seeds = Vec::new();
+    for _ in 0..8 {
+        let mut chain = encode(config, &history[..2]);
+        let own = seed(&chain, 10);
+        seeds.push(own);
+        // Resumed without being told, and with what it says of itself.
+        for version in [30, 40] {
+            let mut resumed = Lineage::resume(config, &chain).unwrap();
+            assert_eq!(resumed.config().seed, Some(own));
+            assert!(Lineage::resume(config.seed(own), &chain).is_ok());
+            assert!(Lineage::resume(config.seed(!own), &chain).is_err());
+            let data = &history[version as usize / 10 - 1];
+            let next = resumed.encode(version, data).unwrap();
+            chain.push(next.into_bytes()).unwrap();
+            assert_eq!(seed(&chain, version), own);
+        }
+        check(&chain, &history[..4], "resumed");
+    }
+    seeds.sort_unstable();
+    seeds.dedup();
+    assert_eq!(seeds.len(), 8);
+    // What was written before there were random seeds has 0, and is read and gone on with.
+    let old = encode(config.seed(0), history);
+    check(&old, history, "seed 0");
+    let resumed = Lineage::resume(config, &old).unwrap();
+    assert_eq!(resumed.config().seed, Some(0));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tierflow_dedup::{Chain, Config, Lineage, Method, Stored, most_stored_bytes};
 fn config(method: Method, chunk: usize) -> Config {
     Config::new(method)
         .chunk(chunk as u32)
+        .seed(11)
         .record_capacity(u64::MAX / 2)
 }
 
@@ -191,4 +192,49 @@ fn auto_gives_up_on_what_is_all_new_and_finds_its_way_back() {
     assert_eq!(stored[1..], [Stored::Full, Stored::Full, Stored::Tree]);
     assert_eq!(chain.get(40).unwrap().payload_bytes(), 64);
     check(&chain, &history, "auto");
+}
+
+/// Changes that come back with a period, at every place within it, are no more than they are.
+#[test]
+fn auto_is_not_misled_by_a_period() {
+    let (chunk, period) = (64, 64);
+    let mut random = common::Random(9);
+    let base = random.bytes(chunk * period * 512);
+    for first in [0, 1, 31, 63] {
+        let mut next = base.clone();
+        let chunks = next.chunks_mut(chunk).skip(first).step_by(period);
+        chunks.for_each(|changed| changed.copy_from_slice(&random.bytes(chunk)));
+        let history = [base.clone(), next];
+        let chain = encode(config(Method::Auto, chunk), &history);
+        let second = chain.get(20).unwrap();
+        assert_eq!(second.stored(), Stored::Tree, "from {first}");
+        assert_eq!(second.payload_bytes(), (chunk * 512) as u64);
+        check(&chain, &history, "period");
+        // And what is all new but for such chunks is seen to be.
+        let mut fresh = random.bytes(base.len());
+        for at in (first * chunk..base.len()).step_by(chunk * period) {
+            fresh[at..at + chunk].copy_from_slice(&base[at..at + chunk]);
+        }
+        let mut lineage = Lineage::new(config(Method::Auto, chunk)).unwrap();
+        lineage.encode(0, &base).unwrap();
+        let difference = lineage.encode(1, &fresh).unwrap();
+        assert_eq!(difference.summary().stored, Stored::Full);
+    }
+}
+
+#[test]
+fn auto_looks_at_more_than_the_first_chunk_of_a_small_checkpoint() {
+    for chunks in [10, 63, 64, 65, 200] {
+        let mut random = common::Random(chunks as u64);
+        let base = random.bytes(64 * chunks);
+        for changed in [0, chunks / 2, chunks - 1] {
+            let mut next = base.clone();
+            next[64 * changed] ^= 1;
+            let history = [base.clone(), next];
+            let chain = encode(config(Method::Auto, 64), &history);
+            let second = chain.get(20).unwrap();
+            assert_eq!(second.payload_bytes(), 64, "{changed} of {chunks}");
+            check(&chain, &history, "small");
+        }
+    }
 }

@@ -178,14 +178,25 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
 
     fn synchronize(&self) -> Result<()>;
 
-    /// A mark behind all work enqueued so far. `timed` marks can be compared.
-    fn record(&self, timed: bool) -> Result<Box<dyn Mark>>;
+    /// A mark behind all work enqueued so far.
+    fn record(&self, mark: MarkKind) -> Result<Box<dyn Mark>>;
 
     /// Work enqueued from now on starts after the mark is reached. The mark is of this kind of
     /// back end.
     fn wait(&self, mark: &dyn Mark) -> Result<()>;
 
     fn as_any(&self) -> &dyn Any;
+}
+
+/// What a mark is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MarkKind {
+    /// A thread waits for it, asleep.
+    End,
+    /// So it does, and streams too.
+    Event,
+    /// Threads wait for it awake, streams do, and it tells the time.
+    Timed,
 }
 
 /// The back end's half of an [`Event`](crate::Event).

@@ -185,7 +185,10 @@ pub enum Invalid {
         /// What was asked for.
         what: &'static str,
     },
-    /// The event was not recorded with a time, or not yet reached.
+    /// An event tells no time.
+    #[error("an event tells no time: record both with Stream::record_timed")]
+    Untimed,
+    /// The event is not yet reached.
     #[error("the events have no time between them yet: synchronise the later one first")]
     NotReached,
     /// A name or a text holds a NUL byte, or is not known to the driver.

@@ -13,10 +13,14 @@
 //! [`Memory::from_raw`] (bytes that others reach too) and kernels (`Stream::launch`, which may do
 //! anything).
 //!
-//! **What waits.** [`Stream::copy`], [`Stream::record`], [`Stream::wait`] and launches return when
-//! the work is enqueued (a copy from or to unpinned host memory may block). Everything else on a
-//! [`Stream`] returns when it is done. Dropping a [`Transfer`] waits for it; dropping a stream does
+//! **What waits.** [`Stream::copy`], [`Stream::record`], [`Stream::record_timed`], [`Stream::wait`]
+//! and launches return when the work is enqueued (a copy from or to unpinned host memory may block).
+//! Everything else on a [`Stream`] returns when it is done. Dropping a [`Transfer`] waits for it; dropping a stream does
 //! not. Allocating, freeing and mapping may wait for the driver, and pinning makes other calls wait.
+//!
+//! **What a fork leaves.** A child process has its own copy of all memory of the host back end, made
+//! page by page as either side writes; what was exported stays shared. CUDA does not work in a
+//! child, and neither its memory nor a [`HostReservation`] of a CUDA device may be touched there.
 //!
 //! **Which errors exist.** Those that the caller cannot foresee, sorted by what to do next; see
 //! [`Error`]. A failed device stays failed ([`Error::Lost`]): nothing runs on it any more, loans

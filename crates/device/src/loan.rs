@@ -4,11 +4,21 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 
+use crate::device::Device;
 use crate::error::{Access, Invalid, Result};
-use crate::memory::Memory;
+use crate::memory::{Memory, Place};
 
 /// The right to read a range of bytes. Dropping it gives the bytes back; forgetting it leaks the
 /// memory and leaves the bytes lent, which harms nobody.
+///
+/// It is a right to this range alone. The memory behind it, from which others could be lent, stays
+/// with whoever lent it:
+///
+/// ```compile_fail,E0624
+/// # fn f(loan: &tierflow_device::ReadLoan) {
+/// loan.memory().clone();
+/// # }
+/// ```
 pub struct ReadLoan {
     held: Held,
 }
@@ -81,8 +91,24 @@ macro_rules! shared_by_both {
                 self.held.range.clone()
             }
 
-            /// The memory that they belong to.
-            pub fn memory(&self) -> &Memory {
+            /// The device of the memory that they belong to.
+            pub fn device(&self) -> &Device {
+                self.held.memory.device()
+            }
+
+            /// On which side of the bus they lie.
+            pub fn place(&self) -> Place {
+                self.held.memory.place()
+            }
+
+            /// Whether the processor can reach them in place: whether [`bytes`](Self::bytes) succeeds.
+            pub fn host_accessible(&self) -> bool {
+                self.held.memory.host_accessible()
+            }
+
+            /// The memory that they belong to: never for the holder of the loan, who was lent this
+            /// range and no other.
+            pub(crate) fn memory(&self) -> &Memory {
                 &self.held.memory
             }
 

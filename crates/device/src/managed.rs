@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::backend::Mark;
+use crate::backend::{Mark, MarkKind};
 use crate::device::Kind;
 use crate::error::{Invalid, Result};
 use crate::host::not_cuda;
@@ -131,7 +131,7 @@ impl Stream {
         // SAFETY: the range lies in managed memory, which `migration` keeps until the move is done: it waits for the
         // mark when it is dropped, and if there is none, the stream is waited for below.
         let enqueued = unsafe { self.queue().prefetch(address, len, to) };
-        let marked = enqueued.and_then(|()| self.queue().record(false));
+        let marked = enqueued.and_then(|()| self.queue().record(MarkKind::End));
         migration.mark = Some(marked.inspect_err(|_| {
             // Success and a lost device both mean that nothing runs any more.
             let _ = self.queue().synchronize();

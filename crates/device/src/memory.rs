@@ -8,11 +8,11 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use crate::backend::Behind;
-use crate::device::{Device, round_up};
+use crate::device::{Device, Kind, round_up};
 use crate::error::{Access, Error, Invalid, Result};
 use crate::ledger::Ledger;
 use crate::loan::{ReadLoan, WriteLoan};
-use crate::pages;
+use crate::pages::{self, AtFork};
 
 /// On which side of the bus memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -171,7 +171,11 @@ impl Memory {
 
     pub(crate) fn reserve_host(device: &Device, len: usize) -> Result<Self> {
         let len = round_up(len, pages::page_size(), "host addresses")?;
-        let base = pages::reserve_usable(len)?;
+        let at_fork = match device.info().kind {
+            Kind::Cuda => AtFork::Absent,
+            Kind::Host => AtFork::Copied,
+        };
+        let base = pages::reserve_usable(len, at_fork)?;
         let ledger = Ledger::usable(len);
         Ok(Self::new(
             device,

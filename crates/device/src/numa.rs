@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_node_beyond_the_mask_is_refused() {
-        let base = crate::pages::reserve_usable(1 << 21).unwrap();
+        let base = crate::pages::reserve_usable(1 << 21, crate::pages::AtFork::Copied).unwrap();
         // SAFETY: the mapping made above.
         let refused = unsafe { prefer_node(base, 1 << 21, MOST_NODES) };
         assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");

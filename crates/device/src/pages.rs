@@ -34,15 +34,25 @@ pub(crate) fn main_memory() -> (u64, u64) {
     (kib("MemAvailable"), kib("MemTotal"))
 }
 
+/// What a child process finds at the addresses of a mapping after a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtFork {
+    /// Its own copy, made page by page as either side writes.
+    Copied,
+    /// Nothing. For what the driver pins: the system copies pinned pages at the fork itself, which
+    /// takes seconds, and the child has no use for them, for the driver does not work there.
+    Absent,
+}
+
 /// `len` bytes that are usable at once and cost nothing until they are touched, aligned to huge
 /// pages and asking for them.
-pub(crate) fn reserve_usable(len: usize) -> Result<u64> {
-    reserve(len, ProtFlags::READ | ProtFlags::WRITE)
+pub(crate) fn reserve_usable(len: usize, at_fork: AtFork) -> Result<u64> {
+    reserve(len, ProtFlags::READ | ProtFlags::WRITE, at_fork)
 }
 
 /// `len` bytes of address range with nothing behind it.
 pub(crate) fn reserve_empty(len: usize) -> Result<u64> {
-    reserve(len, ProtFlags::empty())
+    reserve(len, ProtFlags::empty(), AtFork::Copied)
 }
 
 /// Refuses what main memory cannot provide now: the system would grant it, and then kill somebody.
@@ -66,19 +76,21 @@ pub(crate) unsafe fn advise_small(base: u64, len: usize) -> Result<()> {
     }
 }
 
-fn advise(base: u64, len: usize) {
+fn advise(base: u64, len: usize, at_fork: AtFork) {
     let pointer = pointer(base);
     // SAFETY: the caller has just mapped the range, and the advice changes no content.
     let huge = unsafe { rustix::mm::madvise(pointer, len, Advice::LinuxHugepage) };
     // A kernel without huge pages refuses; then the pages are small, and nothing else changes.
     let _ = huge;
-    // A child process has no use for a cache, and copying pinned pages at a fork costs seconds.
-    // SAFETY: as above; a child of a fork has no Rust code of ours that could reach the range.
+    if at_fork == AtFork::Copied {
+        return;
+    }
+    // SAFETY: as above; in this process nothing changes.
     let unshared = unsafe { rustix::mm::madvise(pointer, len, Advice::LinuxDontFork) };
     let _ = unshared;
 }
 
-fn reserve(len: usize, access: ProtFlags) -> Result<u64> {
+fn reserve(len: usize, access: ProtFlags, at_fork: AtFork) -> Result<u64> {
     let slack = if len >= HUGE_PAGE { HUGE_PAGE } else { 0 };
     let padded = len
         .checked_add(slack)
@@ -92,7 +104,7 @@ fn reserve(len: usize, access: ProtFlags) -> Result<u64> {
         Err(errno) => return Err(Error::system("mapping memory (mmap)", errno)),
     };
     if slack == 0 {
-        advise(start as u64, len);
+        advise(start as u64, len, at_fork);
         return Ok(start as u64);
     }
     let aligned = start.next_multiple_of(HUGE_PAGE);
@@ -103,7 +115,7 @@ fn reserve(len: usize, access: ProtFlags) -> Result<u64> {
             unsafe { release(from as u64, to - from) };
         }
     }
-    advise(aligned as u64, len);
+    advise(aligned as u64, len, at_fork);
     Ok(aligned as u64)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Copy, Mark, Queue};
+use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::device::Device;
 use crate::error::{Invalid, Result};
 use crate::loan::{ReadLoan, WriteLoan};
@@ -65,7 +65,7 @@ impl Stream {
         let enqueued = self.check(&src, &dst).and_then(|()| {
             let landing = Landing(self.queue.as_ref());
             self.enqueue(&src, &dst)?;
-            let mark = self.queue.record(false)?;
+            let mark = self.queue.record(MarkKind::End)?;
             std::mem::forget(landing);
             Ok(mark)
         });
@@ -204,14 +204,30 @@ impl Stream {
         self.queue.synchronize()
     }
 
-    /// An event behind all work given to the stream so far.
+    /// An event behind all work given to the stream so far, for streams and threads to wait for. A
+    /// thread that does so sleeps: it goes on some tens of microseconds late, and costs nothing
+    /// meanwhile.
     ///
     /// # Errors
     ///
     /// The device's failure.
     pub fn record(&self) -> Result<Event> {
         Ok(Event {
-            mark: self.queue.record(true)?,
+            mark: self.queue.record(MarkKind::Event)?,
+            is_timed: false,
+        })
+    }
+
+    /// [`record`](Self::record), of an event that tells the time. A thread that waits for it spins: it
+    /// goes on at once, at the cost of a processor.
+    ///
+    /// # Errors
+    ///
+    /// The device's failure.
+    pub fn record_timed(&self) -> Result<Event> {
+        Ok(Event {
+            mark: self.queue.record(MarkKind::Timed)?,
+            is_timed: true,
         })
     }
 
@@ -322,6 +338,7 @@ pub(crate) fn cut(
 #[derive(Debug)]
 pub struct Event {
     mark: Box<dyn Mark>,
+    is_timed: bool,
 }
 
 impl Event {
@@ -343,13 +360,17 @@ impl Event {
         self.mark.synchronize()
     }
 
-    /// The time between two events of one device, as the device measured it, to about half a
+    /// The time between two events of one device that were recorded with
+    /// [`record_timed`](Stream::record_timed), as the device measured it, to about half a
     /// microsecond. Zero if this one came first.
     ///
     /// # Errors
     ///
-    /// [`Invalid::NotReached`] before both are done; [`Invalid::OtherDevice`].
+    /// [`Invalid::Untimed`]; [`Invalid::NotReached`] before both are done; [`Invalid::OtherDevice`].
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
+        if !self.is_timed || !earlier.is_timed {
+            return Err(Invalid::Untimed.into());
+        }
         self.mark.elapsed_since(earlier.mark.as_ref())
     }
 }

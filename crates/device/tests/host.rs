@@ -147,3 +147,45 @@ fn handles_may_cross_and_be_shared_between_threads() {
     both::<cuda::Module>();
     both::<cuda::Function>();
 }
+
+/// What a child process makes of the memory that it was forked with: the code that it exits with.
+fn in_child(child: impl FnOnce() -> bool) -> i32 {
+    // SAFETY: the child calls what is given, which takes no lock that another thread could hold and
+    // returns, and then leaves without running anything of the parent's.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = i32::from(!child());
+        // SAFETY: it does not return.
+        unsafe { libc::_exit(code) };
+    }
+    assert!(pid > 0, "fork");
+    let mut status = -1;
+    // SAFETY: `status` is a place for the answer.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(waited, pid);
+    status
+}
+
+#[test]
+fn a_child_has_its_own_copy_of_all_memory() {
+    let device = open(Choice::Host).unwrap();
+    let reservation = device.reserve(8 << 20).unwrap();
+    reservation.map(0..4 << 20).unwrap();
+    let host = device.reserve_host(4 << 20).unwrap();
+    let _why_not = host.pin(0..HostReservation::GRANULARITY).unwrap();
+    let allocated = device.alloc(4 << 20).unwrap();
+    for memory in [&allocated, reservation.memory(), host.memory()] {
+        let mut loan = memory.lend_mut(0..1 << 20).unwrap();
+        loan.bytes_mut().unwrap().fill(7);
+        let status = in_child(|| {
+            let Ok(bytes) = loan.bytes_mut() else {
+                return false;
+            };
+            let is_there = bytes.iter().all(|&byte| byte == 7);
+            bytes.fill(8);
+            is_there
+        });
+        assert_eq!(status, 0, "{memory:?}");
+        assert!(loan.bytes().unwrap().iter().all(|&byte| byte == 7));
+    }
+}

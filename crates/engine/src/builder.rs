@@ -111,7 +111,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Storage of your own as the lowest tier, instead of a scratch directory.
+    /// Storage of your own as the lowest tier, instead of a scratch directory. Its
+    /// [alignment](tierflow_store::Storage::alignment) is a power of two of at most 4096 bytes.
     #[must_use]
     pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
         self.storage = Some(storage);

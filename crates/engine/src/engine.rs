@@ -1,7 +1,7 @@
 //! The front door.
 
 use crate::plan::{Event, Refusal, Ticket, TierId};
-use crate::region::{Region, RegionMut};
+use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
 use crate::run::{Answer, Grant, Share, Shared, Sink, Source, start_keeper};
 use crate::{EngineBuilder, Error, Result, Version};
@@ -19,6 +19,12 @@ use tierflow_tier_alloc::Lease;
 /// # What a call sees
 /// Bytes are copied when the call is made. Work given to a CUDA stream before must be over by then:
 /// [`Engine::checkpoint_on`] and [`Engine::restore_on`] order the copy after the work of a stream of the caller's.
+///
+/// # After a fork
+/// The engine stays with the process that built it, whose threads carry its transfers. In a child process, calls that can
+/// fail are [`Error::OtherProcess`], hints are lost, and dropping the engine or a slot does nothing: the parent's files,
+/// versions and memory are not touched, and the child's copy of the memory goes when it ends. What only tells about the
+/// engine is not to be called there: it may wait for a thread that the child does not have.
 #[derive(Debug)]
 pub struct Engine {
     /// There until the engine is dropped.
@@ -27,6 +33,8 @@ pub struct Engine {
     keeper: Option<JoinHandle<Lease>>,
     /// How long to wait for the workers in the end.
     patience: Duration,
+    /// The process that built it.
+    process: u32,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
@@ -48,9 +56,21 @@ impl Engine {
             shared,
             workers,
             patience,
+            process: std::process::id(),
             keeper: None,
             lease: None,
         }
+    }
+
+    /// That this is the process that built the engine. Before any lock of it is taken: in a fork, a thread that is not
+    /// there may hold it.
+    pub(crate) fn at_home(&self) -> Result<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(Error::OtherProcess {
+            owner: self.process,
+        })
     }
 
     /// Keeps the host cache within its share of a pool from now on.
@@ -64,6 +84,9 @@ impl Engine {
     /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late
     /// ones cost time, never correctness.
     pub fn hint(&self, versions: impl IntoIterator<Item = Version>) {
+        if self.at_home().is_err() {
+            return;
+        }
         self.shared.tell(Event::Hint {
             versions: versions.into_iter().collect(),
         });
@@ -71,6 +94,9 @@ impl Engine {
 
     /// Lets prefetching begin. The first restore begins it, too: call this to begin earlier.
     pub fn prefetch_start(&self) {
+        if self.at_home().is_err() {
+            return;
+        }
         self.shared.tell(Event::PrefetchStart);
     }
 
@@ -78,8 +104,8 @@ impl Engine {
     /// fastest tier that can hold them; the regions may be changed at once.
     ///
     /// # Errors
-    /// [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend the call. [`Error::NoRoom`]: restore or
-    /// discard versions, then call again. [`Error::Device`], [`Error::Arena`], [`Error::Storage`]: the copy failed. In
+    /// [`Error::Region`], [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend the call.
+    /// [`Error::NoRoom`]: restore or discard versions, then call again. [`Error::Device`], [`Error::Arena`], [`Error::Storage`]: the copy failed. In
     /// each case the version was not taken in and its number is still free.
     pub fn checkpoint(&self, version: Version, regions: &[Region<'_>]) -> Result<()> {
         self.write(version, regions, None)
@@ -105,7 +131,7 @@ impl Engine {
         stream: Option<&Stream>,
     ) -> Result<()> {
         let begun = Instant::now();
-        let size = regions.iter().map(|region| region.len() as u64).sum();
+        let size = region::total(regions)?;
         let _span = tracing::debug_span!("checkpoint", version, size).entered();
         let (ticket, grant) = self.ask(version, size, |ticket| Event::Checkpoint {
             ticket,
@@ -135,8 +161,8 @@ impl Engine {
     /// Brings `version` back into `regions`, one after the other, and counts it as consumed.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::Discarded`], [`Error::SizeMismatch`]: mend the call. [`Error::Device`],
-    /// [`Error::Storage`]: the copy failed; the regions are unspecified, and the version is still held and unconsumed.
+    /// [`Error::Region`], [`Error::Unknown`], [`Error::Discarded`], [`Error::SizeMismatch`]: mend the call.
+    /// [`Error::Device`], [`Error::Storage`]: the copy failed; the regions are unspecified, and the version is still held and unconsumed.
     pub fn restore(&self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
         self.read(version, regions, None)
     }
@@ -161,7 +187,7 @@ impl Engine {
         stream: Option<&Stream>,
     ) -> Result<()> {
         let begun = Instant::now();
-        let given = regions.iter().map(|region| region.len() as u64).sum();
+        let given = region::total_mut(regions)?;
         let _span = tracing::debug_span!("restore", version, size = given).entered();
         let expected = self.restore_size(version)?;
         if given != expected {
@@ -228,6 +254,7 @@ impl Engine {
     /// [`Error::Unknown`] or [`Error::Discarded`]; [`Error::Storage`] with the damage that makes a version of an earlier
     /// run unreadable.
     pub fn restore_size(&self, version: Version) -> Result<u64> {
+        self.at_home()?;
         let (size, absence) = {
             let plan = &self.shared.core.lock().plan;
             (plan.size_of(version), plan.absence(version))
@@ -264,6 +291,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::wait`]; [`Error::TimedOut`] when the time is over. The versions are still on their way.
     pub fn wait_for(&self, patience: Duration) -> Result<()> {
+        self.at_home()?;
         let wait = |ticket| Event::Wait { ticket };
         match self.shared.ask_for(patience, wait) {
             None => Err(Error::TimedOut { patience }),
@@ -301,6 +329,7 @@ impl Engine {
         size: u64,
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
+        self.at_home()?;
         match self.shared.ask(event) {
             (ticket, Answer::Copy(grant)) => Ok((ticket, Some(grant))),
             (ticket, Answer::Done(Ok(()))) => Ok((ticket, None)),
@@ -355,6 +384,7 @@ impl Engine {
     }
 
     fn resize(&self, cache: &'static str, bytes: usize, patience: Duration) -> Result<()> {
+        self.at_home()?;
         let not = |why| Error::NotResizable { cache, why };
         if cache == "host" && self.keeper.is_some() {
             return Err(not("it is part of a pool, which decides how large it is"));
@@ -368,6 +398,12 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.at_home().is_err() {
+            // Nothing here is this process's: neither threads to wait for nor files and shares to give back.
+            let threads = (std::mem::take(&mut self.workers), self.keeper.take());
+            std::mem::forget((Arc::clone(&self.shared), threads, self.lease.take()));
+            return;
+        }
         self.shared.stop();
         let begun = Instant::now();
         let mut hangs = false;

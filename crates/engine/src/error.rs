@@ -43,6 +43,17 @@ pub enum Error {
         /// What to change.
         why: &'static str,
     },
+    /// Storage of the application's cannot be written in blocks of that size.
+    #[error(
+        "the storage's alignment of {alignment} bytes is none: return a power of two from 1 to {most} from \
+         Storage::alignment"
+    )]
+    Alignment {
+        /// What the storage says.
+        alignment: usize,
+        /// The most bytes that it may say.
+        most: u64,
+    },
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(#[from] tierflow_evict::TableError),
@@ -72,6 +83,19 @@ pub enum Error {
         /// The version asked for.
         version: Version,
     },
+    /// A region that is not in its memory, or ends before it starts.
+    #[error(
+        "region {index} is bytes {} to {} of a memory of {memory} bytes: pass a range that ends where it starts or later, \
+         and no later than the memory", range.start, range.end
+    )]
+    Region {
+        /// Which of the regions passed, from 0.
+        index: usize,
+        /// The bytes asked for.
+        range: std::ops::Range<usize>,
+        /// Bytes of the memory.
+        memory: usize,
+    },
     /// The regions do not add up.
     #[error(
         "version {version} holds {expected} bytes, the regions to restore it to {given}: see Engine::restore_size"
@@ -95,6 +119,15 @@ pub enum Error {
         size: u64,
         /// Bytes of the largest tier.
         largest: u64,
+    },
+
+    /// A fork copied the engine into another process, without its threads.
+    #[error(
+        "the engine belongs to process {owner}, of which this one is a fork: build one here, or keep to that process"
+    )]
+    OtherProcess {
+        /// The number of the process that built it.
+        owner: u32,
     },
 
     // Make room, then try again.

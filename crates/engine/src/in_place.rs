@@ -13,7 +13,7 @@ impl Engine {
     /// checkpoint `version`, without a copy. Dropping the slot gives them up instead.
     ///
     /// The fastest tier is the device cache; in an engine without one it is host memory, which kernels do not reach
-    /// everywhere ([`tierflow_device::Memory::place`] of the slot's memory tells).
+    /// everywhere ([`WriteLoan::place`] tells).
     ///
     /// Blocks while there is no room, as [`Engine::checkpoint`] does. A slot may be held for as long as you like: nobody
     /// waits for it, and what it holds counts as in use. What the bytes hold at first is unspecified.
@@ -115,11 +115,17 @@ struct Call<'engine> {
 
 impl Call<'_> {
     fn written(&self, ok: bool) {
+        if self.engine.at_home().is_err() {
+            return;
+        }
         let ticket = self.ticket;
         self.engine.shared.tell(Event::Written { ticket, ok });
     }
 
     fn read(&self, ok: bool) {
+        if self.engine.at_home().is_err() {
+            return;
+        }
         let ticket = self.ticket;
         self.engine.shared.tell(Event::Read { ticket, ok });
     }
@@ -177,6 +183,16 @@ impl Call<'_> {
 /// let bytes = slot.bytes_mut()?;
 /// slot.commit();
 /// bytes.fill(42);
+/// # Ok(()) }
+/// ```
+///
+/// A slot lends its own bytes, for its own life. The memory around them, where other versions lie, is not to be had of it:
+///
+/// ```compile_fail,E0624
+/// # use tierflow_engine::Engine;
+/// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
+/// let slot = engine.produce(7, 1000)?;
+/// let cache = slot.memory().clone();
 /// # Ok(()) }
 /// ```
 ///
@@ -248,6 +264,7 @@ impl ProduceSlot<'_> {
     /// # Errors
     /// [`Error::Device`] if the stream's device failed. The version was not taken in then.
     pub fn commit_after(mut self, stream: &Stream) -> Result<()> {
+        self.call.engine.at_home()?;
         let begun = Instant::now();
         let ends = stream.record()?;
         if let Some(loan) = self.loan.take() {
@@ -296,6 +313,16 @@ impl Deref for ProduceSlot<'_> {
 /// slot.bytes()?.fill(42);
 /// # Ok(()) }
 /// ```
+///
+/// Nor through the memory that they lie in:
+///
+/// ```compile_fail,E0624
+/// # use tierflow_engine::Engine;
+/// # fn f(engine: &Engine) -> tierflow_engine::Result<()> {
+/// let slot = engine.consume(7)?;
+/// slot.memory().lend_mut(slot.range());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the slot counts the version as consumed"]
 pub struct ConsumeSlot<'engine> {
@@ -324,6 +351,7 @@ impl ConsumeSlot<'_> {
     /// # Errors
     /// [`Error::Device`] if the stream's device failed. The version is not consumed then.
     pub fn finish_after(mut self, stream: &Stream) -> Result<()> {
+        self.call.engine.at_home()?;
         let ends = match stream.record() {
             Ok(ends) => ends,
             Err(error) => {

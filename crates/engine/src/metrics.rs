@@ -1,4 +1,4 @@
-//! What the engine measured; docs/src/seeing.md is the guide to it.
+//! What the engine measured; the book's chapter *Seeing what the cache does* is the guide to it.
 
 use crate::plan::PrefetchDistance;
 use std::fmt;

@@ -47,10 +47,12 @@ pub struct Schedule {
     bound: Option<Bound>,
 }
 
-/// A proof that no schedule ends earlier.
+/// A proof that no schedule ends earlier, whose transfers are [aligned](Problem::aligned_to).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// The makespan of the best schedule if bytes could be divided at will.
+    /// What the cut takes. Where all remainders are multiples of the alignment, that is the makespan of the best schedule
+    /// if bytes could be divided at will; else that is longer by less than what the cut takes for one multiple of each
+    /// of its GPUs.
     pub time: ExactTime,
     /// Why it is not shorter.
     pub cut: Cut,
@@ -59,15 +61,15 @@ pub struct Bound {
 /// A group of GPUs, and everything through which their remainders can leave.
 ///
 /// They have `remainder` bytes, of which `room` fit behind those [limits](Limit) that are room, while
-/// the others carry `bandwidth` together: it takes (`remainder` − `room`) / `bandwidth`. If all
-/// fields are empty, nothing had to be placed.
+/// the others carry `bandwidth` together: it takes (`remainder` − `room`) / `bandwidth`, or no time if that is less than
+/// nothing. If all fields are empty, nothing had to be placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// The GPUs, in rising order.
     pub gpus: Vec<GpuId>,
-    /// Their remainders in bytes, each rounded up to the alignment.
+    /// Their remainders, in bytes.
     pub remainder: u64,
-    /// What fits through those limits that are room, in bytes.
+    /// What fits through those limits that are room, in bytes; of each, whole multiples of the alignment.
     pub room: u64,
     /// What the other limits carry, in bytes per second.
     pub bandwidth: u64,

@@ -1,20 +1,15 @@
-//! The active backend: what it decides, and what must hold in whatever order things happen.
+//! The active backend: what it decides.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod store;
+
 use std::num::NonZeroUsize;
 
-use proptest::prelude::*;
+use store::{CHUNK, after, flat};
 use tierflow_placement::stores::{
-    ActiveBackend, BackendError, CacheOnly, Calibration, ChunkId, Command, Event, HybridNaive,
-    HybridOpt, ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
+    ActiveBackend, BackendError, CacheOnly, ChunkId, Command, Event, HybridNaive, HybridOpt,
+    HybridRoom, ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
 };
-
-const CHUNK: u64 = 64 << 20;
-
-fn flat(throughput: f64) -> Calibration {
-    Calibration::new(1, 1, &[throughput]).unwrap()
-}
 
 /// A cache of one chunk at 10 GB/s and an SSD of 100 at 0.5 GB/s.
 fn backend(policy: impl StorePolicy + 'static) -> ActiveBackend {
@@ -27,12 +22,6 @@ fn ask(producer: u64) -> Event {
         producer: ProducerId(producer),
         bytes: CHUNK,
     }
-}
-
-fn after(backend: &mut ActiveBackend, now_ns: u64, event: Event) -> Vec<Command> {
-    let mut commands = Vec::new();
-    backend.handle(now_ns, event, &mut commands).unwrap();
-    commands
 }
 
 /// Who is told to write where.
@@ -60,12 +49,63 @@ fn with_flushes_of(flush_ns: u64, policy: impl StorePolicy + 'static) -> Vec<(u6
 }
 
 #[test]
-fn hybrid_opt_waits_where_flushes_are_faster_than_the_ssd() {
-    // 64 MiB in 64 ms are 1 GB/s.
-    assert_eq!(with_flushes_of(64_000_000, HybridOpt), [(2, 0)]);
-    // In 640 ms they are a fifth of the SSD's throughput.
-    let slow = with_flushes_of(640_000_000, HybridOpt);
-    assert_eq!(slow, [(2, 0), (3, 1), (4, 1)]);
+fn the_hybrids_wait_where_flushes_are_faster_than_the_ssd() {
+    fn waits(policy: impl StorePolicy + Copy + 'static) {
+        // 64 MiB in 64 ms are 1 GB/s.
+        assert_eq!(with_flushes_of(64_000_000, policy), [(2, 0)]);
+        // In 640 ms they are a fifth of the SSD's throughput.
+        let slow = with_flushes_of(640_000_000, policy);
+        assert_eq!(slow, [(2, 0), (3, 1), (4, 1)]);
+    }
+    waits(HybridOpt);
+    waits(HybridRoom);
+}
+
+/// Algorithm 2 knows one average of all flushes. Here the cache's chunks take 64 ms, and the SSD's, read back, 640.
+#[test]
+fn hybrid_opt_counts_all_flushes_and_hybrid_room_those_that_make_room() {
+    fn third(policy: impl StorePolicy + 'static) -> Vec<(u64, usize)> {
+        let mut backend = backend(policy);
+        after(&mut backend, 0, ask(1));
+        assert_eq!(writes(&after(&mut backend, 0, ask(2))), [(2, 1)]);
+        let written = |chunk| Event::ChunkWritten {
+            chunk: ChunkId(chunk),
+        };
+        let flushed = |chunk| Event::ChunkFlushed {
+            chunk: ChunkId(chunk),
+        };
+        after(&mut backend, 0, written(0));
+        after(&mut backend, 64_000_000, flushed(0));
+        after(&mut backend, 64_000_000, written(1));
+        after(&mut backend, 704_000_000, flushed(1));
+        after(&mut backend, 704_000_000, ask(3));
+        writes(&after(&mut backend, 704_000_000, ask(4)))
+    }
+    // 190 MB/s on average, and 1 GB/s from the cache.
+    assert_eq!(third(HybridOpt), [(4, 1)]);
+    assert_eq!(third(HybridRoom), []);
+}
+
+/// A cache that has failed makes no room, however fast its flushes were.
+#[test]
+fn hybrid_room_does_not_wait_for_a_store_that_has_failed() {
+    fn others(policy: impl StorePolicy + 'static) -> Vec<(u64, usize)> {
+        let mut backend = backend(policy);
+        after(&mut backend, 0, ask(1));
+        after(&mut backend, 0, Event::ChunkWritten { chunk: ChunkId(0) });
+        let freed = Event::ChunkFlushed { chunk: ChunkId(0) };
+        after(&mut backend, 64_000_000, freed);
+        after(&mut backend, 64_000_000, ask(2));
+        let failed = Event::WriteFailed { chunk: ChunkId(1) };
+        assert_eq!(writes(&after(&mut backend, 65_000_000, failed)), [(2, 1)]);
+        let mut commands = after(&mut backend, 65_000_000, ask(3));
+        commands.extend(after(&mut backend, 65_000_000, ask(4)));
+        writes(&commands)
+    }
+    assert_eq!(others(HybridRoom), [(3, 1), (4, 1)]);
+    assert_eq!(others(ShortestWait), [(3, 1), (4, 1)]);
+    // The paper has no stores that fail: Algorithm 2 waits for the one chunk there is.
+    assert_eq!(others(HybridOpt), []);
 }
 
 #[test]
@@ -281,205 +321,4 @@ fn stores_that_hold_nothing_are_refused() {
     assert_eq!(of([0, 5], Box::new(HybridOpt)), Ok(()));
     let empty = ActiveBackend::new(CHUNK, vec![], Box::new(SsdOnly));
     assert!(empty.is_err());
-}
-
-/// A run in which whatever can happen next happens in a random order.
-struct Run {
-    backend: ActiveBackend,
-    capacities: [usize; 2],
-    /// What each producer has still to write.
-    chunks: Vec<VecDeque<u64>>,
-    /// Who asked, in the order in which they are to be served.
-    asked: VecDeque<(u64, u64)>,
-    writing: BTreeMap<ChunkId, (u64, StoreId, u64)>,
-    written: BTreeMap<ChunkId, (StoreId, u64)>,
-    flushing: BTreeSet<ChunkId>,
-    bytes_flushed: u64,
-    now: u64,
-}
-
-impl Run {
-    fn busy(&self) -> BTreeSet<u64> {
-        let writing = self.writing.values().map(|chunk| chunk.0);
-        self.asked
-            .iter()
-            .map(|asked| asked.0)
-            .chain(writing)
-            .collect()
-    }
-
-    /// What could happen now.
-    fn possible(&self, with_failures: bool) -> Vec<Event> {
-        let busy = self.busy();
-        let idle =
-            self.chunks.iter().enumerate().filter(|(producer, chunks)| {
-                !chunks.is_empty() && !busy.contains(&(*producer as u64))
-            });
-        let mut events: Vec<_> = idle
-            .map(|(producer, chunks)| Event::ChunkAsked {
-                producer: ProducerId(producer as u64),
-                bytes: chunks[0],
-            })
-            .collect();
-        let writing = self.writing.keys().copied();
-        events.extend(writing.clone().map(|chunk| Event::ChunkWritten { chunk }));
-        let flushing = self.flushing.iter().copied();
-        events.extend(flushing.clone().map(|chunk| Event::ChunkFlushed { chunk }));
-        if with_failures {
-            events.extend(writing.map(|chunk| Event::WriteFailed { chunk }));
-            events.extend(flushing.map(|chunk| Event::FlushFailed { chunk }));
-            events.extend([0, 1].map(|store| Event::StoreBack {
-                store: StoreId(store),
-            }));
-            events.extend(self.asked.iter().map(|&(producer, _)| Event::AskWithdrawn {
-                producer: ProducerId(producer),
-            }));
-            // Not all keep what they say.
-            let all = self.chunks.iter().enumerate();
-            events.extend(all.map(|(producer, chunks)| Event::Announced {
-                producer: ProducerId(producer as u64),
-                bytes: chunks.iter().sum::<u64>() * (self.now / 1000 % 3),
-            }));
-        }
-        events
-    }
-
-    fn happens(&mut self, event: Event) {
-        self.now += 1000;
-        match event {
-            Event::ChunkAsked { producer, bytes } => {
-                self.chunks[producer.0 as usize].pop_front();
-                self.asked.push_back((producer.0, bytes));
-            }
-            Event::AskWithdrawn { producer } => self.asked.retain(|asked| asked.0 != producer.0),
-            Event::ChunkWritten { chunk } => {
-                let (_, store, bytes) = self.writing.remove(&chunk).unwrap();
-                self.written.insert(chunk, (store, bytes));
-            }
-            Event::WriteFailed { chunk } => {
-                let (producer, _, bytes) = self.writing.remove(&chunk).unwrap();
-                self.asked.push_front((producer, bytes));
-            }
-            Event::ChunkFlushed { chunk } => {
-                self.flushing.remove(&chunk);
-                self.bytes_flushed += self.written.remove(&chunk).unwrap().1;
-            }
-            Event::FlushFailed { chunk } => {
-                self.flushing.remove(&chunk);
-            }
-            Event::StoreBack { .. } | Event::Announced { .. } => {}
-        }
-        for command in after(&mut self.backend, self.now, event) {
-            self.obey(command);
-        }
-        self.check();
-    }
-
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Write {
-                producer,
-                chunk,
-                store,
-            } => {
-                let (first, bytes) = self.asked.pop_front().expect("someone waits");
-                assert_eq!(first, producer.0, "first come, first served");
-                self.writing.insert(chunk, (first, store, bytes));
-            }
-            Command::Bypass { producer, bytes } => {
-                let first = self.asked.pop_front();
-                assert_eq!(first, Some((producer.0, bytes)));
-            }
-            Command::Flush {
-                chunk,
-                store,
-                bytes,
-            } => {
-                assert_eq!(self.written.get(&chunk), Some(&(store, bytes)));
-                assert!(self.flushing.insert(chunk), "{chunk} is flushed twice");
-            }
-        }
-    }
-
-    fn check(&self) {
-        let writing = |store| self.writing.values().filter(move |chunk| chunk.1 == store);
-        let written = |store| self.written.values().filter(move |chunk| chunk.0 == store);
-        for (at, capacity) in self.capacities.into_iter().enumerate() {
-            let (store, is) = (StoreId(at), &self.backend.stores()[at]);
-            assert!(is.chunks() <= capacity);
-            assert_eq!(is.chunks(), writing(store).count() + written(store).count());
-            assert_eq!(is.writers() as usize, writing(store).count());
-        }
-        let statistics = self.backend.statistics();
-        let waiting: u64 = self.asked.iter().map(|asked| asked.1).sum();
-        let writing: u64 = self.writing.values().map(|chunk| chunk.2).sum();
-        let written: u64 = self.written.values().map(|chunk| chunk.1).sum();
-        assert_eq!(
-            statistics.asked_bytes,
-            statistics.withdrawn_bytes
-                + statistics.bypassed_bytes
-                + statistics.flushed_bytes
-                + waiting
-                + writing
-                + written
-        );
-        assert_eq!(statistics.flushed_bytes, self.bytes_flushed);
-        let on_stores: u64 = statistics.written_bytes.iter().sum();
-        assert_eq!(on_stores, self.bytes_flushed + written);
-        assert_eq!(self.backend.waiting(), self.asked.len());
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
-    #[test]
-    fn no_chunk_is_lost_and_nobody_starves(
-        policy in 0..5_usize,
-        capacities in prop::array::uniform2(1..4_usize),
-        speeds in prop::array::uniform2(1e3..1e12_f64),
-        chunks in prop::collection::vec(prop::collection::vec(1..=CHUNK, 0..5), 1..6),
-        most_flushes in 1..4_usize,
-        choices in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
-        rest in any::<prop::sample::Selector>(),
-    ) {
-        let policies: [Box<dyn StorePolicy>; 5] = [
-            Box::new(CacheOnly),
-            Box::new(SsdOnly),
-            Box::new(HybridNaive),
-            Box::new(HybridOpt),
-            Box::new(ShortestWait),
-        ];
-        let policy = policies.into_iter().nth(policy).unwrap();
-        let stores = [0, 1].map(|at| Store::new(flat(speeds[at]), capacities[at]));
-        let backend = ActiveBackend::new(CHUNK, stores.into(), policy).unwrap();
-        let most = NonZeroUsize::new(most_flushes).unwrap();
-        let mut run = Run {
-            backend: backend.with_most_flushes(most),
-            capacities,
-            chunks: chunks.into_iter().map(VecDeque::from).collect(),
-            asked: VecDeque::new(),
-            writing: BTreeMap::new(),
-            written: BTreeMap::new(),
-            flushing: BTreeSet::new(),
-            bytes_flushed: 0,
-            now: 0,
-        };
-        for choice in choices {
-            let events = run.possible(true);
-            run.happens(*choice.get(&events));
-            prop_assert!(run.backend.flushing() <= most_flushes);
-        }
-        // From here on nothing fails, so everything gets where it is to be.
-        while let Some(event) = rest.try_select(run.possible(false)) {
-            run.happens(event);
-        }
-        prop_assert!(run.chunks.iter().all(VecDeque::is_empty));
-        prop_assert_eq!(run.backend.waiting(), 0);
-        let statistics = run.backend.statistics();
-        prop_assert_eq!(
-            statistics.asked_bytes,
-            statistics.withdrawn_bytes + statistics.bypassed_bytes + statistics.flushed_bytes
-        );
-    }
 }

@@ -138,34 +138,36 @@ proptest! {
                 machine.check(&theirs, alignment, 1, 1);
                 machine.check(&ours, alignment, 1, 1);
                 // The last part of a multiple counts as a whole one when it is placed, not when it is timed.
-                if machine.shares.iter().all(|share| match share {
-                    tierflow_placement::Share::Remainder(bytes) => bytes % alignment == 0,
-                    tierflow_placement::Share::Spare(_) => true,
-                }) {
-                    prop_assert_eq!(theirs.makespan(), ours.makespan());
-                    prop_assert!(ours.makespan() >= ours.bound().unwrap().time);
-                }
+                prop_assert_eq!(machine.rounded(&theirs, alignment), machine.rounded(&ours, alignment));
+                prop_assert!(ours.makespan() >= ours.bound().unwrap().time);
             }
             (theirs, ours) => prop_assert!(false, "{theirs:?} {ours:?}"),
         }
     }
 
+    /// Whatever the alignment: a bound is true of bytes as they are, and the optimum one of the rounded problem.
     #[test]
-    fn baselines_obey_every_capacity_and_never_beat_the_bound(
+    fn baselines_obey_every_capacity_and_beat_neither_the_bound_nor_the_optimum(
         machine in machines(),
-        alignment in 1..16_u64,
+        alignment in 1..64_u64,
+        large in any::<bool>(),
     ) {
-        let topology = machine.topology(SPEED);
-        let problem = machine.problem(&topology, BYTES).aligned_to(alignment).unwrap();
+        let (speed, bytes) = if large { (SPEED, BYTES) } else { (1, 1) };
+        let topology = machine.topology(speed);
+        let problem = machine.problem(&topology, bytes).aligned_to(alignment).unwrap();
         let optimum = MinTimeMaxFlow::default().schedule(&problem);
+        if let Ok(best) = &optimum {
+            machine.check(best, alignment, speed, bytes);
+            prop_assert!(best.makespan() >= best.bound().unwrap().time);
+        }
         for strategy in [&mut Greedy as &mut dyn Strategy, &mut LocalOnly] {
             match strategy.schedule(&problem) {
                 Ok(schedule) => {
-                    machine.check(&schedule, alignment, SPEED, BYTES);
+                    machine.check(&schedule, alignment, speed, bytes);
                     let best = optimum.as_ref().unwrap();
-                    if alignment == 1 {
-                        prop_assert!(schedule.makespan() >= best.makespan());
-                    }
+                    prop_assert!(schedule.makespan() >= best.bound().unwrap().time);
+                    let rounded = |schedule| machine.rounded(schedule, alignment);
+                    prop_assert!(rounded(&schedule) >= rounded(best));
                 }
                 Err(error) => prop_assert!(is_no_place(&error), "{error}"),
             }

@@ -2,7 +2,8 @@
 //!
 //! Bytes are a fluid here, may lie anywhere, and every schedule knows the future. What is left are two kinds of
 //! limits, both of which every run obeys: what has to cross a hop between two moments needs its time, and no call is
-//! faster than its copy. The least time that satisfies all of them is a longest path; docs/src/simulation.md derives it.
+//! faster than its copy. The least time that satisfies all of them is a longest path; the book's chapter
+//! *Simulation* derives it.
 
 mod steps;
 mod window;

@@ -151,7 +151,7 @@ impl Hardware {
     }
 
     /// One H100, all of whose workers carry one transfer at a time together as the engine's do, with caches of these sizes in bytes over a local disk. Bandwidths are those that were measured on a
-    /// rented one (docs/src/simulation.md).
+    /// rented one (the book's chapter *Simulation*).
     #[must_use]
     pub fn h100(device_cache: u64, host_cache: u64) -> Self {
         let disk = Link {

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::home::Home;
 use crate::workers::Stop;
 
 /// Between two looks at a lock: often at first, as turns are short, and then less.
@@ -72,14 +73,27 @@ pub(crate) fn new_file(path: &Path) -> io::Result<File> {
 
 /// A file that is locked until this is dropped, or the process is gone, however it went.
 #[derive(Debug)]
-pub(crate) struct Locked(pub(crate) File);
+pub(crate) struct Locked {
+    pub(crate) file: File,
+    home: Home,
+}
 
 impl Locked {
+    /// Of a file that this process has locked.
+    pub(crate) fn held(file: File) -> Self {
+        let home = Home::default();
+        Self { file, home }
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        self.home
+    }
+
     /// Waits for the lock; it is asked for and asked for again rather than waited for, because a wait in the kernel
     /// could not be ended.
     pub(crate) fn wait(file: File, deadline: Instant, stop: &Stop) -> io::Result<Self> {
         if poll(deadline, stop, || is_free(file.try_lock())) {
-            return Ok(Self(file));
+            return Ok(Self::held(file));
         }
         Err(io::Error::from(io::ErrorKind::TimedOut))
     }
@@ -87,8 +101,11 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Closing alone would leave it locked as long as a child that was forked meanwhile lives.
-        let _ = self.0.unlock();
+        // Closing alone would leave it locked as long as a child that was forked meanwhile lives; and the child itself
+        // would unlock its parent's.
+        if self.home.is_here() {
+            let _ = self.file.unlock();
+        }
     }
 }
 

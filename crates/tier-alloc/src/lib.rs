@@ -25,6 +25,7 @@ mod device_arena;
 mod directory;
 mod error;
 mod gate;
+mod home;
 mod host_arena;
 mod order;
 mod pool;

@@ -91,11 +91,11 @@ impl Ring {
             let (src, dst) = (src.len(), dst.len());
             return Err(DeviceError::from(Invalid::LengthMismatch { src, dst }).into());
         }
-        if src.memory().place() == Place::Device && dst.memory().place() == Place::Device {
+        if src.place() == Place::Device && dst.place() == Place::Device {
             return Err(DeviceError::from(Invalid::NotHostAccessible).into());
         }
         let batch = Arc::new(Batch::default());
-        let host = if dst.memory().place() == Place::Host {
+        let host = if dst.place() == Place::Host {
             dst.range()
         } else {
             src.range()
@@ -208,7 +208,7 @@ impl Slot {
     fn carry(&self, src: ReadLoan, mut dst: WriteLoan) -> Result<(), DeviceError> {
         let slot = self.pinned.memory();
         let bytes = 0..src.len();
-        if src.memory().place() == Place::Device {
+        if src.place() == Place::Device {
             // Asleep, not spinning: the processor is for those that copy.
             let outcome = self.stream.copy(src, slot.lend_mut(bytes)?).wait();
             outcome.result?;

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, park_timeout};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::home::Home;
 
 /// Whether the threads are to end. They look between two pieces of work.
 #[derive(Clone, Debug, Default)]
@@ -14,16 +16,28 @@ impl Stop {
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Sleeps so long, or until the thread is to end. For threads of [`Workers`] alone: others are not woken.
+    pub(crate) fn sleep(&self, time: Duration) {
+        let begun = Instant::now();
+        while !self.is_set() {
+            let Some(left) = time.checked_sub(begun.elapsed()) else {
+                return;
+            };
+            park_timeout(left);
+        }
+    }
 }
 
 /// How long a thread that waits for something else sleeps before it looks again whether to stop.
-pub(crate) const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
-/// Running threads. Dropping tells them to stop and waits until they have.
+/// Running threads. Dropping tells them to stop, wakes those that [sleep](Stop::sleep), and waits until all have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
     stop: Stop,
     handles: Vec<JoinHandle<()>>,
+    home: Home,
 }
 
 impl Workers {
@@ -42,7 +56,14 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            std::mem::forget(std::mem::take(&mut self.handles));
+            return;
+        }
         self.stop.0.store(true, Ordering::Relaxed);
+        for handle in &self.handles {
+            handle.thread().unpark();
+        }
         for handle in self.handles.drain(..) {
             // A thread that panicked has said so on standard error and ended its watermark.
             let _ = handle.join();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use tierflow_placement::stores::{
-    CacheOnly, HybridNaive, HybridOpt, ShortestWait, SsdOnly, StorePolicy,
+    CacheOnly, HybridNaive, HybridOpt, HybridRoom, ShortestWait, SsdOnly, StorePolicy,
 };
 
 use super::checkpoint::{Data, Rival, Took};
@@ -47,10 +47,11 @@ struct Contender {
 }
 
 /// What they do in each round, and what they do in every third: the best and the worst case.
-fn policies() -> [(&'static str, Box<dyn StorePolicy>, usize); 6] {
+fn policies() -> [(&'static str, Box<dyn StorePolicy>, usize); 7] {
     [
         (NAIVE, Box::new(HybridNaive), 1),
         (HybridOpt.name(), Box::new(HybridOpt), 1),
+        (HybridRoom.name(), Box::new(HybridRoom), 1),
         (ShortestWait.name(), Box::new(ShortestWait), 1),
         (CONTROL, Box::new(HybridNaive), 1),
         (CacheOnly.name(), Box::new(CacheOnly), 3),
@@ -107,7 +108,7 @@ pub(super) fn compare(
         let ratios: Vec<f64> = naive.iter().zip(&local).map(|(n, p)| n / p).collect();
         let name = contender.case(machine, case);
         let row = run.samples(&name, "hybrid-naive over this", "1", &ratios)?;
-        if contender.name == HybridOpt.name() || contender.name == ShortestWait.name() {
+        if contender.name == HybridRoom.name() || contender.name == ShortestWait.name() {
             row.against(if case.times > 1.0 { FASTER } else { NOT_SLOWER });
         }
         if contender.name != NAIVE {

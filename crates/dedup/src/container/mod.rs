@@ -1,4 +1,5 @@
-//! The stored form of one difference. docs/src/dedup.md describes it byte by byte.
+//! The stored form of one difference. The book's chapter *De-duplicated checkpoints* describes it
+//! byte by byte.
 
 mod header;
 mod view;

@@ -119,6 +119,11 @@ impl<'a> Container<'a> {
         self.header.layout.chunk
     }
 
+    /// What the lineage's hash is seeded with.
+    pub fn seed(&self) -> u64 {
+        self.header.seed
+    }
+
     /// Its number in the lineage, from 0.
     pub fn ordinal(&self) -> u32 {
         self.header.ordinal

@@ -12,7 +12,6 @@ pub(super) fn gather(
     blocks: &[Block],
     body: Body,
     version: u64,
-    seed: u64,
     parent: Option<Last>,
 ) -> Difference {
     let layout = pass.layout;
@@ -27,7 +26,15 @@ pub(super) fn gather(
         sizes.iter().sum()
     };
     let id = (version, pass.ordinal);
-    let mut header = header(layout, &body, id, seed, parent, pass.content, payload_bytes);
+    let mut header = header(
+        layout,
+        &body,
+        id,
+        pass.hasher.seed(),
+        parent,
+        pass.content,
+        payload_bytes,
+    );
     let (mut bytes, payload_at) = write(&mut header, &body);
     let payload = &mut bytes[payload_at..];
     if is_full {

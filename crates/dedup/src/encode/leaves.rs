@@ -11,14 +11,10 @@ use crate::hash::{Digest, Sum};
 use crate::layout::Layout;
 use crate::record::SHARDS;
 use crate::regions::Place;
+use crate::sample::Sample;
 
 /// Bytes of data that one task hashes, roughly: enough to be worth a task, little enough to share.
 const BLOCK_BYTES: usize = 1 << 20;
-
-/// One in so many chunks is in the sample of `Auto`.
-pub(crate) const SAMPLE_EVERY: usize = 64;
-/// `Auto` stores a checkpoint in full if at least this share of the sample is new.
-pub(crate) const MOSTLY: (u64, u64) = (7, 8);
 
 /// In the place of a source that is not known yet. No place packs to it.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
@@ -178,7 +174,7 @@ impl State {
         block
     }
 
-    /// Whether at least [`MOSTLY`] of a sample has neither stayed nor been stored before.
+    /// Whether nearly all of a [`Sample`] has neither stayed nor been stored before.
     pub(super) fn is_mostly_new(&self, pass: &Pass<'_>) -> bool {
         let is_new = |&chunk: &u32| {
             let digest = pass.hasher.digest(pass.chunk(chunk));
@@ -189,10 +185,9 @@ impl State {
         if self.digests.is_empty() {
             return false;
         }
-        let sample = (0..pass.layout.count).into_par_iter().step_by(SAMPLE_EVERY);
-        let taken = sample.len() as u64;
-        let new = sample.filter(is_new).count() as u64;
-        new * MOSTLY.1 >= taken * MOSTLY.0
+        let sample = Sample::new(pass.layout.count, pass.hasher.seed(), pass.ordinal);
+        let chunks = (0..sample.len()).into_par_iter().map(|n| sample.chunk(n));
+        sample.is_mostly_new(chunks.filter(is_new).count() as u64)
     }
 }
 

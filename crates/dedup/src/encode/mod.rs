@@ -126,16 +126,17 @@ impl Lineage {
     /// [`Invalid::Chunk`].
     pub fn new(config: Config) -> Result<Self> {
         config.check()?;
+        let hasher = Hasher::new(config.seed_or_random());
         Ok(Self {
-            config,
-            hasher: Hasher::new(config.seed),
+            config: config.seed(hasher.seed()),
+            hasher,
             next_ordinal: 0,
             last: None,
             state: None,
         })
     }
 
-    /// How it encodes.
+    /// How it encodes, with the seed that it has.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -168,7 +169,7 @@ impl Lineage {
         };
         let parent = self.last;
         let (blocks, body) = state.label(&config, &mut pass)?;
-        let difference = gather::gather(&pass, &blocks, body, version, config.seed, parent);
+        let difference = gather::gather(&pass, &blocks, body, version, parent);
         if let Some(kept) = &mut state.kept {
             kept.keep(layout, ordinal, &blocks, &difference)?;
         }

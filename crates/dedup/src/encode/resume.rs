@@ -10,8 +10,7 @@ use crate::hash::Digest;
 use crate::layout::Layout;
 use crate::record::Record;
 use crate::regions::Place;
-
-use super::leaves::{MOSTLY, SAMPLE_EVERY};
+use crate::sample::Sample;
 
 impl Lineage {
     /// Goes on behind the newest difference of a chain, after a restart for instance. The record of
@@ -22,13 +21,14 @@ impl Lineage {
     ///
     /// # Errors
     ///
-    /// [`Invalid::Config`] if the chain has another chunk size or seed; what
-    /// [`Chain::verify`] finds.
+    /// [`Invalid::Config`] if the chain has another chunk size, or another seed than one that was told;
+    /// what [`Chain::verify`] finds.
     pub fn resume<B: AsRef<[u8]>>(config: Config, chain: &Chain<B>) -> Result<Self> {
-        let mut lineage = Self::new(config)?;
+        config.check()?;
         let Some(rebuilt) = Rebuilt::new(&config, chain)? else {
-            return Ok(lineage);
+            return Self::new(config);
         };
+        let mut lineage = Self::new(config.seed(rebuilt.seed))?;
         let mut state = State {
             layout: rebuilt.layout,
             digests: rebuilt.digests,
@@ -49,6 +49,8 @@ impl Lineage {
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) layout: Layout,
+    /// What the chain's digests are seeded with.
+    pub(crate) seed: u64,
     pub(crate) last: Last,
     /// Of the newest version's chunks.
     pub(crate) digests: Vec<Digest>,
@@ -65,7 +67,7 @@ impl Rebuilt {
         if layout.chunk != config.chunk {
             return Err(Invalid::Config { what: "chunk size" }.into());
         }
-        if first.seed != config.seed {
+        if config.seed.is_some_and(|seed| seed != first.seed) {
             return Err(Invalid::Config { what: "seed" }.into());
         }
         let last = Last {
@@ -94,6 +96,7 @@ impl Rebuilt {
         }
         Ok(Some(Self {
             layout,
+            seed: first.seed,
             last,
             digests: replay.digests,
             record,
@@ -113,9 +116,9 @@ fn enter(
     let is_new = |chunk: usize| before.is_none_or(|before| before[chunk] != digests[chunk]);
     let unknown = |chunk: &usize| is_new(*chunk) && record.find(digests[*chunk]).is_none();
     if config.method == Method::Auto && header.stored == Stored::Full && before.is_some() {
-        let sample = (0..digests.len()).step_by(SAMPLE_EVERY);
-        let taken = sample.len() as u64;
-        if sample.filter(unknown).count() as u64 * MOSTLY.1 >= taken * MOSTLY.0 {
+        let sample = Sample::new(header.layout.count, header.seed, header.ordinal);
+        let chunks = (0..sample.len()).map(|n| sample.chunk(n) as usize);
+        if sample.is_mostly_new(chunks.filter(unknown).count() as u64) {
             return;
         }
     }

@@ -1,8 +1,5 @@
 //! The kernels: loaded once, and one launch wrapper for each.
-#![allow(
-    unsafe_code,
-    reason = "a launch is a promise about memory, which the callers in this module's siblings keep"
-)]
+#![allow(unsafe_code, reason = "a launch is a promise about memory")]
 
 use std::sync::Arc;
 
@@ -10,6 +7,7 @@ use tierflow_device::cuda::{Arg, Function, Launch, Module};
 use tierflow_device::{Device, Stream};
 
 use crate::error::{Invalid, Result};
+use crate::sample::Sample;
 
 const LEAVES: &str = include_str!("../../ptx/dedup_leaves.ptx");
 const RECORD: &str = include_str!("../../ptx/dedup_record.ptx");
@@ -114,15 +112,12 @@ impl Kernels {
     }
 }
 
-/// One pass over a checkpoint. Every launch wrapper requires of its caller that until the stream is
-/// synchronised, or an event recorded behind the launch is done, somebody holds
-/// - the [`Arena`](super::state::Arena) whose `State` this is, of this lineage's layout;
+/// One pass over a checkpoint, as addresses. A launch is sound if until the stream is synchronised, or an event recorded
+/// behind the launch is done, there are
+/// - the [`Arena`](super::state::Arena) whose `State` this is, of this lineage's layout, on the kernels' device;
 /// - a loan of the `State`'s `len` bytes at `data`, on the device, aligned to 16;
-/// - a loan for writing of `most_stored_bytes(len)` bytes at `out`, which the device can reach,
-///   aligned to 64, and one of [`RESULT_BYTES`](super::state::RESULT_BYTES) at `report`; they may be 0
-///   where no launch writes to them.
-///
-/// `Encoding` and `Restoring` do, whatever becomes of them.
+/// - a loan for writing of `most_stored_bytes(len)` bytes at `out`, which the device can reach, aligned to 64, and one of
+///   [`RESULT_BYTES`](super::report::RESULT_BYTES) at `report`; they may be 0 where no launch writes to them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass {
     pub(super) state: u64,
@@ -135,12 +130,16 @@ pub(super) struct Pass {
     pub(super) chunks: u32,
     pub(super) words: u32,
     pub(super) slots: u64,
+    /// Of `Auto`.
+    pub(super) sample: Sample,
     /// Multiprocessors' worth of blocks that gather, for `out` beyond the bus wants few.
     pub(super) gather_blocks: u32,
 }
 
 impl Kernels {
-    pub(super) fn leaves(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn leaves(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let loaded = &self.loaded;
         // Blocks that fit a multiprocessor, by their registers and shared memory.
         let (function, per_warp, resident) = match pass.chunk {
@@ -157,46 +156,62 @@ impl Kernels {
             Arg::address(pass.data),
             Arg::u32(pass.is_first.into()),
         ];
-        // SAFETY: three parameters of these types; they reach what `Pass` requires its caller to hold.
+        // SAFETY: three parameters of these types; they reach what the caller promises to be there.
         Ok(unsafe { stream.launch(function, shape, &args) }?)
     }
 
-    pub(super) fn sample(&self, stream: &Stream, pass: &Pass) -> Result<()> {
-        let shape = self.shape(128, u64::from(pass.chunks.div_ceil(64 * 128)), 8);
-        let args = [Arg::address(pass.state), Arg::address(pass.data)];
-        // SAFETY: two parameters, both addresses, of what `Pass` requires its caller to hold.
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn sample(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+        let shape = self.shape(128, u64::from(pass.sample.len().div_ceil(128)), 8);
+        let args = [
+            Arg::address(pass.state),
+            Arg::address(pass.data),
+            Arg::u64(pass.sample.salt()),
+        ];
+        // SAFETY: three parameters of these types, of what the caller promises to be there.
         Ok(unsafe { stream.launch(&self.loaded.sample, shape, &args) }?)
     }
 
-    pub(super) fn find(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn find(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 8);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena that it describes.
         Ok(unsafe { stream.launch(&self.loaded.find, shape, &args) }?)
     }
 
-    pub(super) fn forget(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn forget(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, pass.slots.div_ceil(256), 8);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena that it describes.
         Ok(unsafe { stream.launch(&self.loaded.forget, shape, &args) }?)
     }
 
-    pub(super) fn sweep(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn sweep(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, pass.slots.div_ceil(256), 8);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena that it describes.
         Ok(unsafe { stream.launch(&self.loaded.sweep, shape, &args) }?)
     }
 
-    pub(super) fn enter(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn enter(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 8);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena.
         Ok(unsafe { stream.launch(&self.loaded.enter, shape, &args) }?)
     }
 
-    pub(super) fn verify(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn verify(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(8)), 8);
         let args = [
             Arg::address(pass.state),
@@ -204,12 +219,14 @@ impl Kernels {
             Arg::u32(pass.ordinal),
             Arg::u32(pass.is_first.into()),
         ];
-        // SAFETY: four parameters of these types, of what `Pass` requires its caller to hold; the arena
+        // SAFETY: four parameters of these types, of what the caller promises to be there; the arena
         // has the bytes to compare with, for its plan verifies.
         Ok(unsafe { stream.launch(&self.loaded.verify, shape, &args) }?)
     }
 
-    pub(super) fn verify_own(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn verify_own(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(8)), 8);
         let args = [
             Arg::address(pass.state),
@@ -220,7 +237,9 @@ impl Kernels {
         Ok(unsafe { stream.launch(&self.loaded.verify_own, shape, &args) }?)
     }
 
-    pub(super) fn keep(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn keep(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let bytes = u64::from(pass.chunks) * u64::from(pass.chunk);
         let shape = self.shape(256, bytes.div_ceil(256 * 16), 8);
         let args = [Arg::address(pass.state), Arg::address(pass.data)];
@@ -228,21 +247,27 @@ impl Kernels {
         Ok(unsafe { stream.launch(&self.loaded.keep, shape, &args) }?)
     }
 
-    pub(super) fn resolve(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn resolve(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 6);
         let args = [Arg::address(pass.state), Arg::u32(pass.ordinal)];
         // SAFETY: two parameters of these types; the kernel keeps to the arena.
         Ok(unsafe { stream.launch(&self.loaded.resolve, shape, &args) }?)
     }
 
-    pub(super) fn heads(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn heads(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 6);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena.
         Ok(unsafe { stream.launch(&self.loaded.heads, shape, &args) }?)
     }
 
-    pub(super) fn emit(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn emit(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 4);
         let args = [
             Arg::address(pass.state),
@@ -250,11 +275,13 @@ impl Kernels {
             Arg::u32(pass.ordinal),
         ];
         // SAFETY: three parameters of these types. It writes metadata behind the header only where
-        // `heads` found that all fits in a full checkpoint's room, which the caller holds.
+        // `heads` found that all fits in a full checkpoint's room, which the caller promises.
         Ok(unsafe { stream.launch(&self.loaded.emit, shape, &args) }?)
     }
 
-    pub(super) fn gather(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn gather(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let bytes = u64::from(pass.chunks) * u64::from(pass.chunk);
         let mut shape = self.shape(256, bytes.div_ceil(8 * 2048), 8);
         shape.grid[0] = shape.grid[0].min(pass.gather_blocks);
@@ -269,10 +296,12 @@ impl Kernels {
         Ok(unsafe { stream.launch(&self.loaded.gather, shape, &args) }?)
     }
 
-    /// Applies `count` moves of `chunks` chunks to the owners. The caller holds loans of the moves, of
-    /// the owners for writing, and of all that the moves' sources lie in, as for [`Pass`]; the moves are
-    /// of chunks that there are owners for.
-    pub(super) fn own(
+    /// Applies `count` moves of `chunks` chunks to the owners.
+    ///
+    /// # Safety
+    /// Until then there are loans of the moves, of the owners for writing, and of all that the moves' sources lie in; the
+    /// moves are of chunks that there are owners for.
+    pub(super) unsafe fn own(
         &self,
         stream: &Stream,
         (moves, count, chunks): (u64, u32, u32),
@@ -287,13 +316,16 @@ impl Kernels {
             Arg::u32(chunk.trailing_zeros()),
             Arg::address(owners),
         ];
-        // SAFETY: five parameters of these types, of which the caller holds what they reach.
+        // SAFETY: five parameters of these types, what they reach is there by the caller's promise.
         Ok(unsafe { stream.launch(&self.loaded.own, shape, &args) }?)
     }
 
-    /// Copies `len` bytes in chunks from their owners. The caller holds loans as for
-    /// [`own`](Self::own), and of `out` for writing, as for [`Pass`]; every chunk has an owner.
-    pub(super) fn scatter(
+    /// Copies `len` bytes in chunks from their owners.
+    ///
+    /// # Safety
+    /// Until then there are loans as for [`own`](Self::own), and one for writing of `len` bytes at `out`; every chunk has
+    /// an owner.
+    pub(super) unsafe fn scatter(
         &self,
         stream: &Stream,
         owners: u64,
@@ -308,15 +340,18 @@ impl Kernels {
             Arg::u64(len),
             Arg::u32(chunk.trailing_zeros()),
         ];
-        // SAFETY: four parameters of these types, of which the caller holds what they reach.
+        // SAFETY: four parameters of these types, what they reach is there by the caller's promise.
         Ok(unsafe { stream.launch(&self.loaded.scatter, shape, &args) }?)
     }
 
     /// Writes the sum of a leaf pass that kept no digests to `pass.report`.
-    pub(super) fn summed(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Pass`] says.
+    pub(super) unsafe fn summed(&self, stream: &Stream, pass: &Pass) -> Result<()> {
         let shape = self.shape(1, 1, 1);
         let args = [Arg::address(pass.state), Arg::address(pass.report)];
-        // SAFETY: two parameters, both addresses, of what `Pass` requires its caller to hold.
+        // SAFETY: two parameters, both addresses, of what the caller promises to be there.
         Ok(unsafe { stream.launch(&self.loaded.summed, shape, &args) }?)
     }
 }
@@ -332,7 +367,7 @@ mod tests {
         ("dedup_leaves_128", 3),
         ("dedup_leaves_256", 3),
         ("dedup_leaves_long", 3),
-        ("dedup_sample", 2),
+        ("dedup_sample", 3),
         ("dedup_find", 1),
         ("dedup_forget", 1),
         ("dedup_sweep", 1),

@@ -59,12 +59,7 @@ impl Landing {
         })
     }
 
-    /// The memory.
-    pub fn memory(&self) -> &Memory {
-        self.head.memory()
-    }
-
-    /// Which bytes of it.
+    /// Which bytes of its memory.
     pub fn range(&self) -> Range<usize> {
         self.head.range().start..self.body.range().end
     }
@@ -74,7 +69,7 @@ impl Landing {
     }
 
     pub(super) fn is_on_device(&self) -> bool {
-        self.memory().place() == Place::Device
+        self.head.place() == Place::Device
     }
 }
 

@@ -18,6 +18,7 @@ use crate::encode::{Last, Rebuilt, admit};
 use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
+use crate::sample::Sample;
 
 /// Blocks that write across the bus: enough to fill it, and few enough to leave the rest of the device
 /// to the application.
@@ -31,6 +32,7 @@ const BLOCKS_ACROSS_THE_BUS: u32 = 64;
 pub struct Lineage {
     kernels: Kernels,
     config: Config,
+    seed: u64,
     plan: Plan,
     arena: Arc<Arena>,
     reports: Reports,
@@ -91,13 +93,16 @@ impl Lineage {
 
     fn with(kernels: &Kernels, config: Config, len: u64, past: Option<&Past<'_>>) -> Result<Self> {
         config.check()?;
+        let seed = past.map_or_else(|| config.seed_or_random(), |past| past.rebuilt.seed);
+        let config = config.seed(seed);
         let plan = Plan::new(&config, Layout::new(len, config.chunk)?);
         let device = kernels.device();
         let side = device.stream()?;
-        let arena = Arena::new(device, &side, &plan, &Hasher::new(config.seed), past)?;
+        let arena = Arena::new(device, &side, &plan, &Hasher::new(seed), past)?;
         Ok(Self {
             kernels: kernels.clone(),
             config,
+            seed,
             plan,
             arena: Arc::new(arena),
             reports: Reports::new(device)?,
@@ -110,7 +115,7 @@ impl Lineage {
         })
     }
 
-    /// How it encodes.
+    /// How it encodes, with the seed that it has.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -183,6 +188,7 @@ impl Lineage {
             chunks: layout.count,
             words: self.plan.words(),
             slots: self.plan.slots(),
+            sample: Sample::new(layout.count, self.seed, ordinal),
             gather_blocks: if out.is_on_device() {
                 u32::MAX
             } else {
@@ -191,7 +197,7 @@ impl Lineage {
         };
         let mut marks = Vec::new();
         let launched = self.launch(stream, &pass, &mut marks);
-        let done = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
+        let done = launched.and_then(|()| Ok(Arc::new(stream.record_timed()?)));
         let done = match done {
             Ok(done) => done,
             Err(error) => {
@@ -221,19 +227,23 @@ impl Lineage {
             side: Arc::clone(&self.side),
             layout,
             id: (version, ordinal),
-            seed: self.config.seed,
+            seed: self.seed,
             parent,
         };
         Ok((flight, difference))
     }
 
+    #[allow(
+        unsafe_code,
+        reason = "what the kernels reach is held here, for as long as they may reach it"
+    )]
     fn launch(
         &self,
         stream: &Stream,
         pass: &Pass,
         marks: &mut Vec<(&'static str, Event)>,
     ) -> Result<()> {
-        type Wrapper = fn(&Kernels, &Stream, &Pass) -> Result<()>;
+        type Wrapper = unsafe fn(&Kernels, &Stream, &Pass) -> Result<()>;
         let mut steps: Vec<(&'static str, Wrapper)> = Vec::with_capacity(13);
         if self.config.method == Method::Auto && !pass.is_first {
             steps.push(("sample", Kernels::sample));
@@ -268,12 +278,15 @@ impl Lineage {
             steps.push(("keep", Kernels::keep));
         }
         if self.profile {
-            marks.push(("start", stream.record()?));
+            marks.push(("start", stream.record_timed()?));
         }
         for (name, step) in steps {
-            step(&self.kernels, stream, pass)?;
+            // SAFETY: the arena is this lineage's, and `check_memory` found the loans of `data` and `out` as they must
+            // be; all of them, and the report's, are held by the `Encoding` until it has waited for the event behind
+            // the launches, or by `enqueue` until the stream is synchronised.
+            unsafe { step(&self.kernels, stream, pass) }?;
             if self.profile {
-                marks.push((name, stream.record()?));
+                marks.push((name, stream.record_timed()?));
             }
         }
         Ok(())
@@ -282,14 +295,11 @@ impl Lineage {
     fn check_memory(&self, stream: &Stream, data: &ReadLoan, out: &Landing) -> Result<()> {
         let device = self.kernels.device();
         let here = |other: &tierflow_device::Device| device.is_same(other);
-        if !here(stream.device())
-            || !here(data.memory().device())
-            || data.memory().place() != Place::Device
-        {
+        if !here(stream.device()) || !here(data.device()) || data.place() != Place::Device {
             let what = "the checkpoint and the stream must be on the device of the kernels";
             return Err(Invalid::Memory { what }.into());
         }
-        if out.is_on_device() && !here(out.memory().device()) {
+        if out.is_on_device() && !here(out.head.device()) {
             let what = "the memory for a difference is on another device";
             return Err(Invalid::Memory { what }.into());
         }

@@ -15,6 +15,7 @@ use crate::container::{NO_PARENT, Stored};
 use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
+use crate::sample::Sample;
 
 /// Bytes of a move on the device; `Move` of kernels/dedup_restore.cu.
 const MOVE_BYTES: usize = 16;
@@ -170,9 +171,9 @@ impl Resident {
             return Err(Invalid::Length { len, expected }.into());
         }
         let device = self.kernels.device();
-        let is_here = device.is_same(out.memory().device()) && device.is_same(stream.device());
+        let is_here = device.is_same(out.device()) && device.is_same(stream.device());
         let is_aligned = out.address().is_multiple_of(16);
-        if !is_here || out.memory().place() != Place::Device || !is_aligned {
+        if !is_here || out.place() != Place::Device || !is_aligned {
             let what =
                 "a restore needs memory of the kernels' device that starts at a multiple of 16";
             return Err(Invalid::Memory { what }.into());
@@ -192,10 +193,11 @@ impl Resident {
             chunks: self.layout.count,
             words: self.plan.words(),
             slots: 0,
+            sample: Sample::new(self.layout.count, 0, 0),
             gather_blocks: 0,
         };
         let launched = self.launch(stream, &path, &pass);
-        let enqueued = launched.and_then(|marks| Ok((marks, Arc::new(stream.record()?))));
+        let enqueued = launched.and_then(|marks| Ok((marks, Arc::new(stream.record_timed()?))));
         let (marks, done) = enqueued.inspect_err(|_| {
             // What was launched uses the loans until it is over.
             let _ = stream.synchronize();
@@ -211,6 +213,10 @@ impl Resident {
         Ok((flight, Expected { version, content }))
     }
 
+    #[allow(
+        unsafe_code,
+        reason = "what the kernels reach is held here, for as long as they may reach it"
+    )]
     fn launch(
         &self,
         stream: &Stream,
@@ -219,23 +225,28 @@ impl Resident {
     ) -> Result<Vec<(&'static str, Event)>> {
         let Held { pool, owners, .. } = self.memory.as_ref();
         let chunk = self.layout.chunk;
-        let mut marks = vec![("start", stream.record()?)];
+        let mut marks = vec![("start", stream.record_timed()?)];
         for &at in path.iter().rev() {
             let link = &self.links[at];
             if link.moves > 0 {
                 let moves = pool.address() + link.moves_at as u64;
                 let moves = (moves, link.moves, link.chunks);
-                self.kernels.own(stream, moves, chunk, owners.address())?;
+                // SAFETY: the pool, which has the moves and all sources, and the owners are `Held`, which the `Restoring`
+                // keeps until it has waited for the event behind the launches, or `enqueue` until the stream is
+                // synchronised; a chain's moves are of its layout's chunks.
+                unsafe { self.kernels.own(stream, moves, chunk, owners.address()) }?;
             }
         }
-        marks.push(("own", stream.record()?));
+        marks.push(("own", stream.record_timed()?));
         let (owners, len) = (owners.address(), self.layout.len);
-        self.kernels
-            .scatter(stream, owners, pass.data, len, chunk)?;
-        marks.push(("scatter", stream.record()?));
-        self.kernels.leaves(stream, pass)?;
-        self.kernels.summed(stream, pass)?;
-        marks.push(("sum", stream.record()?));
+        // SAFETY: as above, and so is the loan of `out`; the oldest difference of a path gives every chunk an owner.
+        unsafe { self.kernels.scatter(stream, owners, pass.data, len, chunk) }?;
+        marks.push(("scatter", stream.record_timed()?));
+        // SAFETY: as above, and so are the arena of sums and the report.
+        unsafe { self.kernels.leaves(stream, pass) }?;
+        // SAFETY: as above.
+        unsafe { self.kernels.summed(stream, pass) }?;
+        marks.push(("sum", stream.record_timed()?));
         Ok(marks)
     }
 }

@@ -202,10 +202,10 @@ pub(super) fn events(device: &Device) -> Outcome {
     let bytes = pattern(4, len);
     write(&one, &memories[0], 0, &bytes)?;
 
-    let before = one.record().expect_ok("recording")?;
+    let before = one.record_timed().expect_ok("recording")?;
     let (from, to) = pair(&memories[0], &memories[1], 0, 0, len)?;
     let first = one.copy(from, to);
-    let after = one.record().expect_ok("recording")?;
+    let after = one.record_timed().expect_ok("recording")?;
     // The second stream starts after the first one's copy, though nothing here waits for it.
     two.wait(&after).expect_ok("making a stream wait")?;
     let behind = two.record().expect_ok("recording")?;
@@ -221,6 +221,13 @@ pub(super) fn events(device: &Device) -> Outcome {
 
     let took = after.elapsed_since(&before).expect_ok("measuring")?;
     require!(!took.is_zero(), "a copy of 8 MiB took no time");
+    let untimed = [behind.elapsed_since(&before), after.elapsed_since(&behind)];
+    require!(
+        untimed
+            .into_iter()
+            .all(|answer| answer == Err(Error::Invalid(Invalid::Untimed))),
+        "an event without a time tells one"
+    );
     let (from, to) = pair(&memories[1], &memories[2], 0, 0, len)?;
     two.copy_all([(from, to)])
         .expect_ok("copying on the second stream")?;

@@ -10,7 +10,7 @@ use cudarc::driver::sys::{self, CUresult};
 use super::completion::{Cell, Waiting};
 use super::context::{Context, checked, failure, lost};
 use super::managed;
-use crate::backend::{Copy, Mark, Queue};
+use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::error::{Error, Invalid, Result};
 use crate::memory::Place;
 use crate::pages::{self, pointer};
@@ -161,19 +161,19 @@ unsafe impl Queue for CudaQueue {
         done.map_err(|error| lost("cuStreamSynchronize", error))
     }
 
-    fn record(&self, timed: bool) -> Result<Box<dyn Mark>> {
+    fn record(&self, mark: MarkKind) -> Result<Box<dyn Mark>> {
         let _entered = self.context().enter()?;
-        if let (Some(cell), false) = (&self.handle.cell, timed) {
+        if let (Some(cell), MarkKind::End) = (&self.handle.cell, mark) {
             let number = cell.enqueue(self.handle())?;
             let handle = Arc::clone(&self.handle);
             return Ok(Box::new(NumberMark { handle, number }));
         }
-        let flags = if timed {
-            sys::CUevent_flags::CU_EVENT_DEFAULT as u32
-        } else {
-            // Who waits for a transfer has time, and sleeps; `synchronize` spins.
-            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32
-                | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32
+        let flags = match mark {
+            MarkKind::Timed => sys::CUevent_flags::CU_EVENT_DEFAULT as u32,
+            MarkKind::End | MarkKind::Event => {
+                sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32
+                    | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32
+            }
         };
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a valid place for the answer, and the context is current.
@@ -246,7 +246,7 @@ impl Mark for NumberMark {
     }
 
     fn elapsed_since(&self, _earlier: &dyn Mark) -> Result<Duration> {
-        Err(Invalid::NotReached.into())
+        Err(Invalid::Untimed.into())
     }
 
     fn as_any(&self) -> &dyn Any {

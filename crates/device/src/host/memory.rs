@@ -8,7 +8,7 @@ use super::Host;
 use crate::error::{Error, Result};
 use crate::host_reservation::{Pinned, WhyUnpinned};
 use crate::memory::out_of_memory;
-use crate::pages;
+use crate::pages::{self, AtFork};
 
 impl Host {
     pub(super) fn free(&self) -> u64 {
@@ -31,7 +31,7 @@ impl Host {
 
     pub(super) fn alloc_pages(&self, len: usize) -> Result<u64> {
         self.take(len, "device memory")?;
-        pages::reserve_usable(len).inspect_err(|_| {
+        pages::reserve_usable(len, AtFork::Copied).inspect_err(|_| {
             self.used.fetch_sub(len as u64, Relaxed);
         })
     }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Copy, Mark, Queue};
+use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::error::{Invalid, Result};
 use crate::memory::Place;
 use crate::pages::pointer;
@@ -38,7 +38,7 @@ unsafe impl Queue for Inline {
         Ok(())
     }
 
-    fn record(&self, _timed: bool) -> Result<Box<dyn Mark>> {
+    fn record(&self, _mark: MarkKind) -> Result<Box<dyn Mark>> {
         Ok(Box::new(Reached(Instant::now())))
     }
 

@@ -13,7 +13,7 @@ use crate::run::{
 use crate::{Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
-use tierflow_store::Scratch;
+use tierflow_store::{Scratch, Storage};
 use tierflow_tier_alloc::{DeviceArena, HostArena};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
@@ -30,9 +30,10 @@ impl EngineBuilder {
     /// unless growths were chosen that do it all at once.
     ///
     /// # Errors
-    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
-    /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made. With a pool,
-    /// [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
+    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`]
+    /// if the address space is not to be had; [`Error::Storage`] if a directory refuses files, or another process writes
+    /// there; [`Error::Alignment`] for storage of the application's; [`Error::Device`] if streams cannot be made. With a
+    /// pool, [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
     pub fn build(mut self) -> Result<Engine> {
         let share = self.share()?;
         let kinds = self.kinds();
@@ -191,7 +192,7 @@ impl EngineBuilder {
             ),
             Kind::Storage => {
                 let storage = match (&self.storage, &self.scratch) {
-                    (Some(storage), _) => Arc::clone(storage),
+                    (Some(storage), _) => aligned(storage)?,
                     (None, Some(directory)) => Arc::new(Scratch::open(directory)?),
                     (None, None) => return Err(Error::NoTier),
                 };
@@ -208,6 +209,18 @@ impl EngineBuilder {
         };
         Ok(Tier { name, media })
     }
+}
+
+/// The application's storage, if it can be written where the tier's table puts copies.
+fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
+    let alignment = storage.alignment();
+    if alignment.is_power_of_two() && alignment as u64 <= ALIGNMENT {
+        return Ok(Arc::clone(storage));
+    }
+    Err(Error::Alignment {
+        alignment,
+        most: ALIGNMENT,
+    })
 }
 
 /// As many workers for each direction and tier as the plan may have transfers under way there.

@@ -30,7 +30,7 @@ const LONGEST: u128 = MAX_WAIT as u128;
 ///   as once, the time in which room for the new copy is flushed. That keeps a cache of mixed sizes whole, and makes the farthest
 ///   copy go where none is wanted soon.
 ///
-/// The two weights were found on simulated shots of compressed wavefields (docs/src/simulation.md). On a tie the
+/// The two weights were found on simulated shots of compressed wavefields (the book's chapter *Simulation*). On a tie the
 /// lowest offset wins.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {

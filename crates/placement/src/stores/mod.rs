@@ -49,7 +49,7 @@ pub use error::{BackendError, CalibrationError};
 pub use event::{ChunkId, Command, Event, ProducerId, StoreId};
 pub use flush_bandwidth::FlushBandwidth;
 pub use policy::{
-    Backlog, CacheOnly, FlushOrder, HybridNaive, HybridOpt, ShortestWait, SsdOnly, StorePolicy,
-    StoreState,
+    Backlog, CacheOnly, FlushOrder, HybridNaive, HybridOpt, HybridRoom, ShortestWait, SsdOnly,
+    StorePolicy, StoreState,
 };
 pub use store::{Statistics, Store};

@@ -83,24 +83,30 @@ pub struct SsdOnly;
 pub struct HybridNaive;
 
 /// The store with room that is predicted to be the fastest with one writer more, if that is faster
-/// than the flushes; else it waits for a flush (IPDPS'19, Algorithm 2, "hybrid-opt").
-///
-/// The paper has one average for the flushes from all stores. Where a slow store's chunks are flushed no faster than
-/// they are read, that average falls as soon as the store is used, and so it is used on and on. What counts here are
-/// the flushes that make room on the stores that have none, as far as there were any.
+/// than the flushes; else it waits for a flush (IPDPS'19, Algorithm 2, "hybrid-opt"), to the letter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridOpt;
 
+/// [`HybridOpt`], but it waits only for room that it could use. Not from the paper.
+///
+/// The paper has one average for the flushes from all stores. Where a slow store's chunks are flushed no faster than
+/// they are read, that average falls as soon as the store is used, and so it is used on and on. What counts here are
+/// the flushes that make room on the stores that are full, as far as there were any; and where none is, as those that
+/// have failed make no room, there is nothing to wait for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HybridRoom;
+
 /// Has all stores at work until the last producer is done. Not from the paper.
 ///
-/// [`HybridOpt`] compares a store with the flushes, and has everybody wait where the flushes are faster, even
+/// [`HybridRoom`] compares a store with the flushes, and has everybody wait where the flushes are faster, even
 /// where both together would be faster still; and it never starts to use a store that is slow for one
 /// writer and fast for several. Here a producer writes to the store on which it is predicted to be done first, and waits
 /// for room on a faster one that is full only if
 ///
 /// - all that is still to be written would have gone there by then, so that it would be the last to end, or
 /// - the others would run out of work for the faster store meanwhile, as those who write to slow stores, and what they
-///   have announced, cannot go there.
+///   have announced, cannot go there. Before a faster store of one chunk, a producer that is alone waits a little less: it
+///   would write there and wait for the flush in turn.
 ///
 /// Predictions are [corrected](StoreState::correction) by what writes see, as a store may be slower or faster than on
 /// the day it was calibrated. Room on a store comes as fast as its own chunks are flushed, which are flushed
@@ -156,27 +162,32 @@ impl StorePolicy for HybridOpt {
     }
 
     fn choose(&self, stores: &[StoreState<'_>], backlog: Backlog) -> Option<usize> {
-        let full = stores.iter().filter(|store| !store.has_room);
-        let flushes = full.filter_map(|store| store.flush_bandwidth);
-        let flushes = flushes.reduce(f64::max).unwrap_or(backlog.flush_bandwidth);
-        let mut fastest = (flushes, None);
-        for (at, store) in stores
-            .iter()
-            .enumerate()
-            .filter(|(_, store)| store.has_room)
-        {
-            let throughput = store
-                .calibration
-                .throughput(store.writers.saturating_add(1));
-            if throughput > fastest.0 {
-                fastest = (throughput, Some(at));
-            }
-        }
-        fastest.1
+        faster_than(backlog.flush_bandwidth, stores)
     }
 
     fn name(&self) -> &'static str {
         "hybrid-opt"
+    }
+}
+
+impl StorePolicy for HybridRoom {
+    fn usable(&self, stores: usize) -> Range<usize> {
+        0..stores
+    }
+
+    fn choose(&self, stores: &[StoreState<'_>], backlog: Backlog) -> Option<usize> {
+        let full = || stores.iter().filter(|s| !s.has_room && !s.is_out_of_use);
+        let flushes = full().filter_map(|store| store.flush_bandwidth);
+        let flushes = match flushes.reduce(f64::max) {
+            Some(flushes) => flushes,
+            None if full().next().is_some() => backlog.flush_bandwidth,
+            None => 0.0,
+        };
+        faster_than(flushes, stores)
+    }
+
+    fn name(&self) -> &'static str {
+        "hybrid-room"
     }
 }
 
@@ -210,7 +221,12 @@ impl StorePolicy for ShortestWait {
         let others = stores.iter().enumerate().filter(|(at, _)| *at != full);
         let elsewhere: u64 = others.map(|(_, store)| store.announced).sum();
         let work = backlog.to_write.saturating_sub(backlog.own + elsewhere);
-        let work = (work + stores[full].chunks as u64 * backlog.chunk_size) as f64 / flushes;
+        let mut work = (work + stores[full].chunks as u64 * backlog.chunk_size) as f64 / flushes;
+        let is_alone = backlog.to_write == backlog.own && stores.iter().all(|s| s.writers == 0);
+        if is_alone && stores[full].chunks == 1 {
+            // By waiting it would write and flush in turn: one chunk on each store may take it as long as two there.
+            work += chunk * faster + chunk / flushes;
+        }
         (chunk * now <= all.min(work)).then_some(store)
     }
 
@@ -221,6 +237,23 @@ impl StorePolicy for ShortestWait {
     fn name(&self) -> &'static str {
         "shortest-wait"
     }
+}
+
+/// The store with room that is predicted to be the fastest with one writer more, if it is faster than that.
+fn faster_than(bandwidth: f64, stores: &[StoreState<'_>]) -> Option<usize> {
+    let mut fastest = (bandwidth, None);
+    let with_room = stores
+        .iter()
+        .enumerate()
+        .filter(|(_, store)| store.has_room);
+    for (at, store) in with_room {
+        let writers = store.writers.saturating_add(1);
+        let throughput = store.calibration.throughput(writers);
+        if throughput > fastest.0 {
+            fastest = (throughput, Some(at));
+        }
+    }
+    fastest.1
 }
 
 fn first_with_room(stores: &[StoreState<'_>], mut usable: Range<usize>) -> Option<usize> {

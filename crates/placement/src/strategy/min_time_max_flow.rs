@@ -15,11 +15,14 @@ use crate::{Bound, PlacementError, Problem, Schedule};
 /// however many bytes there are. Flows are in integers: parts of a byte so small that all bytes have 2^61 of them or
 /// more. (If at the last T so few of these are missing that rounding alone may have lost them, that T is it.)
 ///
-/// That T is the schedule's [`bound`](Schedule::bound). Then the same method is gone on with in whole
-/// multiples of the alignment, from the bound upwards, so that the
-/// [`makespan`](Schedule::makespan) is the smallest that such a schedule can have, too, if each
-/// remainder's last part of a multiple is counted as a whole one. Peers are filled first: up to
-/// rounding, hosts get what peers cannot take by then.
+/// The cut that proves it is the schedule's [`bound`](Schedule::bound). Then the same method is gone on with in whole
+/// multiples of the alignment, from T upwards. Peers are filled first: up to rounding, hosts get what peers cannot
+/// take by then.
+///
+/// All of this is the rounded problem: each remainder's last part of a multiple counts as a whole one, and room as the
+/// whole multiples in it. In that, no schedule is done earlier. The [`makespan`](Schedule::makespan) counts bytes as
+/// they are; where remainders are no multiples of the alignment, it may be longer than another schedule's, by less than
+/// what the multiples take that its last parts were rounded up to.
 ///
 /// Where there are thousands of links, a guess in floating point says where to begin: it spreads what each GPU has over
 /// all its links. What is found does not depend on it, but which of several best schedules it is.

@@ -236,6 +236,23 @@ impl Machine {
         );
     }
 
+    /// The makespan if every transfer were rounded up to a multiple of the alignment, in units of bytes and bandwidths as
+    /// they are here: to be compared with others of the same machine.
+    pub(crate) fn rounded(&self, schedule: &Schedule, alignment: u64) -> ExactTime {
+        let mut loads: HashMap<Resource, (u64, u64)> = HashMap::new();
+        for transfer in schedule.transfers() {
+            let GpuId(from) = transfer.from;
+            let way = self.way(from, transfer.to, transfer.via);
+            for (resource, bandwidth) in self.resources(from, way) {
+                let load = loads.entry(resource).or_insert((0, bandwidth));
+                load.0 += transfer.bytes.next_multiple_of(alignment);
+            }
+        }
+        let times = loads.into_values();
+        let times = times.map(|(load, bandwidth)| ExactTime::new(load, bandwidth).unwrap());
+        times.max().unwrap_or(ExactTime::ZERO)
+    }
+
     fn way(&self, from: usize, to: Destination, via: Route) -> Way {
         let is_it = |way: &Way| match (*way, via) {
             (Way::Link(at), Route::Link(link)) => at == link.0,

@@ -66,7 +66,7 @@ impl HostArena {
     /// Those of [`lend_mut`](Self::lend_mut) and of the copy.
     pub fn copy_in(&self, stream: &Stream, src: ReadLoan, at: usize) -> Result<()> {
         let range = at..at.saturating_add(src.len());
-        let direct = self.direct(&range, src.memory().host_accessible());
+        let direct = self.direct(&range, src.host_accessible());
         let dst = self.lend_mut(range)?;
         let (src, ring_src) = src.split_at(direct);
         let (dst, ring_dst) = dst.split_at(direct);
@@ -82,7 +82,7 @@ impl HostArena {
     /// Those of [`lend`](Self::lend) and of the copy.
     pub fn copy_out(&self, stream: &Stream, at: usize, dst: WriteLoan) -> Result<()> {
         let range = at..at.saturating_add(dst.len());
-        let direct = self.direct(&range, dst.memory().host_accessible());
+        let direct = self.direct(&range, dst.host_accessible());
         let src = self.lend(range)?;
         let (src, ring_src) = src.split_at(direct);
         let (dst, ring_dst) = dst.split_at(direct);

@@ -163,7 +163,7 @@ impl Work {
         }
     }
 
-    /// The one that pins: touched pieces, in order, with a pause after each.
+    /// The one that pins: touched pieces, in order, with a pause between two.
     fn pin_all(&self, stop: &Stop) {
         let growing = &*self.growing;
         let _raising = growing.pinned.raising();
@@ -205,7 +205,9 @@ impl Work {
                 Err(error) => return growing.pinned.finish(End::Failed(error)),
             }
             start = end;
-            thread::sleep(self.settings.pause);
+            if start < self.end {
+                stop.sleep(self.settings.pause);
+            }
         }
         growing.pinned.finish(End::Complete);
     }

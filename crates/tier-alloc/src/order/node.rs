@@ -62,7 +62,7 @@ impl NodeLine {
             .filter_map(|number| Before::open(self.directory.join(name(number))));
         let ticket = Ticket {
             before: before.collect(),
-            _held: Locked(file),
+            held: Locked::held(file),
             path,
         };
         drop(line);
@@ -116,7 +116,7 @@ pub(crate) struct Ticket {
     before: Vec<Before>,
     path: PathBuf,
     // Last: a ticket that others see unlocked is gone.
-    _held: Locked,
+    held: Locked,
 }
 
 impl Ticket {
@@ -135,6 +135,9 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        if !self.held.home().is_here() {
+            return;
+        }
         // One that stays behind is unlocked, and the next to come removes it.
         let _ = std::fs::remove_file(&self.path);
     }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use tierflow_device::HostReservation;
 
 use crate::error::{Error, Result};
+use crate::home::Home;
 
 use share::Account;
 
@@ -183,6 +184,7 @@ impl HostPool {
             number,
             file,
             seen: 0,
+            home: Home::default(),
         })
     }
 
@@ -205,7 +207,8 @@ impl HostPool {
     }
 }
 
-/// A member's part of a [`HostPool`]. Dropping it leaves the pool: what it had must be out of use by then.
+/// A member's part of a [`HostPool`]. Dropping it leaves the pool: what it had must be out of use by then. In a fork of the
+/// process that joined, dropping it does nothing.
 #[derive(Debug)]
 pub struct Lease {
     pool: HostPool,
@@ -215,6 +218,7 @@ pub struct Lease {
     file: Option<node::Member>,
     /// What was on the board when it last looked.
     seen: u64,
+    home: Home,
 }
 
 impl Lease {
@@ -283,6 +287,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            return;
+        }
         match self.pool.board.as_ref() {
             Board::Local(board) => board.leave(self.number),
             Board::Node(board) => board.leave(self.number, self.file.take()),

@@ -65,7 +65,7 @@ impl Board {
         let made = || {
             let file = directory::new_file(&self.path(number))?;
             file.lock()?;
-            let member = Member(Locked(file));
+            let member = Member(Locked::held(file));
             member.write(account)?;
             bump(&pool)?;
             Ok(member)
@@ -77,7 +77,7 @@ impl Board {
     /// The size of the pool is the one that living members go by; without any, it is ours.
     fn agree(&self, pool: &Locked, is_empty: bool) -> Result<(), String> {
         let mut header = [0; EPOCH_AT as usize];
-        let read = pool.0.read_exact_at(&mut header, 0);
+        let read = pool.file.read_exact_at(&mut header, 0);
         let [magic, total, slab] = words(&header);
         if !is_empty && read.is_ok() && (total, slab) != (self.total, self.slab) {
             return Err(format!(
@@ -91,7 +91,7 @@ impl Board {
             return Ok(());
         }
         let header = [MAGIC, self.total, self.slab].map(u64::to_le_bytes);
-        let written = pool.0.write_all_at(header.as_flattened(), 0);
+        let written = pool.file.write_all_at(header.as_flattened(), 0);
         written.map_err(|error| self.why(error))
     }
 
@@ -113,7 +113,7 @@ impl Board {
                 member.write(accounts[index])?;
                 bump(&pool)?;
             }
-            Ok((accounts[index], epoch(&pool.0)))
+            Ok((accounts[index], epoch(&pool.file)))
         };
         looked().map_err(|error| self.why(error))
     }
@@ -182,7 +182,7 @@ impl Board {
 
 impl Member {
     fn read(&self) -> io::Result<Account> {
-        read(&self.0.0)
+        read(&self.0.file)
     }
 
     fn write(&self, account: Account) -> io::Result<()> {
@@ -193,7 +193,7 @@ impl Member {
             keep,
         } = account;
         let bytes = [wanted, most, held, keep].map(u64::to_le_bytes);
-        self.0.0.write_all_at(bytes.as_flattened(), 0)
+        self.0.file.write_all_at(bytes.as_flattened(), 0)
     }
 }
 
@@ -218,8 +218,8 @@ fn epoch(pool: &File) -> u64 {
 }
 
 fn bump(pool: &Locked) -> io::Result<()> {
-    let next = epoch(&pool.0).wrapping_add(1);
-    pool.0.write_all_at(&next.to_le_bytes(), EPOCH_AT)
+    let next = epoch(&pool.file).wrapping_add(1);
+    pool.file.write_all_at(&next.to_le_bytes(), EPOCH_AT)
 }
 
 /// Little-endian words.

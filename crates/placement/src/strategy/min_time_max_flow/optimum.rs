@@ -3,7 +3,7 @@
 use super::together;
 use crate::flow::{Carried, Edge, EdgeKind, Fill, Network, Residual, SINK, SOURCE, UNLIMITED};
 use crate::time::Fraction;
-use crate::{Bound, Cut, ExactTime, GpuId, PlacementError, Problem};
+use crate::{Bound, Cut, ExactTime, GpuId, PlacementError, Problem, Share};
 
 /// The shortest time by which everything fits, and the cut that proves it.
 pub(super) struct Optimum {
@@ -229,14 +229,20 @@ impl Optimum {
             let is_others = is_room && matches!(edge.kind, EdgeKind::Remainder(_));
             (!is_others).then(|| edge.kind.limit(problem, is_room))
         });
+        let gpus = self.gpus(network);
+        // As they are: rounded up, they would prove more than is true.
+        let held = |gpu: &GpuId| match problem.shares()[gpu.0] {
+            Share::Remainder(bytes) => bytes,
+            Share::Spare(_) => 0,
+        };
         let cut = Cut {
-            gpus: self.gpus(network),
-            remainder: sums.remainder * grain,
+            remainder: gpus.iter().map(held).sum(),
+            gpus,
             room: sums.room * grain,
             bandwidth: sums.bandwidth,
             limits: limits.collect(),
         };
-        let time = ExactTime::new(cut.remainder - cut.room, cut.bandwidth);
+        let time = ExactTime::new(cut.remainder.saturating_sub(cut.room), cut.bandwidth);
         Bound {
             time: time.unwrap_or(ExactTime::ZERO),
             cut,

@@ -1,0 +1,85 @@
+//! The chunks that `Auto` looks at before it decides whether a checkpoint is worth looking up.
+//!
+//! One chunk of each run of neighbours, at a place within the run that a hash of the lineage's seed, the
+//! checkpoint's ordinal and the run's number chooses: no period of the data can hide from it, or stand
+//! for all of it, and the same lineage takes the same sample on the CPU, on a GPU and when it is resumed.
+
+use crate::hash::{PRIME_1, PRIME_2, stir};
+
+/// Chunks of a run, at most.
+const LONGEST_RUN: u32 = 64;
+/// Chunks in a sample, at least, where a checkpoint has so many.
+const LEAST: u32 = 64;
+/// `Auto` stores a checkpoint in full if at least this share of the sample is new.
+const MOSTLY: (u64, u64) = (7, 8);
+
+/// The sample of one checkpoint. kernels/dedup_leaves.cu takes the same one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    chunks: u32,
+    run: u32,
+    salt: u64,
+}
+
+impl Sample {
+    /// Of a checkpoint of so many chunks.
+    pub(crate) fn new(chunks: u32, seed: u64, ordinal: u32) -> Self {
+        let n = u64::from(ordinal) + 1;
+        Self {
+            chunks,
+            run: (chunks / LEAST).clamp(1, LONGEST_RUN),
+            salt: stir(seed.wrapping_add(n.wrapping_mul(PRIME_2))),
+        }
+    }
+
+    /// How many chunks are in it.
+    pub(crate) fn len(self) -> u32 {
+        self.chunks.div_ceil(self.run)
+    }
+
+    /// The n-th of them, from 0.
+    pub(crate) fn chunk(self, n: u32) -> u32 {
+        let start = n * self.run;
+        let run = u64::from(self.run.min(self.chunks - start));
+        let hash = stir(self.salt.wrapping_add(u64::from(n).wrapping_mul(PRIME_1)));
+        start + (((hash >> 32) * run) >> 32) as u32
+    }
+
+    /// What the kernel is told of it; the rest follows from the number of chunks.
+    pub(crate) fn salt(self) -> u64 {
+        self.salt
+    }
+
+    /// Whether the checkpoint is mostly new if so many chunks of the sample are.
+    pub(crate) fn is_mostly_new(self, new: u64) -> bool {
+        new * MOSTLY.1 >= u64::from(self.len()) * MOSTLY.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_has_one_chunk_of_each_run_and_all_of_a_small_checkpoint() {
+        for chunks in [1, 2, 63, 64, 65, 127, 128, 4095, 4096, 4097, 1_000_003] {
+            let sample = Sample::new(chunks, 7, 3);
+            assert!(sample.len() >= chunks.min(64) && sample.len() <= chunks.div_ceil(64).max(127));
+            for n in 0..sample.len() {
+                let chunk = sample.chunk(n);
+                assert!(chunk < chunks && chunk / sample.run == n);
+                assert!(chunks >= 128 || chunk == n);
+            }
+        }
+        let places = |seed, ordinal| -> Vec<u32> {
+            let sample = Sample::new(1 << 16, seed, ordinal);
+            (0..sample.len()).map(|n| sample.chunk(n) % 64).collect()
+        };
+        for place in 0..64 {
+            let there = places(1, 0).iter().filter(|&&at| at == place).count();
+            assert!((2..50).contains(&there), "{there} of 1024 at {place}");
+        }
+        assert_ne!(places(1, 0), places(2, 0));
+        assert_ne!(places(1, 0), places(1, 1));
+    }
+}

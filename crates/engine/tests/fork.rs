@@ -1,0 +1,176 @@
+//! An engine in a fork of its process: told apart, left alone, and gone without a wait.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::{Duration, Instant};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Error, Region, RegionMut};
+use tierflow_tier_alloc::{HostArena, HostGrowth, HostPool, PinOrder, PinTurns, PoolOptions};
+
+const MIB: usize = 1 << 20;
+
+/// Runs `child` in a fork, and takes no longer than `patience` over it. The child's answer, if it gave one.
+fn in_child(patience: Duration, child: impl FnOnce() -> bool) -> Option<bool> {
+    // SAFETY: the child calls what is given and leaves without running anything of the parent's. What is given allocates,
+    // which the C library allows in a fork, and takes no lock that another thread of the parent's holds.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = if child() { 0 } else { 1 };
+        // SAFETY: it does not return.
+        unsafe { libc::_exit(code) };
+    }
+    assert!(pid > 0, "fork");
+    let begun = Instant::now();
+    loop {
+        let mut status = -1;
+        // SAFETY: `status` is a place for the answer.
+        let ended = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
+        if ended == pid {
+            return libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status) == 0);
+        }
+        if begun.elapsed() > patience {
+            // SAFETY: it is this test's own child, and was not waited for yet.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            // SAFETY: as above.
+            unsafe { libc::waitpid(pid, &raw mut status, 0) };
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_fork_of_the_process_leaves_the_engine_alone() {
+    let device = open(Choice::Host).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(&device)
+        .device_cache(4 * MIB)
+        .host_cache(8 * MIB)
+        .node_local(directory.path())
+        .build()
+        .unwrap();
+    let bytes = vec![5; MIB];
+    for version in 0..10 {
+        engine
+            .checkpoint(version, &[Region::from(bytes.as_slice())])
+            .unwrap();
+    }
+    engine.wait().unwrap();
+    let memory = device.alloc(MIB).unwrap();
+    memory
+        .lend_mut(0..MIB)
+        .unwrap()
+        .bytes_mut()
+        .unwrap()
+        .fill(9);
+
+    // Handed over whole, as a fork does.
+    let mut given = Some((engine, memory));
+    let answer = in_child(Duration::from_secs(20), || {
+        let Some((engine, memory)) = given.take() else {
+            return false;
+        };
+        let mut back = vec![0; MIB];
+        let other = |result: Result<(), Error>| matches!(result, Err(Error::OtherProcess { .. }));
+        let told = [
+            engine.checkpoint(11, &[Region::from(&memory)]),
+            engine.restore(3, &mut [RegionMut::from(back.as_mut_slice())]),
+            engine.wait(),
+            engine.wait_for(Duration::from_secs(60)),
+            engine.discard(3),
+            engine.produce(12, MIB).map(drop),
+            engine.consume(3).map(drop),
+            engine.resize_host_cache(MIB, Duration::from_secs(60)),
+        ];
+        let all_told = told.into_iter().all(other);
+        engine.hint([3, 2, 1]);
+        let is_there = memory.lend(0..MIB).is_ok_and(|loan| {
+            loan.bytes()
+                .is_ok_and(|bytes| bytes.iter().all(|&b| b == 9))
+        });
+        drop(engine);
+        all_told && is_there
+    });
+    assert_eq!(answer, Some(true), "the child died, hung, or was not told");
+
+    // The parent goes on as if nothing had happened.
+    let (engine, _memory) = given.take().unwrap();
+    for version in 0..10 {
+        let mut back = vec![0; MIB];
+        engine
+            .restore(version, &mut [RegionMut::from(back.as_mut_slice())])
+            .unwrap();
+        assert!(back == bytes);
+    }
+    engine
+        .checkpoint(11, &[Region::from(bytes.as_slice())])
+        .unwrap();
+    engine.wait().unwrap();
+    drop(engine);
+    let next = Engine::builder(&device)
+        .host_cache(8 * MIB)
+        .node_local(directory.path())
+        .build()
+        .unwrap();
+    assert_eq!(next.latest(None), Some(11));
+}
+
+/// What a child drops of the engine's is the parent's: a slot that it commits is not.
+#[test]
+fn a_slot_in_a_fork_is_the_parents() {
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device)
+        .host_cache(4 * MIB)
+        .build()
+        .unwrap();
+    let mut slot = Some(engine.produce(1, MIB).unwrap());
+    let answer = in_child(Duration::from_secs(20), || {
+        slot.take().is_some_and(|mut slot| {
+            let wrote = slot.bytes_mut().is_ok_and(|bytes| {
+                bytes.fill(3);
+                true
+            });
+            slot.commit();
+            wrote
+        })
+    });
+    assert_eq!(answer, Some(true));
+    let mut slot = slot.take().unwrap();
+    slot.bytes_mut().unwrap().fill(4);
+    slot.commit();
+    let slot = engine.consume(1).unwrap();
+    assert!(slot.bytes().unwrap().iter().all(|&byte| byte == 4));
+}
+
+/// What a program holds beside an engine: the child may drop its copies of it, and the parent still has all of it.
+#[test]
+fn leases_turns_and_arenas_in_a_fork_are_the_parents() {
+    let device = open(Choice::Host).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let options = PoolOptions::new(64 << 20);
+    let pool = HostPool::of_node(Some(&directory.path().join("pool")), options).unwrap();
+    let mut lease = pool.join(64 << 20).unwrap();
+    let terms = lease.ask(64 << 20).unwrap();
+    assert!(terms.held > 0);
+    let turns = PinTurns::new(PinOrder::Serial, Some(&directory.path().join("turns")));
+    let arena = HostArena::start(&device, 64 * MIB, HostGrowth::default()).unwrap();
+    let mut held = Some((lease, turns.take(), arena));
+    let answer = in_child(Duration::from_secs(20), || {
+        drop(held.take());
+        true
+    });
+    assert_eq!(answer, Some(true));
+
+    let (lease, turn, arena) = held.take().unwrap();
+    // Whoever comes now finds the account, and waits for the turn.
+    assert_eq!(pool.members().unwrap().len(), 1);
+    let tickets = std::fs::read_dir(directory.path().join("turns")).unwrap();
+    let other = tickets.map(|entry| entry.unwrap().path());
+    let ticket = other.filter(|path| path.file_name().is_some_and(|name| name != "line"));
+    let ticket = ticket.last().expect("the ticket is there");
+    let ticket = std::fs::File::open(ticket).unwrap();
+    assert!(ticket.try_lock_shared().is_err(), "the turn was given up");
+    drop(turn);
+    arena.wait_grown();
+    assert_eq!(lease.terms(), terms);
+}
