@@ -170,7 +170,7 @@ fn external_storage_that_is_not_there_yet_is_tried_again() {
         matches!(
             &error,
             EngineError::Stalled {
-                copies: 1,
+                versions: 1,
                 cause: Some(_)
             }
         ),

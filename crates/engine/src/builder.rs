@@ -8,8 +8,8 @@ use crate::plan::AfterRestore;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
-use tierflow_evict::{Cost, Policy};
 use tierflow_peers::PeerCache;
+use tierflow_plan::{Policy, Residency};
 use tierflow_store::{Retention, Storage, Vault};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
 
@@ -18,9 +18,6 @@ const UNLIMITED: u64 = 1 << 60;
 
 /// Bytes of the host cache that are pinned before anything is flushed there, and ahead of what is.
 const LEAD: usize = 1 << 30;
-
-/// Makes the policy of one tier.
-type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
 
 /// Tiers and policies of an [`Engine`](crate::Engine) to be. Without any call it has no tier, which [`EngineBuilder::build`] refuses.
 pub struct EngineBuilder {
@@ -37,7 +34,7 @@ pub struct EngineBuilder {
     flush: Option<Flush>,
     timeline: usize,
     dedup: Option<tierflow_dedup::Config>,
-    policy: MakePolicy,
+    policy: Box<dyn Policy>,
     device_growth: DeviceOptions,
     evict_while_growing: bool,
     host_growth: HostOptions,
@@ -60,7 +57,7 @@ impl EngineBuilder {
             flush: None,
             timeline: 0,
             dedup: None,
-            policy: Box::new(|| Box::new(Cost::default())),
+            policy: Box::new(Residency),
             device_growth: DeviceOptions::default(),
             evict_while_growing: false,
             host_growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
@@ -182,7 +179,7 @@ impl EngineBuilder {
         self
     }
 
-    /// When copies are flushed to the tier below. Unless you say otherwise, as is [foreseen](Flush::Foreseen); at
+    /// When versions are written to the lowest tier. Unless you say otherwise, as far as is [needed](Flush::Needed); at
     /// once where versions are to outlive the engine.
     #[must_use]
     pub fn flush(mut self, flush: Flush) -> Self {
@@ -226,10 +223,11 @@ impl EngineBuilder {
         self
     }
 
-    /// The eviction policy of every tier; [`Cost`] unless you choose another.
+    /// The order in which versions are taken to be used, from which follows what lies where; [`Residency`] unless you choose
+    /// another.
     #[must_use]
-    pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
-        self.policy = Box::new(move || Box::new(make()));
+    pub fn policy(mut self, policy: impl Policy + 'static) -> Self {
+        self.policy = Box::new(policy);
         self
     }
 

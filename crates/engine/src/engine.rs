@@ -138,15 +138,17 @@ impl Engine {
             version,
             size,
         })?;
-        let Some(Grant { place, .. }) = grant else {
+        let Some(Grant { pieces, .. }) = grant else {
             return Ok(());
         };
-        let tier = &self.shared.tiers[place.tier.0];
         let granted = self.moment();
-        self.shared.pending.settle(&place, Access::Write);
+        for piece in &pieces {
+            self.shared.pending.settle(&piece.place, Access::Write);
+        }
+        let tiers = &self.shared.tiers;
         let copied = self
             .shared
-            .with_lane(|lane| lane.write(&Source(regions), &tier.media, (version, &place), stream));
+            .with_lane(|lane| lane.write(&Source(regions), tiers, (version, &pieces), stream));
         self.shared.tell(Event::Written {
             ticket,
             ok: copied.is_ok(),
@@ -154,7 +156,9 @@ impl Engine {
         self.copied("checkpoint", version, size, granted);
         copied?;
         self.shared.checkpoints.add(size, begun.elapsed());
-        self.shared.housekeep(place.tier);
+        if let Some(piece) = pieces.first() {
+            self.shared.housekeep(piece.place.tier);
+        }
         Ok(())
     }
 
@@ -203,7 +207,9 @@ impl Engine {
         })?;
         let Some(grant) = grant else { return Ok(()) };
         let granted = self.moment();
-        self.shared.pending.settle(&grant.place, Access::Read);
+        for piece in &grant.pieces {
+            self.shared.pending.settle(&piece.place, Access::Read);
+        }
         let copied = self.copy_out(version, &grant, &mut Sink(regions), stream);
         self.shared.tell(Event::Read {
             ticket,
@@ -237,15 +243,16 @@ impl Engine {
         sink: &mut Sink<'_, '_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        let Grant { place, bases } = grant;
+        let Grant { pieces, bases } = grant;
         let tiers = &self.shared.tiers;
-        self.shared.with_lane(|lane| match bases {
-            Some(bases) => lane.read_decoded(sink, tiers, (version, place, bases), stream),
-            None => {
-                let media = &tiers[place.tier.0].media;
-                lane.read(sink, media, (version, place), stream)
-            }
-        })
+        self.shared
+            .with_lane(|lane| match (bases, pieces.as_slice()) {
+                (Some(bases), [piece]) => {
+                    let chain = (version, &piece.place, bases.as_slice());
+                    lane.read_decoded(sink, tiers, chain, stream)
+                }
+                (_, pieces) => lane.read(sink, tiers, (version, pieces), stream),
+            })
     }
 
     /// Bytes of `version`: what its regions must add up to.
@@ -256,7 +263,8 @@ impl Engine {
     pub fn restore_size(&self, version: Version) -> Result<u64> {
         self.at_home()?;
         let (size, absence) = {
-            let plan = &self.shared.core.lock().plan;
+            let core = self.shared.core.lock();
+            let plan = core.plan();
             (plan.size_of(version), plan.absence(version))
         };
         match (size, absence) {
@@ -308,7 +316,7 @@ impl Engine {
     #[must_use]
     pub fn latest(&self, before: Option<Version>) -> Option<Version> {
         let core = self.shared.core.lock();
-        let versions = core.plan.versions();
+        let versions = core.plan().versions();
         versions
             .filter(|version| before.is_none_or(|before| *version < before))
             .max()
@@ -317,7 +325,7 @@ impl Engine {
     /// The versions held, in ascending order.
     #[must_use]
     pub fn versions(&self) -> Vec<Version> {
-        let mut versions: Vec<_> = self.shared.core.lock().plan.versions().collect();
+        let mut versions: Vec<_> = self.shared.core.lock().plan().versions().collect();
         versions.sort_unstable();
         versions
     }
@@ -338,7 +346,7 @@ impl Engine {
     }
 
     fn refused(&self, version: Version, size: u64, refusal: Refusal) -> Error {
-        let cause = || self.shared.core.lock().last_failure.clone();
+        let cause = || self.shared.core.lock().last_failure();
         match refusal {
             Refusal::Empty => Error::Empty { version },
             Refusal::VersionUsed => Error::VersionUsed { version },
@@ -353,8 +361,8 @@ impl Engine {
                 version,
                 cause: cause(),
             },
-            Refusal::Stalled { copies } => Error::Stalled {
-                copies,
+            Refusal::Stalled { versions } => Error::Stalled {
+                versions,
                 cause: cause(),
             },
         }

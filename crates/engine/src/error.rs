@@ -56,7 +56,7 @@ pub enum Error {
     },
     /// A tier cannot be laid out.
     #[error(transparent)]
-    Tier(#[from] tierflow_evict::TableError),
+    Tier(#[from] tierflow_plan::ConfigError),
     /// Nothing to keep.
     #[error("checkpoint {version} has no bytes: pass at least one region that is not empty")]
     Empty {
@@ -149,10 +149,10 @@ pub enum Error {
         patience: std::time::Duration,
     },
     /// Some versions could not reach the lowest tier. They are still held, and can be restored.
-    #[error("{copies} versions are not on the lowest tier{}; they stay where they are, try again", cause_text(.cause))]
+    #[error("{versions} versions are not on the lowest tier{}; they stay where they are, try again", cause_text(.cause))]
     Stalled {
         /// How many.
-        copies: u64,
+        versions: u64,
         /// Why the lowest tier took no more, if it failed.
         cause: Option<Arc<Error>>,
     },

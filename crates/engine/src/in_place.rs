@@ -1,6 +1,6 @@
 //! Checkpoints and restores without a copy: parts of the cache, lent.
 
-use crate::plan::{Event, FASTEST, Place, Ticket};
+use crate::plan::{Event, Piece, Place, Ticket, TierId};
 use crate::region::RegionMut;
 use crate::run::{Grant, Media, Sink};
 use crate::{Engine, Error, Result, Version};
@@ -30,7 +30,8 @@ impl Engine {
             version,
             size: size as u64,
         })?;
-        let Some(Grant { place, .. }) = grant else {
+        let pieces = grant.map(|grant| grant.pieces).unwrap_or_default();
+        let [Piece { place, .. }] = *pieces else {
             return Err(Error::NoMemoryTier);
         };
         let call = Call {
@@ -71,14 +72,16 @@ impl Engine {
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
         };
-        let place = grant.place;
+        let cached = cached(&grant.pieces);
+        let first = grant.pieces.first().map(|piece| piece.place);
+        let place = cached.or(first).ok_or(Error::NoMemoryTier)?;
         let call = Call {
             engine: self,
             version,
             ticket,
             place,
         };
-        let is_cached = place.tier == FASTEST;
+        let is_cached = cached.is_some();
         match call.lend(is_cached, size, &grant) {
             Ok(loan) => {
                 self.shared.consumed.add(size, begun.elapsed());
@@ -102,6 +105,22 @@ impl Engine {
             _ => Err(Error::NoMemoryTier),
         }
     }
+}
+
+/// Where a version lies in one run on the fastest tier, if it does.
+fn cached(pieces: &[Piece]) -> Option<Place> {
+    let mut places = pieces.iter().map(|piece| piece.place);
+    let first = places.next()?;
+    places
+        .try_fold(first, |run, next| {
+            let follows = next.tier == run.tier && run.offset + run.size == next.offset;
+            follows.then(|| Place {
+                size: run.size + next.size,
+                reserved: run.reserved + next.reserved,
+                ..run
+            })
+        })
+        .filter(|run| run.tier == TierId::FASTEST)
 }
 
 /// A call that has its place.
@@ -133,7 +152,9 @@ impl Call<'_> {
     /// The cached bytes, or a copy of them in memory of its own.
     fn lend(&self, is_cached: bool, size: u64, grant: &Grant) -> Result<ReadLoan> {
         let (shared, place) = (&self.engine.shared, &self.place);
-        shared.pending.settle(place, Access::Read);
+        for piece in &grant.pieces {
+            shared.pending.settle(&piece.place, Access::Read);
+        }
         if is_cached {
             let media = &shared.tiers[place.tier.0].media;
             return media.lend(place.offset..place.offset + place.size);

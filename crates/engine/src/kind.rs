@@ -5,6 +5,9 @@ use crate::{Error, Result};
 /// Workers per direction between memory and storage: with more the devices in use gain nothing.
 const STORAGE_WORKERS: usize = 4;
 
+/// Workers per direction between memories.
+const MEMORY_WORKERS: usize = 2;
+
 /// What a tier is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -21,22 +24,14 @@ impl Kind {
     pub(crate) fn lasts(self) -> bool {
         matches!(self, Self::NodeLocal | Self::External)
     }
-
-    /// A first guess in bytes/s of how fast its copies are flushed, until the first flush is measured.
-    pub(crate) fn flush_bandwidth(self) -> u64 {
-        match self {
-            Self::Device | Self::Peers => 20_000_000_000,
-            Self::Host | Self::Storage | Self::NodeLocal | Self::External => 1_000_000_000,
-        }
-    }
 }
 
-/// Transfers at a time between this tier and those below. What lies between memory and storage profits from several
-/// requests at a time; one DMA engine does not.
-pub(crate) fn depth(kinds: &[Kind], tier: usize) -> usize {
-    match kinds.get(tier + 1) {
-        Some(Kind::Storage | Kind::NodeLocal | Kind::External) => STORAGE_WORKERS,
-        _ => 1,
+/// Transfers at a time into a tier from above, and out of it upwards. Storage profits from several requests at a time; a
+/// DMA engine does one after the other, and is to find the next when it is done with one.
+pub(crate) fn depth(kind: Kind) -> usize {
+    match kind {
+        Kind::Storage | Kind::NodeLocal | Kind::External => STORAGE_WORKERS,
+        Kind::Device | Kind::Peers | Kind::Host => MEMORY_WORKERS,
     }
 }
 

@@ -9,7 +9,6 @@ mod in_place;
 mod kind;
 mod lasting;
 mod metrics;
-pub mod plan;
 mod region;
 mod run;
 mod seeing;
@@ -21,10 +20,8 @@ pub use error::{Error, Result};
 pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use metrics::{Calls, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
-pub use plan::{AfterRestore, PrefetchDistance};
 pub use region::{Region, RegionMut};
+pub use tierflow_plan as plan;
+pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;
 pub use timeline::{Timeline, TimelineLane, What};
-
-/// The number of a checkpoint. It names one content for the whole life of an engine and is never used again.
-pub type Version = u64;

@@ -50,7 +50,7 @@ impl Engine {
             tiers,
             hops,
             prefetch_distance,
-        } = self.shared.core.lock().plan.statistics();
+        } = self.shared.core.lock().plan().statistics();
         let name = |tier: TierId| self.shared.tiers[tier.0].name;
         Metrics {
             checkpoint: self.shared.checkpoints.read(),

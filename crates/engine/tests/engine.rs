@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierflow_device::{Choice, Device, Memory, open};
+use tierflow_engine::plan::{Fifo, Lru};
 use tierflow_engine::{AfterRestore, Engine, Error, Region, RegionMut, Version};
-use tierflow_evict::{Fifo, Lru};
 use tierflow_store::{Faults, Faulty, Scratch};
 use tierflow_tier_alloc::DeviceGrowth;
 
@@ -369,8 +369,8 @@ fn threads_share_one_engine_under_every_policy() {
             .scratch(scratch.path());
         let builder = match policy {
             0 => builder,
-            1 => builder.policy(Fifo::default),
-            _ => builder.policy(Lru::default),
+            1 => builder.policy(Fifo),
+            _ => builder.policy(Lru),
         };
         let engine = builder
             .after_restore(AfterRestore::Discard)

@@ -397,7 +397,7 @@ fn storage_that_fails_is_named_and_used_again_when_it_is_well() {
             matches!(
                 &error,
                 Error::Stalled {
-                    copies: 1,
+                    versions: 1,
                     cause: Some(_)
                 }
             ),

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 use tierflow_device::{Choice, host, open};
-use tierflow_engine::{Engine, Error, Flush, Region, RegionMut, Version};
+use tierflow_engine::{Engine, Error, Region, RegionMut, Version};
 use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -39,7 +39,6 @@ fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
         })
         .host_cache(32 * MIB)
         .scratch(scratch.path())
-        .flush(Flush::Above { percent: 100 })
         .build()
         .unwrap();
     for version in 0..30 {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Flush, Region, RegionMut};
-use tierflow_evict::Fifo;
 use tierflow_store::{Result, Scratch, Storage};
 
 const MIB: usize = 1 << 20;
@@ -96,7 +95,6 @@ fn parallel_prefetches_bring_the_version_that_is_needed_first() {
         .host_cache(3 * VERSION)
         .storage(storage)
         .flush(Flush::Eager)
-        .policy(Fifo::default)
         .build()
         .unwrap();
     // Should the test fail, the engine is not to wait for its reads.

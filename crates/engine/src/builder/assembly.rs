@@ -4,11 +4,11 @@ use super::{EngineBuilder, UNLIMITED};
 use crate::flush::Flush;
 use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, Opened};
-use crate::plan::{Differences, Plan, PlanConfig, TierConfig};
+use crate::plan::{Differences, ExtentSize, PlanConfig, TierConfig, World};
 use crate::run::sync::unbounded;
 use crate::run::{
-    Crew, Direction, Lane, Media, Queue, Queues, Recorder, Share, Shared, Stage, Tier,
-    start_guests, start_opening, start_workers,
+    Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Stage, Tier, start_guests,
+    start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use std::sync::Arc;
@@ -49,13 +49,8 @@ impl EngineBuilder {
         let lane = Lane::with_stream(&self.device)?;
         let (queues, crews) = crews(&self.device, &kinds)?;
         let opened = self.lasting.open(self.dedup.is_some())?;
-        let flush = self
-            .flush
-            .unwrap_or(if kinds.iter().any(|kind| kind.lasts()) {
-                Flush::Eager
-            } else {
-                Flush::default()
-            });
+        let lasts = kinds.iter().any(|kind| kind.lasts());
+        let is_eager = self.flush == Some(Flush::Eager);
         let mut tiers = Vec::new();
         let mut configs = Vec::new();
         for (index, &kind) in kinds.iter().enumerate() {
@@ -68,36 +63,34 @@ impl EngineBuilder {
             configs.push(TierConfig {
                 capacity,
                 alignment: ALIGNMENT,
-                policy: (self.policy)(),
-                flush_bandwidth: kind.flush_bandwidth(),
-                flush,
-                flush_depth: depth(&kinds, index),
-                prefetch_depth: depth(&kinds, index),
+                depth: depth(kind),
+                eager: kind.lasts() || (is_eager && index + 1 == kinds.len()),
+                whole: kind.lasts(),
+                shared: kind == Kind::Storage,
             });
             tiers.push(tier);
         }
         let stage = self.dedup.zip(tiers.first());
         let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
         let stage = stage.transpose()?;
-        let mut plan = Plan::new(PlanConfig {
+        let mut world = World::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
+            policy: self.policy,
+            extents: ExtentSize::default(),
             differences: stage.is_some().then(|| Differences {
                 overhead: Stage::overhead(),
                 longest: LONGEST_CHAIN,
-                ascending: kinds.iter().any(|kind| kind.lasts()),
+                ascending: lasts,
             }),
         })?;
-        if kinds.iter().any(|kind| kind.lasts()) {
-            plan.flush_all_versions();
-        }
         if self.timeline > 0 {
-            plan.keep_evictions();
+            world.plan_mut().keep_evictions();
         }
         let shared = Arc::new(Shared::new(
             self.device,
             (tiers, stage),
-            plan,
+            world,
             queues,
             lane,
             Recorder::new(self.timeline),
@@ -223,25 +216,23 @@ fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
     })
 }
 
-/// As many workers for each direction and tier as the plan may have transfers under way there.
+/// As many workers for each way into a tier, and out of it, as the plan may have transfers under way there.
 fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
     let mut queues = Queues::new();
     let mut crews = Vec::new();
-    for tier in 0..kinds.len() - 1 {
+    let reaches_device = kinds
+        .iter()
+        .any(|kind| matches!(kind, Kind::Device | Kind::Peers));
+    for (tier, &kind) in kinds.iter().enumerate().skip(1) {
         for direction in [Direction::Down, Direction::Up] {
-            let make = match kinds[tier] {
-                Kind::Device | Kind::Peers => Lane::with_stream,
-                _ => |device: &Device| Ok(Lane::new(device)),
+            let make = match reaches_device {
+                true => Lane::with_stream,
+                false => |device: &Device| Ok(Lane::new(device)),
             };
             let (sender, jobs) = unbounded();
-            let workers = depth(kinds, tier);
-            let queue = Queue {
-                jobs: sender,
-                workers,
-                way: Arc::default(),
-            };
-            queues.insert((direction, tier), queue);
-            let workers = (0..workers).map(|_| make(device)).collect::<Result<_>>()?;
+            queues.insert((direction, tier), sender);
+            let workers = (0..depth(kind)).map(|_| make(device));
+            let workers = workers.collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,
                 tier,

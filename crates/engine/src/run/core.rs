@@ -9,11 +9,11 @@ use super::recorder::{Recorder, Stall, Stalled};
 use super::resize::{Resized, Waiting};
 use super::stage::Stage;
 use super::sync::{AtomicBool, Mutex, Ordering, Receiver, Sender, bounded};
-use super::worker::{Direction, Queue};
+use super::worker::Direction;
 use crate::metrics::CallCounter;
 use crate::plan::{
-    Coding, Command, Event, Place, Plan, Refusal, Stored, Ticket, TierId, TransferFailure,
-    TransferId,
+    Coding, Event, Executor, Piece, Place, Plan, Refusal, Stored, Ticket, TierId, Transfer,
+    TransferFailure, TransferId, World,
 };
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
@@ -22,10 +22,11 @@ use std::time::{Duration, Instant};
 use tierflow_device::Device;
 use tierflow_tier_alloc::Gate;
 
-/// A place to copy to or from.
+/// Places to copy to or from.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    pub(crate) place: Place,
+    /// In the order of the version's bytes.
+    pub(crate) pieces: Vec<Piece>,
     /// If the bytes there are a difference: where those are that it builds upon, nearest first.
     pub(crate) bases: Option<Vec<(Version, Place)>>,
 }
@@ -33,34 +34,38 @@ pub(crate) struct Grant {
 /// The plan's answer to one call.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Copy the regions to, or from, this place, then report.
+    /// Copy the regions to, or from, these places, then report.
     Copy(Grant),
-    /// Nothing to copy.
+    /// The call is done, or refused.
     Done(std::result::Result<(), Refusal>),
 }
 
 /// Where an answer will appear, and what the caller waits for.
 type Later = (Receiver<Answer>, Option<Stalled>);
 
-/// Where transfers go: (direction, tier) to its workers.
-pub(crate) type Queues = HashMap<(Direction, usize), Queue>;
+/// The ways into a tier from above, and out of it upwards.
+pub(crate) type Queues = HashMap<(Direction, usize), Sender<Arc<Job>>>;
 
 /// What the lock protects.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) plan: Plan,
+    world: World,
+    pub(super) desk: Desk,
+}
+
+/// Who waits for what.
+#[derive(Debug)]
+pub(super) struct Desk {
     /// Callers that sleep until their answer comes.
     sleeping: HashMap<Ticket, Sender<Answer>>,
     /// Transfers that workers have, with the flag that stops them.
     carried: HashMap<TransferId, Arc<AtomicBool>>,
-    next_ticket: u64,
-    commands: Vec<Command>,
-    /// Where transfers go: (direction, tier) to its workers.
+    /// Where transfers go: to the workers of their way.
     queues: Queues,
     /// Who keeps the host cache within its share of a pool.
     pub(super) link: Option<Link>,
     /// The last failure of a transfer: why a tier takes no more.
-    pub(crate) last_failure: Option<Arc<Error>>,
+    pub(super) last_failure: Option<Arc<Error>>,
     /// Who waits for a tier to be emptied.
     pub(super) resizing: Option<Waiting>,
     /// Who gives memory back to peers.
@@ -68,18 +73,108 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    fn new(plan: Plan, queues: Queues) -> Self {
-        Self {
-            plan,
+    fn new(world: World, queues: Queues) -> Self {
+        let desk = Desk {
             sleeping: HashMap::new(),
             carried: HashMap::new(),
-            next_ticket: 0,
-            commands: Vec::new(),
             queues,
             link: None,
             last_failure: None,
             resizing: None,
             guests: None,
+        };
+        Self { world, desk }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        self.world.plan()
+    }
+
+    pub(crate) fn last_failure(&self) -> Option<Arc<Error>> {
+        self.desk.last_failure.clone()
+    }
+}
+
+/// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
+struct Clerk<'a> {
+    desk: &'a mut Desk,
+    tiers: &'a [Tier],
+    /// The call that is being made, and its answer, if it has one.
+    own: Option<Ticket>,
+    mine: Option<Answer>,
+}
+
+impl Clerk<'_> {
+    fn tell(&mut self, ticket: Ticket, answer: Answer) {
+        if Some(ticket) == self.own {
+            self.mine = Some(answer);
+        } else if let Some(caller) = self.desk.sleeping.remove(&ticket) {
+            // A caller that sleeps hears its answer, or gave up just now and will ask for it.
+            let _ = caller.send(answer);
+        }
+    }
+}
+
+impl Executor for Clerk<'_> {
+    fn write(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>) {
+        let bases = None;
+        self.tell(ticket, Answer::Copy(Grant { pieces, bases }));
+    }
+
+    fn read(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>, coding: Coding) {
+        let bases = match coding {
+            Coding::Decode { bases } => Some(bases),
+            Coding::Plain | Coding::Stored { .. } | Coding::Encode { .. } => None,
+        };
+        self.tell(ticket, Answer::Copy(Grant { pieces, bases }));
+    }
+
+    fn transfer(&mut self, transfer: Transfer) {
+        let from = transfer.from.iter().map(|piece| piece.place.tier).max();
+        let to = transfer.to.first().map(|piece| piece.place.tier);
+        let queue = match (from, to) {
+            (Some(from), Some(to)) if from < to => (Direction::Down, to.0),
+            (Some(from), _) => (Direction::Up, from.0),
+            (None, _) => return,
+        };
+        if let Some(queue) = self.desk.queues.get(&queue) {
+            let cancelled = Arc::<AtomicBool>::default();
+            let carried = Arc::clone(&cancelled);
+            self.desk.carried.insert(transfer.id, carried);
+            // The workers leave only when this sender is dropped.
+            let _ = queue.send(Arc::new(Job {
+                transfer,
+                cancelled,
+            }));
+        }
+    }
+
+    fn cancel(&mut self, id: TransferId) {
+        if let Some(flag) = self.desk.carried.get(&id) {
+            flag.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: std::result::Result<(), Refusal>) {
+        self.tell(ticket, Answer::Done(answer));
+    }
+
+    fn released(&mut self, tier: TierId, bytes: u64) {
+        if let Some(guests) = &self.desk.guests {
+            guests.released(tier, bytes);
+        }
+        if let Some(waiting) = &self.desk.resizing {
+            waiting.released(tier, bytes);
+        }
+        if let Some(link) = &self.desk.link {
+            link.released(tier, bytes);
+        }
+    }
+
+    fn removed(&mut self, version: Version, tier: TierId, bytes: u64) {
+        let tier = self.tiers.get(tier.0);
+        if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
+            kept.drop_copy(version, bytes);
         }
     }
 }
@@ -93,6 +188,8 @@ pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
     /// Lanes of callers, taken for the time of a call.
     lanes: Mutex<Vec<Lane>>,
+    /// When the plan's clock began.
+    origin: Instant,
     /// The engine goes: workers start nothing any more.
     stopping: AtomicBool,
     pub(crate) checkpoints: CallCounter,
@@ -110,7 +207,7 @@ impl Shared {
     pub(crate) fn new(
         device: Device,
         (tiers, stage): (Vec<Tier>, Option<Stage>),
-        plan: Plan,
+        world: World,
         queues: Queues,
         lane: Lane,
         recorder: Recorder,
@@ -120,7 +217,8 @@ impl Shared {
             device,
             tiers,
             stage,
-            core: Mutex::new(Core::new(plan, queues)),
+            core: Mutex::new(Core::new(world, queues)),
+            origin: Instant::now(),
             lanes,
             stopping: AtomicBool::new(false),
             checkpoints: CallCounter::default(),
@@ -164,13 +262,24 @@ impl Shared {
                 let begun = Instant::now();
                 let answer = later.recv_timeout(patience).ok();
                 self.recorder.slept(why, begun);
-                if answer.is_none() {
-                    self.core.lock().sleeping.remove(&ticket);
+                match answer {
+                    None => self.give_up(ticket, &later),
+                    answer => answer,
                 }
-                answer
             },
             Some,
         )
+    }
+
+    /// The caller waits no longer: its answer, if it came at the last moment.
+    fn give_up(&self, ticket: Ticket, later: &Receiver<Answer>) -> Option<Answer> {
+        let mut core = self.core.lock();
+        core.desk.sleeping.remove(&ticket);
+        if let Ok(answer) = later.try_recv() {
+            return Some(answer);
+        }
+        self.handle(&mut core, Event::Abandon { ticket }, None);
+        None
     }
 
     /// Puts a question to the plan: its answer, or where that will appear and why not at once.
@@ -179,15 +288,14 @@ impl Shared {
         event: impl FnOnce(Ticket) -> Event,
     ) -> (Ticket, std::result::Result<Answer, Later>) {
         let mut core = self.core.lock();
-        let ticket = Ticket(core.next_ticket);
-        core.next_ticket += 1;
+        let ticket = core.world.ticket();
         let event = event(ticket);
         let why = Stall::of(&event);
         let answer = match self.handle(&mut core, event, Some(ticket)) {
             Some(answer) => Ok(answer),
             None => {
                 let (sender, receiver) = bounded(1);
-                core.sleeping.insert(ticket, sender);
+                core.desk.sleeping.insert(ticket, sender);
                 Err((receiver, why))
             }
         };
@@ -201,126 +309,41 @@ impl Shared {
         event: Event,
         own: Option<Ticket>,
     ) -> Option<Answer> {
-        let mut commands = std::mem::take(&mut core.commands);
-        core.plan.handle(event, &mut commands);
-        debug_assert_eq!(core.plan.check(), Ok(()), "after {commands:?}");
-        let mut mine = None;
-        for command in commands.drain(..) {
-            let (ticket, answer) = match command {
-                Command::Transfer {
-                    id,
-                    version,
-                    from,
-                    to,
-                    coding,
-                } => {
-                    self.carry(core, (id, version), (from, to), coding);
-                    continue;
-                }
-                Command::Cancel { id } => {
-                    if let Some(flag) = core.carried.get(&id) {
-                        flag.store(true, Ordering::Relaxed);
-                    }
-                    continue;
-                }
-                Command::Write { ticket, place, .. } => {
-                    (ticket, Answer::Copy(Grant { place, bases: None }))
-                }
-                Command::Read {
-                    ticket,
-                    place,
-                    coding,
-                    ..
-                } => {
-                    let bases = match coding {
-                        Coding::Decode { bases } => Some(bases),
-                        Coding::Plain | Coding::Stored { .. } | Coding::Encode { .. } => None,
-                    };
-                    (ticket, Answer::Copy(Grant { place, bases }))
-                }
-                Command::Drop { version, place } => {
-                    let tier = self.tiers.get(place.tier.0);
-                    if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
-                        kept.drop_copy(version, place.size);
-                    }
-                    continue;
-                }
-                Command::Released { tier, bytes } => {
-                    if let Some(guests) = &core.guests {
-                        guests.released(tier, bytes);
-                    }
-                    if let Some(waiting) = &core.resizing {
-                        waiting.released(tier, bytes);
-                    }
-                    if let Some(link) = &core.link {
-                        link.released(tier, bytes);
-                    }
-                    continue;
-                }
-                Command::Finish { ticket, result } => (ticket, Answer::Done(result)),
-            };
-            if Some(ticket) == own {
-                mine = Some(answer);
-            } else if let Some(caller) = core.sleeping.remove(&ticket) {
-                // A caller sleeps until it has its answer, so the other end is there.
-                let _ = caller.send(answer);
-            }
-        }
-        core.commands = commands;
+        let now = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let Core { world, desk } = core;
+        let mut clerk = Clerk {
+            desk,
+            tiers: &self.tiers,
+            own,
+            mine: None,
+        };
+        let told = world.tell(now, event, &mut clerk);
+        debug_assert_eq!(told, Ok(()), "the engine reports what is");
+        let mine = clerk.mine;
         if self.recorder.is_recording() {
             let name = |tier| self.tiers.get(tier).map_or("tier", |tier: &Tier| tier.name);
-            self.recorder.evicted(&core.plan.take_evictions(), name);
+            let evictions = world.plan_mut().take_evictions();
+            self.recorder.evicted(&evictions, name);
         }
-        if let Some(link) = &mut core.link {
-            link.look(core.plan.free(link.tier()));
+        if let Some(link) = &mut desk.link {
+            link.look(world.plan().free(link.tier()));
         }
         mine
-    }
-
-    /// Gives a transfer to the workers of its tier.
-    fn carry(
-        &self,
-        core: &mut Core,
-        (id, version): (TransferId, Version),
-        (from, to): (Place, Place),
-        coding: Coding,
-    ) {
-        let queue = if from.tier < to.tier {
-            (Direction::Down, from.tier.0)
-        } else {
-            (Direction::Up, to.tier.0)
-        };
-        let is_whole = |place: Place| {
-            let tier = self.tiers.get(place.tier.0);
-            tier.is_some_and(|tier| tier.media.kept().is_some())
-        };
-        if let Some(queue) = core.queues.get(&queue) {
-            let is_plain = matches!(coding, Coding::Plain | Coding::Stored { .. });
-            let in_parts = queue.workers > 1 && is_plain && !is_whole(from) && !is_whole(to);
-            let way = Arc::clone(&queue.way);
-            let job = Arc::new(Job::new((id, version), (from, to), coding, way, in_parts));
-            core.carried.insert(id, Arc::clone(&job.cancelled));
-            queue.carry(&job);
-        }
     }
 
     /// A worker reports how a transfer ended.
     pub(super) fn carried(
         &self,
         id: TransferId,
-        outcome: std::result::Result<(Duration, Option<Stored>), (TransferFailure, Option<Error>)>,
+        outcome: std::result::Result<Option<Stored>, (TransferFailure, Option<Error>)>,
     ) {
         let mut core = self.core.lock();
-        core.carried.remove(&id);
+        core.desk.carried.remove(&id);
         let event = match outcome {
-            Ok((elapsed, stored)) => Event::TransferDone {
-                id,
-                elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
-                stored,
-            },
+            Ok(stored) => Event::TransferDone { id, stored },
             Err((why, error)) => {
                 if let Some(error) = error {
-                    core.last_failure = Some(Arc::new(error));
+                    core.desk.last_failure = Some(Arc::new(error));
                 }
                 Event::TransferFailed { id, why }
             }
@@ -369,12 +392,13 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         let mut core = self.core.lock();
-        core.carried
+        let desk = &mut core.desk;
+        desk.carried
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
-        core.queues.clear();
-        core.guests = None;
-        core.link = None;
+        desk.queues.clear();
+        desk.guests = None;
+        desk.link = None;
     }
 
     /// Runs `copy` with a lane of the caller's own, ahead of the pinning of host memory, which stalls every copy.

@@ -2,9 +2,9 @@
 //! pieces side by side while it copies those that have come.
 
 use super::lane::{STAGING, Staging, padded};
-use super::regions::{Sink, pieces};
+use super::regions::{Sink, cuts};
 use super::sync::{AtomicUsize, Ordering, Receiver, Sender, bounded, scope, spawn_scoped};
-use crate::plan::Place;
+use crate::plan::Piece;
 use crate::{Error, Result};
 use tierflow_device::Stream;
 use tierflow_store::Storage;
@@ -25,7 +25,7 @@ struct Arrived {
 /// What every reader sees.
 struct Reading<'a> {
     storage: &'a dyn Storage,
-    place: &'a Place,
+    piece: &'a Piece,
     /// The piece that nobody took yet.
     next: AtomicUsize,
 }
@@ -34,15 +34,16 @@ impl Reading<'_> {
     /// Reads the next piece into `buffer`; `None` if there is none left.
     fn piece(&self, buffer: Staging) -> Option<Result<Arrived>> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        let (start, length) = pieces(self.place.size, STAGING).nth(index)?;
+        let Piece { start, place } = self.piece;
+        let (at, length) = cuts(place.size, STAGING).nth(index)?;
         let read = || {
             let mut staged = buffer.lend_mut(padded(self.storage, length))?;
             self.storage
-                .read_at(self.place.offset + start, staged.bytes_mut()?)?;
+                .read_at(place.offset + at, staged.bytes_mut()?)?;
             Ok::<_, Error>(())
         };
         Some(read().map(|()| Arrived {
-            start,
+            start: start + at,
             length,
             buffer,
         }))
@@ -63,22 +64,22 @@ impl Arrived {
     /// Copies the piece to where it belongs. Returns its buffer.
     fn copy(self, sink: &mut Sink<'_, '_>, stream: &Stream) -> Result<Staging> {
         let source = self.buffer.lend(self.length)?;
-        sink.copy_from(self.start..self.start + self.length, source, stream)?;
+        sink.copy_from([(self.start, source)], stream)?;
         Ok(self.buffer)
     }
 }
 
-/// Reads `place` into the application's regions, through `buffers`, of which there is at least one.
+/// Reads `piece` into the application's regions, through `buffers`, of which there is at least one.
 pub(super) fn gather(
     storage: &dyn Storage,
-    place: &Place,
+    piece: &Piece,
     sink: &mut Sink<'_, '_>,
     stream: &Stream,
     mut buffers: Vec<Staging>,
 ) -> Result<()> {
     let reading = Reading {
         storage,
-        place,
+        piece,
         next: AtomicUsize::new(0),
     };
     // A single piece is read sooner than a thread is there to read it.
@@ -106,7 +107,7 @@ pub(super) fn gather(
             }
         }
         drop((free, send));
-        let mut rest = place.size;
+        let mut rest = piece.place.size;
         for arrived in &full {
             let arrived = arrived?;
             rest -= arrived.length;

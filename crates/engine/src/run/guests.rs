@@ -43,7 +43,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
         return Ok(None);
     };
     let (sender, released) = unbounded();
-    shared.core.lock().guests = Some(Link {
+    shared.core.lock().desk.guests = Some(Link {
         tier,
         released: sender,
     });
@@ -125,7 +125,7 @@ impl Keeper {
         match self.cache.give_back() {
             Ok(usable) => self.lend_again(shared, usable),
             Err(error) => {
-                shared.core.lock().last_failure = Some(Arc::new(error.into()));
+                shared.core.lock().desk.last_failure = Some(Arc::new(error.into()));
                 // Nothing changed, and it is tried again at the next look; or a part could not be moved up, and is gone.
                 if self.cache.wanted().is_none() {
                     self.lend_again(shared, self.cache.usable());

@@ -2,11 +2,12 @@
 
 use super::kept::{Form, Kept};
 use super::lane::{Failed, Lane, STAGING, at_destination, at_source, padded};
-use super::media::{Media, Reach, part};
-use super::regions::{Sink, Source, pieces};
+use super::media::{Media, Reach, Tier, media, part, whole};
+use super::regions::{Sink, Source, cuts};
 use super::sync::{AtomicBool, Mutex, Ordering};
-use crate::plan::{Place, TransferFailure};
+use crate::plan::{Piece, Place, TransferFailure};
 use crate::{Error, Result, Version};
+use std::ops::Range;
 use tierflow_device::Stream;
 use tierflow_store::Error as StoreError;
 
@@ -45,10 +46,10 @@ impl Lane {
         let pull = |at: u64, into: &mut [u8]| {
             let mut lane = lane.lock();
             let mut fetch = || -> Result<()> {
-                for (start, length) in pieces(into.len() as u64, STAGING) {
+                for (start, length) in cuts(into.len() as u64, STAGING) {
                     let staging = lane.staging(length)?;
-                    let range = at + start..at + start + length;
-                    source.copy_to(range, staging.lend_mut(length)?, lane.stream_or(stream)?)?;
+                    let target = (at + start, staging.lend_mut(length)?);
+                    source.copy_to([target], lane.stream_or(stream)?)?;
                     let staged = staging.lend(length)?;
                     let start = start as usize;
                     into[start..start + length as usize].copy_from_slice(staged.bytes()?);
@@ -86,14 +87,14 @@ impl Lane {
         (at, bytes): (u64, &[u8]),
         stream: Option<&Stream>,
     ) -> Result<()> {
-        for (start, length) in pieces(bytes.len() as u64, STAGING) {
+        for (start, length) in cuts(bytes.len() as u64, STAGING) {
             let staging = self.staging(length)?;
             let from = start as usize..(start + length) as usize;
             let mut staged = staging.lend_mut(length)?;
             staged.bytes_mut()?.copy_from_slice(&bytes[from]);
             drop(staged);
-            let range = at + start..at + start + length;
-            sink.copy_from(range, staging.lend(length)?, self.stream_or(stream)?)?;
+            let staged = (at + start, staging.lend(length)?);
+            sink.copy_from([staged], self.stream_or(stream)?)?;
         }
         Ok(())
     }
@@ -119,40 +120,43 @@ impl Lane {
         self.push((target, place), 0, bytes)
     }
 
-    /// Keeps a copy that lies on another tier, in the form that it has there.
+    /// Keeps a version that lies on other tiers, in the form that it has there.
     pub(super) fn keep(
         &mut self,
-        (source, place): (&Media, &Place),
+        (tiers, from): (&[Tier], &[Piece]),
         kept: &Kept,
         (version, form): (Version, Form),
         cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
-        let saved = match source.reach() {
-            Reach::Kept(from) => kept.copy(version, from),
-            Reach::Memory(_) | Reach::Storage(_) => {
-                let whole = match source {
-                    Media::Host(_) => Some(source.lend(part(place, 0, place.size))),
-                    _ => None,
-                };
-                let whole = whole.transpose().map_err(at_source)?;
-                if let Some(Ok(bytes)) = whole.as_ref().map(|loan| loan.bytes()) {
-                    kept.save_bytes(version, bytes, form)
-                } else {
-                    drop(whole);
-                    let (lane, stash) = (Mutex::new(self), Stash::default());
-                    let pull = |at: u64, into: &mut [u8]| {
-                        if cancelled.load(Ordering::Relaxed) {
-                            return Err(StoreError::Region("it is not wanted any more".to_owned()));
-                        }
-                        stash.take(lane.lock().pull((source, place), at, into))
-                    };
-                    let saved = kept.save_pulled(version, place.size, &pull, form);
-                    if let (Err(_), Some(error)) = (&saved, stash.open()) {
-                        return Err(at_source(error));
-                    }
-                    saved
+        let vault = from.iter().find_map(|piece| media(tiers, piece).kept());
+        let single = match from {
+            [piece] => Some((media(tiers, piece), piece)),
+            _ => None,
+        };
+        let lent = match single {
+            Some((host @ Media::Host(_), piece)) => Some(host.lend(whole(piece))),
+            _ => None,
+        };
+        let lent = lent.transpose().map_err(at_source)?;
+        let saved = if let Some(vault) = vault {
+            kept.copy(version, vault)
+        } else if let Some(Ok(bytes)) = lent.as_ref().map(|loan| loan.bytes()) {
+            kept.save_bytes(version, bytes, form)
+        } else {
+            drop(lent);
+            let size = from.iter().map(|piece| piece.place.size).sum();
+            let (lane, stash) = (Mutex::new(self), Stash::default());
+            let pull = |at: u64, into: &mut [u8]| {
+                if cancelled.load(Ordering::Relaxed) {
+                    return Err(StoreError::Region("it is not wanted any more".to_owned()));
                 }
+                stash.take(lane.lock().pull_pieces((tiers, from), at, into))
+            };
+            let saved = kept.save_pulled(version, size, &pull, form);
+            if let (Err(_), Some(error)) = (&saved, stash.open()) {
+                return Err(at_source(error));
             }
+            saved
         };
         saved.map_err(|error| match error {
             StoreError::Region(_) if cancelled.load(Ordering::Relaxed) => {
@@ -165,21 +169,25 @@ impl Lane {
         })
     }
 
-    /// Fetches a kept copy to another tier.
+    /// Fetches pieces of a kept version to another tier.
     pub(super) fn bring(
         &mut self,
         kept: &Kept,
         version: Version,
-        (target, place): (&Media, &Place),
+        (tiers, to): (&[Tier], &[Piece]),
         cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
-        if let Media::Host(_) = target {
-            let lent = target.lend_mut(part(place, 0, place.size));
-            let mut whole = lent.map_err(at_destination)?;
-            if let Ok(bytes) = whole.bytes_mut() {
-                return kept
-                    .restore(version, bytes)
-                    .map_err(|error| at_source(error.into()));
+        if let [piece] = to
+            && let host @ Media::Host(_) = media(tiers, piece)
+            && kept
+                .length(version)
+                .is_ok_and(|length| length == piece.place.size)
+        {
+            let lent = host.lend_mut(whole(piece));
+            let mut lent = lent.map_err(at_destination)?;
+            if let Ok(bytes) = lent.bytes_mut() {
+                let restored = kept.restore(version, bytes);
+                return restored.map_err(|error| at_source(error.into()));
             }
         }
         let stash = Stash::default();
@@ -187,13 +195,36 @@ impl Lane {
             if cancelled.load(Ordering::Relaxed) {
                 return Err(StoreError::Region("it is not wanted any more".to_owned()));
             }
-            stash.take(self.push((target, place), at, bytes))
+            for (piece, within) in overlaps(to, at, bytes.len()) {
+                let target = (media(tiers, piece), &piece.place);
+                let first = at + within.start as u64 - piece.start;
+                stash.take(self.push(target, first, &bytes[within]))?;
+            }
+            Ok(())
         });
         read.map_err(|error| match (error, stash.open()) {
             (_, Some(error)) => at_destination(error),
             (StoreError::Region(_), None) => (TransferFailure::Cancelled, None),
             (error, None) => at_source(error.into()),
         })
+    }
+
+    /// Fills `into` with the bytes of a version from `at`, a multiple of every tier's alignment.
+    fn pull_pieces(
+        &mut self,
+        (tiers, from): (&[Tier], &[Piece]),
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<()> {
+        for (piece, within) in overlaps(from, at, into.len()) {
+            let first = at + within.start as u64 - piece.start;
+            self.pull(
+                (media(tiers, piece), &piece.place),
+                first,
+                &mut into[within],
+            )?;
+        }
+        Ok(())
     }
 
     /// Fills `into` with the bytes of a copy from `at`, a multiple of every tier's alignment.
@@ -203,7 +234,7 @@ impl Lane {
         at: u64,
         into: &mut [u8],
     ) -> Result<()> {
-        for (start, length) in pieces(into.len() as u64, STAGING) {
+        for (start, length) in cuts(into.len() as u64, STAGING) {
             let staging = self.staging(STAGING)?;
             match source.reach() {
                 Reach::Memory(source) => {
@@ -225,7 +256,7 @@ impl Lane {
 
     /// Writes `bytes` to a copy from `at`, a multiple of every tier's alignment.
     fn push(&mut self, (target, place): (&Media, &Place), at: u64, bytes: &[u8]) -> Result<()> {
-        for (start, length) in pieces(bytes.len() as u64, STAGING) {
+        for (start, length) in cuts(bytes.len() as u64, STAGING) {
             let staging = self.staging(STAGING)?;
             let from = start as usize..(start + length) as usize;
             let mut staged = staging.lend_mut(length)?;
@@ -245,4 +276,18 @@ impl Lane {
         }
         Ok(())
     }
+}
+
+/// The pieces that hold some of `length` bytes of a version from `at` on, and which of these bytes.
+fn overlaps(
+    pieces: &[Piece],
+    at: u64,
+    length: usize,
+) -> impl Iterator<Item = (&Piece, Range<usize>)> {
+    let end = at + length as u64;
+    pieces.iter().filter_map(move |piece| {
+        let from = piece.start.max(at);
+        let to = (piece.start + piece.place.size).min(end);
+        (from < to).then(|| (piece, (from - at) as usize..(to - at) as usize))
+    })
 }

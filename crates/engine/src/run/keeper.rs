@@ -97,8 +97,8 @@ pub(crate) fn start(shared: &Arc<Shared>, share: Share) -> Result<JoinHandle<Lea
     let limit = share.bytes();
     shared.tell(Event::Limit { tier, bytes: limit });
     let mut core = shared.core.lock();
-    let capacity = core.plan.statistics().tiers[tier.0].capacity;
-    core.link = Some(Link {
+    let capacity = core.plan().statistics().tiers[tier.0].capacity;
+    core.desk.link = Some(Link {
         tier,
         headroom: HEADROOM * share.slab(),
         notices: sender,
@@ -160,7 +160,7 @@ impl Keeper {
     /// Asks for what the cache has a use for, and goes by the answer.
     fn ask(&mut self, shared: &Shared) {
         self.looked = Instant::now();
-        let demand = shared.core.lock().plan.demand(self.tier);
+        let demand = shared.core.lock().plan().demand(self.tier);
         let wanted = demand.saturating_add(HEADROOM * self.lease.slab());
         match self.lease.ask(wanted.min(self.capacity)) {
             Ok(terms) => self.go_by(shared, terms),
@@ -220,5 +220,5 @@ fn host(shared: &Shared, tier: TierId) -> Option<&HostArena> {
 }
 
 fn note(core: &mut Core, error: Error) {
-    core.last_failure = Some(Arc::new(error));
+    core.desk.last_failure = Some(Arc::new(error));
 }

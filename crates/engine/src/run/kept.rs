@@ -220,6 +220,12 @@ impl Kept {
         })
     }
 
+    /// Bytes that are kept of a version.
+    pub(super) fn length(&self, version: Version) -> Result<u64> {
+        let piece = self.vault.piece(version)?;
+        Ok(piece.regions().iter().map(|region| region.length).sum())
+    }
+
     /// Hands a version's bytes on to `push` in their order; every checksum is checked before.
     pub(super) fn read_through(&self, version: Version, push: &mut Push<'_>) -> Result<()> {
         self.read(version, &mut |piece| {

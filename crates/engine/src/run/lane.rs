@@ -3,10 +3,10 @@
 
 use super::gather::{BUFFERS, gather};
 use super::kept::Form;
-use super::media::{End, Media, Reach, part};
-use super::regions::{Sink, Source, pieces};
+use super::media::{End, Media, Reach, Tier, media, part, whole};
+use super::regions::{Sink, Source, cuts};
 use super::sync::{AtomicBool, Ordering};
-use crate::plan::{Place, TransferFailure};
+use crate::plan::{Piece, Place, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::Range;
 use tierflow_device::{Device, HostReservation, Memory, ReadLoan, Stream, WriteLoan};
@@ -53,62 +53,96 @@ impl Lane {
         }
     }
 
-    /// Writes the application's regions to `place`, on `stream` if the caller brings its own.
+    /// Writes the application's regions to these pieces of one tier, on `stream` if the caller brings its own.
     pub(crate) fn write(
         &mut self,
         source: &Source<'_, '_>,
-        media: &Media,
-        (version, place): (Version, &Place),
+        tiers: &[Tier],
+        (version, pieces): (Version, &[Piece]),
         stream: Option<&Stream>,
     ) -> Result<()> {
-        match media.reach() {
-            Reach::Kept(kept) => self.keep_regions(source, kept, (version, place.size), stream),
+        let Some(first) = pieces.first() else {
+            return Ok(());
+        };
+        match media(tiers, first).reach() {
+            Reach::Kept(kept) => {
+                let size = pieces.iter().map(|piece| piece.place.size).sum();
+                self.keep_regions(source, kept, (version, size), stream)
+            }
             Reach::Memory(media) => {
-                let target = media.lend_mut(part(place, 0, place.size))?;
-                source.copy_to(0..place.size, target, self.stream_or(stream)?)
+                let lend = |piece: &Piece| Ok((piece.start, media.lend_mut(whole(piece))?));
+                let targets = pieces.iter().map(lend).collect::<Result<Vec<_>>>()?;
+                source.copy_to(targets, self.stream_or(stream)?)
             }
             Reach::Storage(storage) => {
-                let staging = self.staging(place.size)?;
-                let stream = self.stream_or(stream)?;
-                for (start, length) in pieces(place.size, STAGING) {
-                    source.copy_to(start..start + length, staging.lend_mut(length)?, stream)?;
-                    let bytes = staging.lend(padded(storage, length))?;
-                    storage.write_at(place.offset + start, bytes.bytes()?)?;
+                for Piece { start, place } in pieces {
+                    let staging = self.staging(place.size)?;
+                    let stream = self.stream_or(stream)?;
+                    for (at, length) in cuts(place.size, STAGING) {
+                        source.copy_to([(start + at, staging.lend_mut(length)?)], stream)?;
+                        let bytes = staging.lend(padded(storage, length))?;
+                        storage.write_at(place.offset + at, bytes.bytes()?)?;
+                    }
                 }
                 Ok(())
             }
         }
     }
 
-    /// Reads `place` into the application's regions, on `stream` if the caller brings its own.
+    /// Reads these pieces into the application's regions, on `stream` if the caller brings its own.
     pub(crate) fn read(
         &mut self,
         sink: &mut Sink<'_, '_>,
-        media: &Media,
-        (version, place): (Version, &Place),
+        tiers: &[Tier],
+        (version, pieces): (Version, &[Piece]),
         stream: Option<&Stream>,
     ) -> Result<()> {
-        match media.reach() {
-            Reach::Kept(kept) => self.bring_regions(sink, kept, version, stream),
-            Reach::Memory(media) => {
-                let source = media.lend(part(place, 0, place.size))?;
-                sink.copy_from(0..place.size, source, self.stream_or(stream)?)
-            }
-            Reach::Storage(storage) => {
-                let buffers = self.buffers(place.size)?;
-                gather(storage, place, sink, self.stream_or(stream)?, buffers)
+        let mut kept = pieces.iter().filter_map(|piece| media(tiers, piece).kept());
+        if let Some(kept) = kept.next() {
+            return self.bring_regions(sink, kept, version, stream);
+        }
+        let mut sources = Vec::new();
+        for piece in pieces {
+            match media(tiers, piece).reach() {
+                Reach::Memory(media) => sources.push((piece.start, media.lend(whole(piece))?)),
+                Reach::Storage(storage) => {
+                    let buffers = self.buffers(piece.place.size)?;
+                    gather(storage, piece, sink, self.stream_or(stream)?, buffers)?;
+                }
+                // Looked for above.
+                Reach::Kept(_) => {}
             }
         }
+        sink.copy_from(sources, self.stream_or(stream)?)
     }
 
-    /// Carries a part of a copy from one tier to another, piece by piece, until it is done or `cancelled`; all of it
-    /// where one end keeps versions under their numbers.
+    /// Carries pieces of a version from tiers to one other, until all is there or `cancelled`.
     pub(super) fn carry(
         &mut self,
+        tiers: &[Tier],
         (version, form): (Version, Form),
+        (from, to): (&[Piece], &[Piece]),
+        cancelled: &AtomicBool,
+    ) -> std::result::Result<(), Failed> {
+        if let Some(kept) = to.first().and_then(|piece| media(tiers, piece).kept()) {
+            return self.keep((tiers, from), kept, (version, form), cancelled);
+        }
+        let mut sources = from.iter().filter_map(|piece| media(tiers, piece).kept());
+        if let Some(kept) = sources.next() {
+            return self.bring(kept, version, (tiers, to), cancelled);
+        }
+        for (from, to) in from.iter().zip(to) {
+            let ends = (media(tiers, from), &from.place);
+            self.carry_piece(ends, (media(tiers, to), &to.place), cancelled)?;
+        }
+        Ok(())
+    }
+
+    /// Carries one piece.
+    fn carry_piece(
+        &mut self,
         from: (&Media, &Place),
         to: (&Media, &Place),
-        bytes: Range<u64>,
         cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         let piece = match (from.0.reach(), to.0.reach()) {
@@ -117,18 +151,10 @@ impl Lane {
         };
         let flushes = matches!(from.0, Media::Device(_) | Media::Peers(_));
         let _under_way = (
-            flushes.then(|| {
-                to.0.flushed_into(part(to.1, bytes.start, bytes.end - bytes.start))
-            }),
+            flushes.then(|| to.0.flushed_into(part(to.1, 0, to.1.size))),
             from.0.fetched_from(),
         );
-        match (from.0.reach(), to.0.reach()) {
-            (_, Reach::Kept(kept)) => return self.keep(from, kept, (version, form), cancelled),
-            (Reach::Kept(kept), _) => return self.bring(kept, version, to, cancelled),
-            _ => {}
-        }
-        for (start, length) in pieces(bytes.end - bytes.start, piece) {
-            let start = bytes.start + start;
+        for (start, length) in cuts(from.1.size, piece) {
             if cancelled.load(Ordering::Relaxed) {
                 return Err((TransferFailure::Cancelled, None));
             }
@@ -185,7 +211,7 @@ impl Lane {
         }
         let mut rest = source;
         let size = rest.len() as u64;
-        for (start, length) in pieces(size, STAGING) {
+        for (start, length) in cuts(size, STAGING) {
             let (source, behind) = rest.split_at(length as usize);
             rest = behind;
             let staging = self.staging(size).map_err(at_source)?;
@@ -213,7 +239,7 @@ impl Lane {
         }
         let mut rest = target;
         let size = rest.len() as u64;
-        for (start, length) in pieces(size, STAGING) {
+        for (start, length) in cuts(size, STAGING) {
             let (target, behind) = rest.split_at(length as usize);
             rest = behind;
             let staging = self.staging(size).map_err(at_destination)?;
@@ -237,7 +263,7 @@ impl Lane {
         to: u64,
         length: u64,
     ) -> std::result::Result<(), Failed> {
-        for (start, length) in pieces(length, STAGING) {
+        for (start, length) in cuts(length, STAGING) {
             let length = padded(source, padded(target, length));
             let staging = self.staging(STAGING).map_err(at_source)?;
             let mut staged = staging.lend_mut(length).map_err(at_source)?;
@@ -332,45 +358,46 @@ mod tests {
     #[test]
     fn a_copy_between_two_storages_goes_through_the_lane() {
         let directory = tempfile::tempdir().unwrap();
-        let storage = || {
-            Media::Storage(std::sync::Arc::new(
+        let storage = || Tier {
+            name: "file",
+            media: Media::Storage(std::sync::Arc::new(
                 Scratch::open(directory.path()).unwrap(),
-            ))
+            )),
         };
-        let (from, to) = (storage(), storage());
+        let tiers = [storage(), storage()];
         let device = open(Choice::Host).unwrap();
         let mut lane = Lane::new(&device);
         let size = 2 * STAGING + 12_345;
-        let place = |offset| Place {
-            tier: TierId(0),
-            offset,
-            size,
-            reserved: size.next_multiple_of(4096),
+        // In two pieces that lie the other way round.
+        let cut = STAGING + 4096;
+        let pieces = |tier, offset| {
+            let piece = |start, size: u64, offset| Piece {
+                start,
+                place: Place {
+                    tier: TierId(tier),
+                    offset,
+                    size,
+                    reserved: size.next_multiple_of(4096),
+                },
+            };
+            let behind = offset + (size - cut).next_multiple_of(4096);
+            [piece(0, cut, behind), piece(cut, size - cut, offset)]
         };
+        let (from, to) = (pieces(0, 4096), pieces(1, 8192));
         let content: Vec<u8> = (0..size).map(|i| ((i * 31) >> 7) as u8).collect();
         let regions = [crate::Region::from(content.as_slice())];
-        lane.write(&Source(&regions), &from, (0, &place(4096)), None)
+        lane.write(&Source(&regions), &tiers, (0, &from), None)
             .unwrap();
-        lane.carry(
-            (0, Form::Whole),
-            (&from, &place(4096)),
-            (&to, &place(8192)),
-            0..size,
-            &AtomicBool::new(false),
-        )
-        .unwrap();
+        let flag = AtomicBool::new(false);
+        lane.carry(&tiers, (0, Form::Whole), (&from, &to), &flag)
+            .unwrap();
         let mut back = vec![0; content.len()];
         let mut sinks = [crate::RegionMut::from(back.as_mut_slice())];
-        lane.read(&mut Sink(&mut sinks), &to, (0, &place(8192)), None)
+        lane.read(&mut Sink(&mut sinks), &tiers, (0, &to), None)
             .unwrap();
         assert!(back == content);
-        let stopped = lane.carry(
-            (0, Form::Whole),
-            (&from, &place(0)),
-            (&to, &place(0)),
-            0..size,
-            &AtomicBool::new(true),
-        );
+        let flag = AtomicBool::new(true);
+        let stopped = lane.carry(&tiers, (0, Form::Whole), (&from, &to), &flag);
         assert!(matches!(stopped, Err((TransferFailure::Cancelled, None))));
     }
 }

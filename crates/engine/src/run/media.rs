@@ -1,7 +1,7 @@
 //! What a tier is made of.
 
 use super::kept::Kept;
-use crate::plan::Place;
+use crate::plan::{Piece, Place};
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -152,6 +152,16 @@ fn to_usize(range: Range<u64>) -> Range<usize> {
 /// Unreachable by construction: [`Media::reach`] tells arenas and storage apart.
 fn not_memory() -> Error {
     Error::Device(tierflow_device::Invalid::NotHostAccessible.into())
+}
+
+/// What a piece lies on: the plan knows the tiers that there are.
+pub(super) fn media<'a>(tiers: &'a [Tier], piece: &Piece) -> &'a Media {
+    &tiers[piece.place.tier.0].media
+}
+
+/// All bytes of a piece.
+pub(super) fn whole(piece: &Piece) -> Range<u64> {
+    part(&piece.place, 0, piece.place.size)
 }
 
 /// The bytes of a checkpoint at its place, from `start` on, at most `length` of them.

@@ -13,7 +13,7 @@
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `recorder` | where do callers wait, and what happened when? |
-//! | `job` | which part of a transfer comes next? |
+//! | `job` | which transfer, and is it still wanted? |
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `resize` | how does a cache become smaller while it is used? |
@@ -51,4 +51,4 @@ pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
 pub(crate) use stage::Stage;
-pub(crate) use worker::{Crew, Direction, Queue, start as start_workers};
+pub(crate) use worker::{Crew, Direction, start as start_workers};

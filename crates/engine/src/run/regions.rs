@@ -10,68 +10,67 @@ pub(crate) struct Source<'r, 'a>(pub(crate) &'r [Region<'a>]);
 /// Regions to copy to.
 pub(crate) struct Sink<'r, 'a>(pub(crate) &'r mut [RegionMut<'a>]);
 
+/// Bytes of a checkpoint, from an offset on, and memory for as many.
+pub(super) type At<L> = (u64, L);
+
 impl Source<'_, '_> {
-    /// Copies `range` of the checkpoint into `target`, which is as long.
+    /// Copies parts of the checkpoint into these targets, all at once.
     pub(super) fn copy_to(
         &self,
-        range: Range<u64>,
-        target: WriteLoan,
+        targets: impl IntoIterator<Item = At<WriteLoan>>,
         stream: &Stream,
     ) -> Result<()> {
-        let mut rest = Some(target);
         let mut pairs: Vec<(ReadLoan, WriteLoan)> = Vec::new();
-        let mut walk = Walk::over(range);
-        for region in self.0 {
-            let Some(within) = walk.pass(region.len()) else {
-                continue;
-            };
-            let Some(target) = rest.take() else { break };
-            let (mut part, behind) = target.split_at(within.len());
-            rest = Some(behind);
-            match region {
-                Region::Memory(memory, of) => {
-                    pairs.push((
-                        memory.lend(of.start + within.start..of.start + within.end)?,
-                        part,
-                    ));
+        for (start, target) in targets {
+            let mut walk = Walk::over(start..start + target.len() as u64);
+            let mut rest = Some(target);
+            for region in self.0 {
+                let Some(within) = walk.pass(region.len()) else {
+                    continue;
+                };
+                let Some(target) = rest.take() else { break };
+                let (mut part, behind) = target.split_at(within.len());
+                rest = Some(behind);
+                match region {
+                    Region::Memory(memory, of) => {
+                        let of = of.start + within.start..of.start + within.end;
+                        pairs.push((memory.lend(of)?, part));
+                    }
+                    Region::Bytes(bytes) => stream.write(&bytes[within], &mut part)?,
                 }
-                Region::Bytes(bytes) => stream.write(&bytes[within], &mut part)?,
             }
         }
-        drop(rest);
         Ok(stream.copy_all(pairs)?)
     }
 }
 
 impl Sink<'_, '_> {
-    /// Copies `source` into `range` of the checkpoint, which is as long.
+    /// Copies these sources into their parts of the checkpoint, all at once.
     pub(super) fn copy_from(
         &mut self,
-        range: Range<u64>,
-        source: ReadLoan,
+        sources: impl IntoIterator<Item = At<ReadLoan>>,
         stream: &Stream,
     ) -> Result<()> {
-        let mut rest = Some(source);
         let mut pairs: Vec<(ReadLoan, WriteLoan)> = Vec::new();
-        let mut walk = Walk::over(range);
-        for region in self.0.iter_mut() {
-            let Some(within) = walk.pass(region.len()) else {
-                continue;
-            };
-            let Some(source) = rest.take() else { break };
-            let (part, behind) = source.split_at(within.len());
-            rest = Some(behind);
-            match region {
-                RegionMut::Memory(memory, of) => {
-                    pairs.push((
-                        part,
-                        memory.lend_mut(of.start + within.start..of.start + within.end)?,
-                    ));
+        for (start, source) in sources {
+            let mut walk = Walk::over(start..start + source.len() as u64);
+            let mut rest = Some(source);
+            for region in self.0.iter_mut() {
+                let Some(within) = walk.pass(region.len()) else {
+                    continue;
+                };
+                let Some(source) = rest.take() else { break };
+                let (part, behind) = source.split_at(within.len());
+                rest = Some(behind);
+                match region {
+                    RegionMut::Memory(memory, of) => {
+                        let of = of.start + within.start..of.start + within.end;
+                        pairs.push((part, memory.lend_mut(of)?));
+                    }
+                    RegionMut::Bytes(bytes) => stream.read(&part, &mut bytes[within])?,
                 }
-                RegionMut::Bytes(bytes) => stream.read(&part, &mut bytes[within])?,
             }
         }
-        drop(rest);
         Ok(stream.copy_all(pairs)?)
     }
 }
@@ -98,8 +97,8 @@ impl Walk {
     }
 }
 
-/// Cuts `size` bytes into pieces of at most `piece`: (start, length).
-pub(super) fn pieces(size: u64, piece: u64) -> impl Iterator<Item = (u64, u64)> {
+/// Cuts `size` bytes into runs of at most `piece`: (start, length).
+pub(super) fn cuts(size: u64, piece: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..size.div_ceil(piece)).map(move |i| (i * piece, piece.min(size - i * piece)))
 }
 
@@ -129,9 +128,9 @@ mod tests {
     }
 
     #[test]
-    fn pieces_cover_the_size() {
-        assert_eq!(pieces(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 2)]);
-        assert_eq!(pieces(8, 4).collect::<Vec<_>>(), [(0, 4), (4, 4)]);
-        assert_eq!(pieces(0, 4).count(), 0);
+    fn cuts_cover_the_size() {
+        assert_eq!(cuts(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 2)]);
+        assert_eq!(cuts(8, 4).collect::<Vec<_>>(), [(0, 4), (4, 4)]);
+        assert_eq!(cuts(0, 4).count(), 0);
     }
 }

@@ -42,7 +42,7 @@ impl Shared {
         let mut resized = self.resized.lock();
         resized.is = true;
         let (capacity, before) = {
-            let tiers = self.core.lock().plan.statistics().tiers;
+            let tiers = self.core.lock().plan().statistics().tiers;
             tiers
                 .get(tier.0)
                 .map_or((0, 0), |tier| (tier.capacity, tier.limit))
@@ -57,16 +57,16 @@ impl Shared {
         let (sender, released) = unbounded();
         let limit = {
             let mut core = self.core.lock();
-            core.resizing = Some(Waiting {
+            core.desk.resizing = Some(Waiting {
                 tier,
                 released: sender,
             });
             self.handle(&mut core, Event::Limit { tier, bytes }, None);
             // As the plan rounds it.
-            core.plan.statistics().tiers[tier.0].limit
+            core.plan().statistics().tiers[tier.0].limit
         };
         let is_empty = limit >= memory || is_released(&released, limit, deadline);
-        self.core.lock().resizing = None;
+        self.core.lock().desk.resizing = None;
         if !is_empty {
             resized.owed.insert(tier.0, memory);
             return Err(Error::TimedOut { patience });

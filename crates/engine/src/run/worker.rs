@@ -1,11 +1,11 @@
 //! The threads between the tiers: each tier has some that flush what leaves it and some that fetch what enters it.
 
 use super::core::Shared;
-use super::job::{Job, Step, Way};
+use super::job::Job;
 use super::kept::Form;
 use super::lane::Lane;
-use super::sync::{Builder, JoinHandle, Receiver, Sender};
-use crate::plan::{Coding, Place};
+use super::sync::{Builder, JoinHandle, Ordering, Receiver};
+use crate::plan::{Coding, Piece, Transfer, TransferFailure};
 use crate::timeline::{TimelineLane, What};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -15,32 +15,13 @@ use tierflow_device::Access;
 /// Which way a worker carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
-    /// Flushes, out of its tier.
+    /// Into its tier from above.
     Down,
-    /// Prefetches, into its tier.
+    /// Out of its tier upwards.
     Up,
 }
 
-/// The way to the workers of one direction and tier.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    pub(crate) jobs: Sender<Arc<Job>>,
-    /// How many there are.
-    pub(crate) workers: usize,
-    pub(crate) way: Arc<Way>,
-}
-
-impl Queue {
-    /// Gives a transfer to as many workers as can carry a part of it.
-    pub(super) fn carry(&self, job: &Arc<Job>) {
-        for _ in 0..self.workers.min(job.parts()) {
-            // The workers leave only when this sender is dropped.
-            let _ = self.jobs.send(Arc::clone(job));
-        }
-    }
-}
-
-/// The jobs of one direction and tier, and the lanes of the workers that share them.
+/// The jobs of one way, and the lanes of the workers that share them.
 pub(crate) struct Crew {
     pub(crate) direction: Direction,
     pub(crate) tier: usize,
@@ -86,71 +67,85 @@ fn row(shared: &Shared, direction: Direction, tier: usize, number: usize) -> Str
     let name = |tier: usize| shared.tiers.get(tier).map_or("", |tier| tier.name);
     let number = number + 1;
     match direction {
-        Direction::Down => format!("{} → below, worker {number}", name(tier)),
-        Direction::Up => format!("below → {}, worker {number}", name(tier)),
+        Direction::Down => format!("above → {}, worker {number}", name(tier)),
+        Direction::Up => format!("{} → above, worker {number}", name(tier)),
     }
 }
 
-/// Carries parts of a transfer as long as there are any to take.
+/// Carries a transfer, and reports how it ended.
 fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>) {
-    let name = match job.from.tier < job.to.tier {
-        true => "flush",
-        false => "prefetch",
-    };
-    let _span = tracing::debug_span!(
-        "transfer",
-        name,
-        version = job.version,
-        bytes = job.from.size,
-        from = job.from.tier.0,
-        to = job.to.tier.0
-    )
-    .entered();
-    let media = |place: &Place| shared.tiers.get(place.tier.0).map(|tier| &tier.media);
-    let (Some(from), Some(to)) = (media(&job.from), media(&job.to)) else {
+    let Job {
+        transfer,
+        cancelled,
+    } = job;
+    let Transfer {
+        id,
+        version,
+        from,
+        to,
+        coding,
+    } = transfer;
+    let (Some(source), Some(target)) = (from.first(), to.first()) else {
         return;
     };
-    loop {
-        match job.step() {
-            Step::Carry(part) => {
-                let begun = row.map(|_| Instant::now());
-                let bytes = part.end - part.start;
-                shared.pending.settle(&job.from, Access::Read);
-                shared.pending.settle(&job.to, Access::Write);
-                let (from, to) = ((from, &job.from), (to, &job.to));
-                let form = match job.coding {
+    let (above, below) = (source.place.tier, target.place.tier);
+    let name = if above < below { "flush" } else { "prefetch" };
+    let bytes = from.iter().map(|piece| piece.place.size).sum();
+    let span = tracing::debug_span!(
+        "transfer",
+        name,
+        version,
+        bytes,
+        from = above.0,
+        to = below.0
+    );
+    let _span = span.entered();
+    let begun = row.map(|_| Instant::now());
+    for piece in from {
+        shared.pending.settle(&piece.place, Access::Read);
+    }
+    for piece in to {
+        shared.pending.settle(&piece.place, Access::Write);
+    }
+    let media = |piece: &Piece| &shared.tiers[piece.place.tier.0].media;
+    let outcome = if cancelled.load(Ordering::Relaxed) && !matches!(coding, Coding::Encode { .. }) {
+        Err((TransferFailure::Cancelled, None))
+    } else {
+        match (coding, &shared.stage) {
+            (Coding::Encode { base }, Some(stage)) => {
+                let (from, to) = (
+                    (media(source), &source.place),
+                    (media(target), &target.place),
+                );
+                let made = stage.down(lane, from, to, (*version, *base), cancelled);
+                made.map(Some)
+            }
+            (Coding::Decode { bases }, Some(stage)) => {
+                let chain = (*version, &source.place, bases.as_slice());
+                let to = (media(target), &target.place);
+                stage.up(lane, &shared.tiers, chain, to).map(|()| None)
+            }
+            _ => {
+                let form = match *coding {
                     Coding::Stored { size, base } => Form::Difference { size, base },
                     _ => Form::Whole,
                 };
-                let outcome = match (&job.coding, &shared.stage) {
-                    (Coding::Encode { base }, Some(stage)) => stage
-                        .down(lane, from, to, (job.version, *base), &job.cancelled)
-                        .map(|stored| job.encoded(stored)),
-                    (Coding::Decode { bases }, Some(stage)) => {
-                        let chain = (job.version, &job.from, bases.as_slice());
-                        stage.up(lane, &shared.tiers, chain, to)
-                    }
-                    _ => lane.carry((job.version, form), from, to, part, &job.cancelled),
-                };
-                let what = What {
-                    name: if outcome.is_ok() { name } else { "given up" },
-                    version: Some(job.version),
-                    bytes,
-                };
-                if let Some(begun) = begun {
-                    shared.recorder.worked(row, what, begun);
-                }
-                job.carried(outcome);
+                let carried = lane.carry(&shared.tiers, (*version, form), (from, to), cancelled);
+                carried.map(|()| None)
             }
-            Step::Report(outcome) => {
-                let arrived = outcome.is_ok();
-                shared.carried(job.id, outcome);
-                if arrived {
-                    shared.housekeep(job.to.tier);
-                }
-                return;
-            }
-            Step::Leave => return,
         }
+    };
+    let what = What {
+        name: if outcome.is_ok() { name } else { "given up" },
+        version: Some(*version),
+        bytes,
+    };
+    if let Some(begun) = begun {
+        shared.recorder.worked(row, what, begun);
+    }
+    let arrived = outcome.is_ok();
+    shared.carried(*id, outcome);
+    if arrived {
+        shared.housekeep(below);
     }
 }

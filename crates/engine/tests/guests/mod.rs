@@ -45,7 +45,7 @@ pub(crate) fn engine(device: &Device, peers: PeerCache, device_cache: usize) -> 
         .peer_cache(peers)
         .host_cache(64 * device_cache)
         .after_restore(AfterRestore::Keep)
-        .flush(Flush::Above { percent: 50 })
+        .flush(Flush::Eager)
         .build()
         .unwrap()
 }
