@@ -112,10 +112,10 @@ fn a_run_of_two_threads_is_drawn_without_overlaps() {
     let flushed: u64 = metrics
         .hops
         .iter()
-        .filter(|hop| hop.from == "device")
+        .filter(|hop| (hop.from, hop.to) == ("device", "host"))
         .map(|hop| hop.transfers)
         .sum();
-    assert_eq!(count("device → below", "flush"), flushed);
+    assert_eq!(count("above → host", "flush"), flushed);
     let by_cause = device_tier.evicted;
     let sum = by_cause.for_checkpoints
         + by_cause.for_flushes

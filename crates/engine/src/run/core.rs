@@ -373,8 +373,12 @@ impl Shared {
         kept.for_each(|kept| kept.tidy());
     }
 
-    /// The workers are gone: what is left to give up and to remove.
+    /// The workers are gone, and what they had not begun with them: what is left to give up and to remove.
     pub(crate) fn clear_up(&self) {
+        let ids: Vec<_> = self.core.lock().desk.carried.keys().copied().collect();
+        for id in ids {
+            self.carried(id, Err((TransferFailure::Cancelled, None)));
+        }
         let kept = || self.tiers.iter().filter_map(|tier| tier.media.kept());
         kept().for_each(|kept| kept.look_again());
         self.housekeep(TierId(self.tiers.len() - 1));
