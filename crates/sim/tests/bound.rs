@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use tierflow_engine::Flush;
-use tierflow_engine::plan::AfterRestore;
 use tierflow_evict::{Fifo, Lru, Score};
+use tierflow_plan::AfterRestore;
 use tierflow_sim::{
     Bound, Error, Hardware, Hints, Hop, Link, Mistake, Mistakes, Op, Order, Outcome, Schedule,
     Shot, Simulation, Tier, UNLIMITED, Workload, fluid_bound,

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use tierflow_engine::Flush;
-use tierflow_engine::plan::{AfterRestore, Refusal};
+use tierflow_plan::{AfterRestore, Refusal};
 use tierflow_sim::{
     Error, Hardware, Hints, Hop, Link, Op, Order, Schedule, Shot, Simulation, Tier, UNLIMITED,
     Workload, fluid_bound, made_up_sizes,

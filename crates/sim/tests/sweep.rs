@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashSet;
-use tierflow_engine::plan::AfterRestore;
 use tierflow_evict::{Lru, Score};
+use tierflow_plan::AfterRestore;
 use tierflow_sim::sweep::{Cell, cells, cells_with};
 use tierflow_sim::{Error, Op, Simulation, fluid_bound};
 
