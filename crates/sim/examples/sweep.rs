@@ -3,7 +3,8 @@
 //! One CSV row for each cell and policy goes to the standard output, a summary to the standard error. Where a run ends in
 //! an error, that stands in place of the time lost. `TIERFLOW_TRACES` names a folder of recorded sizes, one CSV file
 //! with the columns `version,bytes` for each shot, in place of the made-up ones. With `TIERFLOW_CHECK=1` every event is
-//! followed by a check of the plan's invariants.
+//! followed by a check of the plan's invariants. `TIERFLOW_CELLS` restricts the sweep to the cells whose names contain
+//! it, and after `TIERFLOW_SECONDS` no further cell is begun.
 //!
 //! Where figures of the seed were recorded in `data/`, the summary compares with them.
 
@@ -15,9 +16,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use tierflow_plan::{Fifo, Lru, Residency};
 use tierflow_sim::sweep::{Cell, Ratios, cells_with};
-use tierflow_sim::{Hardware, Outcome, Simulation, UNLIMITED, fluid_bound, sizes_from_csv};
+use tierflow_sim::{Hardware, Outcome, Simulation, Stalls, UNLIMITED, fluid_bound, sizes_from_csv};
 
 /// A policy's name, and how a simulation is told to use it.
 type NamedPolicy = (&'static str, fn(Simulation) -> Simulation);
@@ -58,7 +60,10 @@ fn run() -> Result<(), Box<dyn Error>> {
     };
     let policies = arguments.map(named).collect::<Result<Vec<_>, _>>()?;
     let seed = seed.parse()?;
-    let cells = cells_with(seed, count.parse()?, &recorded()?);
+    let mut cells = cells_with(seed, count.parse()?, &recorded()?);
+    if let Ok(part) = std::env::var("TIERFLOW_CELLS") {
+        cells.retain(|cell| cell.name.contains(&part));
+    }
     let baseline = Baseline::of(seed)?;
     let ran = run_all(&cells, &policies);
     write_rows(&cells, &policies, &ran)?;
@@ -84,9 +89,16 @@ fn recorded() -> Result<Vec<Vec<u64>>, Box<dyn Error>> {
 fn run_all(cells: &[Cell], policies: &[NamedPolicy]) -> Vec<Result<Ran, String>> {
     let next = AtomicUsize::new(0);
     let ran = Mutex::new(BTreeMap::new());
+    let seconds = std::env::var("TIERFLOW_SECONDS").ok();
+    let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+    let limit = seconds.map_or(Duration::MAX, Duration::from_secs);
+    let began = Instant::now();
     let work = || {
         while let Some((at, cell)) = numbered(cells, next.fetch_add(1, Ordering::Relaxed)) {
-            let result = run_one(cell, policies);
+            let result = match began.elapsed() < limit {
+                true => run_one(cell, policies),
+                false => Err("not run".to_owned()),
+            };
             let mut ran = ran.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             ran.insert(at, result);
         }
@@ -259,7 +271,7 @@ fn summarise(cells: &[Cell], policy: &str, outcomes: &Outcomes<'_>, baseline: &B
         };
         below += usize::from(outcome.lost_ns() < bound_ns);
         let (lost, bound) = (outcome.lost_ns() as f64, bound_ns.max(1) as f64);
-        worst.push((lost / bound, lost, &cell.name));
+        worst.push((lost / bound, outcome, &cell.name));
         let overflows = (cell.workload.bytes() > room(&cell.hardware)).then_some("overflow");
         for kind in [cell.hints.name(), "over all"].into_iter().chain(overflows) {
             let kind = kinds.entry(kind).or_default();
@@ -292,19 +304,37 @@ fn summarise(cells: &[Cell], policy: &str, outcomes: &Outcomes<'_>, baseline: &B
     }
     worst.sort_by(|a, b| b.0.total_cmp(&a.0));
     eprintln!("{policy}, the worst over the bound:");
-    for (ratio, lost, cell) in worst.into_iter().take(WORST) {
+    for (ratio, outcome, cell) in worst.into_iter().take(WORST) {
         let theirs = (0..baseline.policies.len()).map(|at| {
             let lost_ns = baseline.lost_ns(cell, at);
             format!(", {} {}", baseline.policies[at], seconds(lost_ns))
         });
         let theirs: String = theirs.collect();
-        eprintln!("  {ratio:.3}: {}{theirs} in {cell}", seconds(Some(lost)));
+        eprintln!("  {ratio:.3}: {}{theirs} in {cell}", causes(outcome));
     }
     for (cell, outcome) in cells.iter().zip(outcomes) {
-        if let Err(error) = outcome {
+        if let Err(error) = outcome
+            && *error != "not run"
+        {
             eprintln!("{policy} failed: {error} in {}", cell.name);
         }
     }
+}
+
+/// What was lost, and the causes of most of it.
+fn causes(outcome: &Outcome) -> String {
+    let sum = |of: fn(&Stalls) -> u64| {
+        let each = outcome.clients.iter().map(|client| of(&client.stalls));
+        seconds(Some(each.sum::<u64>() as f64))
+    };
+    format!(
+        "{} (room {}, arrival {}, restores from below {}, flushes {})",
+        seconds(Some(outcome.lost_ns() as f64)),
+        sum(|stalls| stalls.room_ns),
+        sum(|stalls| stalls.arrival_ns),
+        sum(|stalls| stalls.restore_from_below_ns),
+        sum(|stalls| stalls.flush_ns),
+    )
 }
 
 fn seconds(ns: Option<f64>) -> String {
