@@ -2,27 +2,32 @@
 //!
 //! One CSV row for each cell and policy goes to the standard output, a summary to the standard error. Where a run ends in
 //! an error, that stands in place of the time lost. `TIERFLOW_TRACES` names a folder of recorded sizes, one CSV file
-//! with the columns `version,bytes` for each shot, in place of the made-up ones.
+//! with the columns `version,bytes` for each shot, in place of the made-up ones. With `TIERFLOW_CHECK=1` every event is
+//! followed by a check of the plan's invariants. `TIERFLOW_CELLS` restricts the sweep to the cells whose names contain
+//! it, and after `TIERFLOW_SECONDS` no further cell is begun.
+//!
+//! Where figures of the seed were recorded in `data/`, the summary compares with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::fmt::Display;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tierflow_evict::{Cost, Fifo, Lru, Score};
+use std::time::{Duration, Instant};
+use tierflow_plan::{Fifo, Lru, Residency};
 use tierflow_sim::sweep::{Cell, Ratios, cells_with};
-use tierflow_sim::{Hardware, Outcome, Simulation, UNLIMITED, fluid_bound, sizes_from_csv};
+use tierflow_sim::{Hardware, Outcome, Simulation, Stalls, UNLIMITED, fluid_bound, sizes_from_csv};
 
 /// A policy's name, and how a simulation is told to use it.
 type NamedPolicy = (&'static str, fn(Simulation) -> Simulation);
 
-const POLICIES: [NamedPolicy; 4] = [
-    ("cost", |simulation| simulation.policy(Cost::default)),
-    ("score", |simulation| simulation.policy(|| Score)),
-    ("fifo", |simulation| simulation.policy(Fifo::default)),
-    ("lru", |simulation| simulation.policy(Lru::default)),
+const POLICIES: [NamedPolicy; 3] = [
+    ("residency", |simulation| simulation.policy(|| Residency)),
+    ("fifo", |simulation| simulation.policy(|| Fifo)),
+    ("lru", |simulation| simulation.policy(|| Lru)),
 ];
 
 /// Cells that are run at a time.
@@ -54,11 +59,16 @@ fn run() -> Result<(), Box<dyn Error>> {
         found.ok_or_else(|| format!("there is no policy {name:?}"))
     };
     let policies = arguments.map(named).collect::<Result<Vec<_>, _>>()?;
-    let cells = cells_with(seed.parse()?, count.parse()?, &recorded()?);
+    let seed = seed.parse()?;
+    let mut cells = cells_with(seed, count.parse()?, &recorded()?);
+    if let Ok(part) = std::env::var("TIERFLOW_CELLS") {
+        cells.retain(|cell| cell.name.contains(&part));
+    }
+    let baseline = Baseline::of(seed)?;
     let ran = run_all(&cells, &policies);
     write_rows(&cells, &policies, &ran)?;
     for (at, (policy, _)) in policies.iter().enumerate() {
-        summarise(&cells, policy, at, &ran);
+        summarise(&cells, policy, &outcomes(&ran, at), &baseline);
     }
     Ok(())
 }
@@ -79,9 +89,16 @@ fn recorded() -> Result<Vec<Vec<u64>>, Box<dyn Error>> {
 fn run_all(cells: &[Cell], policies: &[NamedPolicy]) -> Vec<Result<Ran, String>> {
     let next = AtomicUsize::new(0);
     let ran = Mutex::new(BTreeMap::new());
+    let seconds = std::env::var("TIERFLOW_SECONDS").ok();
+    let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+    let limit = seconds.map_or(Duration::MAX, Duration::from_secs);
+    let began = Instant::now();
     let work = || {
         while let Some((at, cell)) = numbered(cells, next.fetch_add(1, Ordering::Relaxed)) {
-            let result = run_one(cell, policies);
+            let result = match began.elapsed() < limit {
+                true => run_one(cell, policies),
+                false => Err("not run".to_owned()),
+            };
             let mut ran = ran.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             ran.insert(at, result);
         }
@@ -105,8 +122,15 @@ fn run_one(cell: &Cell, policies: &[NamedPolicy]) -> Result<Ran, String> {
     let workloads = std::slice::from_ref(&cell.workload);
     let bound = fluid_bound(&cell.hardware, workloads).map_err(text)?;
     let outcomes = policies.iter().map(|(_, choose)| {
-        let simulation = choose(Simulation::new(cell.hardware.clone()));
-        simulation.run(workloads).map_err(text)
+        let mut simulation = choose(Simulation::new(cell.hardware.clone()));
+        if std::env::var_os("TIERFLOW_CHECK").is_some_and(|checks| checks == "1") {
+            simulation = simulation.check_every_event();
+        }
+        let ran = catch_unwind(AssertUnwindSafe(|| simulation.run(workloads)));
+        match ran {
+            Ok(outcome) => outcome.map_err(text),
+            Err(_) => Err("a panic".to_owned()),
+        }
     });
     Ok(Ran {
         bound_ns: bound.lost_ns,
@@ -164,34 +188,155 @@ fn room(hardware: &Hardware) -> u64 {
     capacities.filter(|&capacity| capacity != UNLIMITED).sum()
 }
 
-/// What a policy loses over the bound, by hints, over all, and over all whose bytes do not fit into the caches.
-fn summarise(cells: &[Cell], policy: &str, at: usize, ran: &[Result<Ran, String>]) {
-    let mut ratios: BTreeMap<&str, Ratios<'_>> = BTreeMap::new();
-    let (mut failed, mut below) = (0, 0);
-    for (cell, ran) in cells.iter().zip(ran) {
-        let outcome = ran
-            .as_ref()
-            .ok()
-            .and_then(|ran| Some((ran.bound_ns, ran.outcomes.get(at)?.as_ref().ok()?)));
-        let Some((bound_ns, outcome)) = outcome else {
-            failed += 1;
+/// Of each cell, the bound in ns and what came of one policy.
+type Outcomes<'a> = Vec<Result<(u64, &'a Outcome), &'a str>>;
+
+fn outcomes(ran: &[Result<Ran, String>], policy: usize) -> Outcomes<'_> {
+    ran.iter().map(|ran| outcome(ran, policy)).collect()
+}
+
+fn outcome(ran: &Result<Ran, String>, policy: usize) -> Result<(u64, &Outcome), &str> {
+    let ran = ran.as_ref().map_err(String::as_str)?;
+    let outcome = ran.outcomes[policy].as_ref().map_err(String::as_str)?;
+    Ok((ran.bound_ns, outcome))
+}
+
+/// What policies that are gone lost in ns, by cell.
+#[derive(Default)]
+struct Baseline {
+    policies: Vec<String>,
+    cells: HashMap<String, Vec<Option<f64>>>,
+}
+
+impl Baseline {
+    /// Those recorded of a seed; nothing if there are none.
+    fn of(seed: u64) -> Result<Self, Box<dyn Error>> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+        let path = format!("{folder}/sweep-baseline-{seed}.csv");
+        if !std::fs::exists(&path)? {
+            return Ok(Self::default());
+        }
+        let text = std::fs::read_to_string(path)?;
+        let mut lines = text.lines().map(|line| line.split(','));
+        let heading = lines.next().into_iter().flatten().skip(3);
+        let policies = heading.map(|name| name.trim_end_matches("_lost_ns").to_owned());
+        let cells = lines.filter_map(|mut line| {
+            let name = line.next()?.to_owned();
+            Some((name, line.skip(2).map(|lost| lost.parse().ok()).collect()))
+        });
+        Ok(Self {
+            policies: policies.collect(),
+            cells: cells.collect(),
+        })
+    }
+
+    /// What one of the policies lost, unless it failed.
+    fn lost_ns(&self, cell: &str, policy: usize) -> Option<f64> {
+        self.cells.get(cell)?.get(policy).copied()?
+    }
+}
+
+/// The ratios of one kind of cells: to the bound, and to each policy of the baseline.
+#[derive(Default)]
+struct Kind<'a> {
+    bound: Ratios<'a>,
+    baseline: Vec<Ratios<'a>>,
+}
+
+impl<'a> Kind<'a> {
+    fn take(&mut self, cell: &'a str, lost_ns: f64, bound_ns: f64, baseline: &Baseline) {
+        self.bound.take(lost_ns / bound_ns, cell);
+        self.baseline
+            .resize_with(baseline.policies.len(), Ratios::default);
+        for (policy, ratios) in self.baseline.iter_mut().enumerate() {
+            if let Some(theirs) = baseline.lost_ns(cell, policy) {
+                ratios.take(lost_ns / theirs.max(1.0), cell);
+            }
+        }
+    }
+}
+
+/// How many of the worst cells are named.
+const WORST: usize = 12;
+
+/// What a policy loses over the bound and over the baseline, by hints, over all, and over all whose bytes do not fit into
+/// the caches.
+fn summarise(cells: &[Cell], policy: &str, outcomes: &Outcomes<'_>, baseline: &Baseline) {
+    let mut kinds: BTreeMap<&str, Kind<'_>> = BTreeMap::new();
+    let mut worst = Vec::new();
+    let mut below = 0;
+    for (cell, outcome) in cells.iter().zip(outcomes) {
+        let &Ok((bound_ns, outcome)) = outcome else {
             continue;
         };
         below += usize::from(outcome.lost_ns() < bound_ns);
-        let ratio = outcome.lost_ns() as f64 / bound_ns.max(1) as f64;
+        let (lost, bound) = (outcome.lost_ns() as f64, bound_ns.max(1) as f64);
+        worst.push((lost / bound, outcome, &cell.name));
         let overflows = (cell.workload.bytes() > room(&cell.hardware)).then_some("overflow");
         for kind in [cell.hints.name(), "over all"].into_iter().chain(overflows) {
-            ratios.entry(kind).or_default().take(ratio, &cell.name);
+            let kind = kinds.entry(kind).or_default();
+            kind.take(&cell.name, lost, bound, baseline);
         }
     }
+    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
     eprintln!("{policy}: {failed} failed, {below} below the bound; lost over the bound:");
-    for (kind, ratios) in ratios {
-        let (worst, cell) = ratios.worst().unwrap_or_default();
+    for (kind, Kind { bound, .. }) in &kinds {
         eprintln!(
-            "  {kind:8} {:4} cells, geometric mean {:.3}, 99th percentile {:.3}, worst {worst:.3} in {cell}",
-            ratios.count(),
-            ratios.geometric_mean(),
-            ratios.percentile(99),
+            "  {kind:8} {:4} cells, geometric mean {:.3}, 99th percentile {:.3}, worst {:.3}",
+            bound.count(),
+            bound.geometric_mean(),
+            bound.percentile(99),
+            bound.worst().map_or(0.0, |(ratio, _)| ratio),
         );
     }
+    for (at, theirs) in baseline.policies.iter().enumerate() {
+        eprintln!("{policy} over the recorded {theirs}:");
+        for (kind, Kind { baseline, .. }) in &kinds {
+            let ratios = &baseline[at];
+            let (worst, cell) = ratios.worst().unwrap_or_default();
+            eprintln!(
+                "  {kind:8} {:4} cells, geometric mean {:.3}, behind by more than 2% in {:.1}%, worst {worst:.3} in {cell}",
+                ratios.count(),
+                ratios.geometric_mean(),
+                100.0 * ratios.share_above(1.02),
+            );
+        }
+    }
+    worst.sort_by(|a, b| b.0.total_cmp(&a.0));
+    eprintln!("{policy}, the worst over the bound:");
+    for (ratio, outcome, cell) in worst.into_iter().take(WORST) {
+        let theirs = (0..baseline.policies.len()).map(|at| {
+            let lost_ns = baseline.lost_ns(cell, at);
+            format!(", {} {}", baseline.policies[at], seconds(lost_ns))
+        });
+        let theirs: String = theirs.collect();
+        eprintln!("  {ratio:.3}: {}{theirs} in {cell}", causes(outcome));
+    }
+    for (cell, outcome) in cells.iter().zip(outcomes) {
+        if let Err(error) = outcome
+            && *error != "not run"
+        {
+            eprintln!("{policy} failed: {error} in {}", cell.name);
+        }
+    }
+}
+
+/// What was lost, and the causes of most of it.
+fn causes(outcome: &Outcome) -> String {
+    let sum = |of: fn(&Stalls) -> u64| {
+        let each = outcome.clients.iter().map(|client| of(&client.stalls));
+        seconds(Some(each.sum::<u64>() as f64))
+    };
+    format!(
+        "{} (room {}, arrival {}, restores from below {}, flushes {})",
+        seconds(Some(outcome.lost_ns() as f64)),
+        sum(|stalls| stalls.room_ns),
+        sum(|stalls| stalls.arrival_ns),
+        sum(|stalls| stalls.restore_from_below_ns),
+        sum(|stalls| stalls.flush_ns),
+    )
+}
+
+fn seconds(ns: Option<f64>) -> String {
+    ns.map_or("failed".to_owned(), |ns| format!("{:.2} s", ns / 1e9))
 }

@@ -1,4 +1,4 @@
-//! One GPU: its application, its plan, and what is under way for it.
+//! One GPU: its application, and what is under way for it.
 
 use crate::hardware::Hardware;
 use crate::network::{Direction, FlowId};
@@ -6,8 +6,7 @@ use crate::outcome::ClientOutcome;
 use crate::workload::{Op, Workload};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use tierflow_engine::Version;
-use tierflow_engine::plan::{Place, Plan, Ticket, TierId, TransferId};
+use tierflow_plan::{Piece, Plan, Ticket, TierId, Transfer, TransferId, Version};
 
 /// What the application is in the middle of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +27,10 @@ pub(crate) struct Call {
     pub(crate) ticket: Ticket,
     pub(crate) kind: CallKind,
     pub(crate) began: u64,
-    /// When the plan let the copy begin, and where.
+    /// When the plan let the copies begin, and the slowest tier that they use.
     pub(crate) granted: Option<(u64, TierId)>,
+    /// Copies that have not landed.
+    pub(crate) copies: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +56,8 @@ impl CallKind {
 /// What a copy is for. One of each is under way at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Job {
-    Write(Ticket),
-    Read(Ticket),
+    /// A part of a call's bytes: those that lie on one tier.
+    Call(Ticket, TierId),
     Transfer(TransferId),
 }
 
@@ -72,31 +73,42 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// A copy between the application and a tier.
-    pub(crate) fn of_caller(place: &Place, direction: Direction, asked: u64) -> Self {
-        Self {
-            hops: 0..=place.tier.0,
-            direction,
-            bytes: place.size,
-            asked,
-            flow: None,
+    /// The copies between the application and these pieces: one for each tier.
+    pub(crate) fn of_caller(
+        pieces: &[Piece],
+        direction: Direction,
+        asked: u64,
+    ) -> BTreeMap<TierId, Self> {
+        let mut flights = BTreeMap::new();
+        for Piece { place, .. } in pieces {
+            let flight = flights.entry(place.tier).or_insert_with(|| Self {
+                hops: 0..=place.tier.0,
+                direction,
+                bytes: 0,
+                asked,
+                flow: None,
+            });
+            flight.bytes += place.size;
         }
+        flights
     }
 
-    /// A copy between two tiers.
-    pub(crate) fn between(from: &Place, to: &Place, asked: u64) -> Self {
-        let (upper, lower) = (from.tier.min(to.tier), from.tier.max(to.tier));
-        Self {
+    /// A copy between two tiers, all of it from the slowest that it reads; nothing without pieces.
+    pub(crate) fn between(transfer: &Transfer, asked: u64) -> Option<Self> {
+        let from = transfer.from.iter().map(|piece| piece.place.tier).max()?;
+        let to = transfer.to.first()?.place.tier;
+        let (upper, lower) = (from.min(to), from.max(to));
+        Some(Self {
             hops: upper.0 + 1..=lower.0,
-            direction: if from.tier < to.tier {
+            direction: if from < to {
                 Direction::Down
             } else {
                 Direction::Up
             },
-            bytes: from.size,
+            bytes: transfer.from.iter().map(|piece| piece.place.size).sum(),
             asked,
             flow: None,
-        }
+        })
     }
 
     pub(crate) fn latency_ns(&self, hardware: &Hardware) -> u64 {
@@ -107,37 +119,23 @@ impl Flight {
 
 #[derive(Debug)]
 pub(crate) struct Client<'a> {
-    pub(crate) plan: Plan,
     ops: std::slice::Iter<'a, Op>,
     /// All versions in the order of their restores, and how many of them have begun.
     restores: Vec<Version>,
     restored: usize,
-    tickets: u64,
     pub(crate) doing: Doing,
     pub(crate) flights: BTreeMap<Job, Flight>,
-    /// When the last transfer arrived, by its upper hop and whether it went down.
-    arrived: BTreeMap<(usize, bool), u64>,
     pub(crate) outcome: ClientOutcome,
 }
 
 impl<'a> Client<'a> {
-    /// A transfer arrives now. Returns for how many ns the way was its own.
-    pub(crate) fn arrive(&mut self, flight: &Flight, now: u64) -> u64 {
-        let way = (*flight.hops.start(), flight.direction == Direction::Down);
-        let before = self.arrived.insert(way, now).unwrap_or(0);
-        now - flight.asked.max(before)
-    }
-
-    pub(crate) fn new(plan: Plan, workload: &'a Workload) -> Self {
+    pub(crate) fn new(workload: &'a Workload) -> Self {
         Self {
-            plan,
             ops: workload.ops.iter(),
             restores: workload.restores(),
             restored: 0,
-            tickets: 0,
             doing: Doing::Ready,
             flights: BTreeMap::new(),
-            arrived: BTreeMap::new(),
             outcome: ClientOutcome::default(),
         }
     }
@@ -147,32 +145,40 @@ impl<'a> Client<'a> {
     }
 
     /// Begins a call.
-    pub(crate) fn call(&mut self, kind: CallKind, now: u64) -> Ticket {
-        let ticket = Ticket(self.tickets);
-        self.tickets += 1;
+    pub(crate) fn call(&mut self, ticket: Ticket, kind: CallKind, now: u64) {
         self.doing = Doing::Calling(Call {
             ticket,
             kind,
             began: now,
             granted: None,
+            copies: 0,
         });
-        ticket
     }
 
     /// Counts the versions that come after the restore that begins, and are on the fastest tier without a break.
-    pub(crate) fn measure_distance(&mut self) {
+    pub(crate) fn measure_distance(&mut self, plan: &Plan) {
         self.restored += 1;
         let following = self.restores.iter().skip(self.restored);
-        let near = following.take_while(|&&v| self.plan.fastest_copy(v) == Some(TierId(0)));
+        let near = following.take_while(|&&v| plan.fastest_tier(v) == Some(TierId::FASTEST));
         let distance = u32::try_from(near.count()).unwrap_or(u32::MAX);
         self.outcome.prefetch_distance.push(distance);
     }
 
-    /// The plan lets the call's copy begin.
-    pub(crate) fn grant(&mut self, tier: TierId, now: u64) {
+    /// The plan lets the call's copies begin: so many, down to this tier.
+    pub(crate) fn grant(&mut self, copies: usize, tier: TierId, now: u64) {
         if let Doing::Calling(call) = &mut self.doing {
             call.granted = Some((now, tier));
+            call.copies = copies;
         }
+    }
+
+    /// One of the call's copies has landed. Returns what was called if it was the last.
+    pub(crate) fn copied(&mut self) -> Option<CallKind> {
+        let Doing::Calling(call) = &mut self.doing else {
+            return None;
+        };
+        call.copies = call.copies.saturating_sub(1);
+        (call.copies == 0).then_some(call.kind)
     }
 
     /// The call returns to the application.
@@ -181,7 +187,7 @@ impl<'a> Client<'a> {
             return;
         };
         let stalls = &mut self.outcome.stalls;
-        let (granted, tier) = call.granted.unwrap_or((now, TierId(0)));
+        let (granted, tier) = call.granted.unwrap_or((now, TierId::FASTEST));
         let (waited, copied) = (granted - call.began, now - granted);
         match call.kind {
             CallKind::Checkpoint { bytes, .. } => {
@@ -194,7 +200,7 @@ impl<'a> Client<'a> {
                 stalls.arrival_ns += waited;
                 stalls.arrival_waits += u64::from(waited > 0);
                 stalls.restore_copy_ns += copied;
-                if tier > TierId(0) {
+                if tier > TierId::FASTEST {
                     stalls.restore_from_below_ns += copied;
                 }
             }

@@ -1,6 +1,6 @@
+use std::fmt::Display;
 use thiserror::Error;
-use tierflow_engine::Version;
-use tierflow_engine::plan::{Refusal, TierId, Violation};
+use tierflow_plan::{Refusal, TierId, Version};
 
 /// Why there is no result.
 #[derive(Debug, Error)]
@@ -27,12 +27,12 @@ pub enum Error {
         refusal: Refusal,
     },
     /// `wait` was answered before everything was on the lowest tier: it is too small.
-    #[error("GPU {gpu} waits for {copies} copies that cannot reach tier {}", lowest.0)]
+    #[error("GPU {gpu} waits for {versions} versions that cannot reach tier {}", lowest.0)]
     Stalled {
         /// Whose call.
         gpu: usize,
-        /// How many copies are left.
-        copies: u64,
+        /// How many versions are left.
+        versions: u64,
         /// The lowest tier.
         lowest: TierId,
     },
@@ -58,10 +58,11 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn violation(gpu: usize, violation: Violation) -> Self {
+    /// The plan of a GPU broke an invariant, or its driver's picture of it is wrong.
+    pub(crate) fn defect(gpu: usize, reason: impl Display) -> Self {
         Self::Defect {
             gpu,
-            reason: violation.to_string(),
+            reason: reason.to_string(),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The machine: tiers of each GPU, and the links between them, some of which GPUs share.
 
 use crate::{Error, Result};
-use tierflow_engine::Flush;
 
 /// A bandwidth or a capacity that sets no limit.
 pub const UNLIMITED: u64 = u64::MAX;
@@ -18,33 +17,30 @@ pub struct Tier {
     pub capacity: u64,
     /// Copies start at multiples of this many bytes.
     pub alignment: u64,
-    /// When copies are flushed without being asked for.
-    pub flush: Flush,
-    /// Flushes that leave it at a time, for one GPU.
-    pub flush_depth: usize,
-    /// Prefetches into it at a time, for one GPU.
-    pub prefetch_depth: usize,
+    /// Every version is written to it as soon as possible.
+    pub eager: bool,
+    /// Transfers into it at a time, and transfers out of it to faster tiers, for one GPU.
+    pub depth: usize,
 }
 
 impl Tier {
-    /// A tier that flushes as the engine's do unless they are told otherwise, one transfer at a time, with copies at multiples of 4 KiB, as the engine has them.
+    /// A tier that is not eager, with two transfers at a time each way, so that its links are busy while one of them
+    /// begins, and with copies at multiples of 4 KiB.
     #[must_use]
     pub fn new(name: &str, capacity: u64) -> Self {
         Self {
             name: name.to_owned(),
             capacity,
             alignment: 4096,
-            flush: Flush::default(),
-            flush_depth: 1,
-            prefetch_depth: 1,
+            eager: false,
+            depth: 2,
         }
     }
 
-    /// Several transfers at a time, out of it and into it.
+    /// So many transfers into it at a time, and out of it to faster tiers.
     #[must_use]
     pub fn depth(mut self, transfers: usize) -> Self {
-        self.flush_depth = transfers;
-        self.prefetch_depth = transfers;
+        self.depth = transfers;
         self
     }
 
@@ -118,6 +114,12 @@ impl Hop {
         self.links.push(link);
         self
     }
+
+    /// Whether what passes one way can slow down what passes the other way.
+    pub(crate) fn is_shared(&self) -> bool {
+        let mut links = self.links.iter();
+        links.any(|link| link.both < link.down.saturating_add(link.up))
+    }
 }
 
 /// Tiers, fastest first, each with the hop that leads to it from above.
@@ -150,8 +152,8 @@ impl Hardware {
         self
     }
 
-    /// One H100, all of whose workers carry one transfer at a time together as the engine's do, with caches of these sizes in bytes over a local disk. Bandwidths are those that were measured on a
-    /// rented one (the book's chapter *Simulation*).
+    /// One H100, with caches of these sizes in bytes over a local disk that carries four transfers at a time each way.
+    /// Bandwidths are those that were measured on a rented one (the book's chapter *Simulation*).
     #[must_use]
     pub fn h100(device_cache: u64, host_cache: u64) -> Self {
         let disk = Link {
@@ -185,7 +187,10 @@ impl Hardware {
                 Hop::over(Link::own(device), 10_000),
             )
             .tier(Tier::new("host", host_cache), Hop::over(pcie, 10_000))
-            .tier(Tier::new("file", UNLIMITED), Hop::over(disk, 50_000))
+            .tier(
+                Tier::new("file", UNLIMITED).depth(4),
+                Hop::over(disk, 50_000),
+            )
     }
 
     /// The largest number of neighbours that share a link: transfers of GPUs of different groups never meet.

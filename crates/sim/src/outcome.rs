@@ -1,6 +1,6 @@
 //! What a simulation found.
 
-use tierflow_engine::plan::Statistics;
+use tierflow_plan::Statistics;
 
 /// The time for which the application did not compute, by its causes. All in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -9,9 +9,9 @@ pub struct Stalls {
     pub checkpoint_copy_ns: u64,
     /// Waiting for room before that.
     pub room_ns: u64,
-    /// Copying restored versions into the application's memory: from the fastest tier, or past full ones from below.
+    /// Copying restored versions into the application's memory, from wherever they lay.
     pub restore_copy_ns: u64,
-    /// Of that, restores from a tier below the fastest.
+    /// Of that, restores of which some lay below the fastest tier.
     pub restore_from_below_ns: u64,
     /// Waiting for a copy on its way up before that.
     pub arrival_ns: u64,
@@ -68,7 +68,7 @@ impl ClientOutcome {
         self.blocking_ns() + self.stalls.flush_ns + self.stalls.barrier_ns
     }
 
-    /// Copies given up to make room, on all tiers.
+    /// Replicas given up, each of one extent, on all tiers.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.statistics

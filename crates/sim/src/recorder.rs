@@ -3,8 +3,8 @@
 use crate::client::{Call, CallKind, Flight, Job};
 use crate::network::Direction;
 use std::collections::BTreeMap;
-use tierflow_engine::plan::Eviction;
-use tierflow_engine::{Timeline, TimelineLane, Version, What};
+use tierflow_engine::{Timeline, TimelineLane, What};
+use tierflow_plan::{Eviction, Version};
 
 /// Which way between two tiers: the upper one, and the direction.
 type Way = (usize, bool);

@@ -1,6 +1,7 @@
 //! The plans of all GPUs in virtual time.
 
 mod run;
+mod stage;
 
 use crate::client::Client;
 use crate::hardware::Hardware;
@@ -9,12 +10,12 @@ use crate::recorder::Recorder;
 use crate::workload::Workload;
 use crate::{Error, Result};
 use run::Run;
+use stage::Stage;
 use tierflow_engine::Timeline;
-use tierflow_engine::plan::{AfterRestore, Plan, PlanConfig, TierConfig};
-use tierflow_evict::{Cost, Policy};
+use tierflow_plan::{ExtentSize, Plan, PlanConfig, Policy, Residency, TierConfig, World};
 
-/// Makes the policy of one tier.
-type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
+/// Makes the policy of one plan.
+type MakePolicy = Box<dyn Fn() -> Box<dyn Policy>>;
 
 /// A machine and a policy, on which workloads can be run in virtual time.
 ///
@@ -23,24 +24,33 @@ type MakePolicy = Box<dyn Fn() -> Box<dyn Policy + Send>>;
 pub struct Simulation {
     hardware: Hardware,
     policy: MakePolicy,
+    extents: ExtentSize,
     checks: bool,
 }
 
 impl Simulation {
-    /// A simulation with the engine's own policy, [`Cost`].
+    /// A simulation with the plan's own policy, [`Residency`], and its own sizes of extents.
     #[must_use]
     pub fn new(hardware: Hardware) -> Self {
         Self {
             hardware,
-            policy: Box::new(|| Box::new(Cost::default())),
+            policy: Box::new(|| Box::new(Residency)),
+            extents: ExtentSize::default(),
             checks: false,
         }
     }
 
-    /// The eviction policy of every tier.
+    /// The policy of every plan.
     #[must_use]
-    pub fn policy<P: Policy + Send + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
+    pub fn policy<P: Policy + 'static>(mut self, make: impl Fn() -> P + 'static) -> Self {
         self.policy = Box::new(move || Box::new(make()));
+        self
+    }
+
+    /// How versions are cut.
+    #[must_use]
+    pub fn extents(mut self, extents: ExtentSize) -> Self {
+        self.extents = extents;
         self
     }
 
@@ -87,36 +97,36 @@ impl Simulation {
                 return Err(Error::Workload { gpu, reason });
             }
         }
-        let clients = workloads
-            .iter()
-            .map(|workload| Ok(Client::new(self.plan(workload.after_restore)?, workload)));
-        let mut clients: Vec<_> = clients.collect::<Result<_>>()?;
+        let worlds = workloads.iter().map(|workload| self.world(workload));
+        let mut worlds: Vec<_> = worlds.collect::<Result<_>>()?;
+        let clients = workloads.iter().map(Client::new).collect();
         let names = self.hardware.tiers.iter().map(|tier| tier.name.clone());
         let recorder = timeline.map(|timeline| {
-            let plans = clients.iter_mut().map(|client| &mut client.plan);
+            let plans = worlds.iter_mut().map(World::plan_mut);
             plans.for_each(Plan::keep_evictions);
             Recorder::new(timeline, names)
         });
-        Run::new(&self.hardware, clients, self.checks, recorder).run()
+        let stage = Stage::new(&self.hardware, clients, recorder);
+        Run::new(worlds, stage, self.checks).run()
     }
 
-    fn plan(&self, after_restore: AfterRestore) -> Result<Plan> {
-        let tiers = self.hardware.tiers.iter().map(|tier| TierConfig {
+    fn world(&self, workload: &Workload) -> Result<World> {
+        let tiers = self.hardware.tiers.iter().zip(&self.hardware.hops);
+        let tiers = tiers.map(|(tier, hop)| TierConfig {
             capacity: tier.table_capacity(),
             alignment: tier.alignment,
-            policy: (self.policy)(),
-            // The bandwidth that the first flush will be measured with decides; until then any guess serves.
-            flush_bandwidth: 1_000_000_000,
-            flush: tier.flush,
-            flush_depth: tier.flush_depth,
-            prefetch_depth: tier.prefetch_depth,
+            depth: tier.depth,
+            eager: tier.eager,
+            whole: false,
+            shared: hop.is_shared(),
         });
         let config = PlanConfig {
-            tiers: tiers.collect(),
-            after_restore,
-            differences: None,
+            after_restore: workload.after_restore,
+            policy: (self.policy)(),
+            extents: self.extents,
+            ..PlanConfig::new(tiers.collect())
         };
-        Plan::new(config).map_err(|error| Error::Hardware(error.to_string()))
+        World::new(config).map_err(|error| Error::Hardware(error.to_string()))
     }
 }
 

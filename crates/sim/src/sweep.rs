@@ -27,7 +27,7 @@ use crate::workload::{Hints, Mistake, Mistakes, Order, Shot, Workload};
 use draw::Draw;
 use shape::Shape;
 use std::fmt;
-use tierflow_engine::plan::AfterRestore;
+use tierflow_plan::AfterRestore;
 
 /// One configuration: a GPU, and what its application does.
 #[derive(Debug, Clone, PartialEq, Eq)]

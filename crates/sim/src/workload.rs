@@ -15,8 +15,7 @@ pub use sizes::{made_up_sizes, sizes_from_csv};
 
 use crate::{Error, Result};
 use std::collections::HashMap;
-use tierflow_engine::Version;
-use tierflow_engine::plan::AfterRestore;
+use tierflow_plan::{AfterRestore, Version};
 
 /// One thing that an application does. It does the next when this is done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
-use tierflow_engine::Flush;
-use tierflow_engine::plan::AfterRestore;
-use tierflow_evict::{Fifo, Lru, Score};
+use tierflow_plan::{AfterRestore, ExtentSize, Fifo, Lru, Residency};
 use tierflow_sim::{
     Bound, Error, Hardware, Hints, Hop, Link, Mistake, Mistakes, Op, Order, Outcome, Schedule,
     Shot, Simulation, Tier, UNLIMITED, Workload, fluid_bound,
@@ -32,18 +30,14 @@ fn hardware() -> impl Strategy<Value = Hardware> {
             let hop = Hop::over(first, latency);
             if two { hop.and(second) } else { hop }
         });
-    let tier = (100_u64..600, 0_u8..50, 1_usize..4);
+    let tier = (100_u64..600, any::<bool>(), 1_usize..4);
     prop::collection::vec((tier, hop), 2..4).prop_map(|tiers| {
         let last = tiers.len() - 1;
-        let with = |hardware: Hardware, (at, ((capacity, above, depth), hop)): (usize, _)| {
+        let with = |hardware: Hardware, (at, ((capacity, eager, depth), hop)): (usize, _)| {
             let capacity = if at == last { UNLIMITED } else { capacity };
             let mut tier = Tier::new("tier", capacity).depth(depth);
             tier.alignment = 1;
-            tier.flush = match above {
-                0..10 => Flush::Foreseen,
-                10..20 => Flush::Eager,
-                percent => Flush::Above { percent },
-            };
+            tier.eager = eager;
             hardware.tier(tier, hop)
         };
         tiers.into_iter().enumerate().fold(Hardware::new(), with)
@@ -161,13 +155,17 @@ fn workloads() -> impl Strategy<Value = Vec<Workload>> {
 }
 
 fn simulate(hardware: &Hardware, policy: usize, workloads: &[Workload]) -> Result<Outcome, Error> {
-    let simulation = Simulation::new(hardware.clone()).check_every_event();
-    let simulation = match policy {
-        0 => simulation.policy(|| Score),
-        1 => simulation.policy(Fifo::default),
-        _ => simulation.policy(Lru::default),
+    let extents = ExtentSize {
+        least: 20,
+        most: 60,
     };
-    simulation.run(workloads)
+    let simulation = Simulation::new(hardware.clone()).extents(extents);
+    let simulation = match policy {
+        0 => simulation.policy(|| Residency),
+        1 => simulation.policy(|| Fifo),
+        _ => simulation.policy(|| Lru),
+    };
+    simulation.check_every_event().run(workloads)
 }
 
 fn cases() -> u32 {

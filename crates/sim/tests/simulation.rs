@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use tierflow_engine::Flush;
-use tierflow_engine::plan::{AfterRestore, Refusal};
+use tierflow_plan::{AfterRestore, Refusal};
 use tierflow_sim::{
     Error, Hardware, Hints, Hop, Link, Op, Order, Schedule, Shot, Simulation, Tier, UNLIMITED,
     Workload, fluid_bound, made_up_sizes,
@@ -264,13 +263,13 @@ fn a_time_line_changes_nothing_and_nothing_on_it_overlaps() {
 }
 
 #[test]
-fn what_fits_is_not_flushed_where_that_is_foreseen() {
-    let flushed = |flush: Flush, workload: Workload| {
+fn what_fits_is_not_flushed_unless_a_tier_is_eager() {
+    let flushed = |eager: bool, workload: Workload| {
         let mut hardware = h100();
         hardware
             .tiers
             .iter_mut()
-            .for_each(|tier| tier.flush = flush);
+            .for_each(|tier| tier.eager = eager);
         let outcome = Simulation::new(hardware).run(&[workload]).unwrap();
         let hops = outcome.clients[0].statistics.hops.iter();
         hops.filter(|hop| hop.from < hop.to)
@@ -278,13 +277,13 @@ fn what_fits_is_not_flushed_where_that_is_foreseen() {
             .sum::<u64>()
     };
     let small = uniform(32, Order::Reverse, Hints::All);
-    assert_eq!(flushed(Flush::Foreseen, small.clone()), 0);
-    assert!(flushed(Flush::Eager, small) > 0);
+    assert_eq!(flushed(false, small.clone()), 0);
+    assert!(flushed(true, small) > 0);
     // It fits the host, and the device only for the most part.
     let medium = uniform(200, Order::Reverse, Hints::All);
-    let down = flushed(Flush::Foreseen, medium.clone());
+    let down = flushed(false, medium.clone());
     assert!(down <= 200 * 128 * MIB, "none of it to the disk: {down}");
-    assert!(flushed(Flush::Eager, medium) > down);
+    assert!(flushed(true, medium) > down);
 }
 
 /// The goal for sizes that vary, and what the flushes that wait for it are for.

@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashSet;
-use tierflow_engine::plan::AfterRestore;
-use tierflow_evict::{Lru, Score};
+use tierflow_plan::{AfterRestore, Fifo, Lru};
 use tierflow_sim::sweep::{Cell, cells, cells_with};
 use tierflow_sim::{Error, Op, Simulation, fluid_bound};
 
@@ -150,9 +149,9 @@ fn no_run_goes_below_the_bound() {
         let bound = fluid_bound(&hardware, &workloads).unwrap();
         assert!(0 < bound.copies_ns && bound.copies_ns <= bound.lost_ns + 1);
         let own = Simulation::new(hardware.clone());
-        let score = Simulation::new(hardware.clone()).policy(|| Score);
-        let lru = Simulation::new(hardware).policy(Lru::default);
-        for simulation in [own, score, lru] {
+        let fifo = Simulation::new(hardware.clone()).policy(|| Fifo);
+        let lru = Simulation::new(hardware).policy(|| Lru);
+        for simulation in [own, fifo, lru] {
             match simulation.run(&workloads) {
                 Ok(outcome) => {
                     ran += 1;

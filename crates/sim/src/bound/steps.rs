@@ -4,7 +4,7 @@ use crate::Result;
 use crate::hardware::Hardware;
 use crate::workload::{Op, Workload};
 use std::collections::HashMap;
-use tierflow_engine::plan::AfterRestore;
+use tierflow_plan::AfterRestore;
 
 /// One call.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use super::order::permuted;
 use super::random;
-use tierflow_engine::Version;
+use tierflow_plan::Version;
 
 /// What the application tells about the order beforehand (HPDC'23 §5.3.4 has the first three).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

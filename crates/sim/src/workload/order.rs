@@ -1,7 +1,7 @@
 //! In which order versions are restored.
 
 use super::random;
-use tierflow_engine::Version;
+use tierflow_plan::Version;
 
 /// In which order the versions are restored (HPDC'23 §5.3.2; blocks and strides beside it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

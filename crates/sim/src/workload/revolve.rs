@@ -2,7 +2,7 @@
 
 use super::Schedule;
 use super::schedule::{Action, Entry};
-use tierflow_engine::Version;
+use tierflow_plan::Version;
 
 impl Schedule {
     /// The schedule that reverses `steps` steps with `slots` checkpoints at a time, in as few forward steps as that

@@ -3,8 +3,7 @@
 use super::{Hints, Op, Workload};
 use crate::Result;
 use serde::{Deserialize, Serialize};
-use tierflow_engine::Version;
-use tierflow_engine::plan::AfterRestore;
+use tierflow_plan::{AfterRestore, Version};
 
 /// What is done with a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! A shot: a forward pass that checkpoints, and passes that restore everything (HPDC'23 §5.3 has one).
 
 use super::{Hints, Op, Order, Workload};
-use tierflow_engine::plan::AfterRestore;
+use tierflow_plan::AfterRestore;
 
 /// One shot: checkpoint everything, then restore everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
