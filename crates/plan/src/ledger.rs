@@ -472,38 +472,52 @@ impl Ledger {
         (at >= least).then_some(at)
     }
 
-    /// Joins extents of a version that lie side by side wherever they lie.
-    pub(crate) fn merge(&mut self, version: Version) {
+    /// Joins an extent with those before and behind it, as far as they lie side by side wherever they lie.
+    pub(crate) fn merge(&mut self, (version, start): ExtentId) {
         let Some(record) = self.records.get(&version) else {
             return;
         };
         if self.differences.is_some() || record.readers > 0 {
             return;
         }
-        let mut at = 0;
-        while let Some(record) = self.records.get(&version)
-            && at + 1 < record.extents.len()
-        {
-            let [first, second] = &record.extents[at..at + 2] else {
-                return;
-            };
-            if !first.continues_in(second) {
-                at += 1;
-                continue;
+        if let Some(at) = record.index_of(start) {
+            self.join(version, at);
+            if at > 0 {
+                self.join(version, at - 1);
             }
-            self.seat(version, at..at + 2, false);
-            if let Some(record) = self.records.get_mut(&version) {
-                let second = record.extents.remove(at + 1);
-                let first = &mut record.extents[at];
-                for replica in &mut first.replicas {
-                    let space = &mut self.tiers[replica.tier.0].space;
-                    space.merge(replica.offset, first.len);
-                    replica.size += second.len;
-                }
-                first.len += second.len;
-            }
-            self.seat(version, at..at + 1, true);
         }
+    }
+
+    /// The same of all extents of a version.
+    pub(crate) fn merge_all(&mut self, version: Version) {
+        let extents = self.records.get(&version).map_or(0, |r| r.extents.len());
+        for at in (0..extents.saturating_sub(1)).rev() {
+            let start = self.records.get(&version).map(|r| r.extents[at].start);
+            start.into_iter().for_each(|start| self.merge((version, start)));
+        }
+    }
+
+    /// Makes one extent of two neighbours, if they lie side by side wherever they lie.
+    fn join(&mut self, version: Version, at: usize) {
+        let record = self.records.get(&version);
+        let Some([first, second]) = record.and_then(|r| r.extents.get(at..at + 2)) else {
+            return;
+        };
+        if !first.continues_in(second) {
+            return;
+        }
+        self.seat(version, at..at + 2, false);
+        if let Some(record) = self.records.get_mut(&version) {
+            let second = record.extents.remove(at + 1);
+            let first = &mut record.extents[at];
+            for replica in &mut first.replicas {
+                let space = &mut self.tiers[replica.tier.0].space;
+                space.merge(replica.offset, first.len);
+                replica.size += second.len;
+            }
+            first.len += second.len;
+        }
+        self.seat(version, at..at + 1, true);
     }
 
     // Replicas.

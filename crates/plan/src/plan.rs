@@ -161,11 +161,13 @@ impl Plan {
     /// After anything ended that used `version`: frees it if it was given up, serves who waited for it.
     fn settle(&mut self, version: Version) {
         self.ledger_mut().reap(version);
-        let waiting = self
-            .ledger_mut()
-            .change_record(version, |record| std::mem::take(&mut record.waiting));
-        for ticket in waiting.unwrap_or_default() {
-            self.serve(ticket, version);
+        let record = self.ledger().records.get(&version);
+        if record.is_some_and(|record| !record.waiting.is_empty()) {
+            let ledger = self.ledger_mut();
+            let waiting = ledger.change_record(version, |r| std::mem::take(&mut r.waiting));
+            for ticket in waiting.unwrap_or_default() {
+                self.serve(ticket, version);
+            }
         }
         if self.ledger().records.is_empty() {
             // What comes next is another history.

@@ -200,7 +200,9 @@ impl Traffic {
         let hop = self.ledger.counts.hop(from, to);
         hop.carried(bytes, begun_ns, self.now_ns);
         self.ledger.let_go(&bases);
-        self.ledger.merge(version);
+        for &(start, _) in &parts {
+            self.ledger.merge((version, start));
+        }
         Ok(Ended { version })
     }
 
@@ -261,7 +263,9 @@ impl Traffic {
                     .change_record(version, |record| record.unreadable = true);
             }
         }
-        self.ledger.merge(version);
+        for &(start, _) in &flight.parts {
+            self.ledger.merge((version, start));
+        }
         Ok(Ended { version })
     }
 }

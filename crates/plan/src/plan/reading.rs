@@ -143,7 +143,7 @@ impl Plan {
             self.ledger_mut().counts.tiers[slowest.0].restores += 1;
             self.consumed(version);
         }
-        self.ledger_mut().merge(version);
+        self.ledger_mut().merge_all(version);
         self.settle(version);
         Ok(())
     }

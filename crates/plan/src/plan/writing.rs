@@ -184,7 +184,7 @@ impl Plan {
             ledger.step((version, start), tier, Move::WriteEnded);
         }
         ledger.settle_owed(version);
-        ledger.merge(version);
+        ledger.merge_all(version);
         self.settle(version);
         Ok(())
     }
