@@ -9,9 +9,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tierflow_evict::{
-    AllocationTable, Candidates, Cost, Distance, Fifo, Lru, Outlook, Policy, Score,
-};
+use tierflow_evict::{AllocationTable, Candidates, Distance, Fifo, Lru, Outlook, Policy, Score};
 
 const FRAGMENTS: [u64; 6] = [16, 1000, 4096, 65_536, 262_144, 1_000_000];
 const MIB: u64 = 1 << 20;
@@ -38,7 +36,6 @@ fn outlook(key: u64, n: u64) -> Outlook {
         } else {
             Distance::At(n - key)
         },
-        refetch: random(key) % 50_000_000,
         written: key,
         used: random(key + 2 * n) % n,
     }
@@ -76,12 +73,8 @@ fn choose(criterion: &mut Criterion) {
             let mut candidates = Candidates::new();
             table.candidates_into(&mut candidates, |key| outlook(key, n));
             group.throughput(Throughput::Elements(candidates.len() as u64));
-            let policies: [&mut dyn Policy; 4] = [
-                &mut Cost::default(),
-                &mut Score,
-                &mut Fifo::default(),
-                &mut Lru::default(),
-            ];
+            let policies: [&mut dyn Policy; 3] =
+                [&mut Score, &mut Fifo::default(), &mut Lru::default()];
             for policy in policies {
                 group.bench_function(BenchmarkId::new(policy.name(), n), |bencher| {
                     bencher.iter(|| policy.choose_victims(black_box(&candidates), 96 * MIB));
@@ -92,7 +85,6 @@ fn choose(criterion: &mut Criterion) {
                     table.candidates_into(black_box(&mut candidates), |key| Outlook {
                         evictable_in: Some(key % 2),
                         distance: Distance::At(key),
-                        refetch: random(key) % 50_000_000,
                         written: key,
                         used: key,
                     });

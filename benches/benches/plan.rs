@@ -1,31 +1,35 @@
-//! What planning costs a caller: one request to a plan whose fastest tier caches 1000 versions, all hinted.
+//! What planning costs: a checkpoint that evicts, a restore, a hint of 100 000 versions; with few versions held, and with a
+//! million.
 //!
-//! Measured is the call of `Plan::handle` alone that a checkpoint, or a restore, waits for; copies and transfers end at once,
-//! outside of what is measured. Checkpoints that find a gap are not counted; and of many calls the median is, so that
-//! others who use the machine are not.
+//! The device caches 100 versions, a file has the others. Measured is all that the plan is told on account of one request,
+//! from the call to the last report, where copies and transfers end at once. Of many requests the median counts, so that
+//! others who use the machine do not.
 #![allow(clippy::expect_used, reason = "a bench may panic")]
 #![allow(missing_docs, reason = "criterion's macros write public functions")]
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use tierflow_engine::Flush;
-use tierflow_engine::plan::{AfterRestore, Command, Event, Plan, PlanConfig, Ticket, TierConfig};
-use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
+use tierflow_plan::{
+    Coding, Event, Executor, Lru, Piece, PlanConfig, Policy, Refusal, Residency, Ticket,
+    TierConfig, TierId, Transfer, TransferId, Version, World,
+};
 
-const MIB: u64 = 1 << 20;
+/// Bytes of a version: one extent.
+const SIZE: u64 = 16 << 20;
+const CACHED: u64 = 100;
+const HELD: [u64; 2] = [1000, 1_000_000];
+const HINTED: u64 = 100_000;
+const DEVICE: TierId = TierId(0);
+const FILE: TierId = TierId(1);
 
-/// A plan and what it said last.
-struct Driver {
-    plan: Plan,
-    commands: Vec<Command>,
-    tickets: u64,
-}
+type MakePolicy = fn() -> Box<dyn Policy>;
 
-type MakePolicy = fn() -> Box<dyn Policy + Send>;
-
-/// Sizes of versions in MiB: all the same, or any between 4 and 35.
-type Sizes = fn(u64) -> u64;
+const POLICIES: [(&str, MakePolicy); 2] = [
+    ("residency", || Box::new(Residency)),
+    ("lru", || Box::new(Lru)),
+];
 
 /// Pseudo-random numbers that are the same in every run (SplitMix64).
 fn random(seed: u64) -> u64 {
@@ -35,78 +39,127 @@ fn random(seed: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What a request took.
-struct Took {
-    call: Duration,
-    evicted: bool,
+/// Ends everything at once: these are the reports that the plan is still to be told.
+#[derive(Default)]
+struct Reports(VecDeque<Event>);
+
+impl Executor for Reports {
+    fn write(&mut self, ticket: Ticket, _: Version, _: Vec<Piece>) {
+        self.0.push_back(Event::Written { ticket, ok: true });
+    }
+
+    fn read(&mut self, ticket: Ticket, _: Version, _: Vec<Piece>, _: Coding) {
+        self.0.push_back(Event::Read { ticket, ok: true });
+    }
+
+    fn transfer(&mut self, transfer: Transfer) {
+        let (id, stored) = (transfer.id, None);
+        self.0.push_back(Event::TransferDone { id, stored });
+    }
+
+    fn cancel(&mut self, _: TransferId) {}
+
+    fn answer(&mut self, _: Ticket, answer: Result<(), Refusal>) {
+        answer.expect("every version is held, and the file has room");
+    }
+}
+
+/// A plan with as many versions as it is to hold: the newest on the device, all others in the file.
+struct Driver {
+    world: World,
+    reports: Reports,
+    now_ns: u64,
+    held: std::ops::Range<Version>,
 }
 
 impl Driver {
-    fn new(policy: MakePolicy, cached: u64, sizes: Sizes) -> Self {
-        let room: u64 = (0..cached).map(sizes).sum();
-        let tier = |capacity| TierConfig {
-            capacity,
-            alignment: 4096,
-            policy: policy(),
-            flush_bandwidth: 50_000_000_000,
-            flush: Flush::Eager,
-            flush_depth: 1,
-            prefetch_depth: 1,
-        };
+    fn new(policy: MakePolicy, held: u64) -> Self {
         let config = PlanConfig {
-            tiers: vec![tier(room * MIB), tier(1 << 50)],
-            after_restore: AfterRestore::Keep,
-            differences: None,
+            policy: policy(),
+            ..PlanConfig::new(vec![
+                TierConfig::new(CACHED * SIZE),
+                TierConfig::new(1 << 50),
+            ])
         };
-        Self {
-            plan: Plan::new(config).expect("sound tiers"),
-            commands: Vec::new(),
-            tickets: 0,
+        let mut driver = Self {
+            world: World::new(config).expect("sound tiers"),
+            reports: Reports::default(),
+            now_ns: 0,
+            held: 0..held - CACHED,
+        };
+        for version in driver.held.clone() {
+            driver.request(Event::Adopt {
+                version,
+                size: SIZE,
+                tier: FILE,
+                difference: None,
+            });
+        }
+        for _ in 0..CACHED {
+            driver.checkpoint();
+        }
+        assert_eq!(driver.world.plan().versions().count() as u64, held);
+        driver
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.now_ns += 1_000_000;
+        let told = self.world.tell(self.now_ns, event, &mut self.reports);
+        told.expect("an event that can be");
+    }
+
+    fn settle(&mut self) {
+        while let Some(report) = self.reports.0.pop_front() {
+            self.tell(report);
         }
     }
 
-    fn ticket(&mut self) -> Ticket {
-        self.tickets += 1;
-        Ticket(self.tickets)
-    }
-
-    /// The time of one call; what follows from it ends at once.
-    fn request(&mut self, event: Event) -> Took {
-        let mut commands = std::mem::take(&mut self.commands);
+    fn request(&mut self, event: Event) -> Duration {
         let begun = Instant::now();
-        self.plan.handle(event, &mut commands);
-        let call = begun.elapsed();
-        let is_drop = |command: &Command| matches!(command, Command::Drop { .. });
-        let evicted = commands.iter().any(is_drop);
-        while let Some(command) = commands.pop() {
-            let event = match command {
-                Command::Write { ticket, .. } => Event::Written { ticket, ok: true },
-                Command::Read { ticket, .. } => Event::Read { ticket, ok: true },
-                Command::Transfer { id, .. } => Event::TransferDone {
-                    id,
-                    elapsed_ns: 1_000_000,
-                    stored: None,
-                },
-                _ => continue,
-            };
-            self.plan.handle(event, &mut commands);
-        }
-        self.commands = commands;
-        Took { call, evicted }
+        self.tell(event);
+        self.settle();
+        begun.elapsed()
     }
 
-    fn checkpoint(&mut self, version: u64, sizes: Sizes) -> Took {
-        let ticket = self.ticket();
+    fn checkpoint(&mut self) -> Duration {
+        let (ticket, version) = (self.world.ticket(), self.held.end);
+        self.held.end += 1;
         self.request(Event::Checkpoint {
             ticket,
             version,
-            size: sizes(version) * MIB,
+            size: SIZE,
         })
     }
 
-    fn restore(&mut self, version: u64) -> Duration {
-        let ticket = self.ticket();
-        self.request(Event::Restore { ticket, version }).call
+    fn evictions(&self) -> u64 {
+        self.world.plan().statistics().tiers[DEVICE.0].evictions
+    }
+
+    /// What is checkpointed pushes another one out; the oldest of all is dropped, so that as many are held as before.
+    fn checkpoint_that_evicts(&mut self) -> Duration {
+        let before = self.evictions();
+        let took = self.checkpoint();
+        assert!(self.evictions() > before, "nothing was evicted");
+        let (ticket, version) = (self.world.ticket(), self.held.start);
+        self.held.start += 1;
+        self.request(Event::Drop { ticket, version });
+        took
+    }
+
+    fn restore(&mut self, version: Version) -> Duration {
+        let ticket = self.world.ticket();
+        self.request(Event::Restore { ticket, version })
+    }
+
+    /// The event alone; what is prefetched then, and forgetting it all, is not measured.
+    fn hint(&mut self) -> Duration {
+        let versions = (self.held.start..).take(HINTED as usize).collect();
+        let begun = Instant::now();
+        self.tell(Event::Hint { versions });
+        let took = begun.elapsed();
+        self.settle();
+        self.request(Event::ForgetHints);
+        took
     }
 }
 
@@ -116,56 +169,31 @@ fn median(mut calls: Vec<Duration>) -> Duration {
 }
 
 fn plan(criterion: &mut Criterion) {
-    const CACHED: u64 = 1000;
-    let sizes: [(&str, Sizes); 2] = [
-        ("same", |_| 16),
-        ("mixed", |version| 4 + random(version) % 32),
-    ];
-    let policies: [(&str, MakePolicy); 4] = [
-        ("cost", || Box::<Cost>::default()),
-        ("score", || Box::new(Score)),
-        ("fifo", || Box::<Fifo>::default()),
-        ("lru", || Box::<Lru>::default()),
-    ];
     let mut group = criterion.benchmark_group("plan");
-    for (kind, sizes) in sizes {
-        for (name, policy) in policies {
-            let id = |what: &str| BenchmarkId::new(format!("{what}/{kind}/{name}"), CACHED);
-            group.bench_function(id("checkpoint that evicts"), |bencher| {
-                bencher.iter_custom(|iterations| {
-                    let mut driver = Driver::new(policy, CACHED, sizes);
-                    // Some find a gap.
-                    let last = CACHED + 8 * iterations;
-                    driver.request(Event::Hint {
-                        versions: (0..last).rev().collect(),
-                    });
-                    for version in 0..CACHED {
-                        driver.checkpoint(version, sizes);
-                    }
-                    let wanted = usize::try_from(iterations).expect("few enough");
-                    let calls: Vec<_> = (CACHED..last)
-                        .map(|version| driver.checkpoint(version, sizes))
-                        .filter(|took| took.evicted)
-                        .take(wanted)
-                        .map(|took| took.call)
-                        .collect();
-                    assert_eq!(calls.len(), wanted, "too many found a gap");
-                    median(calls) * u32::try_from(iterations).expect("few enough")
-                });
+    for held in HELD {
+        for (name, policy) in POLICIES {
+            let mut driver = Driver::new(policy, held);
+            let mut seed = 0;
+            let mut measure = |what: &str, call: &mut dyn FnMut(&mut Driver) -> Duration| {
+                group.bench_function(
+                    BenchmarkId::new(format!("{what}/{name}"), held),
+                    |bencher| {
+                        bencher.iter_custom(|iterations| {
+                            let calls = (0..iterations).map(|_| call(&mut driver));
+                            median(calls.collect()) * u32::try_from(iterations).expect("few enough")
+                        });
+                    },
+                );
+            };
+            measure(
+                "checkpoint that evicts",
+                &mut Driver::checkpoint_that_evicts,
+            );
+            measure("restore", &mut |driver| {
+                seed += 1;
+                driver.restore(driver.held.start + random(seed) % held)
             });
-            group.bench_function(id("restore from the cache"), |bencher| {
-                bencher.iter_custom(|iterations| {
-                    let mut driver = Driver::new(policy, CACHED, sizes);
-                    driver.request(Event::Hint {
-                        versions: (0..CACHED).rev().collect(),
-                    });
-                    for version in 0..CACHED {
-                        driver.checkpoint(version, sizes);
-                    }
-                    let calls = (0..iterations).map(|at| driver.restore(CACHED - 1 - at % CACHED));
-                    median(calls.collect()) * u32::try_from(iterations).expect("few enough")
-                });
-            });
+            measure("hint of 100 000", &mut Driver::hint);
         }
     }
     group.finish();

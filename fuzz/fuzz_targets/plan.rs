@@ -3,55 +3,57 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use std::collections::HashMap;
-use tierflow_engine::plan::{
-    AfterRestore, Command, Differences, Event, Place, Plan, PlanConfig, Stored, Ticket, TierConfig,
-    TierId, TransferFailure, TransferId,
+use tierflow_plan::{
+    AfterRestore, Coding, Differences, Event, Executor, ExtentSize, Fifo, Lru, Piece, PlanConfig,
+    Policy, Refusal, Residency, Stored, Ticket, TierConfig, TierId, Transfer, TransferFailure,
+    TransferId, Version, World,
 };
-use tierflow_engine::Flush;
-use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
 
 /// Bytes by tier, what the plan is to be, and steps: what, of which, how.
 type Input = ([u8; 3], u8, Vec<(u8, u8, u8)>);
 
 /// Something under way, with the bytes that it reads and writes.
 struct UnderWay {
-    reads: Option<Place>,
-    writes: Option<Place>,
+    reads: Vec<Piece>,
+    writes: Vec<Piece>,
     what: What,
 }
 
 enum What {
     Write(Ticket),
     Read(Ticket),
-    Transfer(TransferId, bool),
+    Transfer(TransferId, Coding),
 }
 
-struct World {
-    plan: Plan,
+#[derive(Default)]
+struct Hands {
     under_way: Vec<UnderWay>,
-    commands: Vec<Command>,
-    tickets: u64,
+    /// Calls that are neither granted nor answered.
+    open: Vec<Ticket>,
 }
 
-fn overlap(a: &Place, b: &Place) -> bool {
-    a.tier == b.tier && a.offset < b.offset + b.reserved && b.offset < a.offset + a.reserved
+fn overlap(a: &[Piece], b: &[Piece]) -> bool {
+    let meet = |a: &Piece, b: &Piece| {
+        let (a, b) = (a.place, b.place);
+        a.tier == b.tier && a.offset < b.offset + b.reserved && b.offset < a.offset + a.reserved
+    };
+    a.iter().any(|a| b.iter().any(|b| meet(a, b)))
 }
 
-impl World {
-    fn ticket(&mut self) -> Ticket {
-        self.tickets += 1;
-        Ticket(self.tickets)
+/// What lies under a coding, too, is read.
+fn read_along(mut pieces: Vec<Piece>, coding: &Coding) -> Vec<Piece> {
+    if let Coding::Decode { bases } = coding {
+        pieces.extend(bases.iter().map(|&(_, place)| Piece { start: 0, place }));
     }
+    pieces
+}
 
-    fn begin(&mut self, reads: Option<Place>, writes: Option<Place>, what: What) {
+impl Hands {
+    fn begin(&mut self, reads: Vec<Piece>, writes: Vec<Piece>, what: What) {
         for other in &self.under_way {
-            let written = other.writes.as_ref();
-            let clash = |mine: &Option<Place>, theirs: Option<&Place>| {
-                matches!((mine, theirs), (Some(a), Some(b)) if overlap(a, b))
-            };
-            assert!(!clash(&writes, written) && !clash(&reads, written), "bytes being written were handed out");
-            assert!(!clash(&writes, other.reads.as_ref()), "bytes being read were handed out");
+            assert!(!overlap(&writes, &other.writes), "bytes being written were handed out");
+            assert!(!overlap(&reads, &other.writes), "bytes being written are read");
+            assert!(!overlap(&writes, &other.reads), "bytes being read were handed out");
         }
         self.under_way.push(UnderWay {
             reads,
@@ -59,40 +61,64 @@ impl World {
             what,
         });
     }
+}
 
+impl Executor for Hands {
+    fn write(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>) {
+        self.open.retain(|&open| open != ticket);
+        self.begin(Vec::new(), pieces, What::Write(ticket));
+    }
+
+    fn read(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>, coding: Coding) {
+        self.open.retain(|&open| open != ticket);
+        self.begin(read_along(pieces, &coding), Vec::new(), What::Read(ticket));
+    }
+
+    fn transfer(&mut self, transfer: Transfer) {
+        let reads = read_along(transfer.from, &transfer.coding);
+        let what = What::Transfer(transfer.id, transfer.coding);
+        self.begin(reads, transfer.to, what);
+    }
+
+    fn cancel(&mut self, id: TransferId) {
+        let is = |other: &UnderWay| matches!(other.what, What::Transfer(of, _) if of == id);
+        assert!(self.under_way.iter().any(is), "what is cancelled is under way");
+    }
+
+    fn answer(&mut self, ticket: Ticket, _: Result<(), Refusal>) {
+        self.open.retain(|&open| open != ticket);
+    }
+}
+
+struct Fuzzed {
+    world: World,
+    hands: Hands,
+    now_ns: u64,
+}
+
+impl Fuzzed {
     fn tell(&mut self, event: Event) {
-        let mut commands = std::mem::take(&mut self.commands);
-        self.plan.handle(event.clone(), &mut commands);
-        if let Err(violation) = self.plan.check() {
+        self.now_ns += 1000;
+        let told = self.world.tell(self.now_ns, event.clone(), &mut self.hands);
+        assert_eq!(told, Ok(()), "{event:?}");
+        if let Err(violation) = self.world.plan().check() {
             panic!("{violation} after {event:?}");
         }
-        for command in commands.drain(..) {
-            match command {
-                Command::Write { ticket, place, .. } => {
-                    self.begin(None, Some(place), What::Write(ticket));
-                }
-                Command::Read { ticket, place, .. } => {
-                    self.begin(Some(place), None, What::Read(ticket));
-                }
-                Command::Transfer { id, from, to, coding, .. } => {
-                    let encodes = matches!(coding, tierflow_engine::plan::Coding::Encode { .. });
-                    self.begin(Some(from), Some(to), What::Transfer(id, encodes));
-                }
-                Command::Cancel { .. }
-                | Command::Released { .. }
-                | Command::Drop { .. }
-                | Command::Finish { .. } => {}
-            }
-        }
-        self.commands = commands;
+    }
+
+    fn call(&mut self, event: impl FnOnce(Ticket) -> Event) {
+        let ticket = self.world.ticket();
+        self.hands.open.push(ticket);
+        self.tell(event(ticket));
     }
 
     /// Ends one thing that is under way.
     fn end(&mut self, which: u8, how: u8) {
-        if self.under_way.is_empty() {
+        if self.hands.under_way.is_empty() {
             return;
         }
-        let ended = self.under_way.swap_remove(usize::from(which) % self.under_way.len());
+        let which = usize::from(which) % self.hands.under_way.len();
+        let ended = self.hands.under_way.swap_remove(which);
         let ok = how % 8 != 0;
         self.tell(match ended.what {
             What::Write(ticket) => Event::Written { ticket, ok },
@@ -105,105 +131,98 @@ impl World {
                     TransferFailure::Cancelled,
                 ][usize::from(how / 8) % 3],
             },
-            What::Transfer(id, encodes) => Event::TransferDone {
+            What::Transfer(id, coding) => Event::TransferDone {
                 id,
-                elapsed_ns: u64::from(how) * 1000,
-                stored: encodes.then_some(Stored {
+                stored: matches!(coding, Coding::Encode { .. }).then_some(Stored {
                     bytes: 1 + u64::from(how % 5),
                     alone: how % 3 == 0,
                 }),
             },
         });
     }
+
+    /// Everything ends well.
+    fn settle(&mut self) {
+        while !self.hands.under_way.is_empty() {
+            self.end(0, 1);
+        }
+        assert_eq!(self.hands.open, [], "every call is answered");
+    }
 }
 
 fuzz_target!(|input: Input| {
     let (capacities, shape, steps) = input;
-    let policy = || -> Box<dyn Policy + Send> {
-        match shape % 4 {
-            0 => Box::<Cost>::default(),
-            1 => Box::new(Score),
-            2 => Box::<Fifo>::default(),
-            _ => Box::<Lru>::default(),
-        }
+    let policy: Box<dyn Policy> = match shape % 3 {
+        0 => Box::new(Residency),
+        1 => Box::new(Lru),
+        _ => Box::new(Fifo),
     };
-    let tiers = capacities.map(|capacity| TierConfig {
-        capacity: u64::from(capacity) + 1,
+    let mut tiers = capacities.map(|capacity| TierConfig {
         alignment: 1,
-        policy: policy(),
-        flush_bandwidth: 1_000_000,
-        flush: match shape / 4 % 2 {
-            0 => Flush::Foreseen,
-            _ => Flush::Above { percent: 50 },
-        },
-        flush_depth: 1 + usize::from(shape / 8 % 2),
-        prefetch_depth: 1 + usize::from(shape / 16 % 2),
+        depth: 1 + usize::from(shape / 8 % 2),
+        ..TierConfig::new(u64::from(capacity) + 1)
     });
+    tiers[2].eager = shape / 4 % 2 == 1;
+    tiers[2].whole = shape / 16 % 2 == 1;
     let config = PlanConfig {
-        tiers: tiers.into(),
-        after_restore: if shape / 32 % 2 == 0 {
-            AfterRestore::Discard
-        } else {
-            AfterRestore::Keep
+        after_restore: match shape / 32 % 2 {
+            0 => AfterRestore::Discard,
+            _ => AfterRestore::Keep,
         },
+        policy,
+        extents: ExtentSize { least: 2, most: 4 },
         differences: (shape / 64 == 3).then_some(Differences {
             overhead: 2,
             longest: 4,
             ascending: shape % 2 == 1,
         }),
+        ..PlanConfig::new(tiers.into())
     };
-    let mut world = World {
-        plan: Plan::new(config).expect("sound tiers"),
-        under_way: Vec::new(),
-        commands: Vec::new(),
-        tickets: 0,
+    let mut fuzzed = Fuzzed {
+        world: World::new(config).expect("sound tiers"),
+        hands: Hands::default(),
+        now_ns: 0,
     };
     for &(what, which, how) in steps.iter().take(400) {
         let version = u64::from(which % 32);
+        let size = u64::from(how % 16);
         match what % 16 {
-            0..=2 => {
-                let ticket = world.ticket();
-                let size = u64::from(how % 16);
-                world.tell(Event::Checkpoint {
-                    ticket,
-                    version,
-                    size,
-                });
+            0 | 1 => fuzzed.call(|ticket| Event::Checkpoint {
+                ticket,
+                version,
+                size,
+            }),
+            2 => fuzzed.call(|ticket| Event::Produce {
+                ticket,
+                version,
+                size,
+            }),
+            3 => fuzzed.call(|ticket| Event::Restore { ticket, version }),
+            4 => fuzzed.call(|ticket| Event::Consume { ticket, version }),
+            5 => fuzzed.tell(Event::Hint {
+                versions: (version..version + u64::from(how % 8)).collect(),
+            }),
+            6 if how % 4 == 0 => fuzzed.tell(Event::ForgetHints),
+            6 => fuzzed.tell(Event::PrefetchStart),
+            7 => fuzzed.call(|ticket| Event::Drop { ticket, version }),
+            8 if how % 4 == 0 => fuzzed.call(|ticket| Event::Wait { ticket }),
+            9 if how % 4 == 0 => fuzzed.tell(Event::Limit {
+                tier: TierId(usize::from(how / 4 % 3)),
+                bytes: u64::from(which),
+            }),
+            10 if !fuzzed.hands.open.is_empty() => {
+                let which = usize::from(which) % fuzzed.hands.open.len();
+                let ticket = fuzzed.hands.open.swap_remove(which);
+                fuzzed.tell(Event::Abandon { ticket });
             }
-            3 | 4 => {
-                let ticket = world.ticket();
-                world.tell(Event::Restore { ticket, version });
-            }
-            5 => {
-                let versions = (version..version + u64::from(how % 8)).collect();
-                world.tell(Event::Hint { versions });
-            }
-            6 => world.tell(Event::PrefetchStart),
-            7 => {
-                let ticket = world.ticket();
-                world.tell(Event::Drop { ticket, version });
-            }
-            8 if how % 4 == 0 => {
-                let ticket = world.ticket();
-                world.tell(Event::Wait { ticket });
-            }
-            9 if how % 4 == 0 => {
-                let (tier, bytes) = (TierId(usize::from(how / 4 % 3)), u64::from(which));
-                world.tell(Event::Limit { tier, bytes });
-            }
-            _ => world.end(which, how),
+            _ => fuzzed.end(which, how),
         }
     }
-    // Everything ends well, and what is held can be read.
-    while !world.under_way.is_empty() {
-        world.end(0, 1);
-    }
-    let held: HashMap<_, _> = world.plan.versions().map(|version| (version, ())).collect();
-    for version in held.into_keys() {
-        let ticket = world.ticket();
-        world.tell(Event::Restore { ticket, version });
-        while !world.under_way.is_empty() {
-            world.end(0, 1);
-        }
+    fuzzed.settle();
+    let held: Vec<_> = fuzzed.world.plan().versions().collect();
+    for version in held {
+        fuzzed.call(|ticket| Event::Restore { ticket, version });
+        assert!(!fuzzed.hands.under_way.is_empty(), "what is held can be read");
+        fuzzed.settle();
     }
 });

@@ -1,4 +1,4 @@
-//! What the cache makes of each workload with each eviction policy, against the fluid bound that no policy can beat.
+//! What the cache makes of each workload with each policy, against the fluid bound that no policy can beat.
 //!
 //! All of it is simulated: the engine's plan in virtual time, over links with the bandwidths that were measured on an
 //! H100 and on a host of eight H200. No byte is moved, and the rows say so. *Blocking* is the time in checkpoints and
@@ -6,7 +6,7 @@
 //! bound knows the whole future: no policy can reach it where the application gives no hints.
 
 use anyhow::Result;
-use tierflow_evict::{Cost, Fifo, Lru, Score};
+use tierflow_plan::{Fifo, Lru, Residency};
 use tierflow_sim::{Hardware, Hints, Order, Outcome, Shot, Simulation, Workload, fluid_bound};
 
 use super::{Experiment, Run};
@@ -22,7 +22,7 @@ pub mod sweep;
 /// checkpointing, and by number of GPUs (Figure 9).
 pub const EXPERIMENT: Experiment = Experiment {
     name: "cache",
-    about: "simulated blocking time of the eviction policies, against the bound that none can beat",
+    about: "simulated blocking time of the policies, against the bound that none can beat",
     needs_gpu: false,
     run,
 };
@@ -33,35 +33,28 @@ fn run(run: &mut Run) -> Result<()> {
     scale::run(run)
 }
 
-/// An eviction policy by its name.
+/// A policy by its name.
 #[derive(Clone, Copy)]
 struct NamedPolicy {
     name: &'static str,
     choose: fn(Simulation) -> Simulation,
 }
 
-/// Those that are compared. The first is the engine's own, the second the paper's.
-const POLICIES: [NamedPolicy; 4] = [
+/// Those that are compared. The first is the engine's own.
+const POLICIES: [NamedPolicy; 3] = [
     NamedPolicy {
-        name: "cost",
-        choose: |simulation| simulation.policy(Cost::default),
-    },
-    NamedPolicy {
-        name: "score",
-        choose: |simulation| simulation.policy(|| Score),
-    },
-    NamedPolicy {
-        name: "fifo",
-        choose: |simulation| simulation.policy(Fifo::default),
+        name: "residency",
+        choose: |simulation| simulation.policy(|| Residency),
     },
     NamedPolicy {
         name: "lru",
-        choose: |simulation| simulation.policy(Lru::default),
+        choose: |simulation| simulation.policy(|| Lru),
+    },
+    NamedPolicy {
+        name: "fifo",
+        choose: |simulation| simulation.policy(|| Fifo),
     },
 ];
-
-/// Where the paper's scorer stands among them.
-const SCORE: usize = 1;
 
 impl NamedPolicy {
     fn simulate(self, hardware: &Hardware, workloads: &[Workload]) -> Result<Outcome> {
@@ -70,8 +63,7 @@ impl NamedPolicy {
     }
 }
 
-/// Runs each of these workloads on a machine of its own, and reports the sums under one case. Returns the time lost and,
-/// of that, the blocking, in ns.
+/// Runs each of these workloads on a machine of its own, and reports the sums under one case. Returns the time lost, in ns.
 fn report(
     run: &mut Run,
     case: &str,
@@ -79,7 +71,7 @@ fn report(
     hardware: &Hardware,
     workloads: &[Workload],
     bound: f64,
-) -> Result<(f64, f64)> {
+) -> Result<f64> {
     let (mut lost, mut blocking) = (0.0, 0.0);
     for workload in workloads {
         let outcome = policy.simulate(hardware, std::slice::from_ref(workload))?;
@@ -89,7 +81,7 @@ fn report(
     run.value(case, "simulated time lost", "ns", lost)?
         .against(bound);
     run.value(case, "simulated blocking", "ns", blocking)?;
-    Ok((lost, blocking))
+    Ok(lost)
 }
 
 /// The sum of the bounds of these workloads, each on a machine of its own.

@@ -30,7 +30,7 @@ fn run(run: &mut Run) -> Result<()> {
     };
     let engine = Engine::builder(&device)
         .device_cache(2 * largest)
-        .flush(Flush::Above { percent: 100 })
+        .flush(Flush::Needed)
         .build()?;
     let mut size = MIB;
     let mut version = 0;

@@ -312,7 +312,9 @@ fn a_read_error_reaches_the_caller_and_the_version_stays() {
         engine.restore(version, &mut regions)
     };
     // Most lie on the storage alone.
-    let failed: Vec<_> = (0..40).filter(|&version| restore(version).is_err()).collect();
+    let failed: Vec<_> = (0..40)
+        .filter(|&version| restore(version).is_err())
+        .collect();
     assert!(failed.len() >= 40 - 16, "{failed:?}");
     let error = restore(failed[0]).unwrap_err();
     assert!(matches!(error, Error::Storage(_)), "{error}");

@@ -50,9 +50,6 @@ pub struct Outlook {
     pub evictable_in: Option<u64>,
     /// How far it is from being restored.
     pub distance: Distance,
-    /// Nanoseconds that it takes to bring the copy back here once it is lost; 0 for one that nobody will ask for. Of
-    /// the policies here only [`Cost`](crate::Cost) looks at it. Above [`MAX_WAIT`] counts as that.
-    pub refetch: u64,
     /// Logical time at which it came into this cache; FIFO evicts the smallest.
     pub written: u64,
     /// Logical time of its last use; LRU evicts the smallest.
@@ -64,7 +61,6 @@ impl Outlook {
     pub const NEVER: Self = Self {
         evictable_in: None,
         distance: Distance::At(0),
-        refetch: 0,
         written: 0,
         used: 0,
     };
@@ -122,7 +118,6 @@ impl Border {
 pub(crate) struct Traits {
     pub(crate) written: u64,
     pub(crate) used: u64,
-    pub(crate) refetch: u64,
     /// What it adds to an `s_score`, in gaps as well.
     pub(crate) distance: u64,
 }
@@ -138,7 +133,6 @@ impl Traits {
             Some(copy) => Self {
                 written: copy.written,
                 used: copy.used,
-                refetch: copy.refetch.min(MAX_WAIT),
                 distance: copy.distance.value(),
             },
         }
@@ -155,8 +149,6 @@ pub struct Candidates {
     pub(crate) borders: Vec<Border>,
     /// One per fragment.
     pub(crate) traits: Vec<Traits>,
-    /// Bytes per second.
-    flush_bandwidth: u64,
 }
 
 impl Default for Candidates {
@@ -172,19 +164,7 @@ impl Candidates {
         Self {
             borders: alloc::vec![Border::default()],
             traits: Vec::new(),
-            flush_bandwidth: 1_000_000_000,
         }
-    }
-
-    /// Tells how fast copies of this cache are flushed, in bytes per second: what room costs. 1 GB/s unless told.
-    pub fn set_flush_bandwidth(&mut self, bytes_per_second: u64) {
-        self.flush_bandwidth = bytes_per_second;
-    }
-
-    /// How fast copies of this cache are flushed, in bytes per second.
-    #[must_use]
-    pub fn flush_bandwidth(&self) -> u64 {
-        self.flush_bandwidth
     }
 
     /// Forgets every fragment and keeps the memory.
@@ -299,7 +279,6 @@ impl Candidates {
         let &Traits {
             written,
             used,
-            refetch,
             distance,
         } = self.traits.get(index)?;
         let &[left, right] = self.borders.get(index..)?.first_chunk()?;
@@ -312,7 +291,6 @@ impl Candidates {
                     UNHINTED_DISTANCE => Distance::Unhinted,
                     hinted => Distance::At(hinted),
                 },
-                refetch,
                 written,
                 used,
             }),

@@ -15,5 +15,5 @@ pub use candidates::{
     UNHINTED_DISTANCE,
 };
 pub use error::TableError;
-pub use policy::{Conduct, Cost, Fifo, FlushOrder, Lru, Policy, Score, Window};
+pub use policy::{Fifo, Lru, Policy, Score, Window};
 pub use table::{AllocationTable, Fragment, Slot};

@@ -1,13 +1,9 @@
-mod conduct;
-mod cost;
 mod fifo;
 mod lru;
 mod newest;
 mod score;
 mod windows;
 
-pub use conduct::{Conduct, FlushOrder};
-pub use cost::Cost;
 pub use fifo::Fifo;
 pub use lru::Lru;
 pub use score::Score;
@@ -61,11 +57,6 @@ pub trait Policy: core::fmt::Debug {
     ///
     /// The window holds no copy that is never evictable.
     fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window>;
-
-    /// What the policy wants of flushes and prefetches; as in HPDC'23 unless it says otherwise.
-    fn conduct(&self) -> Conduct {
-        Conduct::HPDC23
-    }
 
     /// The name by which the policy is chosen and reported.
     fn name(&self) -> &'static str;

@@ -16,7 +16,6 @@ fn push(candidates: &mut Candidates, fragment: &str) {
             "-" => Distance::Unhinted,
             hinted => Distance::At(hinted.parse().expect("a prefetch distance")),
         },
-        refetch: 0,
         written: 0,
         used: 0,
     });

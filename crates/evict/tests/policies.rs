@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 
 use proptest::prelude::*;
 use tierflow_evict::{
-    Candidate, Candidates, Cost, Distance, Fifo, GAP_DISTANCE, Lru, MAX_WAIT, Outlook, Policy,
-    Score, UNHINTED_DISTANCE, Window,
+    Candidate, Candidates, Distance, Fifo, GAP_DISTANCE, Lru, MAX_WAIT, Outlook, Policy, Score,
+    UNHINTED_DISTANCE, Window,
 };
 
 type Fragment = (u64, Option<Outlook>);
@@ -33,15 +33,12 @@ fn outlook() -> impl Strategy<Value = Outlook> {
         1 => Just(Distance::Unhinted),
     ];
     let tick = || prop_oneof![8 => 0..12_u64, 1 => Just(u64::MAX)];
-    (wait, distance, 0..40_u64, tick(), tick()).prop_map(
-        |(evictable_in, distance, refetch, written, used)| Outlook {
-            evictable_in,
-            distance,
-            refetch,
-            written,
-            used,
-        },
-    )
+    (wait, distance, tick(), tick()).prop_map(|(evictable_in, distance, written, used)| Outlook {
+        evictable_in,
+        distance,
+        written,
+        used,
+    })
 }
 
 /// Fragments as a table has them: no two gaps beside each other.
@@ -116,28 +113,6 @@ fn newest(fragments: &[Fragment], window: &Window, tick: impl Fn(Outlook) -> u64
         .unwrap_or(0)
 }
 
-/// What `Cost` adds up, spelled out. Flushing `size` bytes takes as many ns at the bandwidth that candidates begin with.
-fn cost(fragments: &[Fragment], window: &Window, size: u64) -> (u64, i128) {
-    let hinted = |f: &Fragment| match f.1.map(|copy| copy.distance) {
-        Some(Distance::At(d)) => Some(d.min(UNHINTED_DISTANCE - 1)),
-        _ => None,
-    };
-    let horizon = i128::from(fragments.iter().filter_map(hinted).max().unwrap_or(0)) + 1;
-    let inside = &fragments[window.first..window.last];
-    let waits = inside.iter().filter_map(|f| f.1?.evictable_in);
-    let longest = waits.map(|wait| wait.min(MAX_WAIT)).max().unwrap_or(0);
-    let room = i128::from(size);
-    let costs = inside.iter().map(|f| match (f.1, hinted(f)) {
-        (None, _) => -5 * room,
-        (Some(_), None) => i128::from(f.0) - room,
-        (Some(copy), Some(d)) => {
-            let soon = i128::from(3 * copy.refetch / (1 + d));
-            i128::from(f.0) + soon - room * i128::from(d) / horizon
-        }
-    });
-    (longest, costs.sum())
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
@@ -145,12 +120,6 @@ proptest! {
     fn score_is_the_best_of_all_windows(fragments in fragments(), size in 1..30_u64) {
         let best = oracle(&fragments, size, |w| (w.p_score, Reverse(w.s_score)));
         prop_assert_eq!(Score.choose(&candidates(&fragments), size), best);
-    }
-
-    #[test]
-    fn cost_is_the_best_of_all_windows(fragments in fragments(), size in 1..30_u64) {
-        let best = oracle(&fragments, size, |w| cost(&fragments, w, size));
-        prop_assert_eq!(Cost::default().choose(&candidates(&fragments), size), best);
     }
 
     #[test]
@@ -168,8 +137,7 @@ proptest! {
     /// Scratch memory carries nothing over from one choice to the next.
     #[test]
     fn a_policy_has_no_memory(before in fragments(), fragments in fragments(), size in 1..30_u64) {
-        let policies: [(Box<dyn Policy>, Box<dyn Policy>); 4] = [
-            (Box::<Cost>::default(), Box::<Cost>::default()),
+        let policies: [(Box<dyn Policy>, Box<dyn Policy>); 3] = [
             (Box::new(Score), Box::new(Score)),
             (Box::<Fifo>::default(), Box::<Fifo>::default()),
             (Box::<Lru>::default(), Box::<Lru>::default()),
@@ -214,7 +182,6 @@ fn nothing_is_chosen_for_no_bytes_or_too_many() {
     let mut full = Candidates::new();
     for policy in [
         &mut Score as &mut dyn Policy,
-        &mut Cost::default(),
         &mut Fifo::default(),
         &mut Lru::default(),
     ] {
@@ -236,32 +203,12 @@ fn nothing_is_chosen_for_no_bytes_or_too_many() {
     }
 }
 
-#[test]
-fn costs_at_their_extremes_do_not_overflow() {
-    for distance in [Distance::At(0), Distance::At(u64::MAX), Distance::Unhinted] {
-        let mut candidates = Candidates::new();
-        candidates.set_flush_bandwidth(0);
-        for _ in 0..1000 {
-            let outlook = Outlook {
-                evictable_in: Some(u64::MAX),
-                distance,
-                refetch: u64::MAX,
-                ..Outlook::NEVER
-            };
-            candidates.push(1 << 53, Some(outlook));
-        }
-        let window = Cost::default().choose(&candidates, 1 << 62);
-        assert_eq!(window.map(|w| (w.first, w.last)), Some((0, 512)));
-    }
-}
-
 /// The totals exceed what a `u64` holds; the differences must not notice.
 #[test]
 fn scores_are_exact_after_totals_have_wrapped() {
     let longest = Outlook {
         evictable_in: Some(u64::MAX),
         distance: Distance::Unhinted,
-        refetch: u64::MAX,
         written: 0,
         used: 0,
     };

@@ -15,7 +15,6 @@ const KEYS: u32 = 40;
 
 /// What is known of a copy where it does not matter.
 const ANY: Outlook = Outlook {
-    refetch: 0,
     evictable_in: Some(0),
     distance: Distance::Unhinted,
     written: 0,
@@ -310,7 +309,6 @@ proptest! {
             table.candidates_into(&mut candidates, |key| Outlook {
                 evictable_in: Some(0),
                 distance: Distance::At(u64::from(key)),
-                refetch: 0,
                 written: 0,
                 used: 0,
             });

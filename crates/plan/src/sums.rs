@@ -225,7 +225,7 @@ mod tests {
             fn beyond<'a>(mut items: impl Iterator<Item = (&'a u64, &'a Weight)>, each: u64, most: u64) -> Option<u64> {
                 let mut sum = 0;
                 items.find(|(_, w)| { sum += w.at(each); sum > most }).map(|(&n, _)| n)
-            };
+            }
             prop_assert_eq!(sums.first_beyond(most, each), beyond(list.iter(), each, most));
             prop_assert_eq!(sums.last_beyond(most, each), beyond(list.iter().rev(), each, most));
             if list.is_empty() {

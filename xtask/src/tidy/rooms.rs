@@ -57,10 +57,15 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-plan",
+        // Itself in its tests, with its feature for them.
+        ours: &["tierflow-lifecycle", "tierflow-plan"],
+        others: true,
+    },
+    Room {
         package: "tierflow-engine",
         ours: &[
-            "tierflow-lifecycle",
-            "tierflow-evict",
+            "tierflow-plan",
             "tierflow-placement",
             "tierflow-device",
             "tierflow-tier-alloc",
@@ -72,7 +77,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-sim",
-        ours: &["tierflow-evict", "tierflow-engine"],
+        ours: &["tierflow-plan", "tierflow-engine"],
         others: true,
     },
     Room {
@@ -104,6 +109,7 @@ const ROOMS: &[Room] = &[
             "tierflow-store",
             "tierflow-active-backend",
             "tierflow-peers",
+            "tierflow-plan",
             "tierflow-engine",
             "tierflow-sim",
         ],

@@ -103,7 +103,7 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
     // The papers' strategies flush as the papers do; ours as we do.
     let ours = matches!(host.growth, HostGrowth::Pieces { .. });
     let flush = match ours {
-        true => Flush::Above { percent: 50 },
+        true => Flush::Needed,
         false => Flush::Eager,
     };
     let begun = Instant::now();

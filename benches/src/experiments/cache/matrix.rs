@@ -4,29 +4,20 @@
 use anyhow::Result;
 use tierflow_sim::{Hardware, Hints, Order, Shot, Workload};
 
-use super::{HINTS, INTERVAL_NS, ORDERS, POLICIES, SCORE, Scale, bound, inputs, report};
+use super::{HINTS, INTERVAL_NS, ORDERS, POLICIES, Scale, bound, inputs, report};
 use crate::experiments::Run;
 
-/// Ratios that are summed up by their geometric mean and the largest.
+/// Ratios of one policy's time lost to the bound, summed up by their geometric mean.
 #[derive(Default)]
 struct Mean {
     logarithms: f64,
     count: usize,
-    largest: f64,
-}
-
-/// Those of one policy: its time lost over the bound, and its blocking over that of the paper's scorer.
-#[derive(Default)]
-struct Means {
-    over_bound: Mean,
-    over_score: Mean,
 }
 
 impl Mean {
     fn take(&mut self, ratio: f64) {
         self.logarithms += ratio.ln();
         self.count += 1;
-        self.largest = self.largest.max(ratio);
     }
 
     fn value(&self) -> f64 {
@@ -51,7 +42,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
 }
 
 fn cells(run: &mut Run, hardware: &Hardware, kinds: &[(String, Vec<Shot>)]) -> Result<()> {
-    let mut means: [[Means; POLICIES.len()]; 2] = Default::default();
+    let mut means: [[Mean; POLICIES.len()]; 2] = Default::default();
     for (kind, shots) in kinds {
         for wait in [true, false] {
             for (order_name, order) in ORDERS {
@@ -68,19 +59,18 @@ fn cells(run: &mut Run, hardware: &Hardware, kinds: &[(String, Vec<Shot>)]) -> R
                     let shots = shots.iter().enumerate();
                     let workloads: Vec<_> = shots.map(|shot| shape(shot).workload()).collect();
                     let bound = bound(hardware, &workloads)?;
-                    let mut times = [(0.0, 0.0); POLICIES.len()];
+                    let mut lost = [0.0; POLICIES.len()];
                     for (at, policy) in POLICIES.into_iter().enumerate() {
                         let case = format!(
                             "sizes={kind}, wait={wait}, order={order_name}, hints={hints_name}, policy={}",
                             policy.name
                         );
-                        times[at] = report(run, &case, policy, hardware, &workloads, bound)?;
+                        lost[at] = report(run, &case, policy, hardware, &workloads, bound)?;
                     }
                     let is_hard = kind != "128 MiB" && matches!(order, Order::Irregular(_));
                     for means in &mut means[..=usize::from(is_hard)] {
-                        for (means, (lost, blocking)) in means.iter_mut().zip(times) {
-                            means.over_bound.take(lost / bound.max(1.0));
-                            means.over_score.take(blocking / times[SCORE].1);
+                        for (mean, lost) in means.iter_mut().zip(lost) {
+                            mean.take(lost / bound.max(1.0));
                         }
                     }
                 }
@@ -94,16 +84,8 @@ fn cells(run: &mut Run, hardware: &Hardware, kinds: &[(String, Vec<Shot>)]) -> R
                 &case,
                 "simulated time lost over the bound, geometric mean",
                 "1",
-                mean.over_bound.value(),
+                mean.value(),
             )?;
-            let over_score = [
-                ("geometric mean", mean.over_score.value()),
-                ("worst cell", mean.over_score.largest),
-            ];
-            for (what, value) in over_score {
-                let metric = format!("simulated blocking over that of score, {what}");
-                run.value(&case, &metric, "1", value)?;
-            }
         }
     }
     Ok(())

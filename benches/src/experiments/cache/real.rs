@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tierflow_device::{Choice, Device, Kind, Memory, open};
-use tierflow_evict::{Cost, Fifo, Lru, Policy, Score};
+use tierflow_engine::EngineBuilder;
+use tierflow_plan::{Fifo, Lru, Residency};
 use tierflow_sim::{Hardware, Shot, Simulation, Workload, fluid_bound};
 
 use super::inputs;
@@ -265,11 +266,9 @@ impl Machine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// The engine's own policy.
-    Cost,
-    /// The paper's (HPDC'23, Algorithm 1).
-    Score,
-    Fifo,
+    Residency,
     Lru,
+    Fifo,
     /// No cache on the device and no prefetch: the way of ADIOS2 (HPDC'23 §5.2.1).
     OnDemand,
     /// The engine's own policy with host memory for all of the history, and no disk.
@@ -281,12 +280,11 @@ enum Way {
 impl Way {
     fn name(self) -> &'static str {
         match self {
-            Self::Cost => "cost",
-            Self::Score => "score",
-            Self::Fifo => "fifo",
+            Self::Residency => "residency",
             Self::Lru => "lru",
+            Self::Fifo => "fifo",
             Self::OnDemand => "on demand",
-            Self::InMemory => "cost without a disk",
+            Self::InMemory => "residency without a disk",
             Self::Uvm => "uvm with advice without a disk",
         }
     }
@@ -295,13 +293,12 @@ impl Way {
         matches!(self, Self::InMemory | Self::Uvm)
     }
 
-    /// The engine's; the driver has one of its own.
-    fn policy(self) -> Box<dyn Policy + Send> {
+    /// With the policy of this way. Managed memory has the driver's, and no engine.
+    fn engine(self, builder: EngineBuilder) -> EngineBuilder {
         match self {
-            Self::Cost | Self::InMemory | Self::Uvm => Box::<Cost>::default(),
-            Self::Score => Box::new(Score),
-            Self::Fifo | Self::OnDemand => Box::<Fifo>::default(),
-            Self::Lru => Box::<Lru>::default(),
+            Self::Residency | Self::InMemory | Self::Uvm => builder.policy(Residency),
+            Self::Lru => builder.policy(Lru),
+            Self::Fifo | Self::OnDemand => builder.policy(Fifo),
         }
     }
 
@@ -309,10 +306,9 @@ impl Way {
     fn simulation(self, hardware: &Hardware) -> Option<Simulation> {
         let simulation = Simulation::new(hardware.clone());
         Some(match self {
-            Self::Cost | Self::InMemory => simulation.policy(Cost::default),
-            Self::Score => simulation.policy(|| Score),
-            Self::Fifo => simulation.policy(Fifo::default),
-            Self::Lru => simulation.policy(Lru::default),
+            Self::Residency | Self::InMemory => simulation.policy(|| Residency),
+            Self::Lru => simulation.policy(|| Lru),
+            Self::Fifo => simulation.policy(|| Fifo),
             Self::OnDemand | Self::Uvm => return None,
         })
     }

@@ -1,5 +1,5 @@
 //! A sweep: configurations drawn from a seed, on which the engine's own policy has to come close to the bound, and must not
-//! be behind the paper's scorer, nor behind `Cost`, an earlier default whose times are on record.
+//! be behind the paper's scorer, nor behind `Cost`, an earlier default. What both lost is on record.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,6 @@ use rayon::prelude::*;
 use tierflow_sim::sweep::{Cell, Ratios, cells};
 use tierflow_sim::{Simulation, fluid_bound};
 
-use super::{POLICIES, SCORE};
 use crate::experiments::{Experiment, Run};
 
 /// The sweep of the seed that plans are developed with, and of the one that judges them.
@@ -19,7 +18,7 @@ pub const SWEEP: Experiment = Experiment {
     run,
 };
 
-/// A seed's name, the seed, and what was lost with `Cost` on its cells: crates/sim/data/README.md.
+/// A seed's name, the seed, and what was lost with the scorer and with `Cost` on its cells: crates/sim/data/README.md.
 const SEEDS: [(&str, u64, &str); 2] = [
     (
         "development",
@@ -52,7 +51,7 @@ fn run(run: &mut Run) -> Result<()> {
     let count = if run.is_quick() { QUICK } else { CELLS };
     for (name, seed, recorded) in SEEDS {
         let cells = cells(seed, count);
-        let recorded = costs(recorded)?;
+        let recorded = records(recorded)?;
         let lost = cells.par_iter().map(|cell| lost(cell, &recorded));
         let lost = lost.collect::<Result<Vec<_>>>()?;
         report(run, name, &cells, &lost)?;
@@ -60,30 +59,38 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// By the name of the cell: what `Cost` lost.
-fn costs(csv: &str) -> Result<HashMap<&str, Option<u64>>> {
-    let mut costs = HashMap::new();
-    for line in csv.lines().skip(1) {
-        let fields: Vec<_> = line.split(',').collect();
-        let &[cell, _, _, cost, _] = fields.as_slice() else {
-            bail!("{line:?} is no line of a recorded sweep");
-        };
-        let cost = match cost {
-            "stalled" => None,
-            ns => Some(ns.parse().with_context(|| format!("{ns:?} is no time"))?),
-        };
-        costs.insert(cell, cost);
-    }
-    Ok(costs)
+/// What was lost in one cell by policies that are gone, in ns. `None` where the run ended in an error.
+struct Record {
+    score: Option<u64>,
+    cost: Option<u64>,
 }
 
-fn lost(cell: &Cell, recorded: &HashMap<&str, Option<u64>>) -> Result<Lost> {
-    let cost = recorded.get(cell.name.as_str());
-    let cost = cost.with_context(|| format!("nothing is on record for {}", cell.name))?;
+/// By the name of the cell.
+fn records(csv: &str) -> Result<HashMap<&str, Record>> {
+    let ns = |field: &str| match field {
+        "stalled" => Ok(None),
+        ns => ns
+            .parse()
+            .map(Some)
+            .with_context(|| format!("{ns:?} is no time")),
+    };
+    let mut records = HashMap::new();
+    for line in csv.lines().skip(1) {
+        let fields: Vec<_> = line.split(',').collect();
+        let &[cell, _, _, cost, score] = fields.as_slice() else {
+            bail!("{line:?} is no line of a recorded sweep");
+        };
+        let (score, cost) = (ns(score)?, ns(cost)?);
+        records.insert(cell, Record { score, cost });
+    }
+    Ok(records)
+}
+
+fn lost(cell: &Cell, recorded: &HashMap<&str, Record>) -> Result<Lost> {
+    let record = recorded.get(cell.name.as_str());
+    let record = record.with_context(|| format!("nothing is on record for {}", cell.name))?;
     let workloads = std::slice::from_ref(&cell.workload);
-    let own = Simulation::new(cell.hardware.clone());
-    let score = (POLICIES[SCORE].choose)(Simulation::new(cell.hardware.clone()));
-    let ns = |simulation: &Simulation| match simulation.run(workloads) {
+    let own = match Simulation::new(cell.hardware.clone()).run(workloads) {
         Ok(outcome) => Some(outcome.lost_ns()),
         Err(error) => {
             eprintln!("  {error}: {}", cell.name);
@@ -92,9 +99,9 @@ fn lost(cell: &Cell, recorded: &HashMap<&str, Option<u64>>) -> Result<Lost> {
     };
     Ok(Lost {
         bound: fluid_bound(&cell.hardware, workloads)?.lost_ns,
-        own: ns(&own),
-        score: ns(&score),
-        cost: *cost,
+        own,
+        score: record.score,
+        cost: record.cost,
     })
 }
 
@@ -142,7 +149,7 @@ fn report(run: &mut Run, seed: &str, cells: &[Cell], lost: &[Lost]) -> Result<()
         }
     }
     for (hints, group) in &groups {
-        for (policy, ratios) in [("own", &group.own), ("score", &group.score)] {
+        for (policy, ratios) in [("own", &group.own), ("recorded score", &group.score)] {
             let case = format!("seed={seed}, hints={hints}, policy={policy}");
             let (worst, cell) = ratios.worst().unwrap_or_default();
             let what = [
@@ -159,7 +166,7 @@ fn report(run: &mut Run, seed: &str, cells: &[Cell], lost: &[Lost]) -> Result<()
         let case = format!("seed={seed}, hints={hints}, policy=own");
         run.value(&case, "runs that failed", "1", f64::from(group.failed))?;
         for (other, ratios) in [
-            ("score", &group.own_over_score),
+            ("the recorded score", &group.own_over_score),
             ("the recorded cost", &group.own_over_cost),
         ] {
             let metric = format!("share of cells behind {other} by more than 2%");
@@ -183,7 +190,7 @@ mod tests {
     #[test]
     fn every_cell_is_on_record() {
         for (name, seed, recorded) in SEEDS {
-            let recorded = costs(recorded).unwrap();
+            let recorded = records(recorded).unwrap();
             assert_eq!(recorded.len(), CELLS);
             for cell in cells(seed, CELLS) {
                 assert!(

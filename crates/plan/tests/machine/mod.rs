@@ -6,6 +6,7 @@
 
 #![allow(
     dead_code,
+    unreachable_pub,
     reason = "the machine serves several tests, and not all ask everything"
 )]
 

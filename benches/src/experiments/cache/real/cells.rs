@@ -24,9 +24,9 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     let mut sitting = Sitting::new(run, PATIENCE);
     let machine = Machine::measure(sitting.run, 1)?;
     let cells = cells(&machine)?;
-    let main = [Way::Cost, Way::Score];
+    let main = [Way::Residency];
     let in_memory = [Way::InMemory, Way::Uvm];
-    let others = [Way::Fifo, Way::Lru, Way::OnDemand];
+    let others = [Way::Lru, Way::Fifo, Way::OnDemand];
     // What tells most comes first: time may not suffice for all.
     for wait in [false, true] {
         let these = || cells.iter().filter(|cell| cell.shot.wait == wait);

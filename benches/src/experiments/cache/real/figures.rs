@@ -20,16 +20,16 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     let machine = Machine::measure(sitting.run, 1)?;
     let [none, _, all] = HINTS;
     // What tells most comes first: time may not suffice for all.
-    for way in [Way::Cost, Way::Uvm] {
+    for way in [Way::Residency, Way::Uvm] {
         for hints in [all, none] {
             by_iteration(&mut sitting, &machine, way, hints)?;
         }
     }
     for (hints, ways) in [
-        (all, &[Way::InMemory, Way::Uvm, Way::Cost][..]),
+        (all, &[Way::InMemory, Way::Uvm, Way::Residency][..]),
         (none, &[Way::InMemory, Way::Uvm]),
-        (all, &[Way::Score]),
-        (none, &[Way::Cost, Way::Score]),
+        (all, &[Way::Lru]),
+        (none, &[Way::Residency, Way::Lru]),
     ] {
         for &way in ways {
             by_cache_and_interval(&mut sitting, &machine, way, hints)?;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::Result;
 use tierflow_device::Memory;
 use tierflow_engine::{Engine, Metrics, Region, RegionMut, Version};
-use tierflow_evict::{Candidates, Conduct, Policy, Window};
 use tierflow_sim::Workload;
 use tierflow_tier_alloc::HostOptions;
 
@@ -103,8 +102,8 @@ fn engine(machine: &Machine, way: Way, workload: &Workload) -> Result<Engine> {
     let builder = Engine::builder(&machine.device)
         .device_cache(device_cache)
         .host_growth(HostOptions::default())
-        .after_restore(workload.after_restore)
-        .policy(move || Chosen(way.policy()));
+        .after_restore(workload.after_restore);
+    let builder = way.engine(builder);
     let builder = if way.keeps_all_in_memory() {
         builder.host_cache(host_for_all(workload) as usize)
     } else {
@@ -119,26 +118,4 @@ fn engine(machine: &Machine, way: Way, workload: &Workload) -> Result<Engine> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(engine)
-}
-
-/// A policy that was chosen while the program runs.
-#[derive(Debug)]
-struct Chosen(Box<dyn Policy + Send>);
-
-impl Policy for Chosen {
-    fn choose(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
-        self.0.choose(candidates, size)
-    }
-
-    fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
-        self.0.choose_victims(candidates, size)
-    }
-
-    fn conduct(&self) -> Conduct {
-        self.0.conduct()
-    }
-
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
 }
