@@ -142,7 +142,9 @@ mod tests {
 
     fn hints(versions: &[Version]) -> Hints {
         let mut hints = Hints::default();
-        versions.iter().for_each(|&v| drop(hints.push(v)));
+        for &version in versions {
+            hints.push(version);
+        }
         hints
     }
 

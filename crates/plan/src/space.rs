@@ -88,7 +88,7 @@ impl Space {
     /// is one; else the largest.
     pub(crate) fn find(&self, bytes: u64) -> Vec<Range<u64>> {
         if let Some(&(_, offset)) = self.sizes.range((bytes, 0)..).next() {
-            return vec![offset..offset + bytes];
+            return std::iter::once(offset..offset + bytes).collect();
         }
         let mut left = bytes;
         let mut runs = Vec::new();
