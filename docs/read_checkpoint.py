@@ -41,7 +41,7 @@ def records(data):
             continue
         magic, form, head, payload, position, version = struct.unpack_from("<8sIIQQQ", data, at)
         block, count, kind = struct.unpack_from("<III", data, at + 80)
-        if (magic, form, position) != (b"TIERFLOW", 1, at) or at + head + payload > len(data):
+        if (magic, form in (1, 2), position) != (b"TIERFLOW", True, at) or at + head + payload > len(data):
             sys.exit(f"no whole record at byte {at}")
         sums = [*struct.unpack_from(f"<{-(-payload // block)}Q", data, at + 96 + 128 * count)]
         body = data[at + head:at + head + payload]

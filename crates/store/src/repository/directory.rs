@@ -1,10 +1,10 @@
 //! A directory held open: everything within it is reached through its descriptor, so nobody can put another in its
 //! place, and nothing leaves its file system.
 
-use super::handle::{Handle, Plain};
+use super::handle::{Handle, Plain, retried};
 use crate::file::{BLOCK, File};
 use crate::{Error, Faults, Faulty, Result};
-use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 pub(crate) struct Directory {
     descriptor: Arc<OwnedFd>,
     path: PathBuf,
+    /// The directory in which it has its name, if it was reached through one.
+    within: Option<(Arc<Directory>, String)>,
     owner: u32,
     faults: Arc<Faults>,
 }
@@ -22,13 +24,21 @@ pub(crate) struct Directory {
 /// A lock that is held until this is dropped. Let go in so many words: a process that another thread is just starting
 /// has the descriptor too until it runs its program, and would hold the lock with it.
 #[derive(Debug)]
-pub(crate) struct Lock(OwnedFd);
+pub(crate) struct Lock {
+    file: OwnedFd,
+    /// The directory itself, locked: whoever removes the file lets nobody else in. Not every file system can do that.
+    directory: Option<OwnedFd>,
+}
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        let _closing_does_it_too = fs::flock(&self.0, FlockOperation::Unlock);
+        for file in std::iter::once(&self.file).chain(&self.directory) {
+            let _closing_does_it_too = fs::flock(file, FlockOperation::Unlock);
+        }
     }
 }
+
+const LOCK: &str = "lock";
 
 /// When others read a file that is written. They do so through the page cache, and pages of what is written past it may
 /// stay there as they were before (open(2) on `O_DIRECT`), so that decides how it is written.
@@ -46,6 +56,13 @@ pub(crate) struct Stamp {
     inode: u64,
     pub(crate) size: u64,
     modified: (i64, u64),
+}
+
+impl Stamp {
+    /// Whether this is the same file as `before`, and not shorter.
+    pub(crate) fn is_grown(&self, before: &Self) -> bool {
+        self.inode == before.inode && self.size >= before.size
+    }
 }
 
 const FOLDER: OFlags = OFlags::DIRECTORY
@@ -66,7 +83,11 @@ impl Directory {
                 Err(source) => return Err(failed(source)),
             }
         }
-        let descriptor = fs::open(path, FOLDER, Mode::empty()).map_err(failed)?;
+        let mut open = || {
+            faults.look()?;
+            fs::open(path, FOLDER, Mode::empty())
+        };
+        let descriptor = retried(&mut open).map_err(failed)?;
         let owner = fs::fstat(&descriptor).map_err(failed)?.st_uid;
         if create && owner != rustix::process::geteuid().as_raw() {
             return Err(Error::Refused {
@@ -76,7 +97,8 @@ impl Directory {
         }
         Ok(Self {
             descriptor: Arc::new(descriptor),
-            path: path.to_path_buf(),
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
+            within: None,
             owner,
             faults,
         })
@@ -92,12 +114,12 @@ impl Directory {
             }
         }
         let path = self.path.join(name);
-        let descriptor = match fs::openat(
-            &*self.descriptor,
-            name,
-            FOLDER | OFlags::NOFOLLOW,
-            Mode::empty(),
-        ) {
+        let mut open = || {
+            self.faults.look()?;
+            let flags = FOLDER | OFlags::NOFOLLOW;
+            fs::openat(&*self.descriptor, name, flags, Mode::empty())
+        };
+        let descriptor = match retried(&mut open) {
             Ok(descriptor) => descriptor,
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Err(Error::Refused {
@@ -123,6 +145,7 @@ impl Directory {
         Ok(Self {
             descriptor: Arc::new(descriptor),
             path,
+            within: Some((Arc::new(self.clone()), name.to_owned())),
             owner: self.owner,
             faults: Arc::clone(&self.faults),
         })
@@ -135,31 +158,92 @@ impl Directory {
     /// The names in it, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         self.still_there()?;
-        let failed = |source| self.failed("reading", "", source);
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&*self.descriptor).map_err(failed)? {
-            // A name that is not UTF-8 is none of ours.
-            if let Ok(name) = entry.map_err(failed)?.file_name().to_str() {
-                names.push(name.to_owned());
+        let mut read = || -> rustix::io::Result<Vec<String>> {
+            self.faults.look()?;
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&*self.descriptor)? {
+                // A name that is not UTF-8 is none of ours.
+                if let Ok(name) = entry?.file_name().to_str() {
+                    names.push(name.to_owned());
+                }
             }
-        }
+            Ok(names)
+        };
+        let mut names = retried(&mut read).map_err(|e| self.failed("reading", "", e))?;
         names.sort_unstable();
         Ok(names)
     }
 
     /// Takes the lock that keeps other processes from writing here, until what is returned is dropped.
     pub(crate) fn lock(&self) -> Result<Lock> {
-        const NAME: &str = "lock";
+        let busy = || Error::Busy {
+            directory: self.path.clone(),
+        };
+        let exclusive = FlockOperation::NonBlockingLockExclusive;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&*self.descriptor, NAME, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.failed_opening(NAME, source))?;
-        self.check(NAME, &file)?;
-        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Lock(file)),
-            Err(Errno::WOULDBLOCK) => Err(Error::Busy {
+        let file = fs::openat(&*self.descriptor, LOCK, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|source| self.failed_opening(LOCK, source))?;
+        self.check(LOCK, &file)?;
+        match fs::flock(&file, exclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(busy()),
+            Err(source) => return Err(self.failed("locking", LOCK, source)),
+        }
+        let mut lock = Lock {
+            file,
+            directory: None,
+        };
+        if let Ok(directory) = fs::openat(&*self.descriptor, ".", FOLDER, Mode::empty()) {
+            match fs::flock(&directory, exclusive) {
+                Ok(()) => lock.directory = Some(directory),
+                Err(Errno::WOULDBLOCK) => return Err(busy()),
+                // The file's lock is all there is here.
+                Err(_) => {}
+            }
+        }
+        Ok(lock)
+    }
+
+    /// Whether what is written here is found by its path, and by nobody else's leave: neither this directory nor one above it
+    /// was renamed or replaced, and the lock is still the one that was taken.
+    ///
+    /// # Errors
+    /// [`Error::Vanished`] and [`Error::Refused`].
+    pub(crate) fn check_place(&self, lock: &Lock) -> Result<()> {
+        self.in_place()?;
+        if lock.directory.is_some() {
+            return Ok(());
+        }
+        let own = fs::fstat(&lock.file).map(|stat| stat.st_ino);
+        let there = fs::statat(&*self.descriptor, LOCK, AtFlags::SYMLINK_NOFOLLOW);
+        match (own, there.map(|stat| stat.st_ino)) {
+            (Ok(own), Ok(there)) if own == there => Ok(()),
+            _ => Err(Error::Refused {
+                path: self.path.join(LOCK),
+                why: "it was removed or replaced while it was held",
+            }),
+        }
+    }
+
+    fn in_place(&self) -> Result<()> {
+        let own = fs::fstat(&*self.descriptor);
+        let there = match &self.within {
+            Some((within, name)) => {
+                within.in_place()?;
+                fs::statat(&*within.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)
+            }
+            None => fs::stat(&self.path),
+        };
+        let is_other = match (own, there) {
+            (Ok(own), Ok(there)) => (own.st_dev, own.st_ino) != (there.st_dev, there.st_ino),
+            (_, Err(source)) => matches!(source, Errno::NOENT | Errno::NOTDIR | Errno::STALE),
+            (Err(_), Ok(_)) => true,
+        };
+        match is_other {
+            true => Err(Error::Vanished {
                 directory: self.path.clone(),
             }),
-            Err(source) => Err(self.failed("locking", NAME, source)),
+            false => Ok(()),
         }
     }
 
@@ -191,16 +275,47 @@ impl Directory {
                 .map_err(|e| self.failed("making", name, e))?,
             Err(source) => return Err(self.failed("making", name, source)),
         };
-        // In one piece where that can be had, and not at all where there is no room.
-        let reserved = fs::fallocate(file.descriptor(), fs::FallocateFlags::empty(), 0, reserve);
-        if let Err(Errno::NOSPC | Errno::DQUOT) = reserved {
-            self.remove(name)?;
-            return Err(Error::Full {
+        let file = Faulty::new(file, Arc::clone(&self.faults));
+        self.reserve(&file, reserve).inspect_err(|_| {
+            let _already_failed = self.remove(name);
+        })?;
+        Ok(file)
+    }
+
+    /// Sets space aside for the first so many bytes of a file: in one piece where that can be had, and not at all where there
+    /// is no room.
+    pub(crate) fn reserve(&self, file: &Faulty<File>, bytes: u64) -> Result<()> {
+        let whole = fs::FallocateFlags::empty();
+        let is_full = self.faults.full.load(std::sync::atomic::Ordering::Relaxed);
+        let reserved = match is_full {
+            _ if bytes == 0 => Ok(()),
+            true => Err(Errno::NOSPC),
+            false => fs::fallocate(file.inner().descriptor(), whole, 0, bytes),
+        };
+        match reserved {
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(Error::Full {
                 offset: 0,
-                bytes: usize::try_from(reserve).unwrap_or(usize::MAX),
-            });
+                bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+            }),
+            _ => Ok(()),
         }
-        Ok(Faulty::new(file, Arc::clone(&self.faults)))
+    }
+
+    /// Opens the file `name`, which a process left that is no more, to go on with it.
+    pub(crate) fn go_on(&self, name: &str) -> Result<Faulty<File>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = fs::openat(&*self.descriptor, name, flags, Mode::empty())
+            .map_err(|source| self.failed_opening(name, source))?;
+        self.check(name, &file)?;
+        Ok(Faulty::new(File::new(file), Arc::clone(&self.faults)))
+    }
+
+    /// Makes an empty file that is told by its name alone, which lasts.
+    pub(crate) fn mark(&self, name: &str) -> Result<()> {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&*self.descriptor, name, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|source| self.failed("making", name, source))?;
+        self.sync()
     }
 
     /// Opens the file `name` to write over it; `None` if somebody reads it, or it is none of ours, or the file system can
@@ -222,9 +337,29 @@ impl Directory {
         }
     }
 
-    /// Gives a file another name, for now. Says whether it has it.
+    /// Gives a file another name that none has, for now. Says whether it has it.
     pub(crate) fn rename(&self, from: &str, to: &str) -> bool {
-        fs::renameat(&*self.descriptor, from, &*self.descriptor, to).is_ok()
+        self.rename_to_free(from, to).is_ok()
+    }
+
+    fn rename_to_free(&self, from: &str, to: &str) -> rustix::io::Result<()> {
+        let (old, new) = (&*self.descriptor, &*self.descriptor);
+        match fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            renamed => return renamed,
+        }
+        // A second name is never given to two files.
+        match fs::linkat(old, from, new, to, AtFlags::empty()) {
+            Ok(()) => fs::unlinkat(old, from, AtFlags::empty()),
+            Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
+                match fs::statat(new, to, AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => fs::renameat(old, from, new, to),
+                    Ok(_) => Err(Errno::EXIST),
+                    Err(source) => Err(source),
+                }
+            }
+            Err(source) => Err(source),
+        }
     }
 
     /// Makes what was written to `file` last, and checks that it still has a name.
@@ -247,8 +382,21 @@ impl Directory {
             .map_err(|source| self.failed("cutting off", name, source))
     }
 
-    /// Gives `from`, whose bytes were made to last, the name `to`, and makes that last.
+    /// Gives `from`, whose bytes were made to last, the name `to`, which none may have, and makes that last.
     pub(crate) fn publish(&self, from: &str, to: &str) -> Result<()> {
+        let renamed = self.faults.rename();
+        match renamed.and_then(|()| self.rename_to_free(from, to)) {
+            Ok(()) => self.sync(),
+            Err(Errno::EXIST) => Err(Error::Refused {
+                path: self.path.join(to),
+                why: "another process wrote it",
+            }),
+            Err(source) => Err(self.failed("renaming", from, source)),
+        }
+    }
+
+    /// [`publish`](Self::publish), in the place of the file that has the name.
+    pub(crate) fn publish_over(&self, from: &str, to: &str) -> Result<()> {
         let renamed = self
             .faults
             .rename()
@@ -275,7 +423,11 @@ impl Directory {
 
     /// The stamp of the file `name`; `None` where there is none.
     pub(crate) fn stamp(&self, name: &str) -> Result<Option<Stamp>> {
-        match fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let mut look = || {
+            self.faults.look()?;
+            fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)
+        };
+        match retried(&mut look) {
             Ok(stat) => self.check_stat(name, &stat).map(|()| Some(stamp(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(source) => Err(self.failed("looking at", name, source)),
@@ -284,7 +436,11 @@ impl Directory {
 
     /// Opens the file `name` to read it; `None` where there is none.
     pub(crate) fn read(&self, name: &str) -> Result<Option<Handle>> {
-        match self.open_to_read(name, OFlags::empty()) {
+        let mut open = || {
+            self.faults.look()?;
+            self.open_to_read(name, OFlags::empty())
+        };
+        match retried(&mut open) {
             Ok(plain) => {
                 let stat = self.check(name, &plain)?;
                 // It stays as it is while it is read. Where there are no locks, nobody writes over anything either.
