@@ -213,6 +213,28 @@ impl Catalog {
         seen.records.push(record);
     }
 
+    /// Adds damage that was found in payloads, which are not looked through once the file is closed.
+    pub(crate) fn say(&mut self, name: Name, damage: Vec<Damage>) {
+        let Some(seen) = self.files.get_mut(&name) else {
+            return;
+        };
+        for mut damage in damage {
+            if !seen
+                .damage
+                .iter()
+                .any(|known| known.offset == damage.offset)
+            {
+                let text = if seen.published {
+                    name.published()
+                } else {
+                    name.unpublished()
+                };
+                damage.path = self.directory.path().join(text);
+                seen.damage.push(damage);
+            }
+        }
+    }
+
     /// Gives a damaged file, of which what stays lies elsewhere, a name that is not read.
     pub(crate) fn put_aside(&mut self, text: &str, name: Name) {
         let aside = name.aside();

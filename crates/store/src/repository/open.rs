@@ -175,11 +175,21 @@ fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog
     // Segments that nobody closed.
     let open = catalog.files.iter().filter(|(_, seen)| !seen.published);
     let open: Vec<Name> = open.map(|(name, _)| *name).collect();
+    let mut said = Vec::new();
     for name in open {
         // Should that not be possible now, it is read as it is.
         let _read_as_it_is = close(&directory, &catalog, name);
+        said.extend(
+            catalog
+                .files
+                .get(&name)
+                .map(|seen| (name, seen.damage.clone())),
+        );
     }
     catalog.refresh()?;
+    for (name, damage) in said {
+        catalog.say(name, damage);
+    }
     let (epoch, sequence, newest) = catalog.highest();
     order.see(epoch, sequence);
     let owned = Owned {
