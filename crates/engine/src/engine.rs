@@ -1,5 +1,6 @@
 //! The front door.
 
+use crate::lasting::Damage;
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
@@ -27,6 +28,8 @@ pub struct Engine {
     keeper: Option<JoinHandle<Lease>>,
     /// How long to wait for the workers in the end.
     patience: Duration,
+    /// What could not be used when the engine was built.
+    pub(crate) damage: Vec<Damage>,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
@@ -49,6 +52,7 @@ impl Engine {
             workers,
             patience,
             keeper: None,
+            damage: Vec::new(),
             lease: None,
         }
     }

@@ -20,6 +20,7 @@ pub use engine::Engine;
 pub use error::{Error, Result};
 pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
+pub use lasting::Damage;
 pub use metrics::{Calls, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 pub use plan::{AfterRestore, PrefetchDistance};
 pub use region::{Region, RegionMut};

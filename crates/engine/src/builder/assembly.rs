@@ -35,7 +35,7 @@ impl EngineBuilder {
     /// [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
     pub fn build(mut self) -> Result<Engine> {
         let share = self.share()?;
-        let kinds = self.kinds();
+        let mut kinds = self.kinds();
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
@@ -44,10 +44,15 @@ impl EngineBuilder {
             self.lasting.may_differ()?;
         }
         self.check_peers(&kinds)?;
+        let opened = self.lasting.open(self.dedup.is_some())?;
+        if opened.node_local.is_none() && self.lasting.node_local.take().is_some() {
+            // It is left out, and named in the engine's damage.
+            kinds = self.kinds();
+        }
+        self.node_local_limit = self.node_local_limit.max(opened.required(ALIGNMENT));
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
         let (queues, crews) = crews(&self.device, &kinds)?;
-        let opened = self.lasting.open(self.dedup.is_some())?;
         let flush = self
             .flush
             .unwrap_or(if kinds.iter().any(|kind| kind.lasts()) {
@@ -111,7 +116,8 @@ impl EngineBuilder {
         if let Some(share) = share {
             engine.keep_within(share)?;
         }
-        lasting::adopt(&shared, &opened)?;
+        lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
+        engine.damage = opened.damage;
         Ok(engine)
     }
 

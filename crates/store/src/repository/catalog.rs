@@ -1,7 +1,8 @@
 //! What lies in one rank's directory, as far as the heads tell.
 
 use super::directory::{Directory, Stamp};
-use super::record::{Name, Record, is_aside, mark_epoch};
+use super::identity::Mark;
+use super::record::{Name, Record, is_aside, parse_mark};
 use super::seen::{Damage, Seen};
 use crate::container::UNREADABLE;
 use crate::{Error, Result};
@@ -27,8 +28,8 @@ pub(crate) struct Catalog {
     /// The record of each version that counts: the one of the highest sequence.
     pub(crate) pieces: BTreeMap<u64, Record>,
     pub(crate) manifests: BTreeMap<u64, Record>,
-    /// The epoch that a run marked last.
-    pub(crate) epoch: Option<u32>,
+    /// The last run's mark.
+    pub(crate) mark: Option<Mark>,
     /// Damaged files that were put aside.
     aside: Vec<String>,
 }
@@ -41,7 +42,7 @@ impl Catalog {
             files: BTreeMap::new(),
             pieces: BTreeMap::new(),
             manifests: BTreeMap::new(),
-            epoch: None,
+            mark: None,
             aside: Vec::new(),
         }
     }
@@ -95,7 +96,7 @@ impl Catalog {
     /// Looks at every file once.
     fn look(&mut self) -> Result<Vec<Look>> {
         let names = self.directory.names()?;
-        self.epoch = names.iter().filter_map(|name| mark_epoch(name)).max();
+        self.mark = names.iter().filter_map(|name| parse_mark(name)).max();
         self.aside = names
             .iter()
             .filter(|name| is_aside(name))
@@ -280,7 +281,7 @@ impl Catalog {
             Name::Alone(_) => 0,
         });
         (
-            epoch.max(self.epoch).unwrap_or(0),
+            epoch.max(self.mark.map(|mark| mark.epoch)).unwrap_or(0),
             sequence.unwrap_or(0),
             segments.max().unwrap_or(0),
         )

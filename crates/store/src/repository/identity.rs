@@ -56,6 +56,23 @@ impl Identity {
     }
 }
 
+/// What a run leaves wherever it writes: it stays when all that was written is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mark {
+    /// The run's epoch; 0 where none left a mark.
+    pub epoch: u32,
+    /// A random number that tells it from another of the same epoch, which knew nothing of it. 0 is not known.
+    pub run: u64,
+}
+
+impl Mark {
+    /// Whether nobody went on from where the mark `other` lies since the run of this one, for all that is known there.
+    #[must_use]
+    pub fn is_last_at(&self, other: &Self) -> bool {
+        self.epoch > other.epoch || (self == other && (self.run != 0 || self.epoch == 0))
+    }
+}
+
 /// The order in which one run of a rank writes, wherever it does: its epoch, higher than that of any run before that it
 /// knows of, and the sequence within. Directories that a run writes side by side share one.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +85,14 @@ struct Counters {
     sequence: u64,
     /// This run's epoch, once it has written.
     own: Option<u32>,
+    run: u64,
+}
+
+/// A number that no other run has.
+fn random() -> u64 {
+    use std::hash::BuildHasher;
+    // Its keys are random, and others each time.
+    std::hash::RandomState::new().hash_one(std::process::id()) | 1
 }
 
 impl Order {
@@ -90,6 +115,18 @@ impl Order {
         let own = own.unwrap_or_else(|| counters.epoch.saturating_add(1));
         (counters.own, counters.epoch) = (Some(own), own);
         own
+    }
+
+    /// What this run leaves where it writes.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        let epoch = self.epoch();
+        let mut counters = self.counters();
+        if counters.run == 0 {
+            counters.run = random();
+        }
+        let run = counters.run;
+        Mark { epoch, run }
     }
 
     /// Epoch and sequence of the next record.
@@ -124,6 +161,20 @@ mod tests {
         let set_back = Identity { created: 0, ..new };
         assert!(set_back.is_newer_than(&old) && !set_back.is_newer_than(&new));
         assert!(identity(2, 4).is_newer_than(&new));
+    }
+
+    #[test]
+    fn runs_of_one_epoch_are_told_apart() {
+        let (one, other) = (Order::default(), Order::default());
+        assert_eq!(one.mark().epoch, other.mark().epoch);
+        assert!(one.mark().is_last_at(&one.mark()) && !one.mark().is_last_at(&other.mark()));
+        other.see(1, 0);
+        let later = Order::default();
+        later.see(1, 0);
+        assert!(later.mark().is_last_at(&one.mark()) && !one.mark().is_last_at(&later.mark()));
+        assert!(Mark::default().is_last_at(&Mark::default()));
+        let unknown = Mark { epoch: 1, run: 0 };
+        assert!(!one.mark().is_last_at(&unknown) && !unknown.is_last_at(&unknown));
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod spare;
 mod tail;
 
 pub use encoded::{Encoded, Stamp};
-pub use identity::{Identity, Order};
+pub use identity::{Identity, Mark, Order};
 pub use open::Options;
 pub use piece::{Elsewhere, Piece};
 pub use prune::Pruned;
@@ -251,15 +251,20 @@ impl Repository {
         self.open_piece(version, &find)
     }
 
-    /// The epoch of the last run that wrote as this rank, 0 if none did.
+    /// The mark of the last run that wrote as this rank.
     ///
     /// # Errors
     /// As [`own_pieces`](Self::own_pieces).
-    pub fn epoch(&self) -> Result<u32> {
+    pub fn last_run(&self) -> Result<Mark> {
         let mut state = self.state();
         self.refresh_rank(&mut state, self.options.rank)?;
         let own = state.catalogs.get(&self.options.rank);
-        Ok(own.map_or(0, |catalog| catalog.highest().0))
+        let mark = |catalog: &Catalog| {
+            let epoch = catalog.highest().0;
+            let mark = catalog.mark.filter(|mark| mark.epoch >= epoch);
+            mark.unwrap_or(Mark { epoch, run: 0 })
+        };
+        Ok(own.map(mark).unwrap_or_default())
     }
 
     /// What is known to be damaged, without reading payloads; [`scrub`](Self::scrub) reads all.

@@ -1,5 +1,6 @@
 //! One rank's piece of a version, to be restored.
 
+use super::PieceInfo;
 use super::aligned::Aligned;
 use super::alone::{WRITE_BYTES, side_by_side};
 use super::directory::Directory;
@@ -160,6 +161,17 @@ impl Piece {
     #[must_use]
     pub fn head(&self) -> &Head {
         &self.head
+    }
+
+    /// What there is to know of it without its regions.
+    #[must_use]
+    pub fn info(&self) -> PieceInfo {
+        PieceInfo {
+            version: self.head.version,
+            identity: Identity::of(&self.head),
+            bytes: self.head.regions.iter().map(|region| region.length).sum(),
+            decoded: self.head.decoded(),
+        }
     }
 
     /// The file in which it lies.

@@ -1,6 +1,6 @@
 //! What a file of a repository is by its name, and a record by its head.
 
-use super::identity::Identity;
+use super::identity::{Identity, Mark};
 use crate::container::{Head, ManifestRow};
 
 /// What a file of a rank's directory is, by its name.
@@ -64,16 +64,24 @@ impl Name {
 /// Bytes of a name's number.
 const DIGITS: std::ops::Range<usize> = 1..21;
 
-/// The name of the mark that a run of this epoch wrote here. It stays when all that was written is given up.
-pub(crate) fn mark_name(epoch: u32) -> String {
-    format!("e{epoch:020}.run")
+/// The name of the mark of a run that wrote here.
+pub(crate) fn mark_name(mark: Mark) -> String {
+    let Mark { epoch, run } = mark;
+    format!("e{epoch:010}-{run:016x}.run")
 }
 
-/// The epoch of a mark.
-pub(crate) fn mark_epoch(name: &str) -> Option<u32> {
-    let number = name.strip_suffix(".run")?.strip_prefix('e')?;
-    let is_one = number.len() == DIGITS.len() && number.bytes().all(|byte| byte.is_ascii_digit());
-    number.parse().ok().filter(|_| is_one)
+/// The mark of such a name.
+pub(crate) fn parse_mark(name: &str) -> Option<Mark> {
+    let (epoch, run) = name
+        .strip_suffix(".run")?
+        .strip_prefix('e')?
+        .split_once('-')?;
+    let mark = Mark {
+        epoch: epoch.parse().ok()?,
+        run: u64::from_str_radix(run, 16).ok()?,
+    };
+    // Names with other forms belong to somebody else.
+    (mark_name(mark) == name).then_some(mark)
 }
 
 /// Whether a name is that of a file put aside because some of it is damaged: nothing that is not understood is removed.

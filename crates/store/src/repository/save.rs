@@ -3,8 +3,8 @@
 use super::alone;
 use super::alone::Old;
 use super::directory::Directory;
-use super::identity::Identity;
-use super::record::{Name, Record, mark_epoch, mark_name};
+use super::identity::{Identity, Mark, Order};
+use super::record::{Name, Record, mark_name};
 use super::segment::Batch;
 use super::snapshot::{Label, Layout, Region, Snapshot};
 use super::{Owned, Piece, Repository, State};
@@ -96,6 +96,9 @@ impl Repository {
             0 => self.next(owned)?.1,
             _ => head.sequence,
         };
+        let (epoch, run) = (head.epoch, 0);
+        let mark = self.options.order.as_ref().map(Order::mark);
+        self.mark_as(owned, mark.unwrap_or(Mark { epoch, run }))?;
         self.check_place(owned)?;
         let alone = head.payload_length >= self.options.packed_below
             && head.payload_length.is_multiple_of(BLOCK as u64)
@@ -162,23 +165,46 @@ impl Repository {
         })
     }
 
-    /// Epoch and sequence of what is written next. The epoch is marked before anything of it is written: it is not used
+    /// Epoch and sequence of what is written next. The run is marked before anything of it is written: its epoch is not used
     /// again, whatever becomes of that.
     fn next(&self, owned: &Owned) -> Result<(u32, u64)> {
         let (epoch, sequence) = owned.order.next();
-        let before = owned.marked.load(Ordering::Acquire);
-        if before < epoch
-            && let Some(directory) = self.directory(self.options.rank)
-        {
-            directory.mark(&mark_name(epoch))?;
-            owned.marked.store(epoch, Ordering::Release);
-            for name in directory.names()? {
-                if mark_epoch(&name).is_some_and(|other| other < epoch) {
-                    let _the_highest_counts = directory.remove(&name);
-                }
-            }
+        if owned.marked.load(Ordering::Acquire) < epoch {
+            self.mark_as(owned, owned.order.mark())?;
         }
         Ok((epoch, sequence))
+    }
+
+    /// Notes that the run of this mark goes on from here, as this rank.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    pub fn mark(&self, mark: Mark) -> Result<()> {
+        self.mark_as(self.writer()?, mark)
+    }
+
+    fn mark_as(&self, owned: &Owned, mark: Mark) -> Result<()> {
+        let Some(directory) = self.directory(self.options.rank) else {
+            return Ok(());
+        };
+        let known = {
+            let state = self.state();
+            let own = state.catalogs.get(&self.options.rank);
+            own.and_then(|catalog| catalog.mark)
+        };
+        let is_new = known < Some(mark) && mark.epoch > 0;
+        if is_new {
+            directory.mark(&mark_name(mark))?;
+            let mut state = self.state();
+            if let Some(catalog) = state.catalogs.get_mut(&self.options.rank) {
+                catalog.mark = catalog.mark.max(Some(mark));
+            }
+        }
+        owned.marked.fetch_max(mark.epoch, Ordering::AcqRel);
+        if let Some(known) = known.filter(|_| is_new) {
+            let _the_highest_counts = directory.remove(&mark_name(known));
+        }
+        Ok(())
     }
 
     /// Whether what is written here is found under the directory's path.

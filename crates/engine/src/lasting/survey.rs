@@ -1,0 +1,187 @@
+//! What lies on the tiers that outlive the engine, and which copy counts where they differ.
+
+use super::LastRuns;
+use crate::plan::Difference;
+use crate::run::Kept;
+use crate::{Result, Version};
+use std::collections::BTreeMap;
+use tierflow_store::{Identity, PieceInfo, Repository};
+
+/// A rank's piece of a version.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct One {
+    /// Bytes of the checkpoint.
+    pub(super) size: u64,
+    /// Bytes that it takes.
+    bytes: u64,
+    identity: Identity,
+    /// As what it lies there, if not as it is.
+    pub(super) difference: Option<Difference>,
+}
+
+impl One {
+    fn new(piece: &PieceInfo) -> Self {
+        let bytes = piece.bytes;
+        let base = piece.identity.base;
+        Self {
+            size: piece.decoded.unwrap_or(bytes),
+            bytes,
+            identity: piece.identity,
+            difference: piece.decoded.map(|_| Difference { bytes, base }),
+        }
+    }
+
+    /// Whether it builds upon nothing, or upon what lies under that number: what was written after it is something else.
+    /// Format 1 does not tell.
+    fn is_sound(&self, counting: &BTreeMap<Version, Identity>) -> bool {
+        let Some(base) = self.identity.base.filter(|_| self.difference.is_some()) else {
+            return true;
+        };
+        counting.get(&base).is_some_and(|base| {
+            let is_known = base.epoch > 0 && self.identity.epoch > 0;
+            !is_known || !base.is_newer_than(&self.identity)
+        })
+    }
+}
+
+/// This rank's pieces of versions.
+pub(super) type Found = BTreeMap<Version, One>;
+
+/// The copies that count.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(super) node_local: Found,
+    pub(super) external: Found,
+    /// Copies on the node in whose place others count, with their bytes.
+    pub(super) outdated: Vec<(Version, u64)>,
+}
+
+impl Survey {
+    /// `shared_out`: the node-local directory of one rank of several, whose versions count once they are whole on external
+    /// storage.
+    pub(super) fn new(
+        (node_local, external): (Option<&Kept>, Option<&Kept>),
+        shared_out: Option<&Repository>,
+        ranks: u32,
+        last: LastRuns,
+    ) -> Result<Self> {
+        let below = match external {
+            Some(kept) => {
+                kept.remove_orphans(|_| false)?;
+                found(kept, ranks)?
+            }
+            None => Found::new(),
+        };
+        let mut here = match node_local {
+            Some(kept) => {
+                kept.remove_orphans(|version| below.contains_key(&version))?;
+                found(kept, ranks)?
+            }
+            None => Found::new(),
+        };
+        if let Some(local) = shared_out.filter(|_| external.is_some()) {
+            // Other ranks' pieces are on other nodes.
+            let pieces = local.own_pieces()?;
+            let known = pieces
+                .iter()
+                .filter(|piece| below.contains_key(&piece.version));
+            here.extend(known.map(|piece| (piece.version, One::new(piece))));
+        }
+        Ok(Self::merged(here, below, |here, below| {
+            shared_out.is_none() && last.prefer_node_local(here, below)
+        }))
+    }
+
+    /// Copies of different identity are never taken for each other: `prefers` says whether that on the node counts.
+    fn merged(here: Found, below: Found, prefers: impl Fn(&Identity, &Identity) -> bool) -> Self {
+        let mut survey = Self::default();
+        let mut counting: BTreeMap<Version, Identity> = BTreeMap::new();
+        let mut versions: Vec<Version> = here.keys().chain(below.keys()).copied().collect();
+        versions.sort_unstable();
+        versions.dedup();
+        // What a version builds upon has a smaller number.
+        for version in versions {
+            let sound = |found: &Found| {
+                let one = found.get(&version).copied();
+                one.filter(|one| one.is_sound(&counting))
+            };
+            let (mut one, mut other) = (sound(&here), sound(&below));
+            if let (Some(here), Some(below)) = (one, other)
+                && !here.identity.is_same(&below.identity)
+            {
+                match prefers(&here.identity, &below.identity) {
+                    true => other = None,
+                    false => one = None,
+                }
+            }
+            // What only cannot be read now may be readable again.
+            if let (None, Some(_), Some(outdated)) = (one, other, here.get(&version)) {
+                survey.outdated.push((version, outdated.bytes));
+            }
+            if let Some(counts) = one.or(other) {
+                counting.insert(version, counts.identity);
+            }
+            survey.node_local.extend(one.map(|one| (version, one)));
+            survey.external.extend(other.map(|other| (version, other)));
+        }
+        survey
+    }
+
+    pub(super) fn has_differences(&self) -> bool {
+        let all = self.node_local.values().chain(self.external.values());
+        all.into_iter().any(|one| one.difference.is_some())
+    }
+
+    /// Bytes on the node of versions that lie nowhere else.
+    pub(super) fn required(&self, alignment: u64) -> u64 {
+        let alone = self.node_local.iter();
+        let alone = alone.filter(|(version, _)| !self.external.contains_key(version));
+        alone
+            .map(|(_, one)| one.bytes.next_multiple_of(alignment))
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Of the copies on the node: those that lie nowhere else, in ascending order, and of the others the newest that fit
+    /// into `limit` bytes; then those that do not fit, with their bytes.
+    pub(super) fn node_local_within(
+        &self,
+        limit: u64,
+        alignment: u64,
+    ) -> (Vec<Version>, Vec<(Version, u64)>) {
+        let (twice, alone): (Vec<Version>, Vec<Version>) = self
+            .node_local
+            .keys()
+            .partition(|version| self.external.contains_key(version));
+        let (mut held, mut unfit) = (alone, Vec::new());
+        let mut used = self.required(alignment);
+        for version in twice.into_iter().rev() {
+            let bytes = self.node_local.get(&version).map_or(0, |one| one.bytes);
+            let more = used.saturating_add(bytes.next_multiple_of(alignment));
+            if more <= limit {
+                used = more;
+                held.push(version);
+            } else {
+                unfit.push((version, bytes));
+            }
+        }
+        (held, unfit)
+    }
+}
+
+/// The copies on a tier: the pieces in a directory of parts, else those of whole versions. Those of a group of another size
+/// have no piece for each rank of this one.
+fn found(kept: &Kept, ranks: u32) -> Result<Found> {
+    if let Some(pieces) = kept.parts()? {
+        return Ok(pieces
+            .iter()
+            .map(|piece| (piece.version, One::new(piece)))
+            .collect());
+    }
+    let pieces = kept.vault().pieces()?.into_iter();
+    let pieces: BTreeMap<Version, PieceInfo> = pieces.map(|piece| (piece.version, piece)).collect();
+    let versions = kept.vault().versions()?.into_iter();
+    let whole = versions.filter(|info| info.ranks == ranks);
+    // What cannot be read is named when it is looked for, and an older version is offered.
+    let found = whole.filter_map(|info| Some((info.version, One::new(pieces.get(&info.version)?))));
+    Ok(found.collect())
+}
