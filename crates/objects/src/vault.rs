@@ -69,6 +69,8 @@ pub struct Objects {
     settings: Settings,
     catalog: Mutex<Catalog>,
     order: Order,
+    /// Versions that may have been written though the store did not say so.
+    unsure: Mutex<BTreeSet<u64>>,
     /// Held while a piece is written.
     writing: Mutex<()>,
 }
@@ -94,6 +96,7 @@ impl Objects {
             settings,
             catalog: Mutex::default(),
             order: Order::default(),
+            unsure: Mutex::default(),
             writing: Mutex::default(),
         })
     }
@@ -159,7 +162,8 @@ impl Objects {
         if let Some(there) = there
             && catalog.has_all(version)
         {
-            if self.is_ours(&there, &identity) {
+            if self.is_ours(version, &there, &identity) {
+                self.unsure().remove(&version);
                 return Ok(());
             }
             if !identity.is_newer_than(&there) || identity.epoch == there.epoch {
@@ -169,11 +173,20 @@ impl Objects {
         // What is damaged is written over, too.
         let over = there.is_some() || catalog.damage(version, rank).is_some();
         let path = self.path(version, false);
-        let Some(tag) = self.remote.put(&path, record, over)? else {
+        let put = self.remote.put(&path, record, over);
+        match put {
+            Ok(_) => self.unsure().remove(&version),
+            Err(_) => self.unsure().insert(version),
+        };
+        let Some(tag) = put? else {
+            self.unsure().insert(version);
             catalog.refresh(&self.remote, &self.prefix)?;
             let there = catalog.head(version, rank).map(Identity::of);
             return match there {
-                Some(there) if self.is_ours(&there, &identity) => Ok(()),
+                Some(there) if self.is_ours(version, &there, &identity) => {
+                    self.unsure().remove(&version);
+                    Ok(())
+                }
                 _ => Err(Error::Exists { version }),
             };
         };
@@ -181,13 +194,22 @@ impl Objects {
         Ok(())
     }
 
+    fn unsure(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether what is there is what is to be written: the same piece, or the same bytes that this run tried to write before.
-    fn is_ours(&self, there: &Identity, identity: &Identity) -> bool {
-        let same = |identity: &Identity| (identity.run, identity.content, identity.base);
+    fn is_ours(&self, version: u64, there: &Identity, identity: &Identity) -> bool {
+        let same = |identity: &Identity| {
+            (
+                identity.epoch,
+                identity.run,
+                identity.content,
+                identity.base,
+            )
+        };
         there.is_same(identity)
-            || (there.epoch == identity.epoch
-                && there.epoch == self.order.epoch()
-                && same(there) == same(identity))
+            || (self.unsure().contains(&version) && same(there) == same(identity))
     }
 
     /// Writes the manifest of a version if all its pieces are there and no manifest is.
