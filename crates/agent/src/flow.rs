@@ -152,7 +152,8 @@ impl Flow {
                 state.brought(version);
                 (Ok(()), Some(bytes))
             }
-            Err((piece, error)) => {
+            Err(failure) => {
+                let (piece, error) = *failure;
                 let source = matches!(
                     error,
                     Error::Damaged { .. }
@@ -176,10 +177,13 @@ impl Flow {
         bytes
     }
 
-    fn bring_piece(&self, version: u64) -> std::result::Result<u64, (Option<PieceKey>, Error)> {
-        let ends = self.ends().map_err(|error| (None, error))?;
+    fn bring_piece(
+        &self,
+        version: u64,
+    ) -> std::result::Result<u64, Box<(Option<PieceKey>, Error)>> {
+        let ends = self.ends().map_err(|error| Box::new((None, error)))?;
         let piece = ends.local.own_piece(version);
-        let piece = piece.map_err(|error| (None, error))?;
+        let piece = piece.map_err(|error| Box::new((None, error)))?;
         let head = piece.head();
         let identity = Identity::of(head);
         let key = (head.version, identity);
@@ -194,7 +198,7 @@ impl Flow {
             ends.external.copy(&piece)
         };
         let copied = copy();
-        copied.map_err(|error| (Some(key), error))?;
+        copied.map_err(|error| Box::new((Some(key), error)))?;
         Ok(head.payload_length)
     }
 

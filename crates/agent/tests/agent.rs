@@ -130,6 +130,15 @@ fn two_agents_of_one_directory_are_one_too_many() {
     let mut agent = home.agent(&[]);
     let second = serve(&home.scratch, Settings::default());
     assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
+    let second = std::process::Command::new(PROGRAM)
+        .arg(&home.scratch)
+        .output();
+    let second = second.unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(
+        !second.status.success() && said.contains("another agent serves"),
+        "{said}"
+    );
     home.stop(&mut agent);
 }
 

@@ -121,7 +121,7 @@ fn a_file_that_may_not_be_read_is_said_and_kept() {
     let home = tempfile::tempdir().unwrap();
     written(home.path());
     let segment = home.path().join("rank-0/s00000000000000000001.tfs");
-    std::fs::set_permissions(&segment, PermissionsExt::from_mode(0)).unwrap();
+    std::fs::set_permissions(&segment, PermissionsExt::from_mode(0o0)).unwrap();
     let repository = Repository::open(home.path(), Options::default()).unwrap();
     assert_eq!(repository.damage()[0].path, segment);
     std::fs::set_permissions(&segment, PermissionsExt::from_mode(0o600)).unwrap();

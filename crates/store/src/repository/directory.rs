@@ -4,7 +4,7 @@
 use super::handle::{Handle, Plain, retried};
 use crate::file::{BLOCK, File};
 use crate::{Error, Faults, Faulty, Result};
-use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,13 @@ use std::sync::Arc;
 /// An open directory of this user's.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
-    descriptor: Arc<OwnedFd>,
-    path: PathBuf,
+    pub(super) descriptor: Arc<OwnedFd>,
+    pub(super) path: PathBuf,
     /// The directory in which it has its name, if it was reached through one.
-    within: Option<(Arc<Directory>, String)>,
+    pub(super) within: Option<(Arc<Directory>, String)>,
     owner: u32,
-    faults: Arc<Faults>,
+    pub(super) faults: Arc<Faults>,
 }
-
-/// A lock that is held until this is dropped. Let go in so many words: a process that another thread is just starting
-/// has the descriptor too until it runs its program, and would hold the lock with it.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    file: OwnedFd,
-    /// The directory itself, locked: whoever removes the file lets nobody else in. Not every file system can do that.
-    directory: Option<OwnedFd>,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        for file in std::iter::once(&self.file).chain(&self.directory) {
-            let _closing_does_it_too = fs::flock(file, FlockOperation::Unlock);
-        }
-    }
-}
-
-const LOCK: &str = "lock";
 
 /// When others read a file that is written. They do so through the page cache, and pages of what is written past it may
 /// stay there as they were before (open(2) on `O_DIRECT`), so that decides how it is written.
@@ -65,7 +46,7 @@ impl Stamp {
     }
 }
 
-const FOLDER: OFlags = OFlags::DIRECTORY
+pub(super) const FOLDER: OFlags = OFlags::DIRECTORY
     .union(OFlags::RDONLY)
     .union(OFlags::CLOEXEC);
 
@@ -174,79 +155,6 @@ impl Directory {
         Ok(names)
     }
 
-    /// Takes the lock that keeps other processes from writing here, until what is returned is dropped.
-    pub(crate) fn lock(&self) -> Result<Lock> {
-        let busy = || Error::Busy {
-            directory: self.path.clone(),
-        };
-        let exclusive = FlockOperation::NonBlockingLockExclusive;
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&*self.descriptor, LOCK, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.failed_opening(LOCK, source))?;
-        self.check(LOCK, &file)?;
-        match fs::flock(&file, exclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(busy()),
-            Err(source) => return Err(self.failed("locking", LOCK, source)),
-        }
-        let mut lock = Lock {
-            file,
-            directory: None,
-        };
-        if let Ok(directory) = fs::openat(&*self.descriptor, ".", FOLDER, Mode::empty()) {
-            match fs::flock(&directory, exclusive) {
-                Ok(()) => lock.directory = Some(directory),
-                Err(Errno::WOULDBLOCK) => return Err(busy()),
-                // The file's lock is all there is here.
-                Err(_) => {}
-            }
-        }
-        Ok(lock)
-    }
-
-    /// Whether what is written here is found by its path, and by nobody else's leave: neither this directory nor one above it
-    /// was renamed or replaced, and the lock is still the one that was taken.
-    ///
-    /// # Errors
-    /// [`Error::Vanished`] and [`Error::Refused`].
-    pub(crate) fn check_place(&self, lock: &Lock) -> Result<()> {
-        self.in_place()?;
-        if lock.directory.is_some() {
-            return Ok(());
-        }
-        let own = fs::fstat(&lock.file).map(|stat| stat.st_ino);
-        let there = fs::statat(&*self.descriptor, LOCK, AtFlags::SYMLINK_NOFOLLOW);
-        match (own, there.map(|stat| stat.st_ino)) {
-            (Ok(own), Ok(there)) if own == there => Ok(()),
-            _ => Err(Error::Refused {
-                path: self.path.join(LOCK),
-                why: "it was removed or replaced while it was held",
-            }),
-        }
-    }
-
-    fn in_place(&self) -> Result<()> {
-        let own = fs::fstat(&*self.descriptor);
-        let there = match &self.within {
-            Some((within, name)) => {
-                within.in_place()?;
-                fs::statat(&*within.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)
-            }
-            None => fs::stat(&self.path),
-        };
-        let is_other = match (own, there) {
-            (Ok(own), Ok(there)) => (own.st_dev, own.st_ino) != (there.st_dev, there.st_ino),
-            (_, Err(source)) => matches!(source, Errno::NOENT | Errno::NOTDIR | Errno::STALE),
-            (Err(_), Ok(_)) => true,
-        };
-        match is_other {
-            true => Err(Error::Vanished {
-                directory: self.path.clone(),
-            }),
-            false => Ok(()),
-        }
-    }
-
     /// Makes the file `name`, which must not be there, to be written.
     pub(crate) fn create(
         &self,
@@ -337,31 +245,6 @@ impl Directory {
         }
     }
 
-    /// Gives a file another name that none has, for now. Says whether it has it.
-    pub(crate) fn rename(&self, from: &str, to: &str) -> bool {
-        self.rename_to_free(from, to).is_ok()
-    }
-
-    fn rename_to_free(&self, from: &str, to: &str) -> rustix::io::Result<()> {
-        let (old, new) = (&*self.descriptor, &*self.descriptor);
-        match fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE) {
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
-            renamed => return renamed,
-        }
-        // A second name is never given to two files.
-        match fs::linkat(old, from, new, to, AtFlags::empty()) {
-            Ok(()) => fs::unlinkat(old, from, AtFlags::empty()),
-            Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
-                match fs::statat(new, to, AtFlags::SYMLINK_NOFOLLOW) {
-                    Err(Errno::NOENT) => fs::renameat(old, from, new, to),
-                    Ok(_) => Err(Errno::EXIST),
-                    Err(source) => Err(source),
-                }
-            }
-            Err(source) => Err(source),
-        }
-    }
-
     /// Makes what was written to `file` last, and checks that it still has a name.
     pub(crate) fn sync_file(&self, name: &str, file: &Faulty<File>) -> Result<()> {
         let descriptor = file.inner().descriptor();
@@ -380,29 +263,6 @@ impl Directory {
     pub(crate) fn truncate(&self, name: &str, file: &Faulty<File>, size: u64) -> Result<()> {
         fs::ftruncate(file.inner().descriptor(), size)
             .map_err(|source| self.failed("cutting off", name, source))
-    }
-
-    /// Gives `from`, whose bytes were made to last, the name `to`, which none may have, and makes that last.
-    pub(crate) fn publish(&self, from: &str, to: &str) -> Result<()> {
-        let renamed = self.faults.rename();
-        match renamed.and_then(|()| self.rename_to_free(from, to)) {
-            Ok(()) => self.sync(),
-            Err(Errno::EXIST) => Err(Error::Refused {
-                path: self.path.join(to),
-                why: "another process wrote it",
-            }),
-            Err(source) => Err(self.failed("renaming", from, source)),
-        }
-    }
-
-    /// [`publish`](Self::publish), in the place of the file that has the name.
-    pub(crate) fn publish_over(&self, from: &str, to: &str) -> Result<()> {
-        let renamed = self
-            .faults
-            .rename()
-            .and_then(|()| fs::renameat(&*self.descriptor, from, &*self.descriptor, to));
-        renamed.map_err(|source| self.failed("renaming", from, source))?;
-        self.sync()
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
@@ -473,7 +333,7 @@ impl Directory {
     }
 
     /// A file is taken for one of ours if it is a plain one of the directory's owner.
-    fn check(&self, name: &str, file: &OwnedFd) -> Result<Stat> {
+    pub(super) fn check(&self, name: &str, file: &OwnedFd) -> Result<Stat> {
         let stat = fs::fstat(file).map_err(|e| self.failed("looking at", name, e))?;
         self.check_stat(name, &stat)?;
         Ok(stat)
@@ -503,7 +363,7 @@ impl Directory {
         Ok(())
     }
 
-    fn failed_opening(&self, name: &str, source: Errno) -> Error {
+    pub(super) fn failed_opening(&self, name: &str, source: Errno) -> Error {
         if source == Errno::LOOP {
             return Error::Refused {
                 path: self.path.join(name),
@@ -513,7 +373,7 @@ impl Directory {
         self.failed("opening", name, source)
     }
 
-    fn failed(&self, doing: &'static str, name: &str, source: Errno) -> Error {
+    pub(super) fn failed(&self, doing: &'static str, name: &str, source: Errno) -> Error {
         if matches!(source, Errno::NOENT | Errno::STALE) && self.still_there().is_err() {
             return Error::Vanished {
                 directory: self.path.clone(),

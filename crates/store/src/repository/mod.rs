@@ -7,10 +7,12 @@ mod directory;
 mod encoded;
 mod handle;
 mod identity;
+mod lock;
 mod open;
 mod piece;
 mod prune;
 mod record;
+mod rename;
 mod retention;
 mod save;
 mod scrub;
@@ -33,7 +35,8 @@ pub use snapshot::{Pull, Region, Snapshot};
 use crate::container::ManifestRow;
 use crate::{Error, Result};
 use catalog::Catalog;
-use directory::{Directory, Lock};
+use directory::Directory;
+use lock::Lock;
 use record::Record;
 use segment::Packer;
 use spare::Spares;
@@ -115,6 +118,9 @@ pub struct PieceInfo {
     pub decoded: Option<u64>,
 }
 
+/// Finds where a piece lies; once more, with `true`, after looking again.
+type Find<'a> = dyn Fn(&mut State, bool) -> Result<(Directory, Record)> + 'a;
+
 /// What pieces of so many bytes, and so many once they are decoded, have once they are all decoded.
 pub(crate) fn decoded(pieces: impl Iterator<Item = (u64, Option<u64>)>) -> Option<u64> {
     let (mut sum, mut is_any) = (0_u64, false);
@@ -187,11 +193,7 @@ impl Repository {
 
     /// Opens what `find` finds. Should it not be there any more, it may lie elsewhere by now: whoever writes here moves what
     /// stays when versions are given up.
-    fn open_piece(
-        &self,
-        version: u64,
-        find: &dyn Fn(&mut State, bool) -> Result<(Directory, Record)>,
-    ) -> Result<Piece> {
+    fn open_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
         const LOOKS: usize = 8;
         let mut state = self.state();
         let (mut directory, mut record) = find(&mut state, false)?;
@@ -265,6 +267,16 @@ impl Repository {
             mark.unwrap_or(Mark { epoch, run: 0 })
         };
         Ok(own.map(mark).unwrap_or_default())
+    }
+
+    /// The ranks that have a directory here, in ascending order; none where nothing was ever saved.
+    ///
+    /// # Errors
+    /// As [`versions`](Self::versions).
+    pub fn ranks(&self) -> Result<Vec<u32>> {
+        let mut state = self.state();
+        self.refresh(&mut state)?;
+        Ok(state.catalogs.keys().copied().collect())
     }
 
     /// What is known to be damaged, without reading payloads; [`scrub`](Self::scrub) reads all.
