@@ -31,17 +31,36 @@ impl One {
         }
     }
 
-    /// Whether it builds upon nothing, or upon what lies under that number: what was written after it is something else.
-    /// Format 1 does not tell.
-    fn is_sound(&self, counting: &BTreeMap<Version, Identity>) -> bool {
-        let Some(base) = self.identity.base.filter(|_| self.difference.is_some()) else {
-            return true;
-        };
-        counting.get(&base).is_some_and(|base| {
-            let is_known = base.epoch > 0 && self.identity.epoch > 0;
-            !is_known || !base.is_newer_than(&self.identity)
-        })
+    /// What it builds upon.
+    fn base(&self) -> Option<Version> {
+        self.identity.base.filter(|_| self.difference.is_some())
     }
+
+    /// Whether it builds upon nothing, or upon the copy that counts: the one beside it, as far as there is one, and nothing
+    /// that a later run wrote. Bases may be written after what builds upon them, and format 1 has no epochs.
+    fn builds_on(&self, beside: Option<&One>, counting: Option<&Identity>) -> Builds {
+        match (beside, counting) {
+            (Some(beside), Some(counts)) if beside.identity.is_same(counts) => Builds::Soundly,
+            (Some(_), Some(_)) => Builds::OnAnother,
+            (None, Some(counts)) if self.identity.epoch == 0 => match counts.epoch {
+                0 => Builds::Soundly,
+                _ => Builds::OnAnother,
+            },
+            (None, Some(counts)) if counts.epoch <= self.identity.epoch => Builds::Soundly,
+            (None, Some(_)) => Builds::OnAnother,
+            (_, None) => Builds::OnNothing,
+        }
+    }
+}
+
+/// What a copy builds upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Builds {
+    Soundly,
+    /// Something else than what counts under that number.
+    OnAnother,
+    /// What is not there, or cannot be read now.
+    OnNothing,
 }
 
 /// This rank's pieces of versions.
@@ -101,9 +120,15 @@ impl Survey {
         versions.dedup();
         // What a version builds upon has a smaller number.
         for version in versions {
-            let sound = |found: &Found| {
-                let one = found.get(&version).copied();
-                one.filter(|one| one.is_sound(&counting))
+            let builds = |found: &Found| {
+                let one = found.get(&version)?;
+                let base = one.base();
+                let on = |base| one.builds_on(found.get(&base), counting.get(&base));
+                Some((*one, base.map_or(Builds::Soundly, on)))
+            };
+            let sound = |found| {
+                let (one, builds) = builds(found)?;
+                (builds == Builds::Soundly).then_some(one)
             };
             let (mut one, mut other) = (sound(&here), sound(&below));
             if let (Some(here), Some(below)) = (one, other)
@@ -115,7 +140,9 @@ impl Survey {
                 }
             }
             // What only cannot be read now may be readable again.
-            if let (None, Some(_), Some(outdated)) = (one, other, here.get(&version)) {
+            if let (None, Some((outdated, builds))) = (one, builds(&here))
+                && (other.is_some() || builds == Builds::OnAnother)
+            {
                 survey.outdated.push((version, outdated.bytes));
             }
             if let Some(counts) = one.or(other) {
@@ -184,4 +211,76 @@ fn found(kept: &Kept, ranks: u32) -> Result<Found> {
     // What cannot be read is named when it is looked for, and an older version is offered.
     let found = whole.filter_map(|info| Some((info.version, One::new(pieces.get(&info.version)?))));
     Ok(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(epoch: u32, sequence: u64, base: Option<Version>) -> One {
+        One {
+            size: 10,
+            bytes: 10,
+            identity: Identity {
+                epoch,
+                sequence,
+                run: 0,
+                created: 0,
+                content: u64::from(epoch) << 32 | sequence,
+                base,
+            },
+            difference: base.map(|_| Difference { bytes: 10, base }),
+        }
+    }
+
+    fn merged(here: &[(Version, One)], below: &[(Version, One)]) -> [Vec<Version>; 3] {
+        let found = |all: &[(Version, One)]| all.iter().copied().collect();
+        let survey = Survey::merged(found(here), found(below), |here, below| {
+            here.is_newer_than(below)
+        });
+        let outdated = survey.outdated.iter().map(|(version, _)| *version);
+        [
+            survey.node_local.keys().copied().collect(),
+            survey.external.keys().copied().collect(),
+            outdated.collect(),
+        ]
+    }
+
+    #[test]
+    fn copies_merge_and_others_give_way() {
+        let (old, new) = (one(1, 5, None), one(2, 1, None));
+        assert_eq!(merged(&[(7, old)], &[(7, old)]), [vec![7], vec![7], vec![]]);
+        assert_eq!(merged(&[(7, old)], &[(7, new)]), [vec![], vec![7], vec![7]]);
+        assert_eq!(merged(&[(7, new)], &[(7, old)]), [vec![7], vec![], vec![]]);
+    }
+
+    #[test]
+    fn differences_go_with_what_they_build_upon() {
+        let (base, other) = (one(1, 5, None), one(1, 6, None));
+        let on_it = one(1, 4, Some(7));
+        let here = [(7, base), (8, on_it)];
+        assert_eq!(merged(&here, &[(7, base)]), [vec![7, 8], vec![7], vec![]]);
+        // Of the same epoch, and another nevertheless.
+        assert_eq!(merged(&here, &[(7, other)]), [vec![], vec![7], vec![7, 8]]);
+        // What is below takes its place.
+        let below = [(7, other), (8, one(1, 7, Some(7)))];
+        assert_eq!(merged(&here, &below), [vec![], vec![7, 8], vec![7, 8]]);
+        // A base that only cannot be read gives nothing up.
+        assert_eq!(merged(&here[1..], &[]), [vec![], vec![], vec![]]);
+        // One that lies below alone, and is older or newer.
+        assert_eq!(merged(&here[1..], &[(7, base)]), [vec![8], vec![7], vec![]]);
+        let later = [(7, one(2, 1, None))];
+        assert_eq!(merged(&here[1..], &later), [vec![], vec![7], vec![8]]);
+    }
+
+    #[test]
+    fn what_lies_nowhere_else_is_kept_first() {
+        let copy = one(1, 1, None);
+        let all: Vec<_> = (0..4).map(|version| (version, copy)).collect();
+        let found = |all: &[(Version, One)]| all.iter().copied().collect();
+        let survey = Survey::merged(found(&all), found(&all[1..]), |_, _| false);
+        assert_eq!(survey.required(16), 16);
+        let (held, unfit) = survey.node_local_within(40, 16);
+        assert_eq!((held, unfit), (vec![0, 3], vec![(2, 10), (1, 10)]));
+    }
 }
