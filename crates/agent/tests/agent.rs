@@ -277,6 +277,32 @@ fn nonsense_harms_nobody() {
 }
 
 #[test]
+fn idle_connections_cost_no_threads_and_keep_nobody_waiting() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let own = std::fs::File::open(home.scratch.join(".tierflow-agent")).unwrap();
+    let socket = format!("/proc/self/fd/{}/socket", own.as_raw_fd());
+    let threads = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.id())).unwrap();
+        tasks.count()
+    };
+    let mut greeted = Client::connect(&home.scratch).unwrap();
+    // More than are let in at a time, as far as this process may have descriptors.
+    let idle: Vec<_> = (0..700)
+        .map_while(|_| UnixStream::connect(&socket).ok())
+        .collect();
+    assert!(idle.len() > 600);
+    let begun = std::time::Instant::now();
+    let mut client = Client::connect(&home.scratch).unwrap();
+    client.status().unwrap();
+    greeted.status().unwrap();
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    assert!(threads() < 20, "{} threads", threads());
+    drop(idle);
+    home.stop(&mut agent);
+}
+
+#[test]
 fn versions_of_a_group_are_completed_by_its_agents() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
