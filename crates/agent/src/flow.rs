@@ -18,19 +18,19 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// What is to become of a piece on the node beside what is on external storage: it goes there if that is older, and no
-    /// other run went on from there since the last one on this node.
-    fn is_wanted(&self, piece: Identity, there: Option<&Identity>) -> Result<bool> {
-        Ok(match there {
-            None => true,
-            Some(there) => {
-                piece.is_newer_than(there)
-                    && self
-                        .local
-                        .last_run()?
-                        .is_last_at(&self.external.last_run()?)
-            }
-        })
+    /// Whether a piece on the node is to go to external storage, beside what is there. It takes the place of what is older, if
+    /// it is `asked_for` or the last run that went on from there did so on this node.
+    fn is_wanted(
+        &self,
+        piece: Identity,
+        there: Option<&Identity>,
+        asked_for: bool,
+    ) -> Result<bool> {
+        let Some(there) = there else {
+            return Ok(true);
+        };
+        let is_last = || self.local.was_written_by(&self.external.last_run()?);
+        Ok(piece.is_newer_than(there) && (asked_for || is_last()?))
     }
 }
 
@@ -121,7 +121,7 @@ impl Flow {
         for piece in local {
             let there = external.get(&piece.version);
             let is_there = there.is_some_and(|there| there.is_same(&piece.identity));
-            if !is_there && ends.is_wanted(piece.identity, there)? {
+            if !is_there && ends.is_wanted(piece.identity, there, false)? {
                 wanted.push(piece);
             }
         }
@@ -186,12 +186,13 @@ impl Flow {
         let piece = piece.map_err(|error| Box::new((None, error)))?;
         let head = piece.head();
         let identity = Identity::of(head);
+        let asked_for = self.state.lock().is_asked_for(version);
         let key = (head.version, identity);
         let copy = || {
             let there = ends.external.own_piece(version).ok();
             let there = there.map(|there| Identity::of(there.head()));
             let is_same = there.is_some_and(|there| there.is_same(&identity));
-            if !is_same && !ends.is_wanted(identity, there.as_ref())? {
+            if !is_same && !ends.is_wanted(identity, there.as_ref(), asked_for)? {
                 return Err(Error::Exists { version });
             }
             ends.external.mark(ends.local.last_run()?)?;

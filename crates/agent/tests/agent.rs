@@ -277,6 +277,50 @@ fn nonsense_harms_nobody() {
 }
 
 #[test]
+fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
+    let home = Home::new();
+    let options = tierflow_store::Options::default();
+    let write = |directory: &Path, version: u64, bytes: &[u8]| {
+        let repository = tierflow_store::Repository::open(directory, options.clone()).unwrap();
+        let regions = [tierflow_store::Region::new("state", bytes)];
+        let snapshot = tierflow_store::Snapshot {
+            version,
+            base: None,
+            regions: &regions,
+        };
+        repository.save(&snapshot).unwrap();
+    };
+    // A node was left with versions that nobody brought, and a run elsewhere wrote one of them anew.
+    for version in 1..4 {
+        write(&home.near, version, b"left");
+    }
+    write(&home.far, 3, b"acknowledged");
+    let mut agent = home.agent(&[]);
+    drop(home.vault(None));
+    home.until(|| home.external() == [1, 2, 3]);
+    home.stop(&mut agent);
+    let read = |version| {
+        let far = tierflow_store::Repository::read_only(&home.far, options.clone()).unwrap();
+        far.piece(version).unwrap().read("state").unwrap()
+    };
+    assert_eq!(read(2), b"left");
+    assert_eq!(read(3), b"acknowledged");
+    // The next run on the node, which knows of the other, gives the number up and writes it anew.
+    let order = tierflow_store::Order::default();
+    let far = tierflow_store::Repository::read_only(&home.far, options.clone()).unwrap();
+    order.see(far.last_run().unwrap().epoch, 0);
+    let near = tierflow_store::Repository::open(&home.near, options.clone().order(&order)).unwrap();
+    near.remove(&BTreeSet::from([3])).unwrap();
+    homes::save(&near, 3);
+    let mut agent = home.agent(&[]);
+    let vault = home.vault(None);
+    vault.copy(&near.own_piece(3).unwrap()).unwrap();
+    assert_eq!(read(3), homes::bytes_of(3, homes::length_of(3)));
+    drop((near, vault));
+    home.stop(&mut agent);
+}
+
+#[test]
 fn idle_connections_cost_no_threads_and_keep_nobody_waiting() {
     let home = Home::new();
     let mut agent = home.agent(&[]);

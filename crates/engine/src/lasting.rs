@@ -136,16 +136,11 @@ impl Lasting {
             },
         };
         let local = local.map(Arc::new);
-        let last = last_runs(local.as_deref(), external.as_deref(), &mut damage);
-        order.see(last.node_local.epoch.max(last.external.epoch), 0);
-        if let Some(local) = &local
-            && let Err(error) = local.mark(order.mark())
-        {
-            damage.push(Damage::unusable(
-                "node-local",
-                self.node_local_path(),
-                &error,
-            ));
+        let last = last_run(&order, local.as_deref(), external.as_deref(), &mut damage);
+        // Both, before anything is written: who comes next finds out where this run went on.
+        for directory in directory.iter().chain(&local) {
+            // One that can only be read was named before.
+            let _unmarked = directory.mark(order.mark());
         }
         if let (Some(local), Some(external)) = (&local, &external)
             && group.ranks > 1
@@ -195,10 +190,6 @@ impl Lasting {
             survey,
         })
     }
-
-    fn node_local_path(&self) -> &Path {
-        self.node_local.as_deref().unwrap_or(Path::new(""))
-    }
 }
 
 impl Opened {
@@ -233,49 +224,64 @@ fn open_to_write_or_read(
     }
 }
 
-/// The marks of the runs that wrote last.
-#[derive(Debug, Clone, Copy, Default)]
-struct LastRuns {
-    node_local: Mark,
-    external: Mark,
+/// Who went on from what lies on external storage last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum LastRun {
+    /// A run elsewhere, or nobody knows.
+    #[default]
+    Elsewhere,
+    /// One on this node.
+    Here,
+    /// None that is known: all there is was written in format 1.
+    None,
 }
 
-impl LastRuns {
+impl LastRun {
     /// Whether, of two pieces of one number, the one on the node counts: it is the newer one, and no run elsewhere went on
-    /// from what lies on external storage since the last one here.
-    fn prefer_node_local(self, node_local: &Identity, external: &Identity) -> bool {
-        node_local.is_newer_than(external) && self.node_local.is_last_at(&self.external)
+    /// from what lies on external storage.
+    fn prefers_node_local(self, node_local: &Identity, external: &Identity) -> bool {
+        let may_be = match self {
+            Self::Elsewhere => false,
+            Self::Here => true,
+            Self::None => node_local.epoch > 0,
+        };
+        may_be && node_local.is_newer_than(external)
     }
 }
 
-fn last_runs(
+/// Finds who went on last, and orders this run after all that it finds.
+fn last_run(
+    order: &Order,
     local: Option<&Repository>,
     external: Option<&dyn Vault>,
     damage: &mut Vec<Damage>,
-) -> LastRuns {
+) -> LastRun {
     let mut mark = |tier, mark: tierflow_store::Result<Mark>| {
-        mark.unwrap_or_else(|error| {
+        let mark = mark.unwrap_or_else(|error| {
             damage.push(Damage::unusable(tier, Path::new(""), &error));
-            Mark::default()
-        })
+            Mark { epoch: 1, run: 0 }
+        });
+        order.see(mark.epoch, 0);
+        mark
     };
-    LastRuns {
-        node_local: local.map_or_else(Mark::default, |local| mark("node-local", local.last_run())),
-        external: external.map_or_else(Mark::default, |external| {
-            mark("external", external.last_run())
-        }),
+    local.map(|local| mark("node-local", local.last_run()));
+    let last = external.map(|external| mark("external", external.last_run()));
+    match (last.filter(|mark| mark.epoch > 0), local) {
+        (None, _) => LastRun::None,
+        (Some(last), Some(local)) if local.was_written_by(&last).unwrap_or(false) => LastRun::Here,
+        _ => LastRun::Elsewhere,
     }
 }
 
 /// A group's version counts once every rank's piece lies where all can see it. What a crash left on this node is brought
 /// there before anybody asks for the newest version, but for what a later run wrote anew.
-fn bring_what_was_left(local: &Repository, external: &dyn Vault, last: LastRuns) -> Result<()> {
+fn bring_what_was_left(local: &Repository, external: &dyn Vault, last: LastRun) -> Result<()> {
     let there = external.pieces().unwrap_or_default().into_iter();
     let there: BTreeMap<u64, Identity> =
         there.map(|piece| (piece.version, piece.identity)).collect();
     for piece in local.own_pieces()? {
         let other = there.get(&piece.version);
-        if other.is_some_and(|other| !last.prefer_node_local(&piece.identity, other)) {
+        if other.is_some_and(|other| !last.prefers_node_local(&piece.identity, other)) {
             continue;
         }
         // A piece that cannot be read, or a number that is taken, keeps none of the others from being brought.

@@ -144,6 +144,27 @@ fn what_the_last_run_here_wrote_anew_takes_the_place_of_what_is_older_below() {
 }
 
 #[test]
+fn runs_that_were_killed_early_here_count_for_nothing_against_one_elsewhere() {
+    let home = home();
+    // Each of these runs is newer than the one before, and the last leaves a version here alone.
+    for run in 0..5 {
+        let engine = on_node(&home, 1).build().unwrap();
+        drop(engine);
+        left_on_node(&home, 1, 1, run..run + 1);
+    }
+    {
+        let engine = on_node(&home, 2).build().unwrap();
+        // What got down before these runs were over.
+        let first = engine.latest(None).map_or(0, |newest| newest + 1);
+        assert!(first <= 4);
+        (first..6).for_each(|version| checkpoint(&engine, 2, version));
+        engine.wait().unwrap();
+    }
+    let engine = on_node(&home, 1).build().unwrap();
+    (4..6).for_each(|version| assert_restores(&engine, 2, version));
+}
+
+#[test]
 fn histories_that_were_given_up_leave_their_order() {
     let home = home();
     left_on_node(&home, 1, 1, 0..2);

@@ -274,6 +274,50 @@ fn a_store_in_trouble_loses_nothing_and_blocks_nobody_for_ever() {
 }
 
 #[test]
+fn an_engine_is_built_without_a_store_that_does_not_answer_and_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let troubled = Arc::new(Troubled::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+    let device = open(Choice::Host).unwrap();
+    let engine = || {
+        Engine::builder(&device)
+            .host_cache(1 << 20)
+            .node_local(home.path())
+            .external_vault(Arc::new(objects(&store)))
+            .build()
+            .unwrap()
+    };
+    let first = engine();
+    first
+        .checkpoint(1, &[EngineRegion::from([7; 100].as_slice())])
+        .unwrap();
+    first.wait().unwrap();
+    assert_eq!(first.damage(), []);
+    drop(first);
+    troubled.fails.store(true, Relaxed);
+    let second = engine();
+    assert!(
+        second
+            .damage()
+            .iter()
+            .any(|damage| damage.tier == "external")
+    );
+    let mut bytes = [0; 100];
+    second
+        .restore(1, &mut [RegionMut::from(bytes.as_mut_slice())])
+        .unwrap();
+    assert_eq!(bytes, [7; 100]);
+    second
+        .checkpoint(2, &[EngineRegion::from([8; 100].as_slice())])
+        .unwrap();
+    assert!(second.wait().is_err(), "it is not there");
+    troubled.fails.store(false, Relaxed);
+    second.wait().unwrap();
+    drop(second);
+    assert_eq!(numbers(&objects(&store)), [1, 2]);
+}
+
+#[test]
 fn an_answer_that_was_lost_is_no_failure() {
     let troubled = Arc::new(Troubled::default());
     let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;

@@ -105,6 +105,11 @@ impl State {
         }
     }
 
+    /// Whether somebody waits to hear of a version.
+    pub(super) fn is_asked_for(&self, version: u64) -> bool {
+        self.watchers.contains_key(&version)
+    }
+
     /// What became of a version, once it is known.
     pub(crate) fn outcome(&mut self, version: u64) -> Option<Outcome> {
         let outcome = self.outcomes.get(&version).cloned()?;

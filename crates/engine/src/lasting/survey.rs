@@ -1,6 +1,6 @@
 //! What lies on the tiers that outlive the engine, and which copy counts where they differ.
 
-use super::LastRuns;
+use super::LastRun;
 use crate::plan::Difference;
 use crate::run::Kept;
 use crate::{Result, Version};
@@ -82,7 +82,7 @@ impl Survey {
         (node_local, external): (Option<&Kept>, Option<&Kept>),
         shared_out: Option<&Repository>,
         ranks: u32,
-        last: LastRuns,
+        last: LastRun,
     ) -> Result<Self> {
         let below = match external {
             Some(kept) => {
@@ -107,7 +107,7 @@ impl Survey {
             here.extend(known.map(|piece| (piece.version, One::new(piece))));
         }
         Ok(Self::merged(here, below, |here, below| {
-            shared_out.is_none() && last.prefer_node_local(here, below)
+            shared_out.is_none() && last.prefers_node_local(here, below)
         }))
     }
 

@@ -6,7 +6,7 @@ use super::record::{Name, Record, is_aside, parse_mark};
 use super::seen::{Damage, Seen};
 use crate::container::UNREADABLE;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a look at a file found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub(crate) struct Catalog {
     /// The record of each version that counts: the one of the highest sequence.
     pub(crate) pieces: BTreeMap<u64, Record>,
     pub(crate) manifests: BTreeMap<u64, Record>,
-    /// The last run's mark.
-    pub(crate) mark: Option<Mark>,
+    /// The marks of the last runs.
+    pub(crate) marks: BTreeSet<Mark>,
     /// Damaged files that were put aside.
     aside: Vec<String>,
 }
@@ -42,7 +42,7 @@ impl Catalog {
             files: BTreeMap::new(),
             pieces: BTreeMap::new(),
             manifests: BTreeMap::new(),
-            mark: None,
+            marks: BTreeSet::new(),
             aside: Vec::new(),
         }
     }
@@ -96,7 +96,7 @@ impl Catalog {
     /// Looks at every file once.
     fn look(&mut self) -> Result<Vec<Look>> {
         let names = self.directory.names()?;
-        self.mark = names.iter().filter_map(|name| parse_mark(name)).max();
+        self.marks = names.iter().filter_map(|name| parse_mark(name)).collect();
         self.aside = names
             .iter()
             .filter(|name| is_aside(name))
@@ -281,7 +281,9 @@ impl Catalog {
             Name::Alone(_) => 0,
         });
         (
-            epoch.max(self.mark.map(|mark| mark.epoch)).unwrap_or(0),
+            epoch
+                .max(self.marks.last().map(|mark| mark.epoch))
+                .unwrap_or(0),
             sequence.unwrap_or(0),
             segments.max().unwrap_or(0),
         )

@@ -56,21 +56,14 @@ impl Identity {
     }
 }
 
-/// What a run leaves wherever it writes: it stays when all that was written is given up.
+/// What a run leaves wherever it writes: it stays when all that was written is given up. Where two directories have the mark
+/// of the same run, and it is the last one in the second, nobody else went on from there since that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mark {
     /// The run's epoch; 0 where none left a mark.
     pub epoch: u32,
     /// A random number that tells it from another of the same epoch, which knew nothing of it. 0 is not known.
     pub run: u64,
-}
-
-impl Mark {
-    /// Whether nobody went on from where the mark `other` lies since the run of this one, for all that is known there.
-    #[must_use]
-    pub fn is_last_at(&self, other: &Self) -> bool {
-        self.epoch > other.epoch || (self == other && (self.run != 0 || self.epoch == 0))
-    }
 }
 
 /// The order in which one run of a rank writes, wherever it does: its epoch, higher than that of any run before that it
@@ -167,14 +160,11 @@ mod tests {
     fn runs_of_one_epoch_are_told_apart() {
         let (one, other) = (Order::default(), Order::default());
         assert_eq!(one.mark().epoch, other.mark().epoch);
-        assert!(one.mark().is_last_at(&one.mark()) && !one.mark().is_last_at(&other.mark()));
-        other.see(1, 0);
+        assert_eq!(one.mark(), one.mark());
+        assert_ne!(one.mark(), other.mark());
         let later = Order::default();
         later.see(1, 0);
-        assert!(later.mark().is_last_at(&one.mark()) && !one.mark().is_last_at(&later.mark()));
-        assert!(Mark::default().is_last_at(&Mark::default()));
-        let unknown = Mark { epoch: 1, run: 0 };
-        assert!(!one.mark().is_last_at(&unknown) && !unknown.is_last_at(&unknown));
+        assert!(later.mark() > one.mark() && later.mark() > other.mark());
     }
 
     #[test]

@@ -263,10 +263,21 @@ impl Repository {
         let own = state.catalogs.get(&self.options.rank);
         let mark = |catalog: &Catalog| {
             let epoch = catalog.highest().0;
-            let mark = catalog.mark.filter(|mark| mark.epoch >= epoch);
-            mark.unwrap_or(Mark { epoch, run: 0 })
+            let mark = catalog.marks.last().filter(|mark| mark.epoch >= epoch);
+            mark.copied().unwrap_or(Mark { epoch, run: 0 })
         };
         Ok(own.map(mark).unwrap_or_default())
+    }
+
+    /// Whether the run of this mark wrote here as this rank; of the oldest of very many runs, that is not known any more.
+    ///
+    /// # Errors
+    /// As [`own_pieces`](Self::own_pieces).
+    pub fn was_written_by(&self, mark: &Mark) -> Result<bool> {
+        let mut state = self.state();
+        self.refresh_rank(&mut state, self.options.rank)?;
+        let own = state.catalogs.get(&self.options.rank);
+        Ok(own.is_some_and(|catalog| catalog.marks.contains(mark)))
     }
 
     /// The ranks that have a directory here, in ascending order; none where nothing was ever saved.

@@ -18,6 +18,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// A call that saves many pieces hands them on in batches of about this many bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
+/// No more marks of runs are kept.
+const MARKS: usize = 64;
+
 /// Nanoseconds since 1970.
 pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -187,23 +190,24 @@ impl Repository {
         let Some(directory) = self.directory(self.options.rank) else {
             return Ok(());
         };
-        let known = {
+        let is_new = {
             let state = self.state();
             let own = state.catalogs.get(&self.options.rank);
-            own.and_then(|catalog| catalog.mark)
+            let last = own.and_then(|catalog| catalog.marks.last().copied());
+            mark.epoch > 0 && last < Some(mark)
         };
-        let is_new = known < Some(mark) && mark.epoch > 0;
         if is_new {
             directory.mark(&mark_name(mark))?;
             let mut state = self.state();
             if let Some(catalog) = state.catalogs.get_mut(&self.options.rank) {
-                catalog.mark = catalog.mark.max(Some(mark));
+                catalog.marks.insert(mark);
+                while catalog.marks.len() > MARKS {
+                    let first = catalog.marks.pop_first();
+                    let _of_no_use = first.map(|first| directory.remove(&mark_name(first)));
+                }
             }
         }
         owned.marked.fetch_max(mark.epoch, Ordering::AcqRel);
-        if let Some(known) = known.filter(|_| is_new) {
-            let _the_highest_counts = directory.remove(&mark_name(known));
-        }
         Ok(())
     }
 
