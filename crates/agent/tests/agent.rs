@@ -315,7 +315,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
     vault.copy(&near.own_piece(3).unwrap()).unwrap();
-    assert_eq!(read(3), homes::bytes_of(3, homes::length_of(3)));
+    assert_eq!(read(3), bytes_of(3, length_of(3)));
     drop((near, vault));
     home.stop(&mut agent);
 }

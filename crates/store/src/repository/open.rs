@@ -210,7 +210,8 @@ fn apart(directory: &Directory, names: &[String]) -> Result<()> {
         _ => None,
     });
     let segments: BTreeSet<(u64, bool)> = segments.collect();
-    let mut next = segments.last().map_or(0, |(number, _)| *number);
+    let highest = segments.last().map_or(0, |(number, _)| *number);
+    let mut next = highest;
     for (number, _) in segments.iter().filter(|(_, published)| !published) {
         if segments.contains(&(*number, true)) {
             next += 1;
@@ -219,7 +220,10 @@ fn apart(directory: &Directory, names: &[String]) -> Result<()> {
             let _hidden = directory.rename(&from.unpublished(), &to.unpublished());
         }
     }
-    directory.sync()
+    match next > highest {
+        true => directory.sync(),
+        false => Ok(()),
+    }
 }
 
 /// Ends a segment that nobody closed where it lies: what is whole in it is listed, what is damaged stays, and what was never

@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const BATCH_BYTES: usize = 8 << 20;
 
 /// No more marks of runs are kept.
-const MARKS: usize = 64;
+const MARKS: usize = 16;
 
 /// Nanoseconds since 1970.
 pub(super) fn now() -> u64 {
@@ -259,7 +259,9 @@ impl Repository {
         } = &mut *state;
         if let Some(catalog) = catalogs.get_mut(&rank) {
             for record in records {
-                saved.insert(record.version);
+                if record.rows.is_none() {
+                    saved.insert(record.version);
+                }
                 catalog.insert(record);
             }
         }
