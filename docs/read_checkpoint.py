@@ -53,11 +53,7 @@ def records(data):
             yield version, data[row + 88:row + 128].rstrip(b"\0").decode(), body[start:start + length]
         at += head + payload
 
-found = len(sys.argv) == 2
-for version, name, content in records(open(sys.argv[1], "rb").read()):
-    if len(sys.argv) == 2:
-        print(version, name, len(content))
-    elif sys.argv[2:] == [str(version), name]:
-        sys.stdout.buffer.write(content)
-        found = True
-sys.exit(0 if found else f"there is no region {' of version '.join(sys.argv[:1:-1])}")
+wanted = [(v, n, c) for v, n, c in records(open(sys.argv[1], "rb").read()) if sys.argv[2:] in ([], [str(v), n])]
+for version, name, content in wanted:
+    sys.stdout.buffer.write(content if sys.argv[2:] else f"{version} {name} {len(content)}\n".encode())
+sys.exit(0 if wanted or not sys.argv[2:] else "no such version or region")
