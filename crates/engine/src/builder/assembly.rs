@@ -29,6 +29,9 @@ impl EngineBuilder {
     /// Builds the engine. Takes milliseconds whatever the sizes, as memory is mapped, touched and pinned in the background,
     /// unless growths were chosen that do it all at once.
     ///
+    /// Of storage that outlives the engine, what cannot be used is left out or read only, as long as something else can: see
+    /// [`Engine::damage`].
+    ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`] if the address space is not to be had; [`Error::Storage`] if a directory
     /// refuses files, or another process writes there; [`Error::Device`] if streams cannot be made. With a pool,
