@@ -189,8 +189,9 @@ impl Kept {
         *came = (0, versions.len() / 8);
         drop(came);
         let mut given_up = retention.given_up(&versions);
+        let gone: BTreeSet<Version> = given_up.iter().copied().collect();
         let kept = versions.iter().map(|info| info.version);
-        let kept: Vec<Version> = kept.filter(|version| !given_up.contains(version)).collect();
+        let kept: BTreeSet<Version> = kept.filter(|version| !gone.contains(version)).collect();
         self.sound.lock().retain(|version| kept.contains(version));
         // The last version that can be restored is never given up.
         if !kept.iter().rev().any(|version| self.is_sound(*version)) {
