@@ -41,7 +41,7 @@ def records(data):
             continue
         magic, form, head, payload, position, version = struct.unpack_from("<8sIIQQQ", data, at)
         block, count, kind = struct.unpack_from("<III", data, at + 80)
-        if (magic, form, position) != (b"TIERFLOW", 1, at) or at + head + payload > len(data):
+        if (magic, form in (1, 2), position) != (b"TIERFLOW", True, at) or at + head + payload > len(data):
             sys.exit(f"no whole record at byte {at}")
         sums = [*struct.unpack_from(f"<{-(-payload // block)}Q", data, at + 96 + 128 * count)]
         body = data[at + head:at + head + payload]
@@ -53,8 +53,7 @@ def records(data):
             yield version, data[row + 88:row + 128].rstrip(b"\0").decode(), body[start:start + length]
         at += head + payload
 
-for version, name, content in records(open(sys.argv[1], "rb").read()):
-    if len(sys.argv) == 2:
-        print(version, name, len(content))
-    elif sys.argv[2:] == [str(version), name]:
-        sys.stdout.buffer.write(content)
+wanted = [(v, n, c) for v, n, c in records(open(sys.argv[1], "rb").read()) if sys.argv[2:] in ([], [str(v), n])]
+for version, name, content in wanted:
+    sys.stdout.buffer.write(content if sys.argv[2:] else f"{version} {name} {len(content)}\n".encode())
+sys.exit(0 if wanted or not sys.argv[2:] else "no such version or region")

@@ -21,6 +21,7 @@ fn sound() -> Vec<u8> {
         position: 0,
         version: 7,
         sequence: 9,
+        epoch: 4,
         run: 3,
         base: Some(6),
         created: 1,

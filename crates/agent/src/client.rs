@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_store::{Options, Piece, Repository, Snapshot, Vault, VersionInfo};
+use tierflow_store::{
+    Damage, Mark, Options, Piece, PieceInfo, Repository, Snapshot, Vault, VersionInfo,
+};
 
 /// The agent says something at least twice a second: silence for so long is a broken connection.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -322,6 +324,18 @@ impl AgentVault {
         Ok(Arc::clone(place.insert(Arc::new(opened))))
     }
 
+    /// External storage; `None` where nothing was brought yet.
+    fn existing(&self) -> tierflow_store::Result<Option<Arc<Repository>>> {
+        match self.reader() {
+            Err(tierflow_store::Error::Open { .. })
+                if !Path::new(&self.route.external).exists() =>
+            {
+                Ok(None)
+            }
+            reader => reader.map(Some),
+        }
+    }
+
     fn reader(&self) -> tierflow_store::Result<Arc<Repository>> {
         if let Some(writer) = &*self.writer.lock() {
             return Ok(Arc::clone(writer));
@@ -334,20 +348,33 @@ impl AgentVault {
 
 impl Vault for AgentVault {
     fn versions(&self) -> tierflow_store::Result<Vec<VersionInfo>> {
-        match self.reader() {
-            Ok(reader) => reader.versions(),
-            // Nothing was brought there yet.
-            Err(tierflow_store::Error::Open { .. })
-                if !Path::new(&self.route.external).exists() =>
-            {
-                Ok(Vec::new())
-            }
-            Err(error) => Err(error),
+        match self.existing()? {
+            Some(reader) => reader.versions(),
+            None => Ok(Vec::new()),
         }
     }
 
     fn piece(&self, version: u64) -> tierflow_store::Result<Piece> {
         self.reader()?.own_piece(version)
+    }
+
+    fn pieces(&self) -> tierflow_store::Result<Vec<PieceInfo>> {
+        match self.existing()? {
+            Some(reader) => reader.own_pieces(),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn last_run(&self) -> tierflow_store::Result<Mark> {
+        match self.existing()? {
+            Some(reader) => reader.last_run(),
+            None => Ok(Mark::default()),
+        }
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        let reader = self.existing().ok().flatten();
+        reader.map_or_else(Vec::new, |reader| reader.damage())
     }
 
     /// Only where no agent answers: an agent takes what lies in the node-local directory, and nothing else.

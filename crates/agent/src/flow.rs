@@ -5,10 +5,10 @@ mod state;
 use crate::protocol::{Route, RouteStatus};
 use parking_lot::Mutex;
 use state::{Failure, PieceKey, State, key};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use tierflow_store::{Error, Options, Piece, PieceInfo, Repository, Result};
+use tierflow_store::{Error, Identity, Options, PieceInfo, Repository, Result};
 
 /// A route's two ends, opened when they are first needed: external storage may not be there when the agent starts.
 #[derive(Debug)]
@@ -18,11 +18,19 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Whether a piece on the node is newer than the one of the same number on external storage.
-    fn is_newer(&self, piece: &Piece) -> bool {
-        let head = piece.head();
-        let there = self.external.own_piece(head.version);
-        there.map_or(true, |there| there.head().created < head.created)
+    /// Whether a piece on the node is to go to external storage, beside what is there. It takes the place of what is older, if
+    /// it is `asked_for` or the last run that went on from there did so on this node.
+    fn is_wanted(
+        &self,
+        piece: Identity,
+        there: Option<&Identity>,
+        asked_for: bool,
+    ) -> Result<bool> {
+        let Some(there) = there else {
+            return Ok(true);
+        };
+        let is_last = || self.local.was_written_by(&self.external.last_run()?);
+        Ok(piece.is_newer_than(there) && (asked_for || is_last()?))
     }
 }
 
@@ -102,16 +110,26 @@ impl Flow {
     /// The pieces to be brought, and all versions on the node.
     fn new_pieces(&self) -> Result<(Vec<PieceInfo>, BTreeSet<u64>)> {
         let ends = self.ends()?;
-        let mut local = ends.local.own_pieces()?;
+        let local = ends.local.own_pieces()?;
         let there = local.iter().map(|piece| piece.version).collect();
         let external = ends.external.own_pieces()?;
-        let external: BTreeSet<PieceKey> = external.iter().map(key).collect();
-        local.retain(|piece| !external.contains(&key(piece)));
+        let external: BTreeMap<u64, Identity> = external
+            .iter()
+            .map(|piece| (piece.version, piece.identity))
+            .collect();
+        let mut wanted = Vec::with_capacity(local.len());
+        for piece in local {
+            let there = external.get(&piece.version);
+            let is_there = there.is_some_and(|there| there.is_same(&piece.identity));
+            if !is_there && ends.is_wanted(piece.identity, there, false)? {
+                wanted.push(piece);
+            }
+        }
         if self.route.ranks > 1 {
             // Completes versions whose last piece came with a crash right after it.
             ends.external.versions()?;
         }
-        Ok((local, there))
+        Ok((wanted, there))
     }
 
     /// Brings one piece. Returns its bytes, if it was brought.
@@ -134,7 +152,8 @@ impl Flow {
                 state.brought(version);
                 (Ok(()), Some(bytes))
             }
-            Err((piece, error)) => {
+            Err(failure) => {
+                let (piece, error) = *failure;
                 let source = matches!(
                     error,
                     Error::Damaged { .. }
@@ -158,21 +177,29 @@ impl Flow {
         bytes
     }
 
-    fn bring_piece(&self, version: u64) -> std::result::Result<u64, (Option<PieceKey>, Error)> {
-        let ends = self.ends().map_err(|error| (None, error))?;
+    fn bring_piece(
+        &self,
+        version: u64,
+    ) -> std::result::Result<u64, Box<(Option<PieceKey>, Error)>> {
+        let ends = self.ends().map_err(|error| Box::new((None, error)))?;
         let piece = ends.local.own_piece(version);
-        let piece = piece.map_err(|error| (None, error))?;
+        let piece = piece.map_err(|error| Box::new((None, error)))?;
         let head = piece.head();
-        let key = (head.version, head.run, head.created);
-        let copied = match ends.external.copy(&piece) {
-            // The number was used before, for something that was given up: the newer one counts.
-            Err(Error::Exists { .. }) if ends.is_newer(&piece) => {
-                let removed = ends.external.remove(&BTreeSet::from([version]));
-                removed.and_then(|()| ends.external.copy(&piece))
+        let identity = Identity::of(head);
+        let asked_for = self.state.lock().is_asked_for(version);
+        let key = (head.version, identity);
+        let copy = || {
+            let there = ends.external.own_piece(version).ok();
+            let there = there.map(|there| Identity::of(there.head()));
+            let is_same = there.is_some_and(|there| there.is_same(&identity));
+            if !is_same && !ends.is_wanted(identity, there.as_ref(), asked_for)? {
+                return Err(Error::Exists { version });
             }
-            copied => copied,
+            ends.external.mark(ends.local.last_run()?)?;
+            ends.external.copy(&piece)
         };
-        copied.map_err(|error| (Some(key), error))?;
+        let copied = copy();
+        copied.map_err(|error| Box::new((Some(key), error)))?;
         Ok(head.payload_length)
     }
 

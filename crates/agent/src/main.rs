@@ -5,7 +5,7 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tierflow_agent::{Error, Settings, serve};
+use tierflow_agent::{Settings, serve};
 
 /// Brings checkpoints from a node to external storage.
 #[derive(Debug, Parser)]
@@ -34,8 +34,7 @@ fn main() -> ExitCode {
         idle: arguments.exit_when_idle.map(Duration::from_secs),
     };
     match serve(&arguments.scratch, settings) {
-        // Another one serves: whoever started this one finds that.
-        Ok(()) | Err(Error::Busy { .. }) => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tierflow-agent: {error}");
             ExitCode::FAILURE

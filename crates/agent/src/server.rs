@@ -1,6 +1,7 @@
 //! The agent itself: the routes that clients ask for, and elastic threads that bring pieces along them.
 
 mod connection;
+mod door;
 
 use crate::elastic::Elastic;
 use crate::flow::Flow;
@@ -9,9 +10,9 @@ use crate::protocol::Route;
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How an agent works.
@@ -46,6 +47,9 @@ struct Server {
     shared: Mutex<Shared>,
     /// Something may be done, or is done.
     changed: Condvar,
+    /// Rung when clients may hear of something.
+    bell: door::Bell,
+    is_over: AtomicBool,
 }
 
 struct Shared {
@@ -79,6 +83,7 @@ pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
     let flows = routes
         .into_iter()
         .map(|route| (route.clone(), Arc::new(Flow::new(route))));
+    let (bell, heard) = door::Bell::new()?;
     let server = Arc::new(Server {
         settings,
         shared: Mutex::new(Shared {
@@ -92,19 +97,14 @@ pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
             turn: 0,
         }),
         changed: Condvar::new(),
+        bell,
+        is_over: AtomicBool::new(false),
         home,
     });
-    let listening = Arc::clone(&server);
-    spawn("tierflow-listen", move || {
-        for stream in listener.incoming() {
-            match stream {
-                Ok(stream) => listening.connected(stream),
-                // Too many descriptors in use, and the like: others may go meanwhile.
-                Err(_) => std::thread::sleep(BEAT),
-            }
-        }
-    })?;
+    door::open(&server, listener, heard)?;
     server.look_after();
+    server.is_over.store(true, Ordering::Release);
+    server.bell.ring();
     Ok(())
 }
 
@@ -230,6 +230,7 @@ impl Server {
     fn notify(&self) {
         drop(self.shared.lock());
         self.changed.notify_all();
+        self.bell.ring();
     }
 
     /// Something to do, from one route after the other.
@@ -256,19 +257,6 @@ impl Server {
             return Some(task);
         }
         None
-    }
-
-    fn connected(self: &Arc<Self>, stream: UnixStream) {
-        self.shared.lock().connections += 1;
-        let server = Arc::clone(self);
-        let serve = move || {
-            connection::attend(&server, stream);
-            server.shared.lock().connections -= 1;
-            server.notify();
-        };
-        if spawn("tierflow-client", serve).is_err() {
-            self.shared.lock().connections -= 1;
-        }
     }
 
     /// No route is taken up any more, and what is left is looked for now.

@@ -130,6 +130,15 @@ fn two_agents_of_one_directory_are_one_too_many() {
     let mut agent = home.agent(&[]);
     let second = serve(&home.scratch, Settings::default());
     assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
+    let second = std::process::Command::new(PROGRAM)
+        .arg(&home.scratch)
+        .output();
+    let second = second.unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(
+        !second.status.success() && said.contains("another agent serves"),
+        "{said}"
+    );
     home.stop(&mut agent);
 }
 
@@ -264,6 +273,76 @@ fn nonsense_harms_nobody() {
     }
     assert_eq!(client.status().unwrap().routes, []);
     drop(client);
+    home.stop(&mut agent);
+}
+
+#[test]
+fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
+    let home = Home::new();
+    let options = tierflow_store::Options::default();
+    let write = |directory: &Path, version: u64, bytes: &[u8]| {
+        let repository = tierflow_store::Repository::open(directory, options.clone()).unwrap();
+        let regions = [tierflow_store::Region::new("state", bytes)];
+        let snapshot = tierflow_store::Snapshot {
+            version,
+            base: None,
+            regions: &regions,
+        };
+        repository.save(&snapshot).unwrap();
+    };
+    // A node was left with versions that nobody brought, and a run elsewhere wrote one of them anew.
+    for version in 1..4 {
+        write(&home.near, version, b"left");
+    }
+    write(&home.far, 3, b"acknowledged");
+    let mut agent = home.agent(&[]);
+    drop(home.vault(None));
+    home.until(|| home.external() == [1, 2, 3]);
+    home.stop(&mut agent);
+    let read = |version| {
+        let far = tierflow_store::Repository::read_only(&home.far, options.clone()).unwrap();
+        far.piece(version).unwrap().read("state").unwrap()
+    };
+    assert_eq!(read(2), b"left");
+    assert_eq!(read(3), b"acknowledged");
+    // The next run on the node, which knows of the other, gives the number up and writes it anew.
+    let order = tierflow_store::Order::default();
+    let far = tierflow_store::Repository::read_only(&home.far, options.clone()).unwrap();
+    order.see(far.last_run().unwrap().epoch, 0);
+    let near = tierflow_store::Repository::open(&home.near, options.clone().order(&order)).unwrap();
+    near.remove(&BTreeSet::from([3])).unwrap();
+    homes::save(&near, 3);
+    let mut agent = home.agent(&[]);
+    let vault = home.vault(None);
+    vault.copy(&near.own_piece(3).unwrap()).unwrap();
+    assert_eq!(read(3), bytes_of(3, length_of(3)));
+    drop((near, vault));
+    home.stop(&mut agent);
+}
+
+#[test]
+fn idle_connections_cost_no_threads_and_keep_nobody_waiting() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let own = std::fs::File::open(home.scratch.join(".tierflow-agent")).unwrap();
+    let socket = format!("/proc/self/fd/{}/socket", own.as_raw_fd());
+    let threads = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.id())).unwrap();
+        tasks.count()
+    };
+    let mut greeted = Client::connect(&home.scratch).unwrap();
+    // More than are let in at a time, as far as this process may have descriptors.
+    let idle: Vec<_> = (0..700)
+        .map_while(|_| UnixStream::connect(&socket).ok())
+        .collect();
+    assert!(idle.len() > 600);
+    let begun = std::time::Instant::now();
+    let mut client = Client::connect(&home.scratch).unwrap();
+    client.status().unwrap();
+    greeted.status().unwrap();
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    assert!(threads() < 20, "{} threads", threads());
+    drop(idle);
     home.stop(&mut agent);
 }
 

@@ -1,15 +1,15 @@
 //! `tierflow export`: regions as NumPy arrays or as they are.
 
 use crate::output::{Output, bytes};
-use crate::show::chosen;
-use anyhow::{Context, Result, ensure};
+use crate::show::{chosen, opened};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use tierflow_store::Piece;
 use tierflow_store::container::{Element, RegionInfo};
-use tierflow_store::{Options, Piece, Repository};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -49,7 +49,7 @@ struct Exported {
 }
 
 pub(crate) fn export(arguments: &Arguments, output: Output) -> Result<()> {
-    let repository = Repository::read_only(&arguments.directory, Options::default())?;
+    let repository = opened(&arguments.directory)?;
     let version = chosen(&repository, arguments.version)?;
     let piece = repository.piece_of(version, arguments.rank)?;
     let chosen: Vec<&RegionInfo> = if arguments.regions.is_empty() {
@@ -120,7 +120,13 @@ fn write(piece: &Piece, region: &RegionInfo, path: &Path, arguments: &Arguments)
         options.create_new(true);
     }
     let failed = || format!("cannot write {}", path.display());
-    let mut file = options.open(path).with_context(failed)?;
+    let mut file = match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
+            "{} is there already: add --force to write over it",
+            path.display()
+        ),
+        opened => opened.with_context(failed)?,
+    };
     if arguments.format == Format::Npy {
         file.write_all(&npy_head(region)).with_context(failed)?;
     }

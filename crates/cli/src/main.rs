@@ -49,7 +49,7 @@ enum Action {
     },
     /// Write regions to files
     Export(export::Arguments),
-    /// Give up versions that no rule keeps
+    /// Give up versions that no rule keeps; of those that stay, at least one is read, and its checksums match
     Prune(prune::Arguments),
     /// Measure how fast a directory's disk is, by the number of writers
     Calibrate(calibrate::Arguments),

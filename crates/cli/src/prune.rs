@@ -1,7 +1,8 @@
 //! `tierflow prune`.
 
 use crate::output::{Output, bytes};
-use anyhow::{Context, Result};
+use crate::show::opened;
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ pub(crate) struct Arguments {
     /// The directory of versions, which nobody else may write
     directory: PathBuf,
     /// Keep this many of the newest versions, at least 1
-    #[arg(long)]
+    #[arg(long, value_parser = count)]
     keep: usize,
     /// Keep versions whose numbers are multiples of this, too
     #[arg(long)]
@@ -21,6 +22,9 @@ pub(crate) struct Arguments {
     /// Keep versions written less long ago than this, too: a number and s, m, h or d
     #[arg(long, value_parser = duration)]
     younger_than: Option<Duration>,
+    /// Say what would be given up, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -37,18 +41,32 @@ pub(crate) fn prune(arguments: &Arguments, output: Output) -> Result<()> {
     if let Some(age) = arguments.younger_than {
         rules = rules.and_younger_than(age);
     }
-    let repository = Repository::maintain(&arguments.directory, Options::default())?;
-    let pruned = repository.prune(&rules)?;
+    let reader = opened(&arguments.directory)?;
+    let pruned = match arguments.dry_run {
+        true => reader.would_prune(&rules)?,
+        false => {
+            drop(reader);
+            Repository::maintain(&arguments.directory, Options::default())?.prune(&rules)?
+        }
+    };
     let pruned = Pruned {
         versions: pruned.versions,
         bytes: pruned.bytes,
     };
     let text = format!(
-        "{} version(s) given up, {} of records removed\n",
+        "{} version(s) {}given up, {} of records {}removed\n",
         pruned.versions.len(),
-        bytes(pruned.bytes)
+        if arguments.dry_run { "would be " } else { "" },
+        bytes(pruned.bytes),
+        if arguments.dry_run { "would be " } else { "" },
     );
     output.answer(&pruned, &text)
+}
+
+fn count(text: &str) -> Result<usize> {
+    let count = text.parse()?;
+    ensure!(count > 0, "at least one version stays");
+    Ok(count)
 }
 
 fn duration(text: &str) -> Result<Duration> {

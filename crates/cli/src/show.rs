@@ -1,7 +1,7 @@
 //! `tierflow list` and `tierflow show`.
 
 use crate::output::{DamageRow, Output, bytes};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -24,8 +24,19 @@ struct Version {
     base: Option<u64>,
 }
 
-pub(crate) fn list(directory: &Path, output: Output) -> Result<()> {
+/// Opens a directory of versions to read it.
+pub(crate) fn opened(directory: &Path) -> Result<Repository> {
     let repository = Repository::read_only(directory, Options::default())?;
+    ensure!(
+        !repository.ranks()?.is_empty() || !repository.damage().is_empty(),
+        "{} is no directory of versions: there is no rank-0 in it",
+        directory.display()
+    );
+    Ok(repository)
+}
+
+pub(crate) fn list(directory: &Path, output: Output) -> Result<()> {
+    let repository = opened(directory)?;
     let versions = repository.versions()?.into_iter().map(|info| Version {
         version: info.version,
         ranks: info.ranks,
@@ -103,7 +114,7 @@ pub(crate) fn chosen(repository: &Repository, version: Option<u64>) -> Result<u6
 }
 
 pub(crate) fn show(directory: &Path, version: Option<u64>, output: Output) -> Result<()> {
-    let repository = Repository::read_only(directory, Options::default())?;
+    let repository = opened(directory)?;
     let version = chosen(&repository, version)?;
     let (_, ranks) = repository.piece(version)?.rank();
     let mut contents = Contents {

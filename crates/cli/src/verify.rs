@@ -1,11 +1,11 @@
 //! `tierflow verify`.
 
 use crate::output::{DamageRow, Output, bytes};
+use crate::show::opened;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
-use tierflow_store::{Options, Repository};
 
 #[derive(Debug, Serialize)]
 struct Verified {
@@ -16,7 +16,7 @@ struct Verified {
 }
 
 pub(crate) fn verify(directory: &Path, version: Option<u64>, output: Output) -> Result<ExitCode> {
-    let repository = Repository::read_only(directory, Options::default())?;
+    let repository = opened(directory)?;
     let bar = output.progress(0);
     let scrubbed = repository.scrub(version, &|done, total| {
         bar.set_length(total);

@@ -139,7 +139,9 @@ fn regions_are_exported() {
         std::fs::read(Path::new(to).join("grid.raw")).unwrap(),
         values()
     );
-    assert_eq!(json(&raw).0, 2, "no file is written over");
+    let output = run(&raw);
+    assert_eq!(output.status.code(), Some(2), "no file is written over");
+    assert!(text(&output.stderr).contains("--force"), "{output:?}");
     assert_eq!(json(&[&raw[..], &["--force"]].concat()).0, 0);
     assert_eq!(
         json(&["export", &path, "1", "--region", "large", "--to", to]).0,
@@ -175,6 +177,62 @@ fn prune_keeps_what_the_rules_keep() {
         Some(2),
         "without a rule nothing is given up"
     );
+}
+
+#[test]
+fn prune_can_be_tried_and_leaves_a_version_that_verifies() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run");
+    let repository = Repository::open(&path, Options::default()).unwrap();
+    let large = vec![7; 2_000_000];
+    for version in 1..=3 {
+        let regions = [Region::new("large", &large)];
+        let snapshot = Snapshot {
+            version,
+            base: None,
+            regions: &regions,
+        };
+        repository.save(&snapshot).unwrap();
+    }
+    drop(repository);
+    let newest = path.join("rank-0/v00000000000000000003.tfc");
+    let mut bytes = std::fs::read(&newest).unwrap();
+    bytes[1_000_000] ^= 1;
+    std::fs::write(&newest, bytes).unwrap();
+    let path = path.to_str().unwrap();
+    for dry in [true, false] {
+        let arguments = ["prune", path, "--keep", "1", "--dry-run"];
+        let (code, answer) = json(&arguments[..4 + usize::from(dry)]);
+        assert_eq!((code, &answer["versions"]), (0, &serde_json::json!([1])));
+        let left = json(&["list", path]).1["versions"]
+            .as_array()
+            .unwrap()
+            .len();
+        assert_eq!(left, if dry { 3 } else { 2 });
+    }
+    assert_eq!(json(&["verify", path, "2"]).0, 0);
+    let output = run(&["prune", path, "--keep", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("at least one"), "{output:?}");
+}
+
+#[test]
+fn what_is_no_directory_of_versions_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    for arguments in [
+        &["list", path][..],
+        &["show", path],
+        &["verify", path],
+        &["export", path],
+        &["prune", path, "--keep", "1"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("is no directory of versions"), "{said}");
+    }
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
 }
 
 #[test]

@@ -132,7 +132,7 @@ impl EngineBuilder {
     }
 
     /// The most bytes to keep in the node-local directory. What also lies on external storage gives way to newer versions;
-    /// without external storage, nothing does.
+    /// without external storage, nothing does. What lies there alone when the engine is built is kept even if it is more.
     #[must_use]
     pub fn node_local_limit(mut self, bytes: u64) -> Self {
         self.node_local_limit = bytes.min(UNLIMITED);

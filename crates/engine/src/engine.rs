@@ -1,5 +1,6 @@
 //! The front door.
 
+use crate::lasting::Damage;
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
@@ -35,6 +36,8 @@ pub struct Engine {
     patience: Duration,
     /// The process that built it.
     process: u32,
+    /// What could not be used when the engine was built.
+    pub(crate) damage: Vec<Damage>,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
@@ -58,6 +61,7 @@ impl Engine {
             patience,
             process: std::process::id(),
             keeper: None,
+            damage: Vec::new(),
             lease: None,
         }
     }

@@ -1,13 +1,21 @@
 //! Versions that outlive the engine: where they are kept, and what an engine finds there when it starts.
 
-use crate::plan::{Difference, Event, TierId};
+mod damage;
+mod survey;
+
+pub use damage::Damage;
+
+use crate::plan::{Event, TierId};
 use crate::run::{Kept, Shared};
-use crate::{EngineBuilder, Error, Result, Version};
+use crate::{EngineBuilder, Error, Result};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tierflow_store::{Options, PieceInfo, Repository, Retention, Vault};
+use survey::Survey;
+use tierflow_store::{
+    Error as StoreError, Identity, Mark, Options, Order, Repository, Retention, Vault,
+};
 
 /// Where versions are kept beyond the engine's life.
 #[derive(Debug, Clone)]
@@ -74,9 +82,9 @@ impl Default for Group {
 pub(crate) struct Opened {
     pub(crate) node_local: Option<Arc<Kept>>,
     pub(crate) external: Option<Arc<Kept>>,
-    ranks: u32,
-    /// The node-local directory of one rank of several.
-    shared_out: Option<Arc<Repository>>,
+    /// What could not be opened, or not to write.
+    pub(crate) damage: Vec<Damage>,
+    survey: Survey,
 }
 
 impl Lasting {
@@ -92,28 +100,52 @@ impl Lasting {
         Err(Error::NoDifferences { why })
     }
 
+    /// Opens what there is. What of it cannot be used is left out and named, as long as something else can.
+    ///
     /// `builds`: whether versions may build upon others.
     pub(crate) fn open(&self, builds: bool) -> Result<Opened> {
-        let group = self.group;
+        let (group, order) = (self.group, Order::default());
         let options = Options::default()
             .rank(group.rank, group.ranks)
-            .run(group.run);
+            .run(group.run)
+            .order(&order);
+        let mut damage = Vec::new();
         let (external, directory): (Option<Arc<dyn Vault>>, _) = match &self.external {
             Some(External::Directory(path)) => {
-                let directory = Arc::new(Repository::open(path, options.clone())?);
+                let opened = open_to_write_or_read("external", path, &options, &mut damage)?;
+                let directory = Arc::new(opened);
                 (Some(Arc::clone(&directory) as _), Some(directory))
             }
             Some(External::Vault(vault)) => (Some(Arc::clone(vault)), None),
             None => (None, None),
         };
-        let local = match &self.node_local {
-            Some(path) => Some(Arc::new(Repository::open(path, options)?)),
-            None => None,
+        let local = match (&self.node_local, &external) {
+            (None, _) => None,
+            (Some(path), None) => Some(open_to_write_or_read(
+                "node-local",
+                path,
+                &options,
+                &mut damage,
+            )?),
+            (Some(path), Some(_)) => match Repository::open(path, options) {
+                Err(error) if !is_fatal(&error) => {
+                    damage.push(Damage::unusable("node-local", path, &error));
+                    None
+                }
+                local => Some(local?),
+            },
         };
+        let local = local.map(Arc::new);
+        let last = last_run(&order, local.as_deref(), external.as_deref(), &mut damage);
+        // Both, before anything is written: who comes next finds out where this run went on.
+        for directory in directory.iter().chain(&local) {
+            // One that can only be read was named before.
+            let _unmarked = directory.mark(order.mark());
+        }
         if let (Some(local), Some(external)) = (&local, &external)
             && group.ranks > 1
         {
-            bring_what_was_left(local, &**external)?;
+            bring_what_was_left(local, &**external, last)?;
         }
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
@@ -132,19 +164,126 @@ impl Lasting {
                 directory,
             ))
         });
+        let survey = Survey::new(
+            (node_local.as_deref(), external.as_deref()),
+            shared_out.as_deref(),
+            group.ranks,
+            last,
+        );
+        let survey = survey.or_else(|error| match &external {
+            // What lies on external storage is known again once that answers.
+            Some(_) if node_local.is_some() && !matches!(error, Error::NoDifferences { .. }) => {
+                damage.push(Damage {
+                    tier: "external",
+                    path: PathBuf::new(),
+                    version: None,
+                    what: format!("what lies there cannot be listed: {error}"),
+                });
+                Survey::new((node_local.as_deref(), None), None, group.ranks, last)
+            }
+            _ => Err(error),
+        })?;
         Ok(Opened {
             node_local,
             external,
-            ranks: group.ranks,
-            shared_out,
+            damage,
+            survey,
         })
     }
 }
 
+impl Opened {
+    /// What the node-local directory has to hold, in bytes of such multiples: versions that lie nowhere else.
+    pub(crate) fn required(&self, alignment: u64) -> u64 {
+        self.survey.required(alignment)
+    }
+}
+
+/// Another engine is there, or the call is to be mended: nothing else helps.
+fn is_fatal(error: &StoreError) -> bool {
+    matches!(error, StoreError::Busy { .. } | StoreError::Argument(_))
+}
+
+/// Opens a directory to write, or to restore what is there if that is all that can be had.
+fn open_to_write_or_read(
+    tier: &'static str,
+    path: &Path,
+    options: &Options,
+    damage: &mut Vec<Damage>,
+) -> Result<Repository> {
+    let error = match Repository::open(path, options.clone()) {
+        Err(error) if !is_fatal(&error) => error,
+        opened => return Ok(opened?),
+    };
+    match Repository::read_only(path, options.clone()) {
+        Ok(opened) => {
+            damage.push(Damage::unusable(tier, path, &error));
+            Ok(opened)
+        }
+        Err(_) => Err(error.into()),
+    }
+}
+
+/// Who went on from what lies on external storage last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum LastRun {
+    /// A run elsewhere, or nobody knows.
+    #[default]
+    Elsewhere,
+    /// One on this node.
+    Here,
+    /// None that is known: all there is was written in format 1.
+    None,
+}
+
+impl LastRun {
+    /// Whether, of two pieces of one number, the one on the node counts: it is the newer one, and no run elsewhere went on
+    /// from what lies on external storage.
+    fn prefers_node_local(self, node_local: &Identity, external: &Identity) -> bool {
+        let may_be = match self {
+            Self::Elsewhere => false,
+            Self::Here => true,
+            Self::None => node_local.epoch > 0,
+        };
+        may_be && node_local.is_newer_than(external)
+    }
+}
+
+/// Finds who went on last, and orders this run after all that it finds.
+fn last_run(
+    order: &Order,
+    local: Option<&Repository>,
+    external: Option<&dyn Vault>,
+    damage: &mut Vec<Damage>,
+) -> LastRun {
+    let mut mark = |tier, mark: tierflow_store::Result<Mark>| {
+        let mark = mark.unwrap_or_else(|error| {
+            damage.push(Damage::unusable(tier, Path::new(""), &error));
+            Mark { epoch: 1, run: 0 }
+        });
+        order.see(mark.epoch, 0);
+        mark
+    };
+    local.map(|local| mark("node-local", local.last_run()));
+    let last = external.map(|external| mark("external", external.last_run()));
+    match (last.filter(|mark| mark.epoch > 0), local) {
+        (None, _) => LastRun::None,
+        (Some(last), Some(local)) if local.was_written_by(&last).unwrap_or(false) => LastRun::Here,
+        _ => LastRun::Elsewhere,
+    }
+}
+
 /// A group's version counts once every rank's piece lies where all can see it. What a crash left on this node is brought
-/// there before anybody asks for the newest version.
-fn bring_what_was_left(local: &Repository, external: &dyn Vault) -> Result<()> {
+/// there before anybody asks for the newest version, but for what a later run wrote anew.
+fn bring_what_was_left(local: &Repository, external: &dyn Vault, last: LastRun) -> Result<()> {
+    let there = external.pieces().unwrap_or_default().into_iter();
+    let there: BTreeMap<u64, Identity> =
+        there.map(|piece| (piece.version, piece.identity)).collect();
     for piece in local.own_pieces()? {
+        let other = there.get(&piece.version);
+        if other.is_some_and(|other| !last.prefers_node_local(&piece.identity, other)) {
+            continue;
+        }
         // A piece that cannot be read, or a number that is taken, keeps none of the others from being brought.
         let _left_where_it_is = local
             .own_piece(piece.version)
@@ -154,102 +293,49 @@ fn bring_what_was_left(local: &Repository, external: &dyn Vault) -> Result<()> {
 }
 
 /// Tells the plan what lies on the tiers that outlive the engine.
-pub(crate) fn adopt(shared: &Shared, opened: &Opened) -> Result<()> {
-    let lowest = shared.tiers.len() - 1;
-    let mut whole = Found::new();
+pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64) -> Result<()> {
+    let survey = &opened.survey;
+    if shared.stage.is_none() && survey.has_differences() {
+        let why = "the directory holds some: give the engine `dedup` to read them";
+        return Err(Error::NoDifferences { why });
+    }
+    let tier_of = |kept: &Option<Arc<Kept>>| {
+        let is_it = |tier: &crate::run::Tier| {
+            let kept = kept.as_deref().map(std::ptr::from_ref);
+            kept.is_some() && tier.media.kept().map(std::ptr::from_ref) == kept
+        };
+        shared.tiers.iter().position(is_it).map(TierId)
+    };
     // The lowest tier first: what lies there need not be flushed from above.
-    for (tier, medium) in shared.tiers.iter().enumerate().rev() {
-        let Some(kept) = medium.media.kept() else {
-            continue;
-        };
-        let tier = TierId(tier);
-        kept.remove_orphans(|version| whole.contains_key(&version))?;
-        let mut found = match kept.parts()? {
-            Some(pieces) => all(pieces),
-            None => found(kept, opened.ranks)?,
-        };
-        if let Some(local) = opened.shared_out.as_ref().filter(|_| tier.0 < lowest) {
-            found.extend(known_below(local, &whole)?);
+    if let Some(tier) = tier_of(&opened.external) {
+        for (&version, found) in &survey.external {
+            shared.tell(found.adopted(version, tier));
         }
-        for (&version, found) in &found {
-            if found.difference.is_some() && shared.stage.is_none() {
-                let why = "the directory holds some: give the engine `dedup` to read them";
-                return Err(Error::NoDifferences { why });
+    }
+    if let (Some(tier), Some(kept)) = (tier_of(&opened.node_local), &opened.node_local) {
+        let (held, unfit) = survey.node_local_within(limit, alignment);
+        for version in held {
+            if let Some(found) = survey.node_local.get(&version) {
+                shared.tell(found.adopted(version, tier));
             }
-            shared.tell(Event::Adopt {
-                version,
-                size: found.size,
-                tier,
-                difference: found.difference,
-            });
         }
-        whole.extend(found);
+        // Their numbers stay taken by the copies on external storage.
+        for (version, bytes) in unfit.into_iter().chain(survey.outdated.clone()) {
+            kept.drop_copy(version, bytes);
+        }
+        // What cannot be removed now is tried again before its number is written.
+        let _tried_again = kept.remove_dropped();
     }
     Ok(())
 }
 
-/// The pieces in a rank's own directory that belong to versions known to be whole, wherever the other pieces are.
-fn known_below(local: &Repository, whole: &Found) -> Result<Found> {
-    let mut known = Found::new();
-    for piece in local.own_pieces()? {
-        if let Some(found) = whole.get(&piece.version)
-            && piece.run == found.run
-        {
-            known.insert(piece.version, *found);
+impl survey::One {
+    fn adopted(&self, version: crate::Version, tier: TierId) -> Event {
+        Event::Adopt {
+            version,
+            size: self.size,
+            tier,
+            difference: self.difference,
         }
     }
-    Ok(known)
-}
-
-/// A rank's piece of a version.
-#[derive(Debug, Clone, Copy)]
-struct One {
-    /// Bytes of the checkpoint.
-    size: u64,
-    /// The run that wrote it.
-    run: u64,
-    /// As what it lies there, if not as it is.
-    difference: Option<Difference>,
-}
-
-impl One {
-    /// Of so many bytes, and so many once they are decoded.
-    fn new((bytes, decoded): (u64, Option<u64>), base: Option<Version>, run: u64) -> Self {
-        Self {
-            size: decoded.unwrap_or(bytes),
-            run,
-            difference: decoded.map(|_| Difference { bytes, base }),
-        }
-    }
-}
-
-/// This rank's pieces of versions.
-type Found = BTreeMap<Version, One>;
-
-fn all(pieces: Vec<PieceInfo>) -> Found {
-    let one = |piece: PieceInfo| {
-        let bytes = (piece.bytes, piece.decoded);
-        (piece.version, One::new(bytes, piece.base, piece.run))
-    };
-    pieces.into_iter().map(one).collect()
-}
-
-/// The whole versions of a tier. Those of a group of another size have no piece for each rank of this one.
-fn found(kept: &Kept, ranks: u32) -> Result<Found> {
-    let mut found = Found::new();
-    let versions = kept.vault().versions()?.into_iter();
-    for info in versions.filter(|info| info.ranks == ranks) {
-        let size = if info.ranks == 1 {
-            info.bytes
-        } else {
-            match kept.vault().piece(info.version) {
-                Ok(piece) => piece.regions().iter().map(|region| region.length).sum(),
-                // It is named when it is looked for, and an older version is offered.
-                Err(_) => continue,
-            }
-        };
-        let one = One::new((size, info.decoded), info.base, info.run);
-        found.insert(info.version, one);
-    }
-    Ok(found)
 }

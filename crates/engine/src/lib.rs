@@ -19,6 +19,7 @@ pub use engine::Engine;
 pub use error::{Error, Result};
 pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
+pub use lasting::Damage;
 pub use metrics::{Calls, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 pub use region::{Region, RegionMut};
 pub use tierflow_plan as plan;

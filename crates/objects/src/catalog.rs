@@ -4,9 +4,9 @@ use crate::remote::{Object, Remote};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tierflow_store::container::{Head, Kind, ManifestRow, rows};
-use tierflow_store::{Error, Piece, Result, VersionInfo};
+use tierflow_store::{Damage, Error, Identity, Piece, PieceInfo, Result, VersionInfo};
 
 /// What an object's name says: whose piece, or manifest, of which version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,15 +48,24 @@ impl Name {
 /// What was found in an object that has not changed since.
 #[derive(Debug)]
 struct Seen {
-    meta: ObjectMeta,
-    found: Result<(Head, Option<Vec<ManifestRow>>)>,
+    /// What the list says of it; not known of what was just written here.
+    meta: Option<ObjectMeta>,
+    size: u64,
+    /// What the store called it when it was written, if it did.
+    tag: Option<String>,
+    found: Looked,
 }
 
 /// All objects under a prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     seen: BTreeMap<Name, Seen>,
+    /// Whether the store was ever asked for its list.
+    pub(crate) is_listed: bool,
 }
+
+/// Heads looked at at a time.
+const LOOKS_AT_A_TIME: usize = 16;
 
 impl Catalog {
     /// Looks at what changed.
@@ -67,20 +76,88 @@ impl Catalog {
             .filter_map(|meta| Some((Name::parse(prefix, &meta.location)?, meta)));
         let there: BTreeMap<Name, ObjectMeta> = named.collect();
         self.seen.retain(|name, _| there.contains_key(name));
+        let mut new = Vec::new();
         for (name, meta) in there {
-            if self.seen.get(&name).is_some_and(|seen| seen.meta == meta) {
-                continue;
+            match self.seen.get_mut(&name) {
+                Some(seen) if seen.meta.as_ref() == Some(&meta) => {}
+                // Written here, and nobody else writes as this rank.
+                Some(seen) if seen.is_written_as(&meta) => seen.meta = Some(meta),
+                _ => new.push((name, meta)),
             }
-            let found = look(remote, name, &meta);
+        }
+        for (name, meta, found) in look_at_all(remote, new) {
             // What could not be had may be had the next time.
             if matches!(found, Err(Error::Remote(_))) {
                 self.seen.remove(&name);
                 found?;
                 continue;
             }
-            self.seen.insert(name, Seen { meta, found });
+            let seen = Seen {
+                size: meta.size,
+                meta: Some(meta),
+                tag: None,
+                found,
+            };
+            self.seen.insert(name, seen);
         }
+        self.is_listed = true;
         Ok(())
+    }
+
+    /// Takes what was just written, which the store calls `tag`.
+    pub(crate) fn insert(&mut self, name: Name, tag: Option<String>, found: Contents) {
+        let seen = Seen {
+            meta: None,
+            size: found.0.record_length(),
+            tag,
+            found: Ok(found),
+        };
+        self.seen.insert(name, seen);
+    }
+
+    /// Forgets what was removed.
+    pub(crate) fn forget(&mut self, name: Name) {
+        self.seen.remove(&name);
+    }
+
+    /// The highest epoch of a rank.
+    pub(crate) fn epoch(&self, rank: u32) -> u32 {
+        let own = self.seen.iter().filter(|(name, _)| name.rank == rank);
+        let heads = own.filter_map(|(_, seen)| seen.found.as_ref().ok());
+        heads.map(|(head, _)| head.epoch).max().unwrap_or(0)
+    }
+
+    /// A rank's pieces, oldest version first.
+    pub(crate) fn pieces(&self, rank: u32) -> Vec<PieceInfo> {
+        let own = self.seen.iter();
+        let own = own.filter(|(name, _)| name.rank == rank && !name.is_manifest);
+        let heads = own.filter_map(|(_, seen)| Some(&seen.found.as_ref().ok()?.0));
+        let info = |head: &Head| PieceInfo {
+            version: head.version,
+            identity: Identity::of(head),
+            bytes: head.regions.iter().map(|region| region.length).sum(),
+            decoded: head.decoded(),
+        };
+        heads.map(info).collect()
+    }
+
+    /// What is wrong with objects of any rank.
+    pub(crate) fn all_damage(&self) -> Vec<Damage> {
+        let broken = self.seen.iter().filter_map(|(name, seen)| {
+            let Err(Error::Damaged {
+                path, offset, what, ..
+            }) = &seen.found
+            else {
+                return None;
+            };
+            Some(Damage {
+                path: path.clone(),
+                offset: *offset,
+                version: Some(name.version),
+                what,
+            })
+        });
+        broken.collect()
     }
 
     /// The highest sequence number of a rank.
@@ -116,7 +193,7 @@ impl Catalog {
             rank,
             is_manifest: false,
         };
-        Some(self.seen.get(&name)?.meta.size)
+        Some(self.seen.get(&name)?.size)
     }
 
     /// The rows of the manifest of a version whose pieces are all there, from the same run.
@@ -215,16 +292,54 @@ impl Catalog {
     }
 }
 
-/// Looks into one object.
-fn look(
+/// The head of a piece or manifest, and the rows of the latter.
+type Contents = (Head, Option<Vec<ManifestRow>>);
+/// What was found in an object.
+type Looked = Result<Contents>;
+
+impl Seen {
+    /// Whether this was written here, as which the list has it.
+    fn is_written_as(&self, meta: &ObjectMeta) -> bool {
+        let is_other = |tag: &String| meta.e_tag.as_ref().is_some_and(|there| there != tag);
+        self.meta.is_none() && self.size == meta.size && !self.tag.as_ref().is_some_and(is_other)
+    }
+}
+
+/// Looks into objects, several at a time.
+fn look_at_all(
     remote: &Arc<Remote>,
-    name: Name,
-    meta: &ObjectMeta,
-) -> Result<(Head, Option<Vec<ManifestRow>>)> {
+    objects: Vec<(Name, ObjectMeta)>,
+) -> Vec<(Name, ObjectMeta, Looked)> {
+    let threads = objects.len().min(LOOKS_AT_A_TIME);
+    let (queue, done) = (Mutex::new(objects.into_iter()), Mutex::new(Vec::new()));
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((name, meta)) = next() {
+            let found = look(remote, name, &meta);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.push((name, meta, found));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // One that cannot be had is one less.
+            let _ended_with_the_scope = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes of an object that are asked for at first: most heads, and the lists of most groups.
+const FIRST: u64 = 16 << 10;
+
+/// Looks into one object.
+fn look(remote: &Arc<Remote>, name: Name, meta: &ObjectMeta) -> Looked {
     let object = Object {
         remote: Arc::clone(remote),
         path: meta.location.clone(),
         size: meta.size,
+        first: remote.read(&meta.location, 0..meta.size.min(FIRST))?,
     };
     let piece = Piece::elsewhere(object, meta.location.as_ref(), 1, None)?;
     let head = piece.head();

@@ -8,7 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierflow_store::container::{Kind, Row};
-use tierflow_store::{Encoded, Error, Piece, Region, Result, Snapshot, Stamp, Vault, VersionInfo};
+use tierflow_store::{
+    Damage, Encoded, Error, Identity, Mark, Order, Piece, PieceInfo, Region, Result, Snapshot,
+    Stamp, Vault, VersionInfo,
+};
 
 /// How versions are kept in an object store.
 #[derive(Debug, Clone)]
@@ -65,6 +68,9 @@ pub struct Objects {
     prefix: Path,
     settings: Settings,
     catalog: Mutex<Catalog>,
+    order: Order,
+    /// Versions that may have been written though the store did not say so.
+    unsure: Mutex<BTreeSet<u64>>,
     /// Held while a piece is written.
     writing: Mutex<()>,
 }
@@ -89,24 +95,43 @@ impl Objects {
             prefix: prefix.into(),
             settings,
             catalog: Mutex::default(),
+            order: Order::default(),
+            unsure: Mutex::default(),
             writing: Mutex::default(),
         })
     }
 
+    fn known(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What lies there now.
     fn catalog(&self) -> Result<MutexGuard<'_, Catalog>> {
-        let mut catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut catalog = self.known();
         catalog.refresh(&self.remote, &self.prefix)?;
         Ok(catalog)
     }
 
-    fn path(&self, version: u64, is_manifest: bool) -> Path {
-        let name = Name {
+    /// What lies there of this rank, as which nobody else writes: the list is asked for once.
+    fn own(&self) -> Result<MutexGuard<'_, Catalog>> {
+        let catalog = self.known();
+        if catalog.is_listed && self.settings.ranks == 1 {
+            return Ok(catalog);
+        }
+        drop(catalog);
+        self.catalog()
+    }
+
+    fn name(&self, version: u64, is_manifest: bool) -> Name {
+        Name {
             version,
             rank: self.settings.rank,
             is_manifest,
-        };
-        name.path(&self.prefix)
+        }
+    }
+
+    fn path(&self, version: u64, is_manifest: bool) -> Path {
+        self.name(version, is_manifest).path(&self.prefix)
     }
 
     fn stamp(&self, catalog: &Catalog, kind: Kind) -> Stamp {
@@ -115,9 +140,12 @@ impl Objects {
         let Settings {
             rank, ranks, run, ..
         } = self.settings;
+        self.order.see(catalog.epoch(rank), catalog.sequence(rank));
+        let (epoch, sequence) = self.order.next();
         Stamp {
             kind,
-            sequence: catalog.sequence(rank) + 1,
+            epoch,
+            sequence,
             created: u64::try_from(nanos).unwrap_or(u64::MAX),
             run,
             rank,
@@ -125,17 +153,63 @@ impl Objects {
         }
     }
 
-    /// Puts a piece where there is none, or one of a version that never became whole.
-    fn put(&self, catalog: &Catalog, record: &Encoded<'_>) -> Result<()> {
-        let (version, rank) = (record.head().version, self.settings.rank);
-        let is_there = catalog.head(version, rank).is_some();
-        if is_there && catalog.has_all(version) {
-            return Err(Error::Exists { version });
+    /// Puts a piece where there is none, an older one, or one of a version that never became whole. If the same bytes are
+    /// there already, written by this run, the answer of the store was lost before: that is a success.
+    fn put(&self, catalog: &mut Catalog, record: &Encoded<'_>) -> Result<()> {
+        let (head, rank) = (record.head(), self.settings.rank);
+        let (version, identity) = (head.version, Identity::of(head));
+        let there = catalog.head(version, rank).map(Identity::of);
+        if let Some(there) = there
+            && catalog.has_all(version)
+        {
+            if self.is_ours(version, &there, &identity) {
+                self.unsure().remove(&version);
+                return Ok(());
+            }
+            if !identity.is_newer_than(&there) || identity.epoch == there.epoch {
+                return Err(Error::Exists { version });
+            }
         }
         // What is damaged is written over, too.
-        let over = is_there || catalog.damage(version, rank).is_some();
-        let put = self.remote.put(&self.path(version, false), record, over)?;
-        put.ok_or(Error::Exists { version })
+        let over = there.is_some() || catalog.damage(version, rank).is_some();
+        let path = self.path(version, false);
+        let put = self.remote.put(&path, record, over);
+        match put {
+            Ok(_) => self.unsure().remove(&version),
+            Err(_) => self.unsure().insert(version),
+        };
+        let Some(tag) = put? else {
+            self.unsure().insert(version);
+            catalog.refresh(&self.remote, &self.prefix)?;
+            let there = catalog.head(version, rank).map(Identity::of);
+            return match there {
+                Some(there) if self.is_ours(version, &there, &identity) => {
+                    self.unsure().remove(&version);
+                    Ok(())
+                }
+                _ => Err(Error::Exists { version }),
+            };
+        };
+        catalog.insert(self.name(version, false), tag, (head.clone(), None));
+        Ok(())
+    }
+
+    fn unsure(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether what is there is what is to be written: the same piece, or the same bytes that this run tried to write before.
+    fn is_ours(&self, version: u64, there: &Identity, identity: &Identity) -> bool {
+        let same = |identity: &Identity| {
+            (
+                identity.epoch,
+                identity.run,
+                identity.content,
+                identity.base,
+            )
+        };
+        there.is_same(identity)
+            || (self.unsure().contains(&version) && same(there) == same(identity))
     }
 
     /// Writes the manifest of a version if all its pieces are there and no manifest is.
@@ -162,8 +236,12 @@ impl Objects {
             regions: &regions,
         };
         let record = Encoded::new(&snapshot, stamp)?;
-        let put = self.remote.put(&self.path(version, true), &record, true);
-        put.map(drop)
+        let put = self.remote.put(&self.path(version, true), &record, true)?;
+        if let Some(tag) = put {
+            let found = (record.head().clone(), Some(rows));
+            self.known().insert(self.name(version, true), tag, found);
+        }
+        Ok(())
     }
 
     fn writing(&self) -> MutexGuard<'_, ()> {
@@ -187,9 +265,30 @@ impl Vault for Objects {
         Ok(self.catalog()?.whole())
     }
 
+    fn pieces(&self) -> Result<Vec<PieceInfo>> {
+        Ok(self.catalog()?.pieces(self.settings.rank))
+    }
+
+    fn last_run(&self) -> Result<Mark> {
+        let epoch = self.own()?.epoch(self.settings.rank);
+        // Runs leave no marks here.
+        Ok(Mark { epoch, run: 0 })
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        self.known().all_damage()
+    }
+
     fn piece(&self, version: u64) -> Result<Piece> {
-        let catalog = self.catalog()?;
         let rank = self.settings.rank;
+        let known = self.known();
+        let catalog = match known.head(version, rank) {
+            Some(_) => known,
+            None => {
+                drop(known);
+                self.catalog()?
+            }
+        };
         let whole = catalog.whole();
         let older = whole
             .iter()
@@ -217,6 +316,7 @@ impl Vault for Objects {
             remote: Arc::clone(&self.remote),
             path: self.path(version, false),
             size,
+            first: Vec::new(),
         };
         let name = object.path.to_string();
         Piece::elsewhere(object, name, self.settings.threads, older)
@@ -225,10 +325,10 @@ impl Vault for Objects {
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
         {
             let _one_at_a_time = self.writing();
-            let stamp = self.stamp(&*self.catalog()?, Kind::Piece);
+            let stamp = self.stamp(&*self.own()?, Kind::Piece);
             let record = Encoded::new(snapshot, stamp)?;
-            let catalog = self.catalog()?;
-            self.put(&catalog, &record)?;
+            let mut catalog = self.own()?;
+            self.put(&mut catalog, &record)?;
         }
         self.complete(snapshot.version)
     }
@@ -243,14 +343,12 @@ impl Vault for Objects {
         }
         {
             let _one_at_a_time = self.writing();
-            let catalog = self.catalog()?;
-            let there = catalog.head(head.version, rank);
-            let is_same = there.is_some_and(|there| {
-                (there.run, there.created, there.base) == (head.run, head.created, head.base)
-            });
-            if !is_same {
+            let mut catalog = self.own()?;
+            let there = catalog.head(head.version, rank).map(Identity::of);
+            let identity = Identity::of(head);
+            if !there.is_some_and(|there| there.is_same(&identity)) {
                 let record = Encoded::copy(piece, catalog.sequence(rank) + 1)?;
-                self.put(&catalog, &record)?;
+                self.put(&mut catalog, &record)?;
             }
         }
         self.complete(head.version)
@@ -265,6 +363,10 @@ impl Vault for Objects {
                 self.remote.remove(&self.path(version, true))?;
             }
             self.remote.remove(&self.path(version, false))?;
+            let mut catalog = self.known();
+            for is_manifest in [true, false] {
+                catalog.forget(self.name(version, is_manifest));
+            }
         }
         Ok(())
     }

@@ -273,6 +273,145 @@ fn a_store_in_trouble_loses_nothing_and_blocks_nobody_for_ever() {
     }
 }
 
+#[test]
+fn an_engine_is_built_without_a_store_that_does_not_answer_and_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let troubled = Arc::new(Troubled::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+    let device = open(Choice::Host).unwrap();
+    let engine = || {
+        Engine::builder(&device)
+            .host_cache(1 << 20)
+            .node_local(home.path())
+            .external_vault(Arc::new(objects(&store)))
+            .build()
+            .unwrap()
+    };
+    let first = engine();
+    first
+        .checkpoint(1, &[EngineRegion::from([7; 100].as_slice())])
+        .unwrap();
+    first.wait().unwrap();
+    assert_eq!(first.damage(), []);
+    drop(first);
+    troubled.fails.store(true, Relaxed);
+    let second = engine();
+    assert!(
+        second
+            .damage()
+            .iter()
+            .any(|damage| damage.tier == "external")
+    );
+    let mut bytes = [0; 100];
+    second
+        .restore(1, &mut [RegionMut::from(bytes.as_mut_slice())])
+        .unwrap();
+    assert_eq!(bytes, [7; 100]);
+    second
+        .checkpoint(2, &[EngineRegion::from([8; 100].as_slice())])
+        .unwrap();
+    assert!(second.wait().is_err(), "it is not there");
+    troubled.fails.store(false, Relaxed);
+    second.wait().unwrap();
+    drop(second);
+    assert_eq!(numbers(&objects(&store)), [1, 2]);
+}
+
+#[test]
+fn an_answer_that_was_lost_is_no_failure() {
+    let troubled = Arc::new(Troubled::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+    let vault = objects(&store);
+    // Tried again on the way.
+    troubled.retries.store(true, Relaxed);
+    save(&vault, 1, None).unwrap();
+    troubled.retries.store(false, Relaxed);
+    // Tried again by the caller.
+    troubled.loses_answers.store(true, Relaxed);
+    assert!(matches!(save(&vault, 4, None), Err(Error::Remote(_))));
+    troubled.loses_answers.store(false, Relaxed);
+    save(&vault, 4, None).unwrap();
+    assert_eq!(numbers(&vault), [1, 4]);
+    [1, 4]
+        .iter()
+        .for_each(|version| assert_right(&vault, *version));
+    // Now it is sure: the number is taken.
+    let again = save(&vault, 4, None);
+    assert!(
+        matches!(again, Err(Error::Exists { version: 4 })),
+        "{again:?}"
+    );
+    // And the copy of a piece.
+    let directory = tempfile::tempdir().unwrap();
+    let local = Repository::open(directory.path(), Options::default()).unwrap();
+    save(&local, 7, None).unwrap();
+    let piece = local.own_piece(7).unwrap();
+    troubled.loses_answers.store(true, Relaxed);
+    assert!(matches!(vault.copy(&piece), Err(Error::Remote(_))));
+    troubled.loses_answers.store(false, Relaxed);
+    vault.copy(&piece).unwrap();
+    assert_right(&vault, 7);
+    // Other bytes under the number are another version.
+    let regions = [Region::new("state", b"other")];
+    let other = Snapshot {
+        version: 7,
+        base: None,
+        regions: &regions,
+    };
+    let taken = vault.save(&other);
+    assert!(
+        matches!(taken, Err(Error::Exists { version: 7 })),
+        "{taken:?}"
+    );
+}
+
+#[test]
+fn a_save_is_one_request_and_an_open_no_long_row_of_them() {
+    let troubled = Arc::new(Troubled::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+    {
+        let vault = objects(&store);
+        (0..60).for_each(|version| save(&vault, 3 * version + 1, None).unwrap());
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        assert_eq!(count(&troubled.puts), 60);
+        assert_eq!((count(&troubled.lists), count(&troubled.gets)), (1, 0));
+        assert_eq!(numbers(&vault).len(), 60);
+        assert_eq!(count(&troubled.gets), 0, "it knows what it wrote");
+    }
+    let vault = objects(&store);
+    assert_eq!(numbers(&vault).len(), 60);
+    assert_eq!(troubled.gets.load(Relaxed), 60, "one for each head");
+}
+
+#[test]
+fn a_newer_piece_takes_the_place_of_an_older_one() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let vault = objects(&store);
+    let directory = tempfile::tempdir().unwrap();
+    let mut old = None;
+    for life in 0..2_u8 {
+        let local = Repository::open(directory.path(), Options::default()).unwrap();
+        let bytes = [life; 100];
+        let regions = [Region::new("state", &bytes)];
+        local.remove(&BTreeSet::from([1])).unwrap();
+        let snapshot = Snapshot {
+            version: 1,
+            base: None,
+            regions: &regions,
+        };
+        local.save(&snapshot).unwrap();
+        let piece = local.own_piece(1).unwrap();
+        vault.copy(&piece).unwrap();
+        assert_eq!(vault.piece(1).unwrap().read("state").unwrap(), bytes);
+        if let Some(old) = old.replace(piece) {
+            assert!(matches!(
+                vault.copy(&old),
+                Err(Error::Exists { version: 1 })
+            ));
+        }
+    }
+}
+
 #[tokio::test]
 async fn it_may_be_used_within_anothers_runtime() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());

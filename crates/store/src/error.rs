@@ -9,7 +9,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum Error {
     /// Nothing was opened: choose or make another directory.
-    #[error("no scratch file could be made in {}: {source}; name an existing directory that you may write to", .directory.display())]
+    #[error("the directory {} cannot be used: {source}; name an existing one that you may use", .directory.display())]
     Open {
         /// The directory.
         directory: PathBuf,

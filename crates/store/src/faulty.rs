@@ -21,6 +21,10 @@ pub struct Faults {
     pub renames_fail: AtomicBool,
     /// Every n-th call fails with an I/O error; 0 is never.
     pub every_nth: AtomicU64,
+    /// So many reads, of bytes, names or what is known of a file, fail with an I/O error, ...
+    pub bad_reads: AtomicU64,
+    /// ... after so many more that do not.
+    pub good_reads: AtomicU64,
     calls: AtomicU64,
 }
 
@@ -35,7 +39,25 @@ impl Faults {
 
     /// What reading meets.
     pub(crate) fn read(&self) -> std::result::Result<(), Errno> {
+        self.look()?;
         if self.reads_fail.load(Ordering::Relaxed) || self.strikes() {
+            return Err(Errno::IO);
+        }
+        Ok(())
+    }
+
+    /// What looking at names and files meets.
+    pub(crate) fn look(&self) -> std::result::Result<(), Errno> {
+        let less = |count: u64| count.checked_sub(1);
+        let take = |counter: &AtomicU64| {
+            counter
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+                .is_ok()
+        };
+        if self.bad_reads.load(Ordering::Relaxed) > 0
+            && !take(&self.good_reads)
+            && take(&self.bad_reads)
+        {
             return Err(Errno::IO);
         }
         Ok(())

@@ -14,8 +14,8 @@ mod vault;
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
 pub use repository::{
-    Damage, Elsewhere, Encoded, Options, Piece, PieceInfo, Pruned, Pull, Region, Repository,
-    Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
+    Damage, Elsewhere, Encoded, Identity, Mark, Options, Order, Piece, PieceInfo, Pruned, Pull,
+    Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
 };
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;

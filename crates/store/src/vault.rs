@@ -1,6 +1,6 @@
 //! What keeps versions under their numbers.
 
-use crate::{Piece, Repository, Result, Snapshot, VersionInfo};
+use crate::{Damage, Mark, Piece, PieceInfo, Repository, Result, Snapshot, VersionInfo};
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
@@ -19,13 +19,39 @@ pub trait Vault: Debug + Send + Sync {
     /// read.
     fn piece(&self, version: u64) -> Result<Piece>;
 
+    /// This rank's pieces, oldest version first, whether or not those of all others are there.
+    ///
+    /// # Errors
+    /// When they cannot be listed. What is known not to be readable is left out, and told by [`damage`](Self::damage).
+    fn pieces(&self) -> Result<Vec<PieceInfo>> {
+        let versions = self.versions()?.into_iter();
+        let pieces = versions.filter_map(|info| self.piece(info.version).ok());
+        Ok(pieces.map(|piece| piece.info()).collect())
+    }
+
+    /// The mark of the last run that wrote as this rank, as far as that is known.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn last_run(&self) -> Result<Mark> {
+        let pieces = self.pieces()?.into_iter();
+        let epoch = pieces.map(|piece| piece.identity.epoch).max().unwrap_or(0);
+        Ok(Mark { epoch, run: 0 })
+    }
+
+    /// What is known to be damaged or unreadable.
+    fn damage(&self) -> Vec<Damage> {
+        Vec::new()
+    }
+
     /// Keeps this rank's piece of a version; it is there to stay when this returns.
     ///
     /// # Errors
     /// After an error, what was there before is still there, and nothing else is.
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()>;
 
-    /// Keeps a piece as another vault holds it; nothing happens if it is there already.
+    /// Keeps a piece as another vault holds it; nothing happens if it is there already, and one of that number that is
+    /// [older](crate::Identity::is_newer_than) gives way to it.
     ///
     /// # Errors
     /// As [`save`](Self::save), and when it cannot be read.
@@ -45,6 +71,18 @@ impl Vault for Repository {
 
     fn piece(&self, version: u64) -> Result<Piece> {
         self.own_piece(version)
+    }
+
+    fn pieces(&self) -> Result<Vec<PieceInfo>> {
+        self.own_pieces()
+    }
+
+    fn last_run(&self) -> Result<Mark> {
+        self.last_run()
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        self.damage()
     }
 
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {

@@ -18,6 +18,7 @@ fn sound() -> Head {
         position: 0,
         version: 7,
         sequence: 9,
+        epoch: 4,
         run: 3,
         base: None,
         created: 1,
@@ -68,9 +69,11 @@ fn every_field_that_lies_is_found_out() {
     let head = sound();
     assert_eq!(records(&file(&head)), [head]);
     // A field, and a value with a right checksum that cannot be.
-    let wrong: [(usize, u64, &str); 17] = [
+    let wrong: [(usize, u64, &str); 19] = [
         (0, 0, "the magic"),
-        (8, 2, "format 2"),
+        (8, 1, "an epoch in format 1"),
+        (8, 3, "format 3"),
+        (92, 0, "no epoch in format 2"),
         (12, 0, "no head"),
         (12, 511, "an odd head"),
         (12, 1 << 30, "a huge head"),

@@ -55,6 +55,12 @@ fn sixty_lines_of_python_read_a_checkpoint() {
         );
     }
 
+    let missing = read(&segment, &["9", "state"]);
+    assert!(
+        !missing.status.success() && missing.stdout.is_empty(),
+        "{missing:?}"
+    );
+
     let whole = std::fs::read(&large).unwrap();
     for at in [20, 50, whole.len() - 1] {
         let mut bytes = whole.clone();

@@ -160,7 +160,11 @@ fn threads_share_commits() {
     (0..400).for_each(|version| version_of(&repository, version, 3_000));
     drop(repository);
     let files = std::fs::read_dir(directory.path().join("rank-0")).unwrap();
-    assert_eq!(files.count(), 2, "one segment and the lock");
+    assert_eq!(
+        files.count(),
+        3,
+        "one segment, the mark of the run, and the lock"
+    );
 }
 
 #[test]
@@ -366,11 +370,19 @@ fn planted_links_and_odd_files_are_refused() {
         std::os::unix::fs::symlink(&target, &path).unwrap();
         directory
     };
-    for name in ["rank-0", "rank-0/lock", "rank-0/s00000000000000000001.open"] {
+    for name in ["rank-0", "rank-0/lock"] {
         let directory = plant(name);
         let error = Repository::open(directory.path(), Options::default()).unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{name}: {error}");
     }
+    // What lies beside it is used, and it is named.
+    let directory = plant("rank-0/s00000000000000000001.open");
+    let repository = Repository::open(directory.path(), Options::default()).unwrap();
+    assert_eq!(repository.damage()[0].what, "it is no plain file");
+    save(&repository, 1, 100);
+    drop(repository);
+    let repository = Repository::open(directory.path(), Options::default()).unwrap();
+    assert_eq!(numbers(&repository), [1]);
     // Where a file of ours is to be made, and where one is only read.
     let directory = plant("rank-0/v00000000000000000001.tmp");
     let repository = Repository::open(directory.path(), Options::default()).unwrap();

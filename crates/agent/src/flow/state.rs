@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tierflow_store::PieceInfo;
+use tierflow_store::{Identity, PieceInfo};
 
 /// After a failure a route is left alone for so long, then twice as long, up to the longest.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -49,10 +49,10 @@ pub(crate) struct State {
 }
 
 /// What tells a piece from an older one of the same number.
-pub(super) type PieceKey = (u64, u64, u64);
+pub(super) type PieceKey = (u64, Identity);
 
 pub(super) fn key(piece: &PieceInfo) -> PieceKey {
-    (piece.version, piece.run, piece.created)
+    (piece.version, piece.identity)
 }
 
 impl State {
@@ -103,6 +103,11 @@ impl State {
         if !self.running.contains_key(&version) {
             self.waiting.insert(version);
         }
+    }
+
+    /// Whether somebody waits to hear of a version.
+    pub(super) fn is_asked_for(&self, version: u64) -> bool {
+        self.watchers.contains_key(&version)
     }
 
     /// What became of a version, once it is known.

@@ -1,10 +1,13 @@
-//! One client of the agent: what it asks for, and what it hears.
+//! One client of the agent: what it asks for, and what it hears. Nothing here waits: bytes are taken as they come, and what
+//! takes longer is done by others meanwhile.
 
-use super::{BEAT, Server};
+use super::Server;
 use crate::flow::Flow;
 use crate::home::check_peer;
-use crate::protocol::{PROTOCOL, Reply, Request, Route, Status, receive, send};
+use crate::protocol::{FRAME_LIMIT, PROTOCOL, Reply, Request, Route, Status, receive, send};
 use crate::{Error, Result};
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,63 +15,250 @@ use std::time::{Duration, Instant};
 
 /// How often one who waits hears that the agent is still there.
 const WORKING_EVERY: Duration = Duration::from_millis(500);
+/// What a greeting, the rest of a message, or taking an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Serves a client until it goes.
-pub(super) fn attend(server: &Arc<Server>, stream: UnixStream) {
-    let mut connection = Connection {
-        server: Arc::clone(server),
-        stream,
-        flow: None,
-    };
-    if let Err(error) = connection.serve() {
-        let failed = Reply::Failed {
-            source: false,
-            message: error.to_string(),
-        };
-        // It may be the connection that broke.
-        let _unheard = send(&mut connection.stream, &failed);
-    }
-    connection.leave();
+/// What somebody else is to do for a client.
+pub(super) struct Removal {
+    pub(super) flow: Arc<Flow>,
+    pub(super) versions: BTreeSet<u64>,
+}
+
+/// What a client waits for.
+enum Waits {
+    ForNothing,
+    /// A version to be published, since it heard of the agent last.
+    For(u64, Instant),
+    /// What was handed on.
+    ForRemoval,
 }
 
 /// One client.
-struct Connection {
+pub(super) struct Connection {
     server: Arc<Server>,
     stream: UnixStream,
     flow: Option<Arc<Flow>>,
+    is_greeted: bool,
+    waits: Waits,
+    /// What came and is no whole message yet, and what was not taken yet.
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// When something was heard of it last, or it took something.
+    moved: Instant,
+    /// Nothing more comes from it.
+    is_closed: bool,
+    /// It goes once it has taken what is for it.
+    is_ending: bool,
 }
 
 impl Connection {
-    fn serve(&mut self) -> Result<()> {
-        check_peer(&self.stream, Path::new("a connection"))?;
-        match receive(&mut self.stream)? {
-            Some(Request::Hello { protocol: PROTOCOL }) => {}
-            Some(_) => return Err(Error::Protocol("another version, or no greeting")),
-            None => return Ok(()),
+    pub(super) fn new(server: &Arc<Server>, stream: UnixStream) -> Result<Self> {
+        check_peer(&stream, Path::new("a connection"))?;
+        stream.set_nonblocking(true).map_err(Error::Connection)?;
+        Ok(Self {
+            server: Arc::clone(server),
+            stream,
+            flow: None,
+            is_greeted: false,
+            waits: Waits::ForNothing,
+            input: Vec::new(),
+            output: Vec::new(),
+            moved: Instant::now(),
+            is_closed: false,
+            is_ending: false,
+        })
+    }
+
+    pub(super) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    pub(super) fn is_greeted(&self) -> bool {
+        self.is_greeted
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Whether another message may be taken: they are answered one after the other.
+    pub(super) fn may_ask(&self) -> bool {
+        !self.is_ending && matches!(self.waits, Waits::ForNothing)
+    }
+
+    /// Takes what came, answers it, and lets the client hear what it waits for. Returns what somebody else is to do.
+    ///
+    /// # Errors
+    /// When the client is gone, or takes too long.
+    pub(super) fn go_on(&mut self, is_readable: bool) -> Result<Option<Removal>> {
+        if is_readable {
+            self.read()?;
         }
-        send(&mut self.stream, &Reply::Hello { protocol: PROTOCOL })?;
-        while let Some(request) = receive(&mut self.stream)? {
-            let reply = match request {
-                Request::Hello { .. } => return Err(Error::Protocol("a second greeting")),
-                Request::Take { route } => self.take(route).map(|()| Reply::Done),
-                Request::Publish { version } => self.publish(version),
-                Request::Remove { versions } => self.on_route().and_then(|flow| {
-                    flow.remove(versions.into_iter().collect())?;
-                    Ok(Reply::Done)
-                }),
-                Request::Status => Ok(Reply::Status(self.status())),
-                Request::Stop => {
-                    // Before the agent may be gone.
-                    send(&mut self.stream, &Reply::Done)?;
-                    self.server.stop();
-                    continue;
+        let mut removal = None;
+        while removal.is_none() && self.may_ask() {
+            match self.message() {
+                Ok(None) => break,
+                Ok(Some(request)) => match self.answer(request) {
+                    Ok(asked) => removal = asked,
+                    Err(error) => self.refuse(&error),
+                },
+                Err(error) => self.refuse(&error),
+            }
+        }
+        if self.is_closed {
+            // What it asked for is answered, and what it waits for nobody hears.
+            self.is_ending = true;
+        }
+        self.tell()?;
+        self.write()?;
+        let is_slow = !self.is_greeted || !self.input.is_empty() || self.has_output();
+        let is_asked = self.may_ask() || self.has_output();
+        let is_over = self.is_ending && !self.has_output();
+        if is_over || (is_slow && is_asked && self.moved.elapsed() > PATIENCE) {
+            return Err(Error::Connection(ErrorKind::TimedOut.into()));
+        }
+        Ok(removal)
+    }
+
+    /// What was handed on is done.
+    pub(super) fn removed(&mut self, result: Result<()>) -> Result<()> {
+        self.waits = Waits::ForNothing;
+        self.say(&result.map_or_else(|error| failed(&error), |()| Reply::Done))
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let mut bytes = [0; 16 << 10];
+        // No more is taken in than one message has.
+        while self.input.len() <= FRAME_LIMIT + 4 {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => {
+                    self.is_closed = true;
+                    break;
                 }
+                Ok(read) => {
+                    self.input.extend_from_slice(&bytes[..read]);
+                    self.moved = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::Connection(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message, once it is there as a whole.
+    fn message(&mut self) -> Result<Option<Request>> {
+        let Some(length) = self.input.first_chunk().copied() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(length) as usize;
+        if length > FRAME_LIMIT {
+            return Err(Error::Protocol("a frame is too long"));
+        }
+        let Some(mut frame) = self.input.get(..4 + length) else {
+            return Ok(None);
+        };
+        let request = receive(&mut frame);
+        self.input.drain(..4 + length);
+        request
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Option<Removal>> {
+        if !self.is_greeted {
+            return match request {
+                Request::Hello { protocol: PROTOCOL } => {
+                    self.is_greeted = true;
+                    self.say(&Reply::Hello { protocol: PROTOCOL })?;
+                    Ok(None)
+                }
+                _ => Err(Error::Protocol("another version, or no greeting")),
             };
-            let reply = reply.unwrap_or_else(|error| Reply::Failed {
-                source: false,
-                message: error.to_string(),
-            });
-            send(&mut self.stream, &reply)?;
+        }
+        let reply = match request {
+            Request::Hello { .. } => return Err(Error::Protocol("a second greeting")),
+            Request::Take { route } => self.take(route).map(|()| Reply::Done),
+            Request::Publish { version } => match self.on_route() {
+                Ok(flow) => {
+                    flow.state.lock().watch(version);
+                    self.server.changed.notify_all();
+                    self.waits = Waits::For(version, Instant::now());
+                    return Ok(None);
+                }
+                Err(error) => Err(error),
+            },
+            Request::Remove { versions } => match self.on_route() {
+                Ok(flow) => {
+                    self.waits = Waits::ForRemoval;
+                    let versions = versions.into_iter().collect();
+                    return Ok(Some(Removal { flow, versions }));
+                }
+                Err(error) => Err(error),
+            },
+            Request::Status => Ok(Reply::Status(self.status())),
+            Request::Stop => {
+                // Before the agent may be gone.
+                self.say(&Reply::Done)?;
+                self.write()?;
+                self.server.stop();
+                return Ok(None);
+            }
+        };
+        self.say(&reply.unwrap_or_else(|error| failed(&error)))?;
+        Ok(None)
+    }
+
+    /// Tells the client what became of what it waits for, or that the agent is still there.
+    fn tell(&mut self) -> Result<()> {
+        let (Waits::For(version, heard), Some(flow)) = (&self.waits, &self.flow) else {
+            return Ok(());
+        };
+        let (version, is_due) = (*version, heard.elapsed() >= WORKING_EVERY);
+        let outcome = flow.state.lock().outcome(version);
+        match outcome {
+            Some(outcome) => {
+                self.waits = Waits::ForNothing;
+                self.say(&match outcome {
+                    Ok(()) => Reply::Done,
+                    Err(failure) => Reply::Failed {
+                        source: failure.source,
+                        message: failure.message,
+                    },
+                })
+            }
+            None if is_due => {
+                self.waits = Waits::For(version, Instant::now());
+                self.say(&Reply::Working)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn say(&mut self, reply: &Reply) -> Result<()> {
+        if self.output.is_empty() {
+            self.moved = Instant::now();
+        }
+        send(&mut self.output, reply)
+    }
+
+    fn refuse(&mut self, error: &Error) {
+        self.is_ending = true;
+        // It may be the connection that broke.
+        let _unheard = self.say(&failed(error));
+    }
+
+    fn write(&mut self) -> Result<()> {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(0) => return Err(Error::Connection(ErrorKind::WriteZero.into())),
+                Ok(written) => {
+                    self.output.drain(..written);
+                    self.moved = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::Connection(error)),
+            }
         }
         Ok(())
     }
@@ -107,40 +297,10 @@ impl Connection {
         Ok(())
     }
 
-    fn on_route(&self) -> Result<&Arc<Flow>> {
+    fn on_route(&self) -> Result<Arc<Flow>> {
         self.flow
-            .as_ref()
+            .clone()
             .ok_or(Error::Protocol("no route was named before"))
-    }
-
-    /// Waits until a version is published, and lets the client know meanwhile that somebody is there.
-    fn publish(&mut self, version: u64) -> Result<Reply> {
-        let flow = Arc::clone(self.on_route()?);
-        flow.state.lock().watch(version);
-        self.server.notify();
-        let mut said = Instant::now();
-        loop {
-            let mut shared = self.server.shared.lock();
-            if let Some(outcome) = flow.state.lock().outcome(version) {
-                return Ok(match outcome {
-                    Ok(()) => Reply::Done,
-                    Err(failure) => Reply::Failed {
-                        source: failure.source,
-                        message: failure.message,
-                    },
-                });
-            }
-            if said.elapsed() >= WORKING_EVERY {
-                drop(shared);
-                said = Instant::now();
-                if let Err(gone) = send(&mut self.stream, &Reply::Working) {
-                    flow.state.lock().unwatch(version);
-                    return Err(gone);
-                }
-                continue;
-            }
-            self.server.changed.wait_for(&mut shared, BEAT);
-        }
     }
 
     fn status(&self) -> Status {
@@ -154,11 +314,28 @@ impl Connection {
 
     /// The client is off its route. What it left on the node is looked for at once.
     fn leave(&mut self) {
-        if let Some(flow) = self.flow.take() {
-            let mut state = flow.state.lock();
-            state.clients -= 1;
-            state.look_at = Instant::now();
-            state.looked_after_clients = false;
+        let Some(flow) = self.flow.take() else {
+            return;
+        };
+        let mut state = flow.state.lock();
+        if let Waits::For(version, _) = self.waits {
+            state.unwatch(version);
         }
+        state.clients -= 1;
+        state.look_at = Instant::now();
+        state.looked_after_clients = false;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn failed(error: &Error) -> Reply {
+    Reply::Failed {
+        source: false,
+        message: error.to_string(),
     }
 }

@@ -29,6 +29,9 @@ impl EngineBuilder {
     /// Builds the engine. Takes milliseconds whatever the sizes, as memory is mapped, touched and pinned in the background,
     /// unless growths were chosen that do it all at once.
     ///
+    /// Of storage that outlives the engine, what cannot be used is left out or read only, as long as something else can: see
+    /// [`Engine::damage`].
+    ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`]
     /// if the address space is not to be had; [`Error::Storage`] if a directory refuses files, or another process writes
@@ -36,7 +39,7 @@ impl EngineBuilder {
     /// pool, [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
     pub fn build(mut self) -> Result<Engine> {
         let share = self.share()?;
-        let kinds = self.kinds();
+        let mut kinds = self.kinds();
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
@@ -45,10 +48,15 @@ impl EngineBuilder {
             self.lasting.may_differ()?;
         }
         self.check_peers(&kinds)?;
+        let opened = self.lasting.open(self.dedup.is_some())?;
+        if opened.node_local.is_none() && self.lasting.node_local.take().is_some() {
+            // It is left out, and named in the engine's damage.
+            kinds = self.kinds();
+        }
+        self.node_local_limit = self.node_local_limit.max(opened.required(ALIGNMENT));
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
         let (queues, crews) = crews(&self.device, &kinds)?;
-        let opened = self.lasting.open(self.dedup.is_some())?;
         let lasts = kinds.iter().any(|kind| kind.lasts());
         let is_eager = self.flush == Some(Flush::Eager);
         let mut tiers = Vec::new();
@@ -105,7 +113,8 @@ impl EngineBuilder {
         if let Some(share) = share {
             engine.keep_within(share)?;
         }
-        lasting::adopt(&shared, &opened)?;
+        lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
+        engine.damage = opened.damage;
         Ok(engine)
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct Kept {
     builds: bool,
     /// Copies that came since [`Self::outlived`] looked last, and how many it waits for.
     came: Mutex<(usize, usize)>,
+    /// Versions known to be sound here: saved by this engine, or read to see.
+    sound: Mutex<BTreeSet<Version>>,
     /// Copies given up that are still there, with their bytes.
     dropped: Mutex<BTreeMap<Version, u64>>,
     /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
@@ -63,6 +65,7 @@ impl Kept {
             directory,
             builds,
             came: Mutex::default(),
+            sound: Mutex::default(),
             dropped: Mutex::default(),
             removing: Mutex::default(),
         }
@@ -87,7 +90,7 @@ impl Kept {
         // What a version builds upon has a smaller number.
         for piece in directory.own_pieces()? {
             let is_known = |base: Version| known.contains(&base) || below(base);
-            if piece.decoded.is_none() || piece.base.is_none_or(is_known) {
+            if piece.decoded.is_none() || piece.identity.base.is_none_or(is_known) {
                 known.insert(piece.version);
             } else {
                 orphans.insert(piece.version);
@@ -163,6 +166,9 @@ impl Kept {
             done => done,
         }?;
         self.came.lock().0 += 1;
+        if self.retention.is_some() {
+            self.sound.lock().insert(version);
+        }
         Ok(())
     }
 
@@ -181,7 +187,31 @@ impl Kept {
         versions.retain(|info| !dropped.contains_key(&info.version));
         drop(dropped);
         *came = (0, versions.len() / 8);
-        retention.given_up(&versions)
+        drop(came);
+        let mut given_up = retention.given_up(&versions);
+        let gone: BTreeSet<Version> = given_up.iter().copied().collect();
+        let kept = versions.iter().map(|info| info.version);
+        let kept: BTreeSet<Version> = kept.filter(|version| !gone.contains(version)).collect();
+        self.sound.lock().retain(|version| kept.contains(version));
+        // The last version that can be restored is never given up.
+        if !kept.iter().rev().any(|version| self.is_sound(*version)) {
+            let last = given_up.iter().rposition(|version| self.is_sound(*version));
+            last.map(|at| given_up.remove(at));
+        }
+        given_up
+    }
+
+    /// Whether all checksums of a version's piece here match.
+    fn is_sound(&self, version: Version) -> bool {
+        if self.sound.lock().contains(&version) {
+            return true;
+        }
+        let piece = self.vault.piece(version);
+        let is_sound = piece.and_then(|piece| piece.verify(&|_| {})).is_ok();
+        if is_sound {
+            self.sound.lock().insert(version);
+        }
+        is_sound
     }
 
     /// Lets [`Self::outlived`] look again in any case.
@@ -256,7 +286,7 @@ impl Kept {
     }
 
     /// A copy was given up.
-    pub(super) fn drop_copy(&self, version: Version, size: u64) {
+    pub(crate) fn drop_copy(&self, version: Version, size: u64) {
         self.dropped.lock().insert(version, size);
     }
 

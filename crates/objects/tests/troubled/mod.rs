@@ -18,6 +18,13 @@ pub(crate) struct Troubled {
     pub(crate) hangs: AtomicBool,
     /// So many requests are well yet.
     pub(crate) fail_after: AtomicU64,
+    /// What is put arrives, and its answer is lost: the caller hears of a failure, ...
+    pub(crate) loses_answers: AtomicBool,
+    /// ... or that there is one already, as a retry on the way does.
+    pub(crate) retries: AtomicBool,
+    pub(crate) puts: AtomicU64,
+    pub(crate) gets: AtomicU64,
+    pub(crate) lists: AtomicU64,
 }
 
 impl Default for Troubled {
@@ -27,6 +34,11 @@ impl Default for Troubled {
             fails: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             fail_after: AtomicU64::new(u64::MAX),
+            loses_answers: AtomicBool::new(false),
+            retries: AtomicBool::new(false),
+            puts: AtomicU64::new(0),
+            gets: AtomicU64::new(0),
+            lists: AtomicU64::new(0),
         }
     }
 }
@@ -98,7 +110,18 @@ impl ObjectStore for Troubled {
         options: PutOptions,
     ) -> Result<PutResult> {
         self.meet().await?;
-        self.inner.put_opts(path, payload, options).await
+        self.puts.fetch_add(1, Relaxed);
+        let put = self.inner.put_opts(path, payload, options).await;
+        if put.is_ok() && self.loses_answers.load(Relaxed) {
+            return Err(failure());
+        }
+        if put.is_ok() && self.retries.load(Relaxed) {
+            return Err(Error::AlreadyExists {
+                path: path.to_string(),
+                source: "a condition did not hold".into(),
+            });
+        }
+        put
     }
 
     async fn put_multipart_opts(
@@ -115,6 +138,7 @@ impl ObjectStore for Troubled {
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         self.meet().await?;
+        self.gets.fetch_add(1, Relaxed);
         self.inner.get_opts(path, options).await
     }
 
@@ -126,6 +150,7 @@ impl ObjectStore for Troubled {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.lists.fetch_add(1, Relaxed);
         if self.hangs.load(Relaxed) {
             return stream::pending().boxed();
         }

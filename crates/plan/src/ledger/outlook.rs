@@ -46,8 +46,15 @@ impl Outlook {
     pub(crate) fn new(ledger: &Ledger, phase: &Phase) -> Self {
         let all_known = ledger.order.unknown().bytes == 0;
         let unwritten = ledger.hints.unwritten();
-        let expects_writes = unwritten > 0 || !phase.is_reading;
-        let landing = match expects_writes || !all_known {
+        let holds_any = !ledger.records.is_empty();
+        let expects_writes = unwritten > 0 || !(phase.is_reading || (all_known && holds_any));
+        let growth = if phase.sizes_vary { GROWTH } else { 1 };
+        let total = ledger.order.total().at(phase.last_size.saturating_mul(growth));
+        // Where nothing is told of what comes, it may be anything.
+        let is_told = all_known && unwritten > 0;
+        let fits = |bytes: u64| (is_told || !expects_writes) && total <= bytes;
+        let fastest = ledger.tiers[0].space.limit();
+        let landing = match (expects_writes || !all_known) && !fits(fastest) {
             true => phase.last_size.saturating_mul(LANDING_QUARTERS) / 4,
             false => 0,
         };
@@ -55,14 +62,11 @@ impl Outlook {
         let mut reach = 0_u64;
         let ends = above.iter().map(|tier| {
             reach = reach.saturating_add(tier.space.limit());
-            let reach = reach.saturating_sub(landing);
-            ledger.order.boundary(reach, phase.last_size)
+            let usable = reach.saturating_sub(landing);
+            ledger.order.boundary(usable, phase.last_size)
         });
         let ends = ends.collect();
-        let growth = if phase.sizes_vary { GROWTH } else { 1 };
-        let largest = phase.last_size.saturating_mul(growth);
-        let total = ledger.order.total().at(largest);
-        let overflows = expects_writes && total > reach;
+        let overflows = expects_writes && !fits(reach);
         Self {
             ends,
             landing,

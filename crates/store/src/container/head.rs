@@ -6,8 +6,10 @@ use thiserror::Error;
 
 /// The first eight bytes of a record.
 pub const MAGIC: [u8; 8] = *b"TIERFLOW";
-/// The version of the format that this crate writes, and the only one there is.
-pub const FORMAT: u32 = 1;
+/// The version of the format that this crate writes. Format 1, which has no epochs, is read, too.
+pub const FORMAT: u32 = 2;
+/// The format of heads of epoch 0.
+const FORMAT_WITHOUT_EPOCH: u32 = 1;
 /// Bytes of payload under one checksum, as written here; any multiple of 256 up to 1 GiB is read.
 pub const BLOCK_BYTES: u32 = 1 << 20;
 /// A head has at most this many bytes: room for 64 Ki regions and 7 TiB of payload in blocks of 1 MiB.
@@ -54,8 +56,11 @@ pub struct Head {
     pub position: u64,
     /// The checkpoint's number.
     pub version: u64,
-    /// Counts the records that a rank wrote: of two with the same version, the higher one counts.
+    /// Counts what a rank writes in one epoch: of two with the same version and epoch, the higher one counts.
     pub sequence: u64,
+    /// Counts the runs that wrote as this rank: of two with the same version, the one of the higher epoch counts. 0 for
+    /// what was written in format 1.
+    pub epoch: u32,
     /// The run of the application that wrote it: the pieces of one version must agree.
     pub run: u64,
     /// The version that this one is a difference against; it and what it depends on are kept as long as this one.
@@ -96,6 +101,20 @@ impl Head {
         u64::from(self.length).saturating_add(self.payload_length)
     }
 
+    /// What tells the contents apart: a checksum over the regions and the checksums of the blocks. Copies have the same.
+    #[must_use]
+    pub fn content(&self) -> u64 {
+        let mut bytes = Vec::with_capacity(8 + self.regions.len() * ROW + self.blocks.len() * 8);
+        bytes.extend(self.payload_length.to_le_bytes());
+        for region in &self.regions {
+            let at = bytes.len();
+            bytes.resize(at + ROW, 0);
+            region.encode(&mut bytes[at..]);
+        }
+        bytes.extend(self.blocks.iter().flat_map(|block| block.to_le_bytes()));
+        checksum(&bytes)
+    }
+
     /// How many bytes a head with so many regions and blocks has at least, if it may exist.
     pub(crate) fn size(regions: usize, blocks: u64) -> Option<u32> {
         let table = (regions as u64).checked_mul(ROW as u64)?;
@@ -127,7 +146,11 @@ impl Head {
         }
         let mut bytes = Vec::with_capacity(size as usize);
         bytes.extend(MAGIC);
-        bytes.extend(FORMAT.to_le_bytes());
+        let format = match self.epoch {
+            0 => FORMAT_WITHOUT_EPOCH,
+            _ => FORMAT,
+        };
+        bytes.extend(format.to_le_bytes());
         bytes.extend(size.to_le_bytes());
         for word in [
             self.payload_length,
@@ -145,7 +168,7 @@ impl Head {
         bytes.extend(self.block_bytes.to_le_bytes());
         bytes.extend((self.regions.len() as u32).to_le_bytes());
         bytes.extend((self.kind as u32).to_le_bytes());
-        bytes.resize(FIXED, 0);
+        bytes.extend(self.epoch.to_le_bytes());
         for region in &self.regions {
             let at = bytes.len();
             bytes.resize(at + ROW, 0);
@@ -168,7 +191,7 @@ impl Head {
         if start[..8] != MAGIC {
             return Err(Invalid("no record starts here"));
         }
-        if u32_at(start, 8) != FORMAT {
+        if !(FORMAT_WITHOUT_EPOCH..=FORMAT).contains(&u32_at(start, 8)) {
             return Err(Invalid(
                 "a format that this version of Tierflow does not know",
             ));
@@ -202,6 +225,7 @@ impl Head {
             position: word(24),
             version: word(32),
             sequence: word(40),
+            epoch: u32_at(bytes, 92),
             run: word(48),
             base: Some(word(56)).filter(|base| *base != NO_BASE),
             created: word(64),
@@ -211,8 +235,8 @@ impl Head {
             regions: Vec::new(),
             blocks: Vec::new(),
         };
-        if u32_at(bytes, 92) != 0 {
-            return Err(Invalid("an unused field is not zero"));
+        if (head.epoch == 0) != (u32_at(bytes, 8) == FORMAT_WITHOUT_EPOCH) {
+            return Err(Invalid("the epoch is none of its format"));
         }
         head.check(region_count)?;
         let (table, sums) = bytes[FIXED..length - 8].split_at(region_count * ROW);

@@ -10,7 +10,8 @@ pub use head::{BLOCK_BYTES, FORMAT, HEAD_LIMIT, Head, Invalid, Kind, MAGIC};
 pub use region::{Element, NAME_BYTES, REGION_LIMIT, RegionInfo};
 pub(crate) use rows::encode as encode_rows;
 pub use rows::{IndexRow, ManifestRow, Row, rows};
-pub(crate) use scan::damaged_block;
+pub(crate) use scan::UNREADABLE;
+pub(crate) use scan::{BATCH, Scanner, damaged_block};
 pub use scan::{Found, Source, scan};
 
 /// Records, heads and payloads are multiples of this many bytes, so no checksum covers less than 248 of them and only

@@ -16,6 +16,14 @@ pub trait Source {
     /// # Errors
     /// When it cannot be read.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Self::Error>;
+    /// Where, from `offset` on, the next bytes may be that are not zero, a multiple of 4096 if `offset` is one; `None` if
+    /// there are none. Who cannot tell answers with `offset`.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn data_from(&self, offset: u64) -> Result<Option<u64>, Self::Error> {
+        Ok(Some(offset))
+    }
 }
 
 impl Source for [u8] {
@@ -48,7 +56,7 @@ pub enum Found {
 }
 
 /// Batches of records start at multiples of this many bytes, and what lies between them is zero.
-const BATCH: u64 = 4096;
+pub(crate) const BATCH: u64 = 4096;
 
 /// Hands every record of `source` from `offset` on to `found`, and every stretch that is none. Goes on after damage,
 /// and stops when `found` says `false`. Returns where the last record ends to which it said `true`.
@@ -60,33 +68,102 @@ pub fn scan<S: Source + ?Sized>(
     offset: u64,
     mut found: impl FnMut(Found) -> Result<bool, S::Error>,
 ) -> Result<u64, S::Error> {
-    let size = source.size()?;
-    let (mut at, mut end) = (offset, offset);
-    // Reported once for each stretch.
-    let mut damaged = false;
-    while at < size {
-        match record_at(source, at, size)? {
-            Looked::Record(head) => {
-                // Both fields were checked against the size of the file.
-                at += head.record_length();
-                damaged = false;
-                if !found(Found::Record(head))? {
-                    return Ok(end);
-                }
-                end = at;
-            }
-            Looked::Padding => at += UNIT as u64,
-            Looked::Nothing(what) => {
-                if !damaged && !found(Found::Damage { offset: at, what })? {
-                    return Ok(end);
-                }
-                damaged = true;
-                at += UNIT as u64;
-            }
+    let mut end = offset;
+    let mut scanner = Scanner::new(source, offset)?;
+    while let Some(next) = scanner.next()? {
+        let is_record = matches!(next, Found::Record(_));
+        if !found(next)? {
+            break;
+        }
+        if is_record {
+            end = scanner.at;
         }
     }
     Ok(end)
 }
+
+/// Finds one record after the other: heads can be found again behind anything that is none, as each starts at a multiple of
+/// [`UNIT`] and says where.
+#[derive(Debug)]
+pub(crate) struct Scanner<'s, S: ?Sized> {
+    source: &'s S,
+    size: u64,
+    at: u64,
+    /// Within a stretch that is no record: it is reported once.
+    is_damaged: bool,
+    /// Within one that cannot be read.
+    is_unreadable: bool,
+    /// Bytes to go on by when the next ones cannot be read.
+    step: u64,
+}
+
+/// No more than so many bytes are passed over because one of them cannot be read.
+const LONGEST_STEP: u64 = 1 << 20;
+
+impl<'s, S: Source + ?Sized> Scanner<'s, S> {
+    pub(crate) fn new(source: &'s S, at: u64) -> Result<Self, S::Error> {
+        Ok(Self {
+            source,
+            size: source.size()?,
+            at,
+            is_damaged: false,
+            is_unreadable: false,
+            step: BATCH,
+        })
+    }
+
+    /// Where it goes on.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The next record or stretch that is none; `None` at the end. After an error, the same place is looked at again.
+    pub(crate) fn next(&mut self) -> Result<Option<Found>, S::Error> {
+        while self.at < self.size {
+            let at = self.at;
+            let looked = record_at(self.source, at, self.size)?;
+            self.is_unreadable = false;
+            match looked {
+                Looked::Record(head) => {
+                    // Both fields were checked against the size of the file.
+                    self.at += head.record_length();
+                    (self.is_damaged, self.step) = (false, BATCH);
+                    return Ok(Some(Found::Record(head)));
+                }
+                Looked::Padding => self.at += UNIT as u64,
+                Looked::Nothing(what) => {
+                    self.at = match what {
+                        // Space that was set aside may be long.
+                        NOTHING => self.source.data_from(at)?.unwrap_or(self.size),
+                        _ => at,
+                    };
+                    self.at = self.at.max(at + UNIT as u64);
+                    if !std::mem::replace(&mut self.is_damaged, true) {
+                        return Ok(Some(Found::Damage { offset: at, what }));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Passes over what cannot be read: a block, and more each time until there is a record again. Says where that was,
+    /// unless it is within a stretch that was reported.
+    pub(crate) fn pass_over(&mut self) -> Option<Found> {
+        let offset = self.at;
+        self.at = (offset - offset % BATCH).saturating_add(self.step);
+        self.step = (2 * self.step).min(LONGEST_STEP);
+        self.is_damaged = true;
+        let is_known = std::mem::replace(&mut self.is_unreadable, true);
+        let what = UNREADABLE;
+        (!is_known).then_some(Found::Damage { offset, what })
+    }
+}
+
+/// What is wrong where the file system cannot read.
+pub(crate) const UNREADABLE: Invalid = Invalid("it cannot be read");
+/// What is wrong where a batch should start and there are zeros.
+const NOTHING: Invalid = Invalid("nothing was written here");
 
 enum Looked {
     Record(Box<Head>),
@@ -102,7 +179,7 @@ fn record_at<S: Source + ?Sized>(source: &S, at: u64, size: u64) -> Result<Looke
     source.read(at, &mut start)?;
     if start == [0; UNIT] {
         return Ok(if at.is_multiple_of(BATCH) {
-            Looked::Nothing(Invalid("nothing was written here"))
+            Looked::Nothing(NOTHING)
         } else {
             Looked::Padding
         });

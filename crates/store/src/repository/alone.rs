@@ -15,9 +15,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of one write, a multiple of the block that a checksum covers.
 pub(super) const WRITE_BYTES: u64 = 4 << 20;
 
+/// What lies under the name that a piece is to have, as far as that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Old {
+    Nothing,
+    /// A piece that does not count any more.
+    Known,
+    /// What is damaged or cannot be read.
+    Unknown,
+}
+
+/// Gives a piece its name. Nothing that is not understood is removed, and nothing else than was known is written over.
+fn publish(directory: &Directory, unpublished: &str, name: Name, old: Old) -> Result<()> {
+    let published = name.published();
+    if old == Old::Unknown && !directory.rename(&published, &name.aside()) {
+        // One was put aside before: no more than that is kept of a version.
+        directory.remove(&published)?;
+    }
+    match old {
+        Old::Known => directory.publish_over(unpublished, &published),
+        Old::Nothing | Old::Unknown => directory.publish(unpublished, &published),
+    }
+}
+
 /// Writes a piece under a name that nobody reads, makes it last, and only then gives it its own.
 pub(crate) fn write(
     directory: &Directory,
+    old: Old,
     layout: &mut Layout<'_>,
     threads: usize,
     spares: &Spares,
@@ -27,7 +51,7 @@ pub(crate) fn write(
     // Left by a call that failed: no other writes this version now.
     directory.remove(&unpublished)?;
     let written = write_file(directory, &unpublished, layout, threads, spares)
-        .and_then(|()| directory.publish(&unpublished, &name.published()));
+        .and_then(|()| publish(directory, &unpublished, name, old));
     if let Err(error) = written {
         // Whichever name it has by now: what failed is not there.
         let _already_failed = directory.remove(&unpublished);

@@ -1,10 +1,12 @@
 //! What lies in one rank's directory, as far as the heads tell.
 
-use super::directory::Directory;
-use super::record::{Name, Record};
+use super::directory::{Directory, Stamp};
+use super::identity::Mark;
+use super::record::{Name, Record, is_aside, parse_mark};
 use super::seen::{Damage, Seen};
+use crate::container::UNREADABLE;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a look at a file found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,10 @@ pub(crate) struct Catalog {
     /// The record of each version that counts: the one of the highest sequence.
     pub(crate) pieces: BTreeMap<u64, Record>,
     pub(crate) manifests: BTreeMap<u64, Record>,
+    /// The marks of the last runs.
+    pub(crate) marks: BTreeSet<Mark>,
+    /// Damaged files that were put aside.
+    aside: Vec<String>,
 }
 
 impl Catalog {
@@ -36,7 +42,36 @@ impl Catalog {
             files: BTreeMap::new(),
             pieces: BTreeMap::new(),
             manifests: BTreeMap::new(),
+            marks: BTreeSet::new(),
+            aside: Vec::new(),
         }
+    }
+
+    /// What is known to be damaged.
+    pub(crate) fn damage(&self) -> impl Iterator<Item = Damage> {
+        let aside = self.aside.iter().map(|name| Damage {
+            path: self.directory.path().join(name),
+            offset: 0,
+            version: None,
+            what: "some of it is damaged, and what is not lies elsewhere: remove it if nobody can mend it",
+        });
+        let seen = self.files.values().flat_map(|seen| &seen.damage);
+        seen.cloned().chain(aside)
+    }
+
+    /// Looks once more at what could not be read.
+    pub(crate) fn look_again(&mut self) -> Result<()> {
+        let unreadable = self.files.iter().filter(|(_, seen)| seen.is_unreadable);
+        let unreadable: Vec<_> = unreadable
+            .map(|(name, seen)| (*name, seen.published))
+            .collect();
+        for (name, published) in &unreadable {
+            self.look_at(*name, *published)?;
+        }
+        if !unreadable.is_empty() {
+            self.sort();
+        }
+        Ok(())
     }
 
     /// Looks at what changed in the directory, again where files got their other name meanwhile.
@@ -61,6 +96,12 @@ impl Catalog {
     /// Looks at every file once.
     fn look(&mut self) -> Result<Vec<Look>> {
         let names = self.directory.names()?;
+        self.marks = names.iter().filter_map(|name| parse_mark(name)).collect();
+        self.aside = names
+            .iter()
+            .filter(|name| is_aside(name))
+            .cloned()
+            .collect();
         let mut there: BTreeMap<Name, bool> = BTreeMap::new();
         for (name, published) in names.iter().filter_map(|name| Name::parse(name)) {
             // Published wins over a name from before.
@@ -94,6 +135,11 @@ impl Catalog {
                 self.files.insert(name, Seen::refused(path, why, published));
                 return Ok(Look::Changed);
             }
+            Err(Error::File { path, .. }) => {
+                self.files
+                    .insert(name, Seen::unreadable(path, name, published));
+                return Ok(Look::Changed);
+            }
             Err(error) => return Err(error),
         };
         let seen = self.files.get(&name);
@@ -106,8 +152,15 @@ impl Catalog {
         let before = seen
             .filter(|seen| is_same(seen))
             .map(|seen| seen.records.len());
-        let Some(handle) = self.directory.read(&text)? else {
-            return Ok(self.lose(name));
+        let handle = match self.directory.read(&text) {
+            Ok(Some(handle)) => handle,
+            Ok(None) => return Ok(self.lose(name)),
+            Err(Error::File { path, .. }) => {
+                self.files
+                    .insert(name, Seen::unreadable(path, name, published));
+                return Ok(Look::Changed);
+            }
+            Err(error) => return Err(error),
         };
         let mut seen = match self.files.remove(&name) {
             // Segments only grow while they are written.
@@ -122,15 +175,23 @@ impl Catalog {
         match seen.look_through(name, &handle) {
             // The other files are still good, and this one may be when it is looked at again.
             Err(Error::Read { offset, .. }) => {
-                seen.stamp = None;
+                seen.is_unreadable = true;
                 seen.damage.push(Damage {
                     path: handle.path().to_path_buf(),
                     offset,
                     version: name.version(),
-                    what: "it cannot be read",
+                    what: UNREADABLE.what(),
                 });
             }
             looked => looked?,
+        }
+        if seen.is_unreadable {
+            seen.stamp = None;
+        }
+        // Whoever writes here may have ended or removed the file meanwhile: it is not damaged then, but elsewhere.
+        let is_there = |now: Option<Stamp>| now.is_some_and(|now| now.is_grown(&stamp));
+        if !seen.damage.is_empty() && !self.directory.stamp(&text).is_ok_and(is_there) {
+            return Ok(self.lose(name));
         }
         let same = before == Some(seen.records.len());
         self.files.insert(name, seen);
@@ -148,9 +209,39 @@ impl Catalog {
         self.take(&record);
         let seen = self.files.entry(record.file).or_default();
         if let Name::Alone(_) = record.file {
-            seen.records.clear();
+            *seen = Seen::default();
         }
         seen.records.push(record);
+    }
+
+    /// Adds damage that was found in payloads, which are not looked through once the file is closed.
+    pub(crate) fn say(&mut self, name: Name, damage: Vec<Damage>) {
+        let Some(seen) = self.files.get_mut(&name) else {
+            return;
+        };
+        for mut damage in damage {
+            if !seen
+                .damage
+                .iter()
+                .any(|known| known.offset == damage.offset)
+            {
+                let text = if seen.published {
+                    name.published()
+                } else {
+                    name.unpublished()
+                };
+                damage.path = self.directory.path().join(text);
+                seen.damage.push(damage);
+            }
+        }
+    }
+
+    /// Gives a damaged file, of which what stays lies elsewhere, a name that is not read.
+    pub(crate) fn put_aside(&mut self, text: &str, name: Name) {
+        let aside = name.aside();
+        if self.directory.rename(text, &aside) {
+            self.aside.push(aside);
+        }
     }
 
     /// Drops a file that was removed.
@@ -175,19 +266,26 @@ impl Catalog {
             Some(_) => &mut self.manifests,
         };
         let newest = versions.get(&record.version);
-        if newest.is_none_or(|newest| newest.sequence < record.sequence) {
+        if newest.is_none_or(|newest| newest.identity.order() <= record.identity.order()) {
             versions.insert(record.version, record.clone());
         }
     }
 
-    /// The highest sequence number and segment number in use.
-    pub(crate) fn highest(&self) -> (u64, u64) {
-        let records = self.files.values().flat_map(|seen| &seen.records);
-        let sequence = records.map(|record| record.sequence).max().unwrap_or(0);
+    /// The highest epoch, the highest sequence and the highest number of a segment in use.
+    pub(crate) fn highest(&self) -> (u32, u64, u64) {
+        let records = || self.files.values().flat_map(|seen| &seen.records);
+        let epoch = records().map(|record| record.identity.epoch).max();
+        let sequence = records().map(|record| record.identity.sequence).max();
         let segments = self.files.keys().map(|name| match name {
             Name::Segment(number) => *number,
             Name::Alone(_) => 0,
         });
-        (sequence, segments.max().unwrap_or(0))
+        (
+            epoch
+                .max(self.marks.last().map(|mark| mark.epoch))
+                .unwrap_or(0),
+            sequence.unwrap_or(0),
+            segments.max().unwrap_or(0),
+        )
     }
 }

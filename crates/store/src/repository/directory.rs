@@ -1,7 +1,7 @@
 //! A directory held open: everything within it is reached through its descriptor, so nobody can put another in its
 //! place, and nothing leaves its file system.
 
-use super::handle::{Handle, Plain};
+use super::handle::{Handle, Plain, retried};
 use crate::file::{BLOCK, File};
 use crate::{Error, Faults, Faulty, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -13,21 +13,12 @@ use std::sync::Arc;
 /// An open directory of this user's.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
-    descriptor: Arc<OwnedFd>,
-    path: PathBuf,
+    pub(super) descriptor: Arc<OwnedFd>,
+    pub(super) path: PathBuf,
+    /// The directory in which it has its name, if it was reached through one.
+    pub(super) within: Option<(Arc<Directory>, String)>,
     owner: u32,
-    faults: Arc<Faults>,
-}
-
-/// A lock that is held until this is dropped. Let go in so many words: a process that another thread is just starting
-/// has the descriptor too until it runs its program, and would hold the lock with it.
-#[derive(Debug)]
-pub(crate) struct Lock(OwnedFd);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _closing_does_it_too = fs::flock(&self.0, FlockOperation::Unlock);
-    }
+    pub(super) faults: Arc<Faults>,
 }
 
 /// When others read a file that is written. They do so through the page cache, and pages of what is written past it may
@@ -48,7 +39,14 @@ pub(crate) struct Stamp {
     modified: (i64, u64),
 }
 
-const FOLDER: OFlags = OFlags::DIRECTORY
+impl Stamp {
+    /// Whether this is the same file as `before`, and not shorter.
+    pub(crate) fn is_grown(&self, before: &Self) -> bool {
+        self.inode == before.inode && self.size >= before.size
+    }
+}
+
+pub(super) const FOLDER: OFlags = OFlags::DIRECTORY
     .union(OFlags::RDONLY)
     .union(OFlags::CLOEXEC);
 
@@ -66,7 +64,11 @@ impl Directory {
                 Err(source) => return Err(failed(source)),
             }
         }
-        let descriptor = fs::open(path, FOLDER, Mode::empty()).map_err(failed)?;
+        let mut open = || {
+            faults.look()?;
+            fs::open(path, FOLDER, Mode::empty())
+        };
+        let descriptor = retried(&mut open).map_err(failed)?;
         let owner = fs::fstat(&descriptor).map_err(failed)?.st_uid;
         if create && owner != rustix::process::geteuid().as_raw() {
             return Err(Error::Refused {
@@ -76,7 +78,8 @@ impl Directory {
         }
         Ok(Self {
             descriptor: Arc::new(descriptor),
-            path: path.to_path_buf(),
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
+            within: None,
             owner,
             faults,
         })
@@ -92,12 +95,12 @@ impl Directory {
             }
         }
         let path = self.path.join(name);
-        let descriptor = match fs::openat(
-            &*self.descriptor,
-            name,
-            FOLDER | OFlags::NOFOLLOW,
-            Mode::empty(),
-        ) {
+        let mut open = || {
+            self.faults.look()?;
+            let flags = FOLDER | OFlags::NOFOLLOW;
+            fs::openat(&*self.descriptor, name, flags, Mode::empty())
+        };
+        let descriptor = match retried(&mut open) {
             Ok(descriptor) => descriptor,
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Err(Error::Refused {
@@ -123,6 +126,7 @@ impl Directory {
         Ok(Self {
             descriptor: Arc::new(descriptor),
             path,
+            within: Some((Arc::new(self.clone()), name.to_owned())),
             owner: self.owner,
             faults: Arc::clone(&self.faults),
         })
@@ -135,32 +139,20 @@ impl Directory {
     /// The names in it, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         self.still_there()?;
-        let failed = |source| self.failed("reading", "", source);
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&*self.descriptor).map_err(failed)? {
-            // A name that is not UTF-8 is none of ours.
-            if let Ok(name) = entry.map_err(failed)?.file_name().to_str() {
-                names.push(name.to_owned());
+        let mut read = || -> rustix::io::Result<Vec<String>> {
+            self.faults.look()?;
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&*self.descriptor)? {
+                // A name that is not UTF-8 is none of ours.
+                if let Ok(name) = entry?.file_name().to_str() {
+                    names.push(name.to_owned());
+                }
             }
-        }
+            Ok(names)
+        };
+        let mut names = retried(&mut read).map_err(|e| self.failed("reading", "", e))?;
         names.sort_unstable();
         Ok(names)
-    }
-
-    /// Takes the lock that keeps other processes from writing here, until what is returned is dropped.
-    pub(crate) fn lock(&self) -> Result<Lock> {
-        const NAME: &str = "lock";
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&*self.descriptor, NAME, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.failed_opening(NAME, source))?;
-        self.check(NAME, &file)?;
-        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Lock(file)),
-            Err(Errno::WOULDBLOCK) => Err(Error::Busy {
-                directory: self.path.clone(),
-            }),
-            Err(source) => Err(self.failed("locking", NAME, source)),
-        }
     }
 
     /// Makes the file `name`, which must not be there, to be written.
@@ -191,16 +183,47 @@ impl Directory {
                 .map_err(|e| self.failed("making", name, e))?,
             Err(source) => return Err(self.failed("making", name, source)),
         };
-        // In one piece where that can be had, and not at all where there is no room.
-        let reserved = fs::fallocate(file.descriptor(), fs::FallocateFlags::empty(), 0, reserve);
-        if let Err(Errno::NOSPC | Errno::DQUOT) = reserved {
-            self.remove(name)?;
-            return Err(Error::Full {
+        let file = Faulty::new(file, Arc::clone(&self.faults));
+        self.reserve(&file, reserve).inspect_err(|_| {
+            let _already_failed = self.remove(name);
+        })?;
+        Ok(file)
+    }
+
+    /// Sets space aside for the first so many bytes of a file: in one piece where that can be had, and not at all where there
+    /// is no room.
+    pub(crate) fn reserve(&self, file: &Faulty<File>, bytes: u64) -> Result<()> {
+        let whole = fs::FallocateFlags::empty();
+        let is_full = self.faults.full.load(std::sync::atomic::Ordering::Relaxed);
+        let reserved = match is_full {
+            _ if bytes == 0 => Ok(()),
+            true => Err(Errno::NOSPC),
+            false => fs::fallocate(file.inner().descriptor(), whole, 0, bytes),
+        };
+        match reserved {
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(Error::Full {
                 offset: 0,
-                bytes: usize::try_from(reserve).unwrap_or(usize::MAX),
-            });
+                bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+            }),
+            _ => Ok(()),
         }
-        Ok(Faulty::new(file, Arc::clone(&self.faults)))
+    }
+
+    /// Opens the file `name`, which a process left that is no more, to go on with it.
+    pub(crate) fn go_on(&self, name: &str) -> Result<Faulty<File>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = fs::openat(&*self.descriptor, name, flags, Mode::empty())
+            .map_err(|source| self.failed_opening(name, source))?;
+        self.check(name, &file)?;
+        Ok(Faulty::new(File::new(file), Arc::clone(&self.faults)))
+    }
+
+    /// Makes an empty file that is told by its name alone, which lasts.
+    pub(crate) fn mark(&self, name: &str) -> Result<()> {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&*self.descriptor, name, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|source| self.failed("making", name, source))?;
+        self.sync()
     }
 
     /// Opens the file `name` to write over it; `None` if somebody reads it, or it is none of ours, or the file system can
@@ -220,11 +243,6 @@ impl Directory {
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
             Err(source) => Err(self.failed("unlocking", name, source)),
         }
-    }
-
-    /// Gives a file another name, for now. Says whether it has it.
-    pub(crate) fn rename(&self, from: &str, to: &str) -> bool {
-        fs::renameat(&*self.descriptor, from, &*self.descriptor, to).is_ok()
     }
 
     /// Makes what was written to `file` last, and checks that it still has a name.
@@ -247,16 +265,6 @@ impl Directory {
             .map_err(|source| self.failed("cutting off", name, source))
     }
 
-    /// Gives `from`, whose bytes were made to last, the name `to`, and makes that last.
-    pub(crate) fn publish(&self, from: &str, to: &str) -> Result<()> {
-        let renamed = self
-            .faults
-            .rename()
-            .and_then(|()| fs::renameat(&*self.descriptor, from, &*self.descriptor, to));
-        renamed.map_err(|source| self.failed("renaming", from, source))?;
-        self.sync()
-    }
-
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         match fs::unlinkat(&*self.descriptor, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -275,7 +283,11 @@ impl Directory {
 
     /// The stamp of the file `name`; `None` where there is none.
     pub(crate) fn stamp(&self, name: &str) -> Result<Option<Stamp>> {
-        match fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let mut look = || {
+            self.faults.look()?;
+            fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)
+        };
+        match retried(&mut look) {
             Ok(stat) => self.check_stat(name, &stat).map(|()| Some(stamp(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(source) => Err(self.failed("looking at", name, source)),
@@ -284,7 +296,11 @@ impl Directory {
 
     /// Opens the file `name` to read it; `None` where there is none.
     pub(crate) fn read(&self, name: &str) -> Result<Option<Handle>> {
-        match self.open_to_read(name, OFlags::empty()) {
+        let mut open = || {
+            self.faults.look()?;
+            self.open_to_read(name, OFlags::empty())
+        };
+        match retried(&mut open) {
             Ok(plain) => {
                 let stat = self.check(name, &plain)?;
                 // It stays as it is while it is read. Where there are no locks, nobody writes over anything either.
@@ -317,7 +333,7 @@ impl Directory {
     }
 
     /// A file is taken for one of ours if it is a plain one of the directory's owner.
-    fn check(&self, name: &str, file: &OwnedFd) -> Result<Stat> {
+    pub(super) fn check(&self, name: &str, file: &OwnedFd) -> Result<Stat> {
         let stat = fs::fstat(file).map_err(|e| self.failed("looking at", name, e))?;
         self.check_stat(name, &stat)?;
         Ok(stat)
@@ -347,7 +363,7 @@ impl Directory {
         Ok(())
     }
 
-    fn failed_opening(&self, name: &str, source: Errno) -> Error {
+    pub(super) fn failed_opening(&self, name: &str, source: Errno) -> Error {
         if source == Errno::LOOP {
             return Error::Refused {
                 path: self.path.join(name),
@@ -357,7 +373,7 @@ impl Directory {
         self.failed("opening", name, source)
     }
 
-    fn failed(&self, doing: &'static str, name: &str, source: Errno) -> Error {
+    pub(super) fn failed(&self, doing: &'static str, name: &str, source: Errno) -> Error {
         if matches!(source, Errno::NOENT | Errno::STALE) && self.still_there().is_err() {
             return Error::Vanished {
                 directory: self.path.clone(),

@@ -11,6 +11,7 @@ use crate::container::{Head, Kind, checksum};
 pub struct Stamp {
     pub kind: Kind,
     pub sequence: u64,
+    pub epoch: u32,
     pub created: u64,
     pub run: u64,
     pub rank: u32,
@@ -37,6 +38,7 @@ impl<'a> Encoded<'a> {
         let label = Label {
             kind: stamp.kind,
             sequence: stamp.sequence,
+            epoch: stamp.epoch,
             created: stamp.created,
             run: stamp.run,
             rank: stamp.rank,
@@ -54,7 +56,7 @@ impl<'a> Encoded<'a> {
         Ok(Self { layout, head })
     }
 
-    /// The copy of a piece, with its checksums, under another sequence number.
+    /// The copy of a piece, with its identity and checksums. One of format 1 gets this `sequence`.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if its head contradicts itself.

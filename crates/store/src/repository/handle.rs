@@ -5,10 +5,12 @@ use super::directory::Directory;
 use crate::container::Source;
 use crate::file::{BLOCK, File};
 use crate::{Error, Faults, Result, Storage};
+use rustix::fs::{self, SeekFrom};
 use rustix::io::{self, Errno};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Any range of a file, through the page cache.
 #[derive(Debug)]
@@ -38,18 +40,44 @@ impl Source for Plain {
             bytes: length,
             source,
         };
-        self.faults.read().map_err(failed)?;
-        let mut done = 0;
-        while done < length {
-            let rest = &mut bytes[done..];
-            match io::retry_on_intr(|| io::pread(&self.file, &mut *rest, offset + done as u64)) {
-                Ok(0) => return Err(failed(Errno::NODATA)),
-                Ok(read) => done += read,
-                Err(source) => return Err(failed(source)),
+        let mut read = || -> io::Result<()> {
+            self.faults.read()?;
+            let mut done = 0;
+            while done < length {
+                let rest = &mut bytes[done..];
+                match io::retry_on_intr(|| io::pread(&self.file, &mut *rest, offset + done as u64))?
+                {
+                    0 => return Err(Errno::NODATA),
+                    read => done += read,
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        retried(&mut read).map_err(failed)
     }
+
+    fn data_from(&self, offset: u64) -> Result<Option<u64>> {
+        match fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(at) => Ok(Some(at - at % BLOCK as u64)),
+            Err(Errno::NXIO) => Ok(None),
+            // It cannot tell.
+            Err(_) => Ok(Some(offset)),
+        }
+    }
+}
+
+/// Pauses before what failed is tried again.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(10)];
+
+/// Tries again what storage failed to do: a path to it may have been lost for a moment.
+pub(super) fn retried<T>(attempt: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
+    for pause in PAUSES {
+        match attempt() {
+            Err(Errno::IO | Errno::TIMEDOUT | Errno::AGAIN) => std::thread::sleep(pause),
+            done => return done,
+        }
+    }
+    attempt()
 }
 
 /// Reads of so many bytes and more go past the page cache.
@@ -96,12 +124,19 @@ impl Handle {
         let fits = length >= DIRECT_BYTES && start + whole as u64 <= self.plain.size;
         match fits.then(|| self.direct()).flatten() {
             Some(direct) => {
-                self.plain.faults.read().map_err(|source| Error::Read {
+                let mut read = || {
+                    self.plain.faults.read()?;
+                    match direct.read_at(start, bytes) {
+                        Err(Error::Read { source, .. }) => Err(source),
+                        Err(_) => Err(Errno::INVAL),
+                        Ok(()) => Ok(()),
+                    }
+                };
+                retried(&mut read).map_err(|source| Error::Read {
                     offset,
                     bytes: length,
                     source,
                 })?;
-                direct.read_at(start, bytes)?;
             }
             None => self.plain.read(offset, &mut bytes[skip..skip + length])?,
         }

@@ -6,10 +6,13 @@ mod catalog;
 mod directory;
 mod encoded;
 mod handle;
+mod identity;
+mod lock;
 mod open;
 mod piece;
 mod prune;
 mod record;
+mod rename;
 mod retention;
 mod save;
 mod scrub;
@@ -17,8 +20,10 @@ mod seen;
 mod segment;
 mod snapshot;
 mod spare;
+mod tail;
 
 pub use encoded::{Encoded, Stamp};
+pub use identity::{Identity, Mark, Order};
 pub use open::Options;
 pub use piece::{Elsewhere, Piece};
 pub use prune::Pruned;
@@ -30,12 +35,14 @@ pub use snapshot::{Pull, Region, Snapshot};
 use crate::container::ManifestRow;
 use crate::{Error, Result};
 use catalog::Catalog;
-use directory::{Directory, Lock};
+use directory::Directory;
+use lock::Lock;
 use record::Record;
 use segment::Packer;
 use spare::Spares;
-use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A directory that holds the versions of one history, written by the ranks of a group: threads, processes, or hosts
@@ -58,13 +65,14 @@ pub struct Repository {
 struct Owned {
     packer: Packer,
     spares: Spares,
-    /// The highest sequence number so far.
-    sequence: AtomicU64,
+    order: Order,
+    /// The epoch that was marked here.
+    marked: AtomicU32,
     /// Read while a batch is written and entered into the catalog, written while segments are rewritten: what is on
     /// the disk and not yet known must not be left out.
     gate: RwLock<()>,
     /// Held until the packer has closed its segment.
-    _lock: Lock,
+    lock: Lock,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +80,10 @@ struct State {
     catalogs: BTreeMap<u32, Catalog>,
     /// What is being saved: versions and what they are differences against.
     saving: BTreeMap<u64, Option<u64>>,
+    /// What this process saved: its checksums were made of what was handed to the disk.
+    saved: BTreeSet<u64>,
+    /// What has the name of a rank's directory and is none.
+    refused: BTreeMap<u32, Damage>,
 }
 
 /// A whole version.
@@ -93,22 +105,21 @@ pub struct VersionInfo {
     pub base: Option<u64>,
 }
 
-/// One rank's piece of a version, as far as its head tells. Two with the same fields are copies of one another.
+/// One rank's piece of a version, as far as its head tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PieceInfo {
     /// The version.
     pub version: u64,
-    /// The run of the application that wrote it.
-    pub run: u64,
-    /// When it was written, in nanoseconds since 1970 by the writer's clock.
-    pub created: u64,
+    /// What it is, wherever it is copied.
+    pub identity: Identity,
     /// The bytes of its regions.
     pub bytes: u64,
     /// Those bytes once they are decoded, if some are [`Encoded`](crate::container::Element::Encoded).
     pub decoded: Option<u64>,
-    /// The version that it is a difference against.
-    pub base: Option<u64>,
 }
+
+/// Finds where a piece lies; once more, with `true`, after looking again.
+type Find<'a> = dyn Fn(&mut State, bool) -> Result<(Directory, Record)> + 'a;
 
 /// What pieces of so many bytes, and so many once they are decoded, have once they are all decoded.
 pub(crate) fn decoded(pieces: impl Iterator<Item = (u64, Option<u64>)>) -> Option<u64> {
@@ -166,19 +177,45 @@ impl Repository {
     /// # Errors
     /// As [`piece`](Self::piece); [`Error::Argument`] for a rank that the version does not have.
     pub fn piece_of(&self, version: u64, rank: u32) -> Result<Piece> {
+        let find = |state: &mut State, again: bool| {
+            if again || !state.is_whole(version) {
+                self.refresh(state)?;
+            }
+            match state.is_whole(version) {
+                true => state.found(rank, version).ok_or_else(|| {
+                    Error::Argument(format!("version {version} has no piece of rank {rank}"))
+                }),
+                false => Err(state.missing(version)),
+            }
+        };
+        self.open_piece(version, &find)
+    }
+
+    /// Opens what `find` finds. Should it not be there any more, it may lie elsewhere by now: whoever writes here moves what
+    /// stays when versions are given up.
+    fn open_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
+        const LOOKS: usize = 8;
         let mut state = self.state();
-        if !state.is_whole(version) {
-            self.refresh(&mut state)?;
+        let (mut directory, mut record) = find(&mut state, false)?;
+        for _ in 1..LOOKS {
+            let older = state.older(Some(version));
+            drop(state);
+            let opened = Piece::open(&directory, &record, self.options.threads, older);
+            if !matches!(
+                opened,
+                Err(Error::Damaged { .. } | Error::NoVersion { .. } | Error::Read { .. })
+            ) {
+                return opened;
+            }
+            state = self.state();
+            let found = find(&mut state, true)?;
+            if found.1.is_at(&record) {
+                return opened;
+            }
+            (directory, record) = found;
         }
         let older = state.older(Some(version));
-        if !state.is_whole(version) {
-            return Err(state.missing(version));
-        }
-        let found = state.found(rank, version);
         drop(state);
-        let (directory, record) = found.ok_or_else(|| {
-            Error::Argument(format!("version {version} has no piece of rank {rank}"))
-        })?;
         Piece::open(&directory, &record, self.options.threads, older)
     }
 
@@ -193,11 +230,9 @@ impl Repository {
         let pieces = own.into_iter().flat_map(|catalog| catalog.pieces.values());
         let info = |record: &Record| PieceInfo {
             version: record.version,
-            run: record.run,
-            created: record.created,
+            identity: record.identity,
             bytes: record.bytes,
             decoded: record.decoded,
-            base: record.base,
         };
         Ok(pieces.map(info).collect())
     }
@@ -208,23 +243,59 @@ impl Repository {
     /// As [`piece`](Self::piece).
     pub fn own_piece(&self, version: u64) -> Result<Piece> {
         let rank = self.options.rank;
+        let find = |state: &mut State, again: bool| {
+            if again || state.piece(rank, version).is_none() {
+                self.refresh_rank(state, rank)?;
+            }
+            let found = state.found(rank, version);
+            found.ok_or_else(|| state.missing(version))
+        };
+        self.open_piece(version, &find)
+    }
+
+    /// The mark of the last run that wrote as this rank.
+    ///
+    /// # Errors
+    /// As [`own_pieces`](Self::own_pieces).
+    pub fn last_run(&self) -> Result<Mark> {
         let mut state = self.state();
-        if state.piece(rank, version).is_none() {
-            self.refresh_rank(&mut state, rank)?;
-        }
-        let older = state.older(Some(version));
-        let found = state.found(rank, version);
-        let (directory, record) = found.ok_or_else(|| state.missing(version))?;
-        drop(state);
-        Piece::open(&directory, &record, self.options.threads, older)
+        self.refresh_rank(&mut state, self.options.rank)?;
+        let own = state.catalogs.get(&self.options.rank);
+        let mark = |catalog: &Catalog| {
+            let epoch = catalog.highest().0;
+            let mark = catalog.marks.last().filter(|mark| mark.epoch >= epoch);
+            mark.copied().unwrap_or(Mark { epoch, run: 0 })
+        };
+        Ok(own.map(mark).unwrap_or_default())
+    }
+
+    /// Whether the run of this mark wrote here as this rank; of the oldest of very many runs, that is not known any more.
+    ///
+    /// # Errors
+    /// As [`own_pieces`](Self::own_pieces).
+    pub fn was_written_by(&self, mark: &Mark) -> Result<bool> {
+        let mut state = self.state();
+        self.refresh_rank(&mut state, self.options.rank)?;
+        let own = state.catalogs.get(&self.options.rank);
+        Ok(own.is_some_and(|catalog| catalog.marks.contains(mark)))
+    }
+
+    /// The ranks that have a directory here, in ascending order; none where nothing was ever saved.
+    ///
+    /// # Errors
+    /// As [`versions`](Self::versions).
+    pub fn ranks(&self) -> Result<Vec<u32>> {
+        let mut state = self.state();
+        self.refresh(&mut state)?;
+        Ok(state.catalogs.keys().copied().collect())
     }
 
     /// What is known to be damaged, without reading payloads; [`scrub`](Self::scrub) reads all.
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         let state = self.state();
-        let files = state.catalogs.values().flat_map(|c| c.files.values());
-        files.flat_map(|seen| seen.damage.clone()).collect()
+        let seen = state.catalogs.values().flat_map(Catalog::damage);
+        seen.chain(state.refused.values().cloned()).collect()
     }
 
     /// Looks at what changed in the directories of other ranks. Those of its own this process changes itself.
@@ -233,8 +304,24 @@ impl Repository {
             let rank = name
                 .strip_prefix("rank-")
                 .and_then(|rank| rank.parse().ok());
-            if let Some(rank) = rank.filter(|rank| rank_name(*rank) == name) {
-                self.refresh_rank(state, rank)?;
+            let Some(rank) = rank.filter(|rank| rank_name(*rank) == name) else {
+                continue;
+            };
+            match self.refresh_rank(state, rank) {
+                // What somebody else put there keeps nobody from what lies beside it.
+                Err(Error::Refused { path, why }) if rank != self.options.rank => {
+                    let damage = Damage {
+                        path,
+                        offset: 0,
+                        version: None,
+                        what: why,
+                    };
+                    state.refused.insert(rank, damage);
+                }
+                refreshed => {
+                    refreshed?;
+                    state.refused.remove(&rank);
+                }
             }
         }
         Ok(())
@@ -243,6 +330,10 @@ impl Repository {
     /// Says whether the rank has a directory.
     fn refresh_rank(&self, state: &mut State, rank: u32) -> Result<bool> {
         if self.owned.contains_key(&rank) {
+            // Nobody else writes there, but what could not be read may be readable now.
+            if let Some(catalog) = state.catalogs.get_mut(&rank) {
+                catalog.look_again()?;
+            }
             return Ok(true);
         }
         if let Some(catalog) = state.catalogs.get_mut(&rank) {
@@ -277,13 +368,15 @@ impl State {
             .catalogs
             .values()
             .filter_map(|c| c.pieces.get(&version));
-        let (ranks, run) = pieces.next().map(|piece| (piece.ranks, piece.run))?;
+        let (ranks, run) = pieces
+            .next()
+            .map(|piece| (piece.ranks, piece.identity.run))?;
         // No more can be there than there are directories.
         if ranks as usize > self.catalogs.len() {
             return None;
         }
         let pieces = (0..ranks).map(|rank| self.piece(rank, version));
-        let same = |piece: &&Record| piece.ranks == ranks && piece.run == run;
+        let same = |piece: &&Record| piece.ranks == ranks && piece.identity.run == run;
         pieces.map(|piece| piece.filter(same)).collect()
     }
 
@@ -301,14 +394,14 @@ impl State {
             }
         }
         let first = pieces.first()?;
-        let bases = pieces.iter().map(|piece| piece.base);
+        let bases = pieces.iter().map(|piece| piece.identity.base);
         Some(VersionInfo {
             version,
             ranks: first.ranks,
             bytes: pieces.iter().map(|piece| piece.bytes).sum(),
             decoded: decoded(pieces.iter().map(|piece| (piece.bytes, piece.decoded))),
-            created: first.created,
-            run: first.run,
+            created: first.identity.created,
+            run: first.identity.run,
             base: bases.max().flatten(),
         })
     }
@@ -329,7 +422,8 @@ impl State {
     /// The newest whole version below `before`.
     fn older(&self, before: Option<u64>) -> Option<u64> {
         let newest = |catalog: &Catalog| {
-            let mut versions = catalog.pieces.range(..before.unwrap_or(u64::MAX)).rev();
+            let below = before.map_or(Bound::Unbounded, Bound::Excluded);
+            let mut versions = catalog.pieces.range((Bound::Unbounded, below)).rev();
             versions
                 .find(|(version, _)| self.is_whole(**version))
                 .map(|(version, _)| *version)
@@ -364,7 +458,7 @@ impl State {
         let older = self.older(Some(version));
         match self.damage_of(version) {
             Some(damage) => Error::Damaged {
-                path: damage.path.clone(),
+                path: damage.path,
                 offset: damage.offset,
                 what: damage.what,
                 older,
@@ -373,9 +467,8 @@ impl State {
         }
     }
 
-    fn damage_of(&self, version: u64) -> Option<&Damage> {
-        let files = self.catalogs.values().flat_map(|c| c.files.values());
-        let mut damage = files.flat_map(|seen| &seen.damage);
+    fn damage_of(&self, version: u64) -> Option<Damage> {
+        let mut damage = self.catalogs.values().flat_map(Catalog::damage);
         damage.find(|damage| damage.version == Some(version))
     }
 }

@@ -2,16 +2,16 @@
 
 use super::catalog::Catalog;
 use super::directory::Directory;
+use super::identity::Order;
 use super::record::{Name, Record};
-use super::segment::{Batch, Packer};
+use super::segment::{self, Packer};
 use super::spare::Spares;
 use super::{Owned, Repository, State, rank_name};
-use crate::container::{Found, Source, damaged_block, scan};
 use crate::{Error, Faults, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicU32;
 
 /// How a repository is used.
 #[derive(Debug, Clone)]
@@ -21,6 +21,7 @@ pub struct Options {
     pub(super) run: u64,
     pub(super) packed_below: u64,
     pub(super) threads: usize,
+    pub(super) order: Option<Order>,
     faults: Arc<Faults>,
 }
 
@@ -33,6 +34,7 @@ impl Default for Options {
             run: 0,
             packed_below: 1 << 20,
             threads: cores.min(4),
+            order: None,
             faults: Arc::default(),
         }
     }
@@ -72,6 +74,14 @@ impl Options {
             threads: threads.max(1),
             ..self
         }
+    }
+
+    /// Writes in the order of other directories that this run writes as the same rank, so that copies in them can be told
+    /// apart. Without it, in one of its own.
+    #[must_use]
+    pub fn order(self, order: &Order) -> Self {
+        let order = Some(order.clone());
+        Self { order, ..self }
     }
 
     /// Puts faults in front of all I/O, for tests.
@@ -134,8 +144,10 @@ impl Repository {
             state: std::sync::Mutex::default(),
         };
         let mut state = State::default();
+        let order = repository.options.order.clone().unwrap_or_default();
         for rank in ranks {
-            let (owned, catalog) = own(repository.top.sub(&rank_name(rank), true)?, rank)?;
+            let directory = repository.top.sub(&rank_name(rank), true)?;
+            let (owned, catalog) = own(directory, rank, &order)?;
             repository.owned.insert(rank, owned);
             state.catalogs.insert(rank, catalog);
         }
@@ -146,7 +158,7 @@ impl Repository {
 }
 
 /// Takes a rank's directory over: from now on only this process writes there.
-fn own(directory: Directory, rank: u32) -> Result<(Owned, Catalog)> {
+fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog)> {
     let lock = directory.lock()?;
     let mut catalog = Catalog::new(directory.clone(), rank);
     let names = directory.names()?;
@@ -155,56 +167,88 @@ fn own(directory: Directory, rank: u32) -> Result<(Owned, Catalog)> {
         number.is_some_and(|n| n.len() == 20 && n.bytes().all(|byte| byte.is_ascii_digit()))
     };
     for name in names.iter().filter(leftover) {
-        directory.remove(name)?;
+        // It has a name that nobody reads: whether it can be removed now or not.
+        let _tried_again_next_time = directory.remove(name);
     }
-    let open = names.iter().filter_map(|name| match Name::parse(name) {
-        Some((Name::Segment(number), false)) => Some(number),
-        _ => None,
-    });
-    // Segments that nobody closed: what is whole in them is published, the rest is nothing.
-    let recovery = Packer::new(directory.clone(), 0);
-    for number in open {
-        let file = Name::Segment(number);
-        if directory.stamp(&file.published())?.is_none() {
-            let mut batch = whole_records(&directory, file)?;
-            if !batch.records.is_empty() {
-                recovery.replace(number, &mut batch)?;
-            }
-        }
-        directory.remove(&file.unpublished())?;
+    apart(&directory, &names)?;
+    catalog.refresh()?;
+    // Segments that nobody closed.
+    let open = catalog.files.iter().filter(|(_, seen)| !seen.published);
+    let open: Vec<Name> = open.map(|(name, _)| *name).collect();
+    let mut said = Vec::new();
+    for name in open {
+        // Should that not be possible now, it is read as it is.
+        let _read_as_it_is = close(&directory, &catalog, name);
+        said.extend(
+            catalog
+                .files
+                .get(&name)
+                .map(|seen| (name, seen.damage.clone())),
+        );
     }
     catalog.refresh()?;
-    let (sequence, newest) = catalog.highest();
+    for (name, damage) in said {
+        catalog.say(name, damage);
+    }
+    let (epoch, sequence, newest) = catalog.highest();
+    order.see(epoch, sequence);
     let owned = Owned {
         spares: Spares::new(directory.clone()),
         packer: Packer::new(directory, newest),
-        sequence: AtomicU64::new(sequence),
+        order: order.clone(),
+        marked: AtomicU32::new(0),
         gate: std::sync::RwLock::default(),
-        _lock: lock,
+        lock,
     };
     Ok((owned, catalog))
 }
 
-/// The records of a segment that was not closed, up to the first that is not whole.
-fn whole_records(directory: &Directory, file: Name) -> Result<Batch> {
-    let mut batch = Batch::default();
-    let Some(handle) = directory.read(&file.unpublished())? else {
-        return Ok(batch);
+/// Segments that were not closed, of numbers under which others were published, get numbers of their own.
+fn apart(directory: &Directory, names: &[String]) -> Result<()> {
+    let segments = names.iter().filter_map(|name| match Name::parse(name)? {
+        (Name::Segment(number), published) => Some((number, published)),
+        _ => None,
+    });
+    let segments: BTreeSet<(u64, bool)> = segments.collect();
+    let highest = segments.last().map_or(0, |(number, _)| *number);
+    let mut next = highest;
+    for (number, _) in segments.iter().filter(|(_, published)| !published) {
+        if segments.contains(&(*number, true)) {
+            next += 1;
+            let (from, to) = (Name::Segment(*number), Name::Segment(next));
+            // Otherwise the published one hides it, and nothing of it is lost.
+            let _hidden = directory.rename(&from.unpublished(), &to.unpublished());
+        }
+    }
+    match next > highest {
+        true => directory.sync(),
+        false => Ok(()),
+    }
+}
+
+/// Ends a segment that nobody closed where it lies: what is whole in it is listed, what is damaged stays, and what was never
+/// reported as saved goes. One of which nothing is left, or all lies elsewhere, too, is removed.
+fn close(directory: &Directory, catalog: &Catalog, name: Name) -> Result<()> {
+    let Some(seen) = catalog.files.get(&name) else {
+        return Ok(());
     };
-    scan(&handle.plain, 0, |found| {
-        let Found::Record(head) = found else {
-            return Ok(false);
+    if seen.is_unreadable {
+        return Ok(());
+    }
+    let others = catalog
+        .files
+        .iter()
+        .filter(|(other, seen)| **other != name && seen.published);
+    let others: Vec<&Record> = others.flat_map(|(_, seen)| &seen.records).collect();
+    let is_elsewhere = |record: &Record| {
+        let same = |other: &&Record| {
+            (other.version, other.identity) == (record.version, record.identity)
+                && other.rows.is_some() == record.rows.is_some()
         };
-        if damaged_block(&handle.plain, &head)?.is_some() {
-            return Ok(false);
-        }
-        if head.kind != crate::container::Kind::Index {
-            let mut bytes = vec![0; head.record_length() as usize];
-            handle.plain.read(head.position, &mut bytes)?;
-            let record = Record::new(file, head.position, &head);
-            batch.push(&bytes, head.length as usize, record);
-        }
-        Ok(true)
-    })?;
-    Ok(batch)
+        others.iter().any(same)
+    };
+    if seen.damage.is_empty() && seen.records.iter().all(is_elsewhere) {
+        return directory.remove(&name.unpublished());
+    }
+    segment::close_left(directory, name, seen)
 }

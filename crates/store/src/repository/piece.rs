@@ -1,9 +1,11 @@
 //! One rank's piece of a version, to be restored.
 
+use super::PieceInfo;
 use super::aligned::Aligned;
 use super::alone::{WRITE_BYTES, side_by_side};
 use super::directory::Directory;
 use super::handle::Handle;
+use super::identity::Identity;
 use super::record::Record;
 use super::seen::CHECKSUM;
 use crate::container::{Found, Head, RegionInfo, Source, checksum, scan};
@@ -91,12 +93,16 @@ impl Piece {
             older,
         };
         match found {
-            Some(Found::Record(head)) if head.sequence == record.sequence => Ok(Self {
-                head: *head,
-                place: Place::File(handle),
-                threads,
-                older,
-            }),
+            Some(Found::Record(head))
+                if (head.version, Identity::of(&head)) == (record.version, record.identity) =>
+            {
+                Ok(Self {
+                    head: *head,
+                    place: Place::File(handle),
+                    threads,
+                    older,
+                })
+            }
             Some(Found::Record(_)) => Err(damaged("another record lies in the place of this one")),
             Some(Found::Damage { what, .. }) => Err(damaged(what.what())),
             None => Err(damaged("the file is cut off")),
@@ -155,6 +161,17 @@ impl Piece {
     #[must_use]
     pub fn head(&self) -> &Head {
         &self.head
+    }
+
+    /// What there is to know of it without its regions.
+    #[must_use]
+    pub fn info(&self) -> PieceInfo {
+        PieceInfo {
+            version: self.head.version,
+            identity: Identity::of(&self.head),
+            bytes: self.head.regions.iter().map(|region| region.length).sum(),
+            decoded: self.head.decoded(),
+        }
     }
 
     /// The file in which it lies.

@@ -4,6 +4,7 @@ use super::catalog::Catalog;
 use super::record::{Name, Record};
 use super::retention::{Retention, with_bases};
 use super::save::now;
+use super::seen::Damage;
 use super::segment::Batch;
 use super::{Owned, Repository, State};
 use crate::container::{Found, Source, scan};
@@ -24,33 +25,100 @@ impl Repository {
     /// Gives up what `retention` does not keep, in the directories that this process writes. Every rank of a group
     /// prunes its own; a version of which one piece is gone is no longer listed.
     ///
+    /// The last version that verifies is never given up: unless one of those that stay was saved by this process, their
+    /// pieces in its directories are read until one is found whose checksums all match, and if none does, the newest such
+    /// one stays with them.
+    ///
     /// # Errors
-    /// [`Error::File`], [`Error::Full`] (a segment of which a part stays is written anew), [`Error::Vanished`]. What
-    /// is to stay is there whatever happens.
+    /// [`Error::File`], [`Error::Full`] (a segment of which a part stays is written anew) if nothing at all could be
+    /// freed, [`Error::Vanished`]. What is to stay is there whatever happens.
     pub fn prune(&self, retention: &Retention) -> Result<Pruned> {
         self.complete_all()?;
+        let sound = self.last_sound(retention)?;
         let _no_saving = self.stop_packing();
         let mut state = self.state();
         self.refresh(&mut state)?;
-        let whole = state.whole();
-        let Some(newest) = whole.last().map(|info| info.version) else {
+        let Some((whole, kept)) = state.kept(retention, sound) else {
             return Ok(Pruned::default());
         };
-        let bases = state.bases();
-        let mut kept = retention.kept(&whole, &bases, now());
-        kept.extend(with_bases(state.saving.keys().copied().collect(), &bases));
-        let stays = |version| version > newest || kept.contains(&version);
+        let newest = whole.last().copied();
+        let stays = |version| Some(version) > newest || kept.contains(&version);
         let mut bytes = 0;
         for (rank, owned) in &self.owned {
             bytes += prune_rank(&mut state, *rank, owned, &stays)?;
         }
-        let versions = whole.iter().map(|info| info.version);
-        Ok(Pruned {
-            versions: versions
-                .filter(|version| !state.is_whole(*version))
-                .collect(),
-            bytes,
-        })
+        state.saved.retain(|version| stays(*version));
+        let gone = |version: &u64| !state.is_whole(*version);
+        let versions = whole.into_iter().filter(gone).collect();
+        Ok(Pruned { versions, bytes })
+    }
+
+    /// What [`prune`](Self::prune) would give up, of all ranks. Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`versions`](Self::versions).
+    pub fn would_prune(&self, retention: &Retention) -> Result<Pruned> {
+        let sound = self.last_sound(retention)?;
+        let mut state = self.state();
+        self.refresh(&mut state)?;
+        let Some((whole, kept)) = state.kept(retention, sound) else {
+            return Ok(Pruned::default());
+        };
+        let newest = whole.last().copied();
+        let goes = |version: &u64| Some(*version) <= newest && !kept.contains(version);
+        let files = state.catalogs.values().flat_map(|c| c.files.values());
+        let records = files.flat_map(|seen| &seen.records);
+        let lost = records.filter(|record| goes(&record.version));
+        let bytes = lost.map(|record| record.record_length).sum();
+        let versions = whole.into_iter().filter(goes).collect();
+        Ok(Pruned { versions, bytes })
+    }
+
+    /// The version that has to stay because nothing else that does is known to be sound.
+    fn last_sound(&self, retention: &Retention) -> Result<Option<u64>> {
+        let (whole, kept) = {
+            let mut state = self.state();
+            self.refresh(&mut state)?;
+            let Some((whole, kept)) = state.kept(retention, None) else {
+                return Ok(None);
+            };
+            if kept.iter().any(|version| state.saved.contains(version)) {
+                return Ok(None);
+            }
+            (whole, kept)
+        };
+        let (staying, going): (Vec<u64>, Vec<u64>) =
+            whole.iter().partition(|version| kept.contains(version));
+        if staying.iter().rev().any(|version| self.verifies(*version)) {
+            return Ok(None);
+        }
+        let mut going = going.into_iter().rev();
+        Ok(going.find(|version| self.verifies(*version)))
+    }
+
+    /// Whether a version can be restored, and all that it is a difference against: whether the checksums of its pieces in
+    /// the directories that this process writes, or of all if it writes none, match.
+    fn verifies(&self, version: u64) -> bool {
+        let mut next = Some(version);
+        while let Some(version) = next {
+            let pieces = || -> Result<Option<u64>> {
+                let first = self.piece_of(version, 0)?;
+                let mut base = first.head().base;
+                for rank in 0..first.rank().1 {
+                    let piece = self.piece_of(version, rank)?;
+                    base = base.max(piece.head().base);
+                    if self.owned.is_empty() || self.owned.contains_key(&rank) {
+                        piece.verify(&|_| {})?;
+                    }
+                }
+                Ok(base)
+            };
+            match pieces() {
+                Ok(base) => next = base,
+                Err(_) => return false,
+            }
+        }
+        true
     }
 
     /// Gives up these versions, as far as they are there and nothing that stays is a difference against them. Small ones
@@ -95,91 +163,142 @@ impl Repository {
 }
 
 impl State {
+    /// The whole versions in their order, if there are any, and those that stay, with `sound` and what that needs.
+    fn kept(&self, retention: &Retention, sound: Option<u64>) -> Option<(Vec<u64>, BTreeSet<u64>)> {
+        let whole = self.whole();
+        let bases = self.bases();
+        let mut kept = retention.kept(&whole, &bases, now());
+        let more = self.saving.keys().copied().chain(sound);
+        kept.extend(with_bases(more.collect(), &bases));
+        let whole: Vec<u64> = whole.iter().map(|info| info.version).collect();
+        (!whole.is_empty()).then_some((whole, kept))
+    }
+
     /// What the pieces that are there or being saved are differences against.
     fn bases(&self) -> BTreeMap<u64, u64> {
         let records = self.catalogs.values().flat_map(|c| c.pieces.values());
-        let pieces = records.filter_map(|piece| Some((piece.version, piece.base?)));
+        let pieces = records.filter_map(|piece| Some((piece.version, piece.identity.base?)));
         let saving = self.saving.iter();
         let saving = saving.filter_map(|(version, base)| Some((*version, (*base)?)));
         pieces.chain(saving).collect()
     }
 }
 
+/// Gives up, of one rank, all but the `versions` that stay.
 fn prune_rank(
     state: &mut State,
     rank: u32,
     owned: &Owned,
-    stays: &dyn Fn(u64) -> bool,
+    versions: &dyn Fn(u64) -> bool,
 ) -> Result<u64> {
     let Some(catalog) = state.catalogs.get_mut(&rank) else {
         return Ok(0);
     };
-    let mut bytes = 0;
     let counts = |record: &Record, catalog: &Catalog| {
         let same = match record.rows {
             None => catalog.pieces.get(&record.version),
             Some(_) => catalog.manifests.get(&record.version),
         };
-        same.is_some_and(|same| same.sequence == record.sequence)
+        same.is_some_and(|same| same.is_at(record))
     };
     let stays =
-        |record: &Record, catalog: &Catalog| stays(record.version) && counts(record, catalog);
+        |record: &Record, catalog: &Catalog| versions(record.version) && counts(record, catalog);
     let mut losing = Vec::new();
     for (name, seen) in &catalog.files {
-        let lost = seen.records.iter().filter(|record| !stays(record, catalog));
-        let lost: u64 = lost.map(|record| record.record_length).sum();
+        let (staying, lost): (Vec<&Record>, Vec<&Record>) = seen
+            .records
+            .iter()
+            .partition(|record| stays(record, catalog));
+        let length = |records: Vec<&Record>| -> u64 {
+            records.iter().map(|record| record.record_length).sum()
+        };
+        let (staying, lost) = (length(staying), length(lost));
         if lost > 0 {
-            losing.push((*name, lost));
+            losing.push((staying, *name, lost));
         }
     }
     if losing.is_empty() {
         return Ok(0);
     }
+    // What frees space and needs none comes first.
+    losing.sort_unstable();
     // The segment that is being written may lose records too; written anew, it is closed.
-    owned.packer.finish()?;
-    let mut retired = Vec::new();
-    let rewrite = |catalog: &mut Catalog| -> Result<()> {
-        for (name, lost) in losing {
-            let Some(seen) = catalog.files.get(&name) else {
-                continue;
-            };
-            let staying = seen.records.iter().filter(|record| stays(record, catalog));
-            let staying: BTreeSet<u64> = staying.map(|record| record.position).collect();
-            let records = match name {
-                Name::Segment(number) if !staying.is_empty() => {
+    match owned.packer.finish() {
+        // It is read as it is.
+        Ok(()) | Err(Error::Full { .. }) => {}
+        failed => failed?,
+    }
+    let (mut bytes, mut retired) = (0, Vec::new());
+    let mut rewrite = |catalog: &mut Catalog, name: Name, lost: u64| -> Result<()> {
+        let Some(seen) = catalog.files.get(&name) else {
+            return Ok(());
+        };
+        let staying = seen.records.iter().filter(|record| stays(record, catalog));
+        let staying: BTreeSet<u64> = staying.map(|record| record.position).collect();
+        let mut records = Vec::new();
+        match name {
+            Name::Alone(_) => {
+                let size = seen.records.iter().map(|record| record.record_length).sum();
+                let (from, to) = (name.published(), name.unpublished());
+                retired.extend(owned.spares.retire(&from, &to, size)?);
+            }
+            Name::Segment(_) => {
+                if !staying.is_empty() {
                     let mut batch = read(catalog, name, &staying)?;
-                    Some(owned.packer.replace(number, &mut batch)?)
+                    records = owned.packer.rewrite(&mut batch)?;
                 }
-                Name::Alone(_) => {
-                    let size = seen.records.iter().map(|record| record.record_length).sum();
-                    let (from, to) = (name.published(), name.unpublished());
-                    retired.extend(owned.spares.retire(&from, &to, size)?);
-                    None
-                }
-                Name::Segment(_) => {
+                // Of what is damaged and may belong to what stays, nothing goes.
+                let is_lost = |damage: &Damage| damage.version.is_some_and(|v| !versions(v));
+                if seen.damage.iter().all(is_lost) {
                     catalog.directory.remove(&name.published())?;
                     catalog.directory.remove(&name.unpublished())?;
-                    None
+                } else {
+                    let text = match seen.published {
+                        true => name.published(),
+                        false => name.unpublished(),
+                    };
+                    catalog.put_aside(&text, name);
                 }
-            };
-            catalog.forget(name);
-            for record in records.into_iter().flatten() {
-                catalog.insert(record);
             }
-            bytes += lost;
         }
-        catalog.directory.sync()
+        catalog.forget(name);
+        for record in records {
+            catalog.insert(record);
+        }
+        bytes += lost;
+        Ok(())
     };
-    let rewritten = rewrite(catalog);
+    let (mut done, mut full) = (Ok(()), None);
+    for (_, name, lost) in losing {
+        match rewrite(catalog, name, lost) {
+            Ok(()) => {}
+            // There may be room once the others are gone.
+            Err(error @ Error::Full { .. }) => {
+                owned.spares.clear();
+                if rewrite(catalog, name, lost).is_err() {
+                    full = Some(error);
+                }
+            }
+            Err(error) => {
+                done = Err(error);
+                break;
+            }
+        }
+    }
+    let done = done.and_then(|()| catalog.directory.sync());
     for file in retired {
-        match rewritten {
-            Ok(()) => owned.spares.put(file),
-            Err(_) => owned.spares.discard(file),
+        match done {
+            Ok(()) if full.is_none() => owned.spares.put(file),
+            _ => owned.spares.discard(file),
         }
     }
     // However far that went.
     catalog.sort();
-    rewritten.map(|()| bytes)
+    done?;
+    match full {
+        Some(error) if bytes == 0 => Err(error),
+        _ => Ok(bytes),
+    }
 }
 
 /// The records of a segment at these positions, byte for byte: what was damaged stays damaged, and is found.

@@ -1,5 +1,6 @@
 //! What a file of a repository is by its name, and a record by its head.
 
+use super::identity::{Identity, Mark};
 use crate::container::{Head, ManifestRow};
 
 /// What a file of a rank's directory is, by its name.
@@ -28,9 +29,17 @@ impl Name {
         }
     }
 
+    /// The name that it has when some of it is damaged and the rest is not needed any more.
+    pub(crate) fn aside(self) -> String {
+        match self {
+            Self::Alone(version) => format!("v{version:020}.damaged"),
+            Self::Segment(number) => format!("s{number:020}.damaged"),
+        }
+    }
+
     /// What the name of a file says: which one it is, and whether it is published.
     pub(crate) fn parse(text: &str) -> Option<(Self, bool)> {
-        let number = text.get(1..21)?;
+        let number = text.get(DIGITS)?;
         if !number.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
@@ -52,6 +61,36 @@ impl Name {
     }
 }
 
+/// Bytes of a name's number.
+const DIGITS: std::ops::Range<usize> = 1..21;
+
+/// The name of the mark of a run that wrote here.
+pub(crate) fn mark_name(mark: Mark) -> String {
+    let Mark { epoch, run } = mark;
+    format!("e{epoch:010}-{run:016x}.run")
+}
+
+/// The mark of such a name.
+pub(crate) fn parse_mark(name: &str) -> Option<Mark> {
+    let (epoch, run) = name
+        .strip_suffix(".run")?
+        .strip_prefix('e')?
+        .split_once('-')?;
+    let mark = Mark {
+        epoch: epoch.parse().ok()?,
+        run: u64::from_str_radix(run, 16).ok()?,
+    };
+    // Names with other forms belong to somebody else.
+    (mark_name(mark) == name).then_some(mark)
+}
+
+/// Whether a name is that of a file put aside because some of it is damaged: nothing that is not understood is removed.
+pub(crate) fn is_aside(name: &str) -> bool {
+    let number = name.strip_suffix(".damaged");
+    let number = number.and_then(|name| name.strip_prefix(['s', 'v']));
+    number.is_some_and(|n| n.len() == DIGITS.len() && n.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// A record, as far as its head tells.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
@@ -63,10 +102,7 @@ pub(crate) struct Record {
     /// Of those, once they are decoded, if some are encoded.
     pub(crate) decoded: Option<u64>,
     pub(crate) version: u64,
-    pub(crate) sequence: u64,
-    pub(crate) run: u64,
-    pub(crate) base: Option<u64>,
-    pub(crate) created: u64,
+    pub(crate) identity: Identity,
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
     /// Of a manifest.
@@ -82,22 +118,24 @@ impl Record {
             bytes: head.regions.iter().map(|region| region.length).sum(),
             decoded: head.decoded(),
             version: head.version,
-            sequence: head.sequence,
-            run: head.run,
-            base: head.base,
-            created: head.created,
+            identity: Identity::of(head),
             rank: head.rank,
             ranks: head.ranks,
             rows: None,
         }
     }
 
+    /// Whether this is the same record, in the same place.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        (self.file, self.position, self.identity) == (other.file, other.position, other.identity)
+    }
+
     /// What a manifest says of this piece.
     pub(crate) fn row(&self) -> ManifestRow {
         ManifestRow {
             rank: u64::from(self.rank),
-            sequence: self.sequence,
-            created: self.created,
+            sequence: self.identity.sequence,
+            created: self.identity.created,
             record_length: self.record_length,
         }
     }

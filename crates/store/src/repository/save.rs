@@ -1,7 +1,10 @@
 //! Saving: each piece by itself or packed, and the manifest of a version whose pieces are all there.
 
 use super::alone;
-use super::record::Record;
+use super::alone::Old;
+use super::directory::Directory;
+use super::identity::{Identity, Mark, Order};
+use super::record::{Name, Record, mark_name};
 use super::segment::Batch;
 use super::snapshot::{Label, Layout, Region, Snapshot};
 use super::{Owned, Piece, Repository, State};
@@ -14,6 +17,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A call that saves many pieces hands them on in batches of about this many bytes.
 const BATCH_BYTES: usize = 8 << 20;
+
+/// No more marks of runs are kept.
+const MARKS: usize = 16;
 
 /// Nanoseconds since 1970.
 pub(super) fn now() -> u64 {
@@ -44,7 +50,7 @@ impl Repository {
     pub fn save_all(&self, snapshots: &[Snapshot<'_>]) -> Result<()> {
         let owned = self.writer()?;
         for (at, snapshot) in snapshots.iter().enumerate() {
-            if let Err(error) = self.reserve(snapshot.version, snapshot.base) {
+            if let Err(error) = self.reserve(snapshot.version, snapshot.base, None) {
                 self.release(&snapshots[..at]);
                 return Err(error);
             }
@@ -57,11 +63,12 @@ impl Repository {
             .try_for_each(|snapshot| self.complete(snapshot.version))
     }
 
-    /// Saves a piece that another repository holds, as it is: the same regions, run, time and checksums, which are
-    /// checked on the way. Nothing happens if it is there already.
+    /// Saves a piece that another repository holds, as it is: the same identity, regions and checksums, which are checked on
+    /// the way. Nothing happens if it is there already; one of the same number that is older gives way to it.
     ///
     /// # Errors
-    /// As [`save`](Self::save) and [`Piece::restore`]; [`Error::Argument`] for a piece of another rank or group.
+    /// As [`save`](Self::save) and [`Piece::restore`]; [`Error::Exists`] if there is a newer one of that number;
+    /// [`Error::Argument`] for a piece of another rank or group.
     pub fn copy(&self, piece: &Piece) -> Result<()> {
         let owned = self.writer()?;
         let (rank, head) = (self.options.rank, piece.head());
@@ -72,12 +79,13 @@ impl Repository {
                 self.options.ranks
             )));
         }
-        let version = head.version;
-        let same = |record: &Record| {
-            (record.run, record.created, record.base) == (head.run, head.created, head.base)
-        };
-        if !self.state().piece(rank, version).is_some_and(same) {
-            self.reserve(version, head.base)?;
+        let (version, identity) = (head.version, Identity::of(head));
+        let there = self
+            .state()
+            .piece(rank, version)
+            .map(|record| record.identity);
+        if !there.is_some_and(|there| there.is_same(&identity)) {
+            self.reserve(version, head.base, Some(identity))?;
             let saved = self.copy_reserved(owned, piece);
             self.state().saving.remove(&version);
             saved?;
@@ -87,16 +95,20 @@ impl Repository {
 
     fn copy_reserved(&self, owned: &Owned, piece: &Piece) -> Result<()> {
         let head = piece.head();
-        let sequence = owned.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let sequence = match head.epoch {
+            0 => self.next(owned)?.1,
+            _ => head.sequence,
+        };
+        let (epoch, run) = (head.epoch, 0);
+        let mark = self.options.order.as_ref().map(Order::mark);
+        self.mark_as(owned, mark.unwrap_or(Mark { epoch, run }))?;
+        self.check_place(owned)?;
         let alone = head.payload_length >= self.options.packed_below
             && head.payload_length.is_multiple_of(BLOCK as u64)
             && head.block_bytes == BLOCK_BYTES;
         let mut layout = Layout::copy(piece, sequence, alone)?;
         if let (true, Some(directory)) = (alone, self.directory(self.options.rank)) {
-            let record =
-                alone::write(&directory, &mut layout, self.options.threads, &owned.spares)?;
-            self.keep(self.options.rank, [record]);
-            return Ok(());
+            return self.write_alone(owned, &directory, &mut layout);
         }
         let mut batch = Batch::default();
         batch.encode(&mut layout)?;
@@ -114,16 +126,14 @@ impl Repository {
         let rank = self.options.rank;
         let mut batch = Batch::default();
         for snapshot in snapshots {
-            let label = self.label(owned, Kind::Piece);
+            let label = self.label(owned, Kind::Piece)?;
             let mut layout = Layout::new(snapshot, label, false)?;
             if layout.head.payload_length >= self.options.packed_below {
                 layout = Layout::new(snapshot, label, true)?;
                 let Some(directory) = self.directory(rank) else {
                     continue;
                 };
-                let record =
-                    alone::write(&directory, &mut layout, self.options.threads, &owned.spares)?;
-                self.keep(rank, [record]);
+                self.write_alone(owned, &directory, &mut layout)?;
                 continue;
             }
             batch.encode(&mut layout)?;
@@ -137,7 +147,7 @@ impl Repository {
         Ok(())
     }
 
-    fn directory(&self, rank: u32) -> Option<super::Directory> {
+    fn directory(&self, rank: u32) -> Option<Directory> {
         let state = self.state();
         state
             .catalogs
@@ -145,15 +155,90 @@ impl Repository {
             .map(|catalog| catalog.directory.clone())
     }
 
-    fn label(&self, owned: &Owned, kind: Kind) -> Label {
-        Label {
+    fn label(&self, owned: &Owned, kind: Kind) -> Result<Label> {
+        let (epoch, sequence) = self.next(owned)?;
+        Ok(Label {
             kind,
-            sequence: owned.sequence.fetch_add(1, Ordering::Relaxed) + 1,
+            sequence,
+            epoch,
             created: now(),
             run: self.options.run,
             rank: self.options.rank,
             ranks: self.options.ranks,
+        })
+    }
+
+    /// Epoch and sequence of what is written next. The run is marked before anything of it is written: its epoch is not used
+    /// again, whatever becomes of that.
+    fn next(&self, owned: &Owned) -> Result<(u32, u64)> {
+        let (epoch, sequence) = owned.order.next();
+        if owned.marked.load(Ordering::Acquire) < epoch {
+            self.mark_as(owned, owned.order.mark())?;
         }
+        Ok((epoch, sequence))
+    }
+
+    /// Notes that the run of this mark goes on from here, as this rank.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    pub fn mark(&self, mark: Mark) -> Result<()> {
+        self.mark_as(self.writer()?, mark)
+    }
+
+    fn mark_as(&self, owned: &Owned, mark: Mark) -> Result<()> {
+        let Some(directory) = self.directory(self.options.rank) else {
+            return Ok(());
+        };
+        let is_new = {
+            let state = self.state();
+            let own = state.catalogs.get(&self.options.rank);
+            let last = own.and_then(|catalog| catalog.marks.last().copied());
+            mark.epoch > 0 && last < Some(mark)
+        };
+        if is_new {
+            directory.mark(&mark_name(mark))?;
+            let mut state = self.state();
+            if let Some(catalog) = state.catalogs.get_mut(&self.options.rank) {
+                catalog.marks.insert(mark);
+                while catalog.marks.len() > MARKS {
+                    let first = catalog.marks.pop_first();
+                    let _of_no_use = first.map(|first| directory.remove(&mark_name(first)));
+                }
+            }
+        }
+        owned.marked.fetch_max(mark.epoch, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Whether what is written here is found under the directory's path.
+    fn check_place(&self, owned: &Owned) -> Result<()> {
+        match self.directory(self.options.rank) {
+            Some(directory) => directory.check_place(&owned.lock),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a piece to a file of its own, in the place of one that does not count any more.
+    fn write_alone(
+        &self,
+        owned: &Owned,
+        directory: &Directory,
+        layout: &mut Layout<'_>,
+    ) -> Result<()> {
+        let (rank, name) = (self.options.rank, Name::Alone(layout.head.version));
+        let old = {
+            let state = self.state();
+            let files = state.catalogs.get(&rank).map(|catalog| &catalog.files);
+            match files.and_then(|files| files.get(&name)) {
+                None => Old::Nothing,
+                Some(seen) if seen.damage.is_empty() => Old::Known,
+                Some(_) => Old::Unknown,
+            }
+        };
+        let record = alone::write(directory, old, layout, self.options.threads, &owned.spares)?;
+        self.keep(rank, [record]);
+        self.check_place(owned)
     }
 
     /// Writes a batch of pieces, or a manifest of these rows, to a segment.
@@ -164,28 +249,36 @@ impl Repository {
             record.rows = rows.cloned();
         }
         self.keep(self.options.rank, records);
-        Ok(())
+        self.check_place(owned)
     }
 
     fn keep(&self, rank: u32, records: impl IntoIterator<Item = Record>) {
         let mut state = self.state();
-        if let Some(catalog) = state.catalogs.get_mut(&rank) {
-            records
-                .into_iter()
-                .for_each(|record| catalog.insert(record));
+        let State {
+            catalogs, saved, ..
+        } = &mut *state;
+        if let Some(catalog) = catalogs.get_mut(&rank) {
+            for record in records {
+                if record.rows.is_none() {
+                    saved.insert(record.version);
+                }
+                catalog.insert(record);
+            }
         }
     }
 
     /// Makes sure that nobody else saves this version, and that nobody prunes its base. That one may come later: what a
-    /// crash keeps from coming, nobody finds anything of.
-    fn reserve(&self, version: u64, base: Option<u64>) -> Result<()> {
+    /// crash keeps from coming, nobody finds anything of. A `copy` may take the place of an older piece.
+    fn reserve(&self, version: u64, base: Option<u64>, copy: Option<Identity>) -> Result<()> {
         let mut state = self.state();
         let own = |state: &State, version| state.piece(self.options.rank, version).is_some();
         if own(&state, version) && self.options.ranks > 1 {
             self.refresh(&mut state)?;
         }
-        if state.saving.contains_key(&version) || (own(&state, version) && state.is_whole(version))
-        {
+        let there = state.piece(self.options.rank, version);
+        let is_older = |copy: Identity| there.is_some_and(|old| copy.is_newer_than(&old.identity));
+        let is_taken = there.is_some() && state.is_whole(version) && !copy.is_some_and(is_older);
+        if state.saving.contains_key(&version) || is_taken {
             return Err(Error::Exists { version });
         }
         state.saving.insert(version, base);
@@ -235,7 +328,7 @@ impl Repository {
             regions: &[Region::new("pieces", &list)],
         };
         let mut batch = Batch::default();
-        let label = self.label(owned, Kind::Manifest);
+        let label = self.label(owned, Kind::Manifest)?;
         batch.encode(&mut Layout::new(&snapshot, label, false)?)?;
         self.pack(owned, batch, Some(&rows))
     }

@@ -3,8 +3,11 @@
 use super::Repository;
 use super::catalog::Catalog;
 use super::piece::Piece;
+use super::record::Record;
 use super::seen::Damage;
+use crate::container::UNREADABLE;
 use crate::{Error, Result};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a scrub found.
@@ -43,59 +46,87 @@ impl Repository {
             // From the disk, whatever is known of it.
             let mut catalog = Catalog::new(directory, rank);
             catalog.refresh()?;
-            let damage = catalog.files.values().flat_map(|seen| seen.damage.clone());
+            let damage = catalog.damage();
             let wanted = |damage: &Damage| {
                 version.is_none() || damage.version.is_none() || damage.version == version
             };
             scrubbed.damage.extend(damage.filter(wanted));
             catalogs.push(catalog);
         }
-        let pieces = || {
-            let all = catalogs.iter().flat_map(|catalog| {
-                catalog
-                    .pieces
-                    .values()
-                    .map(|record| (&catalog.directory, record))
-            });
-            all.filter(|(_, record)| version.is_none_or(|version| version == record.version))
+        let wanted = |record: &&Record| version.is_none_or(|version| version == record.version);
+        let pieces = |(at, catalog): (usize, &Catalog)| -> Vec<(usize, Record)> {
+            let records = catalog.pieces.values().filter(wanted);
+            records.map(|record| (at, record.clone())).collect()
         };
-        let total = pieces().map(|(_, record)| record.bytes).sum();
+        let pieces: Vec<_> = catalogs.iter().enumerate().flat_map(pieces).collect();
+        let total = pieces.iter().map(|(_, record)| record.bytes).sum();
         let done = AtomicU64::new(0);
-        for (directory, record) in pieces() {
+        for (at, record) in pieces {
             let before = done.load(Ordering::Relaxed);
-            let checked =
-                Piece::open(directory, record, self.options.threads, None).and_then(|piece| {
-                    piece.verify(&|bytes| {
-                        let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-                        progress(done.min(before + record.bytes).min(total), total);
-                    })
-                });
+            let progress = |bytes| {
+                let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+                progress(done.min(before + record.bytes).min(total), total);
+            };
+            let found = self.check(&mut catalogs[at], &record, &progress)?;
             // Padding is read and does not count.
             done.store(before + record.bytes, Ordering::Relaxed);
-            let (path, offset, what) = match checked {
-                Ok(()) => {
+            match found {
+                Checked::Sound => {
                     scrubbed.pieces += 1;
                     scrubbed.bytes += record.bytes;
-                    continue;
                 }
-                // Pruned meanwhile.
-                Err(Error::NoVersion { .. }) => continue,
+                Checked::Gone => {}
+                Checked::Damaged(damage) => scrubbed.damage.push(damage),
+            }
+        }
+        Ok(scrubbed)
+    }
+
+    /// Reads a piece. What is not as expected is looked for again: whoever writes there may have moved it meanwhile.
+    fn check(
+        &self,
+        catalog: &mut Catalog,
+        record: &Record,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Checked> {
+        let mut record = record.clone();
+        loop {
+            let piece = Piece::open(&catalog.directory, &record, self.options.threads, None);
+            let (path, offset, what) = match piece.and_then(|piece| piece.verify(progress)) {
+                Ok(()) => return Ok(Checked::Sound),
                 Err(Error::Damaged {
                     path, offset, what, ..
                 }) => (path, offset, what),
                 Err(Error::Read { offset, .. }) => {
-                    let path = directory.path().join(record.file.published());
-                    (path, offset, "it cannot be read")
+                    let path = catalog.directory.path().join(record.file.published());
+                    (path, offset, UNREADABLE.what())
                 }
+                Err(Error::NoVersion { .. }) => (PathBuf::new(), 0, ""),
                 Err(error) => return Err(error),
             };
-            scrubbed.damage.push(Damage {
-                path,
-                offset,
-                version: Some(record.version),
-                what,
-            });
+            catalog.refresh()?;
+            match catalog.pieces.get(&record.version) {
+                None => return Ok(Checked::Gone),
+                Some(now) if !now.is_at(&record) => record = now.clone(),
+                // Written over at this moment.
+                Some(_) if what.is_empty() => return Ok(Checked::Gone),
+                Some(_) => {
+                    return Ok(Checked::Damaged(Damage {
+                        path,
+                        offset,
+                        version: Some(record.version),
+                        what,
+                    }));
+                }
+            }
         }
-        Ok(scrubbed)
     }
+}
+
+/// What became of a piece.
+enum Checked {
+    Sound,
+    /// It was given up meanwhile.
+    Gone,
+    Damaged(Damage),
 }

@@ -3,7 +3,9 @@
 use super::directory::Stamp;
 use super::handle::Handle;
 use super::record::{Name, Record};
-use crate::container::{Found, Head, IndexRow, Kind, Row, Source, damaged_block, rows, scan};
+use super::tail;
+use crate::container::{Found, Head, IndexRow, Kind, Row, Scanner, Source, UNREADABLE};
+use crate::container::{damaged_block, rows};
 use crate::file::BLOCK;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -27,10 +29,25 @@ pub struct Damage {
 pub(crate) struct Seen {
     pub(super) stamp: Option<Stamp>,
     pub(super) published: bool,
-    /// Where the last record ends: what is behind it in a segment that is still written was not there yet.
+    /// Where the next look at a segment that is still written begins: before it, all is whole.
     pub(super) end: u64,
     pub(crate) records: Vec<Record>,
     pub(crate) damage: Vec<Damage>,
+    /// Whether some of it could not be read: it may be readable another time.
+    pub(crate) is_unreadable: bool,
+    /// Where what must stay of a segment that was not closed ends.
+    pub(super) whole: u64,
+    /// What the lists of a segment's batches name, while it is written.
+    pub(super) listed: Vec<IndexRow>,
+}
+
+/// A stretch of a file that is not whole.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stretch {
+    pub(super) offset: u64,
+    /// Where its record starts, if that has a sound head.
+    pub(super) record: Option<(u64, u64)>,
+    pub(super) what: &'static str,
 }
 
 impl Seen {
@@ -47,63 +64,81 @@ impl Seen {
         }
     }
 
+    /// What could not be looked at: something may be in it.
+    pub(super) fn unreadable(path: PathBuf, name: Name, published: bool) -> Self {
+        let mut seen = Self::refused(path, UNREADABLE.what(), published);
+        seen.is_unreadable = true;
+        seen.damage[0].version = name.version();
+        seen
+    }
+
     pub(super) fn look_through(&mut self, name: Name, handle: &Handle) -> Result<()> {
+        self.is_unreadable = false;
+        match self.published {
+            true => self.look_published(name, handle),
+            false => self.look_open(name, handle),
+        }
+    }
+
+    fn look_published(&mut self, name: Name, handle: &Handle) -> Result<()> {
         let damage = |offset, version, what| Damage {
             path: handle.path().to_path_buf(),
             offset,
             version,
             what,
         };
-        let mut index: Option<Vec<IndexRow>> = None;
-        let (records, found_damage) = (&mut self.records, &mut self.damage);
-        let published = self.published;
-        let end = scan(&handle.plain, self.end, |found| {
+        let (mut lists, mut is_ended): (Vec<IndexRow>, _) = (Vec::new(), false);
+        walk(handle, 0, |found, end| {
             let head = match found {
                 Found::Record(head) => head,
-                // Of a segment that is still written, what is no record yet does not count.
-                Found::Damage { .. } if !published => return Ok(false),
                 Found::Damage { offset, what } => {
-                    found_damage.push(damage(offset, name.version(), what.what()));
-                    return Ok(true);
+                    self.is_unreadable |= what == UNREADABLE;
+                    let what = what.what();
+                    self.damage.push(damage(offset, name.version(), what));
+                    return Ok(());
                 }
             };
+            self.end = end;
             let mut record = Record::new(name, head.position, &head);
+            if head.kind == Kind::Piece {
+                self.records.push(record);
+                return Ok(());
+            }
             // What was published is whole, or was; lists are read now, so they are checked now.
-            if (!published || head.kind != Kind::Piece)
-                && let Some(at) = damaged_block(&handle.plain, &head)?
-            {
-                if published {
-                    found_damage.push(damage(at, Some(head.version), CHECKSUM));
-                }
-                return Ok(published);
-            }
-            match head.kind {
-                Kind::Piece => records.push(record),
-                Kind::Manifest => {
+            match damaged_block(&handle.plain, &head) {
+                Ok(None) if head.kind == Kind::Manifest => {
                     record.rows = Some(list(&handle.plain, &head)?);
-                    records.push(record);
+                    self.records.push(record);
                 }
-                Kind::Index => index = Some(list(&handle.plain, &head)?),
+                Ok(None) => {
+                    lists.extend(list::<IndexRow>(&handle.plain, &head)?);
+                    is_ended |= head.sequence == 0;
+                }
+                Ok(Some(at)) => {
+                    let version = (head.kind == Kind::Manifest).then_some(head.version);
+                    self.damage.push(damage(at, version, CHECKSUM));
+                }
+                Err(Error::Read { offset, .. }) => {
+                    self.is_unreadable = true;
+                    let what = UNREADABLE.what();
+                    self.damage.push(damage(offset, Some(head.version), what));
+                }
+                Err(error) => return Err(error),
             }
-            Ok(true)
+            Ok(())
         })?;
-        self.end = end;
-        if !published {
-            return Ok(());
-        }
         let size = handle.plain.size()?;
         if !size.is_multiple_of(BLOCK as u64) {
             self.damage.push(damage(size, None, "the file is cut off"));
         }
         match name {
-            Name::Segment(_) => match index {
-                Some(rows) => self.compare(&rows, handle),
-                None => self.damage.push(damage(
-                    end,
-                    None,
-                    "the list of its records is missing at the segment's end",
-                )),
-            },
+            Name::Segment(_) => {
+                self.compare(&lists, handle);
+                if !is_ended {
+                    let what = "the list of its records is missing at the segment's end";
+                    self.damage.push(damage(self.end, None, what));
+                }
+            }
             Name::Alone(version) => {
                 self.records.retain(|record| record.version == version);
                 if self.records.is_empty() && self.damage.is_empty() {
@@ -113,6 +148,101 @@ impl Seen {
             }
         }
         Ok(())
+    }
+
+    /// Looks through a segment that is still written, or that a crash left.
+    ///
+    /// Batches are written one after the other, each when the one before it was made to last. So whatever is not whole before
+    /// something whole is damaged, unless it became whole meanwhile; what comes last may be a batch that was never ended, and
+    /// [`tail`] tells.
+    fn look_open(&mut self, name: Name, handle: &Handle) -> Result<()> {
+        let (mut damaged, mut last) = (Vec::new(), Vec::new());
+        let mut end = self.end;
+        // Somebody may have been writing what was not whole before what is: then it is whole now.
+        for _look in 0..2 {
+            let from = self.end;
+            self.records.retain(|record| record.position < from);
+            self.listed.retain(|row| row.position < from);
+            (damaged, last, end) = self.look_open_from(from, name, handle)?;
+            if damaged.is_empty() {
+                break;
+            }
+        }
+        let first = damaged.iter().map(|stretch: &Stretch| stretch.offset).min();
+        let start = |stretch: &Stretch| stretch.record.map_or(stretch.offset, |(at, _)| at);
+        let first = first.map(|_| damaged.iter().map(start).min().unwrap_or(end));
+        self.end = first.unwrap_or(end);
+        damaged.extend(last.into_iter().filter(Stretch::is_unreadable));
+        self.is_unreadable = damaged.iter().any(Stretch::is_unreadable);
+        if !self.is_unreadable {
+            let tail = tail::judge(handle, &self.records, &self.listed, end)?;
+            self.whole = tail.end;
+            damaged.extend(tail.damage);
+        }
+        for stretch in damaged {
+            let at = start(&stretch);
+            let row = self.listed.iter().find(|row| row.position == at);
+            let version = row.map(|row| row.version);
+            self.damage.push(Damage {
+                path: handle.path().to_path_buf(),
+                offset: stretch.offset,
+                version: version.or(stretch.record.map(|(_, version)| version)),
+                what: stretch.what,
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns what is not whole before something that is, what is not behind all that is, and where the latter ends.
+    fn look_open_from(
+        &mut self,
+        from: u64,
+        name: Name,
+        handle: &Handle,
+    ) -> Result<(Vec<Stretch>, Vec<Stretch>, u64)> {
+        let (mut damaged, mut last, mut end) = (Vec::new(), Vec::new(), from);
+        walk(handle, from, |found, behind| {
+            let head = match found {
+                Found::Record(head) => head,
+                Found::Damage { offset, what } => {
+                    last.push(Stretch {
+                        offset,
+                        record: None,
+                        what: what.what(),
+                    });
+                    return Ok(());
+                }
+            };
+            let bad = match damaged_block(&handle.plain, &head) {
+                Ok(bad) => bad.map(|offset| (offset, CHECKSUM)),
+                Err(Error::Read { offset, .. }) => Some((offset, UNREADABLE.what())),
+                Err(error) => return Err(error),
+            };
+            if let Some((offset, what)) = bad {
+                last.push(Stretch {
+                    offset,
+                    record: Some((head.position, head.version)),
+                    what,
+                });
+                return Ok(());
+            }
+            damaged.append(&mut last);
+            end = behind;
+            let mut record = Record::new(name, head.position, &head);
+            match head.kind {
+                Kind::Piece => self.records.push(record),
+                Kind::Manifest => {
+                    record.rows = Some(list(&handle.plain, &head)?);
+                    self.records.push(record);
+                }
+                Kind::Index => {
+                    let rows: Vec<IndexRow> = list(&handle.plain, &head)?;
+                    self.listed.extend(rows);
+                }
+            }
+            Ok(())
+        })?;
+        Ok((damaged, last, end))
     }
 
     /// Finds the records that a segment had and that are not there.
@@ -129,6 +259,32 @@ impl Seen {
                     what: "the record is gone",
                 }),
             }
+        }
+    }
+}
+
+impl Stretch {
+    fn is_unreadable(&self) -> bool {
+        self.what == UNREADABLE.what()
+    }
+}
+
+/// Hands every record from `offset` on to `each`, with where it ends, and every stretch that is none or cannot be read.
+fn walk(
+    handle: &Handle,
+    offset: u64,
+    mut each: impl FnMut(Found, u64) -> Result<()>,
+) -> Result<()> {
+    let mut scanner = Scanner::new(&handle.plain, offset)?;
+    loop {
+        let found = match scanner.next() {
+            Ok(None) => return Ok(()),
+            Ok(found) => found,
+            Err(Error::Read { .. }) => scanner.pass_over(),
+            Err(error) => return Err(error),
+        };
+        if let Some(found) = found {
+            each(found, scanner.at())?;
         }
     }
 }

@@ -3,14 +3,18 @@
 use super::aligned::Aligned;
 use super::directory::{Directory, Readers};
 use super::record::{Name, Record};
+use super::seen::Seen;
 use super::snapshot::{Label, Layout, Region, Snapshot};
 use crate::container::{IndexRow, Kind, checksum, encode_rows};
 use crate::file::{BLOCK, File};
 use crate::{Error, Faulty, Result, Storage};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A segment that has grown to this many bytes is closed, and another one begun.
 const SEGMENT_BYTES: u64 = 64 << 20;
+/// Space set aside for a new segment, in bytes. Later, it is as much as is in use.
+const FIRST_BYTES: u64 = 256 << 10;
 /// Bytes of one write.
 const WRITE_BYTES: usize = 4 << 20;
 /// Within a head: where the record starts.
@@ -60,6 +64,10 @@ struct Open {
     file: Faulty<File>,
     /// Up to here it is on the disk, a multiple of [`BLOCK`].
     end: u64,
+    /// Up to here there is space for it.
+    reserved: u64,
+    /// The highest epoch of a record in it.
+    epoch: u32,
     index: Vec<IndexRow>,
 }
 
@@ -173,12 +181,27 @@ impl Packer {
             batch.place(file, at);
             at += batch.bytes.len() as u64;
         }
+        let written = batches.iter().flat_map(|(batch, _)| &batch.records);
+        let written: Vec<&Record> = written.map(|(_, _, record)| record).collect();
+        let list = batch_index(&written, at)?;
+        at += list.len() as u64;
+        if at > open.reserved {
+            let more = at.max((2 * open.end).min(SEGMENT_BYTES));
+            match self.directory.reserve(&open.file, more) {
+                // What is written now may still fit.
+                Ok(()) | Err(Error::Full { .. }) => open.reserved = more,
+                failed => failed?,
+            }
+        }
         let parts = batches.iter().map(|(batch, _)| batch.bytes.as_slice());
-        let end = write_all(&open.file, open.end, parts)?;
+        let end = write_all(&open.file, open.end, parts.chain([list.as_slice()]))?;
         self.directory.sync_file(&file.unpublished(), &open.file)?;
         open.end = end;
         let records = batches.iter().flat_map(|(batch, _)| &batch.records);
-        open.index.extend(records.map(|(_, _, record)| row(record)));
+        for (_, _, record) in records {
+            open.epoch = open.epoch.max(record.identity.epoch);
+            open.index.push(row(record));
+        }
         Ok(())
     }
 
@@ -186,7 +209,7 @@ impl Packer {
         let name = Name::Segment(number).unpublished();
         // Other ranks look at what has come to it, and this one restores from it.
         let create = |reserve| self.directory.create(&name, reserve, Readers::Meanwhile);
-        let file = match create(SEGMENT_BYTES) {
+        let file = match create(FIRST_BYTES) {
             // What is asked for now may still fit.
             Err(Error::Full { .. }) => create(0)?,
             file => file?,
@@ -196,6 +219,8 @@ impl Packer {
             number,
             file,
             end: 0,
+            reserved: FIRST_BYTES,
+            epoch: 0,
             index: Vec::new(),
         })
     }
@@ -211,7 +236,7 @@ impl Packer {
             *open = None;
             return self.directory.remove(&name);
         }
-        let index = index(&segment.index, file, segment.end)?;
+        let index = whole_index(&segment.index, segment.epoch, segment.end)?;
         let end = write_all(&segment.file, segment.end, [index.as_slice()])?;
         self.directory.truncate(&name, &segment.file, end)?;
         self.directory.sync_file(&name, &segment.file)?;
@@ -230,26 +255,66 @@ impl Packer {
         result
     }
 
-    /// Writes a whole segment in the place of the one of this number, or of none.
-    pub(crate) fn replace(&self, number: u64, batch: &mut Batch) -> Result<Vec<Record>> {
+    /// Writes a whole segment of a number of its own: no other is written over, and who reads one finds it or its successor.
+    pub(crate) fn rewrite(&self, batch: &mut Batch) -> Result<Vec<Record>> {
+        let number = {
+            let mut queue = self.lead(self.queue());
+            queue.newest += 1;
+            queue.newest
+        };
         let file = Name::Segment(number);
         batch.place(file, 0);
         let records = batch.records.iter().map(|(_, _, record)| record);
         let rows: Vec<IndexRow> = records.clone().map(row).collect();
         let length = batch.bytes.len().next_multiple_of(BLOCK) as u64;
-        let index = index(&rows, file, length)?;
+        let epochs = records.clone().map(|record| record.identity.epoch);
+        let index = whole_index(&rows, epochs.max().unwrap_or(0), length)?;
 
         let name = format!("s{number:020}.tmp");
         self.directory.remove(&name)?;
         let reserve = length + index.len() as u64;
         let output = self.directory.create(&name, reserve, Readers::Later)?;
-        let end = write_all(&output, 0, [batch.bytes.as_slice()])?;
-        let end = write_all(&output, end, [index.as_slice()])?;
-        self.directory.truncate(&name, &output, end)?;
-        self.directory.sync_file(&name, &output)?;
-        self.directory.publish(&name, &file.published())?;
+        let write = || {
+            let end = write_all(&output, 0, [batch.bytes.as_slice()])?;
+            let end = write_all(&output, end, [index.as_slice()])?;
+            self.directory.truncate(&name, &output, end)?;
+            self.directory.sync_file(&name, &output)?;
+            self.directory.publish(&name, &file.published())
+        };
+        write().inspect_err(|_| {
+            let _left_to_recovery = self.directory.remove(&name);
+        })?;
         Ok(records.cloned().collect())
     }
+}
+
+/// Ends a segment that a process left: lists what is whole in it, and what it had listed and is damaged, behind all that must
+/// stay, and publishes it.
+pub(super) fn close_left(directory: &Directory, file: Name, seen: &Seen) -> Result<()> {
+    let name = file.unpublished();
+    let output = directory.go_on(&name)?;
+    let rest = seen.whole % BLOCK as u64;
+    let mut end = seen.whole - rest;
+    if rest > 0 {
+        // Behind it is what never became a batch.
+        let mut memory = Aligned::default();
+        let block = memory.get_mut(BLOCK);
+        output.read_at(end, block)?;
+        block[rest as usize..].fill(0);
+        output.write_at(end, block)?;
+        end += BLOCK as u64;
+    }
+    let mut rows: BTreeMap<u64, IndexRow> = BTreeMap::new();
+    rows.extend(seen.listed.iter().map(|row| (row.position, *row)));
+    let records = seen.records.iter().map(row);
+    rows.extend(records.map(|row| (row.position, row)));
+    let rows: Vec<IndexRow> = rows.into_values().collect();
+    let epochs = seen.records.iter().map(|record| record.identity.epoch);
+    let list = whole_index(&rows, epochs.max().unwrap_or(0), end)?;
+    let end = write_all(&output, end, [list.as_slice()])?;
+    directory.truncate(&name, &output, end)?;
+    directory.sync_file(&name, &output)?;
+    directory.publish(&name, &file.published())
 }
 
 impl Drop for Packer {
@@ -269,16 +334,28 @@ fn row(record: &Record) -> IndexRow {
     IndexRow {
         version: record.version,
         position: record.position,
-        sequence: record.sequence,
+        sequence: record.identity.sequence,
         record_length: record.record_length,
     }
 }
 
-/// The record that ends a segment.
-fn index(rows: &[IndexRow], file: Name, position: u64) -> Result<Vec<u8>> {
+/// The list that ends a batch of these records, at `position`: it tells that they were there.
+pub(super) fn batch_index(records: &[&Record], position: u64) -> Result<Vec<u8>> {
+    let rows: Vec<IndexRow> = records.iter().copied().map(row).collect();
+    let orders = records.iter().map(|record| record.identity.order());
+    index(&rows, orders.max().unwrap_or_default(), position)
+}
+
+/// The list of a whole segment, which ends it. Its sequence is 0, which tells it from those of batches.
+fn whole_index(rows: &[IndexRow], epoch: u32, position: u64) -> Result<Vec<u8>> {
+    index(rows, (epoch, 0), position)
+}
+
+fn index(rows: &[IndexRow], (epoch, sequence): (u32, u64), position: u64) -> Result<Vec<u8>> {
     let label = Label {
         kind: Kind::Index,
-        sequence: 0,
+        sequence,
+        epoch,
         created: 0,
         run: 0,
         rank: 0,
@@ -292,7 +369,7 @@ fn index(rows: &[IndexRow], file: Name, position: u64) -> Result<Vec<u8>> {
     };
     let mut batch = Batch::default();
     batch.encode(&mut Layout::new(&snapshot, label, false)?)?;
-    batch.place(file, position);
+    batch.place(Name::Segment(0), position);
     Ok(batch.bytes)
 }
 

@@ -113,6 +113,7 @@ enum Payload<'a> {
 pub(crate) struct Label {
     pub(crate) kind: Kind,
     pub(crate) sequence: u64,
+    pub(crate) epoch: u32,
     pub(crate) created: u64,
     pub(crate) run: u64,
     pub(crate) rank: u32,
@@ -151,6 +152,7 @@ impl<'a> Layout<'a> {
             position: 0,
             version: snapshot.version,
             sequence: label.sequence,
+            epoch: label.epoch,
             run: label.run,
             base: snapshot.base,
             created: label.created,
@@ -170,13 +172,16 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// A copy of a piece under another sequence number, its payload and the checksums of that as they are.
+    /// A copy of a piece, its payload and the checksums of that as they are: it has the same identity. One of format 1 takes
+    /// the `sequence` of where it goes.
     pub(crate) fn copy(piece: &'a Piece, sequence: u64, alone: bool) -> Result<Self> {
         let mut head = Head {
             position: 0,
-            sequence,
             ..piece.head().clone()
         };
+        if head.epoch == 0 {
+            head.sequence = sequence;
+        }
         if alone {
             head.length = head.length.next_multiple_of(BLOCK as u32);
         }

@@ -47,3 +47,9 @@ pub(crate) fn version_of(repository: &Repository, version: u64, length: usize) {
 pub(crate) fn path_of(directory: &Path, version: u64) -> PathBuf {
     directory.join(format!("rank-0/v{version:020}.tfc"))
 }
+
+/// A directory in memory, where there is such a one: for tests that open many times, as each open synchronises.
+pub(crate) fn fast_home() -> tempfile::TempDir {
+    let memory = tempfile::tempdir_in("/dev/shm");
+    memory.or_else(|_| tempfile::tempdir()).unwrap()
+}

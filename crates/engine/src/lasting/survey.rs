@@ -1,0 +1,286 @@
+//! What lies on the tiers that outlive the engine, and which copy counts where they differ.
+
+use super::LastRun;
+use crate::plan::Difference;
+use crate::run::Kept;
+use crate::{Result, Version};
+use std::collections::BTreeMap;
+use tierflow_store::{Identity, PieceInfo, Repository};
+
+/// A rank's piece of a version.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct One {
+    /// Bytes of the checkpoint.
+    pub(super) size: u64,
+    /// Bytes that it takes.
+    bytes: u64,
+    identity: Identity,
+    /// As what it lies there, if not as it is.
+    pub(super) difference: Option<Difference>,
+}
+
+impl One {
+    fn new(piece: &PieceInfo) -> Self {
+        let bytes = piece.bytes;
+        let base = piece.identity.base;
+        Self {
+            size: piece.decoded.unwrap_or(bytes),
+            bytes,
+            identity: piece.identity,
+            difference: piece.decoded.map(|_| Difference { bytes, base }),
+        }
+    }
+
+    /// What it builds upon.
+    fn base(&self) -> Option<Version> {
+        self.identity.base.filter(|_| self.difference.is_some())
+    }
+
+    /// Whether it builds upon nothing, or upon the copy that counts: the one beside it, as far as there is one, and nothing
+    /// that a later run wrote. Bases may be written after what builds upon them, and format 1 has no epochs.
+    fn builds_on(&self, beside: Option<&One>, counting: Option<&Identity>) -> Builds {
+        match (beside, counting) {
+            (Some(beside), Some(counts)) if beside.identity.is_same(counts) => Builds::Soundly,
+            (Some(_), Some(_)) => Builds::OnAnother,
+            (None, Some(counts)) if self.identity.epoch == 0 => match counts.epoch {
+                0 => Builds::Soundly,
+                _ => Builds::OnAnother,
+            },
+            (None, Some(counts)) if counts.epoch <= self.identity.epoch => Builds::Soundly,
+            (None, Some(_)) => Builds::OnAnother,
+            (_, None) => Builds::OnNothing,
+        }
+    }
+}
+
+/// What a copy builds upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Builds {
+    Soundly,
+    /// Something else than what counts under that number.
+    OnAnother,
+    /// What is not there, or cannot be read now.
+    OnNothing,
+}
+
+/// This rank's pieces of versions.
+pub(super) type Found = BTreeMap<Version, One>;
+
+/// The copies that count.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(super) node_local: Found,
+    pub(super) external: Found,
+    /// Copies on the node in whose place others count, with their bytes.
+    pub(super) outdated: Vec<(Version, u64)>,
+}
+
+impl Survey {
+    /// `shared_out`: the node-local directory of one rank of several, whose versions count once they are whole on external
+    /// storage.
+    pub(super) fn new(
+        (node_local, external): (Option<&Kept>, Option<&Kept>),
+        shared_out: Option<&Repository>,
+        ranks: u32,
+        last: LastRun,
+    ) -> Result<Self> {
+        let below = match external {
+            Some(kept) => {
+                kept.remove_orphans(|_| false)?;
+                found(kept, ranks)?
+            }
+            None => Found::new(),
+        };
+        let mut here = match node_local {
+            Some(kept) => {
+                kept.remove_orphans(|version| below.contains_key(&version))?;
+                found(kept, ranks)?
+            }
+            None => Found::new(),
+        };
+        if let Some(local) = shared_out.filter(|_| external.is_some()) {
+            // Other ranks' pieces are on other nodes.
+            let pieces = local.own_pieces()?;
+            let known = pieces
+                .iter()
+                .filter(|piece| below.contains_key(&piece.version));
+            here.extend(known.map(|piece| (piece.version, One::new(piece))));
+        }
+        Ok(Self::merged(here, below, |here, below| {
+            shared_out.is_none() && last.prefers_node_local(here, below)
+        }))
+    }
+
+    /// Copies of different identity are never taken for each other: `prefers` says whether that on the node counts.
+    fn merged(here: Found, below: Found, prefers: impl Fn(&Identity, &Identity) -> bool) -> Self {
+        let mut survey = Self::default();
+        let mut counting: BTreeMap<Version, Identity> = BTreeMap::new();
+        let mut versions: Vec<Version> = here.keys().chain(below.keys()).copied().collect();
+        versions.sort_unstable();
+        versions.dedup();
+        // What a version builds upon has a smaller number.
+        for version in versions {
+            let builds = |found: &Found| {
+                let one = found.get(&version)?;
+                let base = one.base();
+                let on = |base| one.builds_on(found.get(&base), counting.get(&base));
+                Some((*one, base.map_or(Builds::Soundly, on)))
+            };
+            let sound = |found| {
+                let (one, builds) = builds(found)?;
+                (builds == Builds::Soundly).then_some(one)
+            };
+            let (mut one, mut other) = (sound(&here), sound(&below));
+            if let (Some(here), Some(below)) = (one, other)
+                && !here.identity.is_same(&below.identity)
+            {
+                match prefers(&here.identity, &below.identity) {
+                    true => other = None,
+                    false => one = None,
+                }
+            }
+            // What only cannot be read now may be readable again.
+            if let (None, Some((outdated, builds))) = (one, builds(&here))
+                && (other.is_some() || builds == Builds::OnAnother)
+            {
+                survey.outdated.push((version, outdated.bytes));
+            }
+            if let Some(counts) = one.or(other) {
+                counting.insert(version, counts.identity);
+            }
+            survey.node_local.extend(one.map(|one| (version, one)));
+            survey.external.extend(other.map(|other| (version, other)));
+        }
+        survey
+    }
+
+    pub(super) fn has_differences(&self) -> bool {
+        let all = self.node_local.values().chain(self.external.values());
+        all.into_iter().any(|one| one.difference.is_some())
+    }
+
+    /// Bytes on the node of versions that lie nowhere else.
+    pub(super) fn required(&self, alignment: u64) -> u64 {
+        let alone = self.node_local.iter();
+        let alone = alone.filter(|(version, _)| !self.external.contains_key(version));
+        alone
+            .map(|(_, one)| one.bytes.next_multiple_of(alignment))
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Of the copies on the node: those that lie nowhere else, in ascending order, and of the others the newest that fit
+    /// into `limit` bytes; then those that do not fit, with their bytes.
+    pub(super) fn node_local_within(
+        &self,
+        limit: u64,
+        alignment: u64,
+    ) -> (Vec<Version>, Vec<(Version, u64)>) {
+        let (twice, alone): (Vec<Version>, Vec<Version>) = self
+            .node_local
+            .keys()
+            .partition(|version| self.external.contains_key(version));
+        let (mut held, mut unfit) = (alone, Vec::new());
+        let mut used = self.required(alignment);
+        for version in twice.into_iter().rev() {
+            let bytes = self.node_local.get(&version).map_or(0, |one| one.bytes);
+            let more = used.saturating_add(bytes.next_multiple_of(alignment));
+            if more <= limit {
+                used = more;
+                held.push(version);
+            } else {
+                unfit.push((version, bytes));
+            }
+        }
+        (held, unfit)
+    }
+}
+
+/// The copies on a tier: the pieces in a directory of parts, else those of whole versions. Those of a group of another size
+/// have no piece for each rank of this one.
+fn found(kept: &Kept, ranks: u32) -> Result<Found> {
+    if let Some(pieces) = kept.parts()? {
+        return Ok(pieces
+            .iter()
+            .map(|piece| (piece.version, One::new(piece)))
+            .collect());
+    }
+    let pieces = kept.vault().pieces()?.into_iter();
+    let pieces: BTreeMap<Version, PieceInfo> = pieces.map(|piece| (piece.version, piece)).collect();
+    let versions = kept.vault().versions()?.into_iter();
+    let whole = versions.filter(|info| info.ranks == ranks);
+    // What cannot be read is named when it is looked for, and an older version is offered.
+    let found = whole.filter_map(|info| Some((info.version, One::new(pieces.get(&info.version)?))));
+    Ok(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(epoch: u32, sequence: u64, base: Option<Version>) -> One {
+        One {
+            size: 10,
+            bytes: 10,
+            identity: Identity {
+                epoch,
+                sequence,
+                run: 0,
+                created: 0,
+                content: u64::from(epoch) << 32 | sequence,
+                base,
+            },
+            difference: base.map(|_| Difference { bytes: 10, base }),
+        }
+    }
+
+    fn merged(here: &[(Version, One)], below: &[(Version, One)]) -> [Vec<Version>; 3] {
+        let found = |all: &[(Version, One)]| all.iter().copied().collect();
+        let survey = Survey::merged(found(here), found(below), |here, below| {
+            here.is_newer_than(below)
+        });
+        let outdated = survey.outdated.iter().map(|(version, _)| *version);
+        [
+            survey.node_local.keys().copied().collect(),
+            survey.external.keys().copied().collect(),
+            outdated.collect(),
+        ]
+    }
+
+    #[test]
+    fn copies_merge_and_others_give_way() {
+        let (old, new) = (one(1, 5, None), one(2, 1, None));
+        assert_eq!(merged(&[(7, old)], &[(7, old)]), [vec![7], vec![7], vec![]]);
+        assert_eq!(merged(&[(7, old)], &[(7, new)]), [vec![], vec![7], vec![7]]);
+        assert_eq!(merged(&[(7, new)], &[(7, old)]), [vec![7], vec![], vec![]]);
+    }
+
+    #[test]
+    fn differences_go_with_what_they_build_upon() {
+        let (base, other) = (one(1, 5, None), one(1, 6, None));
+        let on_it = one(1, 4, Some(7));
+        let here = [(7, base), (8, on_it)];
+        assert_eq!(merged(&here, &[(7, base)]), [vec![7, 8], vec![7], vec![]]);
+        // Of the same epoch, and another nevertheless.
+        assert_eq!(merged(&here, &[(7, other)]), [vec![], vec![7], vec![7, 8]]);
+        // What is below takes its place.
+        let below = [(7, other), (8, one(1, 7, Some(7)))];
+        assert_eq!(merged(&here, &below), [vec![], vec![7, 8], vec![7, 8]]);
+        // A base that only cannot be read gives nothing up.
+        assert_eq!(merged(&here[1..], &[]), [vec![], vec![], vec![]]);
+        // One that lies below alone, and is older or newer.
+        assert_eq!(merged(&here[1..], &[(7, base)]), [vec![8], vec![7], vec![]]);
+        let later = [(7, one(2, 1, None))];
+        assert_eq!(merged(&here[1..], &later), [vec![], vec![7], vec![8]]);
+    }
+
+    #[test]
+    fn what_lies_nowhere_else_is_kept_first() {
+        let copy = one(1, 1, None);
+        let all: Vec<_> = (0..4).map(|version| (version, copy)).collect();
+        let found = |all: &[(Version, One)]| all.iter().copied().collect();
+        let survey = Survey::merged(found(&all), found(&all[1..]), |_, _| false);
+        assert_eq!(survey.required(16), 16);
+        let (held, unfit) = survey.node_local_within(40, 16);
+        assert_eq!((held, unfit), (vec![0, 3], vec![(2, 10), (1, 10)]));
+    }
+}

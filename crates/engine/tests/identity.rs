@@ -1,0 +1,371 @@
+//! The same number is not the same version: what was acknowledged last comes back, wherever older copies of its number lie.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod home;
+
+use home::{Home, home};
+use std::path::Path;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention};
+use tierflow_store::{Error as StoreError, Options, Region as Stored, Repository, Snapshot};
+
+const LENGTH: usize = 50_000;
+
+/// What a run writes under a number.
+fn content(run: u64, version: u64) -> Vec<u8> {
+    let word = |i: u64| {
+        (version + 1)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left((run * 7 + i) as u32 % 64)
+    };
+    (0..LENGTH as u64)
+        .map(|i| (word(i / 64) >> 8) as u8)
+        .collect()
+}
+
+fn builder() -> EngineBuilder {
+    Engine::builder(&open(Choice::Host).unwrap()).host_cache(8 << 20)
+}
+
+/// An engine on one of two nodes that share external storage.
+fn on_node(home: &Home, node: u64) -> EngineBuilder {
+    let near = home.near.with_extension(node.to_string());
+    builder().node_local(near).external(&home.far)
+}
+
+fn checkpoint(engine: &Engine, run: u64, version: u64) {
+    let bytes = content(run, version);
+    engine
+        .checkpoint(version, &[Region::from(bytes.as_slice())])
+        .unwrap();
+}
+
+fn restored(engine: &Engine, version: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; engine.restore_size(version)? as usize];
+    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
+    Ok(bytes)
+}
+
+fn assert_restores(engine: &Engine, run: u64, version: u64) {
+    let bytes = restored(engine, version).unwrap();
+    assert!(
+        bytes == content(run, version),
+        "version {version} is not run {run}'s"
+    );
+}
+
+/// As an engine leaves a node that was killed before its last versions were flushed: they lie there alone.
+fn left_on_node(home: &Home, node: u64, run: u64, versions: std::ops::Range<u64>) {
+    let near = home.near.with_extension(node.to_string());
+    let engine = builder().node_local(near).build().unwrap();
+    versions.for_each(|version| checkpoint(&engine, run, version));
+    engine.wait().unwrap();
+}
+
+#[test]
+fn what_another_node_acknowledged_is_not_taken_back_by_leftovers() {
+    let home = home();
+    {
+        let engine = on_node(&home, 1).build().unwrap();
+        (0..3).for_each(|version| checkpoint(&engine, 1, version));
+        engine.wait().unwrap();
+    }
+    left_on_node(&home, 1, 1, 3..5);
+    {
+        let engine = on_node(&home, 2).build().unwrap();
+        assert_eq!(engine.latest(None), Some(2));
+        checkpoint(&engine, 2, 3);
+        checkpoint(&engine, 2, 4);
+        engine.wait().unwrap();
+    }
+    for _ in 0..2 {
+        let engine = on_node(&home, 1).build().unwrap();
+        assert_restores(&engine, 1, 2);
+        assert_restores(&engine, 2, 3);
+        assert_restores(&engine, 2, 4);
+    }
+    // The node's own copy went.
+    let local = Repository::read_only(home.near.with_extension("1"), Options::default()).unwrap();
+    assert!(local.own_piece(4).is_err());
+}
+
+#[test]
+fn leftovers_that_were_acknowledged_stay_though_another_node_has_newer_ones_that_never_were() {
+    let home = home();
+    {
+        let engine = on_node(&home, 1).build().unwrap();
+        checkpoint(&engine, 1, 0);
+        engine.wait().unwrap();
+    }
+    left_on_node(&home, 1, 1, 1..2);
+    // Node 2 goes on from version 0, and is lost before anything of it got down.
+    {
+        let engine = on_node(&home, 2).build().unwrap();
+        assert_eq!(engine.latest(None), Some(0));
+    }
+    left_on_node(&home, 2, 2, 1..2);
+    // Node 1 goes on from version 1 of its own, and says so.
+    {
+        let engine = on_node(&home, 1).build().unwrap();
+        assert_eq!(engine.latest(None), Some(1));
+        checkpoint(&engine, 3, 2);
+        engine.wait().unwrap();
+    }
+    let engine = on_node(&home, 2).build().unwrap();
+    assert_restores(&engine, 1, 1);
+    assert_restores(&engine, 3, 2);
+}
+
+#[test]
+fn what_the_last_run_here_wrote_anew_takes_the_place_of_what_is_older_below() {
+    let home = home();
+    {
+        let engine = on_node(&home, 1).build().unwrap();
+        (0..3).for_each(|version| checkpoint(&engine, 1, version));
+        engine.wait().unwrap();
+    }
+    // The next run gives version 2 up and writes it anew, while external storage is not there.
+    {
+        let near = home.near.with_extension("1");
+        let engine = builder().node_local(near).build().unwrap();
+        engine.discard(2).unwrap();
+        checkpoint(&engine, 2, 2);
+        engine.wait().unwrap();
+    }
+    {
+        let engine = on_node(&home, 1).build().unwrap();
+        assert_restores(&engine, 2, 2);
+        engine.wait().unwrap();
+    }
+    let engine = on_node(&home, 2).build().unwrap();
+    assert_restores(&engine, 2, 2);
+    assert_restores(&engine, 1, 1);
+}
+
+#[test]
+fn runs_that_were_killed_early_here_count_for_nothing_against_one_elsewhere() {
+    let home = home();
+    // Each of these runs is newer than the one before, and the last leaves a version here alone.
+    for run in 0..5 {
+        let engine = on_node(&home, 1).build().unwrap();
+        drop(engine);
+        left_on_node(&home, 1, 1, run..run + 1);
+    }
+    {
+        let engine = on_node(&home, 2).build().unwrap();
+        // What got down before these runs were over.
+        let first = engine.latest(None).map_or(0, |newest| newest + 1);
+        assert!(first <= 4);
+        (first..6).for_each(|version| checkpoint(&engine, 2, version));
+        engine.wait().unwrap();
+    }
+    let engine = on_node(&home, 1).build().unwrap();
+    (4..6).for_each(|version| assert_restores(&engine, 2, version));
+}
+
+#[test]
+fn histories_that_were_given_up_leave_their_order() {
+    let home = home();
+    left_on_node(&home, 1, 1, 0..2);
+    {
+        let engine = on_node(&home, 2)
+            .after_restore(AfterRestore::Discard)
+            .build()
+            .unwrap();
+        (0..2).for_each(|version| checkpoint(&engine, 2, version));
+        engine.wait().unwrap();
+        (0..2).for_each(|version| assert_restores(&engine, 2, version));
+    }
+    // On a third node, which knows of it from external storage alone.
+    {
+        let engine = on_node(&home, 3).build().unwrap();
+        assert_eq!(engine.latest(None), None);
+        checkpoint(&engine, 3, 1);
+        engine.wait().unwrap();
+    }
+    let engine = on_node(&home, 1).build().unwrap();
+    assert_restores(&engine, 3, 1);
+}
+
+#[test]
+fn a_version_on_the_disk_keeps_its_number_where_it_does_not_fit() {
+    for with_external in [false, true] {
+        let home = home();
+        left_on_node(&home, 1, 1, 0..6);
+        let tiers = |limit: u64| {
+            let builder = builder().node_local(home.near.with_extension("1"));
+            let builder = builder.node_local_limit(limit);
+            match with_external {
+                true => builder.external(&home.far),
+                false => builder,
+            }
+        };
+        {
+            let engine = tiers(2 * LENGTH as u64 + 20_000).build().unwrap();
+            assert_eq!(engine.latest(None), Some(5));
+            let again = engine.checkpoint(3, &[Region::from([1_u8].as_slice())]);
+            assert!(matches!(again, Err(Error::VersionUsed { .. })), "{again:?}");
+            (0..6).for_each(|version| assert_restores(&engine, 1, version));
+            if with_external {
+                checkpoint(&engine, 2, 6);
+                engine.wait().unwrap();
+            }
+        }
+        let engine = tiers(u64::MAX).build().unwrap();
+        (0..6).for_each(|version| assert_restores(&engine, 1, version));
+        assert_eq!(engine.latest(None), Some(5 + u64::from(with_external)));
+    }
+}
+
+#[test]
+fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_storage() {
+    let home = home();
+    let differing = |builder: EngineBuilder| builder.dedup(tierflow_dedup::Tree { chunk: 256 });
+    let near = home.near.with_extension("1");
+    {
+        let engine = differing(on_node(&home, 1)).build().unwrap();
+        checkpoint(&engine, 1, 0);
+        engine.wait().unwrap();
+    }
+    {
+        let engine = differing(builder().node_local(&near)).build().unwrap();
+        // Much in common: these are differences.
+        for version in 1..4 {
+            let mut bytes = content(1, 0);
+            bytes[version as usize * 100] ^= 1;
+            engine
+                .checkpoint(version, &[Region::from(bytes.as_slice())])
+                .unwrap();
+        }
+        engine.wait().unwrap();
+    }
+    {
+        let engine = differing(on_node(&home, 2)).build().unwrap();
+        checkpoint(&engine, 2, 1);
+        engine.wait().unwrap();
+    }
+    let engine = differing(on_node(&home, 1)).build().unwrap();
+    assert_restores(&engine, 1, 0);
+    assert_restores(&engine, 2, 1);
+    for version in [2, 3] {
+        // Either as it was, or not there: never put together from what is another version.
+        let mut expected = content(1, 0);
+        expected[version as usize * 100] ^= 1;
+        if let Ok(bytes) = restored(&engine, version) {
+            assert!(bytes == expected, "version {version} is another");
+        }
+    }
+}
+
+fn damage_large(directory: &Path, version: u64) {
+    let path = directory.join(format!("rank-0/v{version:020}.tfc"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn retention_never_gives_up_the_last_version_that_verifies() {
+    let home = home();
+    let large = |engine: &Engine, version: u64| {
+        let bytes = vec![version as u8; 2 << 20];
+        engine
+            .checkpoint(version, &[Region::from(bytes.as_slice())])
+            .unwrap();
+        engine.wait().unwrap();
+    };
+    {
+        let engine = builder().node_local(&home.near).build().unwrap();
+        (10..14).for_each(|version| large(&engine, version));
+    }
+    damage_large(&home.near, 12);
+    damage_large(&home.near, 13);
+    let keep = |count| {
+        builder()
+            .node_local(&home.near)
+            .retention(Retention::newest(count))
+    };
+    {
+        let engine = keep(1).build().unwrap();
+        // Older than all of them: nothing sound that is kept came.
+        large(&engine, 3);
+    }
+    let engine = builder().node_local(&home.near).build().unwrap();
+    assert!(restored(&engine, 11).is_ok(), "{:?}", engine.versions());
+}
+
+#[test]
+fn what_of_storage_cannot_be_used_is_left_out_and_named() {
+    let home = home();
+    {
+        let engine = on_node(&home, 1).build().unwrap();
+        (0..3).for_each(|version| checkpoint(&engine, 1, version));
+        engine.wait().unwrap();
+        assert_eq!(engine.damage(), []);
+    }
+    // A file where the node's directory should be.
+    std::fs::write(home.near.with_extension("9"), b"mine").unwrap();
+    let engine = on_node(&home, 9).build().unwrap();
+    (0..3).for_each(|version| assert_restores(&engine, 1, version));
+    let damage = engine.damage();
+    assert_eq!(damage[0].tier, "node-local", "{damage:?}");
+    checkpoint(&engine, 1, 3);
+    engine.wait().unwrap();
+    drop(engine);
+    // A second engine on the same directory is a mistake of the caller's.
+    let engine = on_node(&home, 1).build().unwrap();
+    let second = on_node(&home, 1).build();
+    assert!(
+        matches!(second, Err(Error::Storage(StoreError::Busy { .. }))),
+        "{second:?}"
+    );
+    drop(engine);
+    // External storage that may not be written: what is there is restored.
+    if rustix_is_root() {
+        return;
+    }
+    let far = home.far.join("rank-0");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode;
+    std::fs::set_permissions(&far, mode(0o500)).unwrap();
+    std::fs::remove_file(far.join("lock")).unwrap_or_default();
+    let engine = builder().external(&home.far).build().unwrap();
+    assert_restores(&engine, 1, 2);
+    assert_eq!(engine.damage()[0].tier, "external");
+    std::fs::set_permissions(&far, mode(0o700)).unwrap();
+}
+
+fn rustix_is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+#[test]
+fn a_clock_that_was_set_back_decides_nothing() {
+    let home = home();
+    let near = home.near.with_extension("1");
+    let options = Options::default();
+    // A piece that claims to be from the future, and one of a later run.
+    let save = |directory: &Path, bytes: &[u8]| {
+        let repository = Repository::open(directory, options.clone()).unwrap();
+        let regions = [Stored::new("checkpoint", bytes)];
+        let snapshot = Snapshot {
+            version: 5,
+            base: None,
+            regions: &regions,
+        };
+        repository.save(&snapshot).unwrap();
+        repository.own_piece(5).unwrap()
+    };
+    let old = save(&near, &content(1, 5));
+    {
+        let external = Repository::open(&home.far, options.clone()).unwrap();
+        external.copy(&old).unwrap();
+        external.remove(&[5].into()).unwrap();
+    }
+    let new = save(&home.far, &content(2, 5));
+    assert!(new.head().epoch > old.head().epoch);
+    let engine = on_node(&home, 1).build().unwrap();
+    assert_restores(&engine, 2, 5);
+}

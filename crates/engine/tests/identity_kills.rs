@@ -1,0 +1,155 @@
+//! An application is killed at random instants, and goes on at either of two nodes that share external storage, with
+//! differences or without, with room on the node or without. Whatever it was told to be durable comes back as it was.
+//!
+//! `TIERFLOW_KILLS=1000` sets the number of kills; CI runs 15.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod home;
+
+use home::{Home, home};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut};
+use tierflow_testing::{Process, this_test};
+
+const CHILD: &str = "TIERFLOW_IDENTITY_RUN";
+
+fn length_of(version: u64) -> usize {
+    match version % 11 {
+        0 => 1_500_000,
+        5 => 120_000,
+        _ => 3_000 + version as usize % 700,
+    }
+}
+
+/// What a run writes under a number: much of it is in common with the other versions.
+fn content(run: u64, version: u64) -> Vec<u8> {
+    let mut bytes = vec![7; length_of(version)];
+    let word = (run + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ version;
+    for at in (0..bytes.len()).step_by(2_000) {
+        let end = bytes.len().min(at + 8);
+        bytes[at..end].copy_from_slice(&word.to_le_bytes()[..end - at]);
+    }
+    bytes
+}
+
+fn engine(near: &Path, far: &Path, kind: u64) -> Engine {
+    let device = open(Choice::Host).unwrap();
+    let mut builder: EngineBuilder = Engine::builder(&device).host_cache(8 << 20);
+    builder = builder.node_local(near).external(far);
+    if kind % 3 == 1 {
+        builder = builder.node_local_limit(2 << 20);
+    }
+    builder
+        .dedup(tierflow_dedup::Tree { chunk: 256 })
+        .build()
+        .unwrap()
+}
+
+fn restored(engine: &Engine, version: u64) -> Vec<u8> {
+    let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
+    let restored = engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())]);
+    restored.unwrap_or_else(|error| panic!("version {version}: {error}"));
+    bytes
+}
+
+/// The application. As a test of its own, without its run, it has nothing to do.
+#[test]
+fn child() {
+    let Ok(run) = std::env::var(CHILD) else {
+        return;
+    };
+    let run: u64 = run.parse().unwrap();
+    let path = |name| PathBuf::from(std::env::var_os(name).unwrap());
+    let engine = engine(&path("TIERFLOW_NEAR"), &path("TIERFLOW_FAR"), run);
+    let mut output = std::io::stdout();
+    for version in engine.latest(None).map_or(0, |newest| newest + 1).. {
+        let bytes = content(run, version);
+        engine
+            .checkpoint(version, &[Region::from(bytes.as_slice())])
+            .unwrap();
+        if version % 4 != 1 {
+            engine.wait().unwrap();
+            // All versions up to this one are.
+            writeln!(output, "durable {version}").unwrap();
+            output.flush().unwrap();
+        }
+    }
+}
+
+fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*seed >> 33) % below
+}
+
+fn near(home: &Home, node: u64) -> PathBuf {
+    home.near.with_extension(node.to_string())
+}
+
+/// Each acknowledged version with the run that wrote it.
+fn check(home: &Home, node: u64, acknowledged: &BTreeMap<u64, u64>) {
+    let engine = engine(&near(home, node), &home.far, 0);
+    assert_eq!(engine.damage(), []);
+    for (version, run) in acknowledged.iter().rev().take(40) {
+        let bytes = restored(&engine, *version);
+        assert!(
+            bytes == content(*run, *version),
+            "version {version} is not run {run}'s"
+        );
+    }
+}
+
+#[test]
+fn no_kill_makes_an_acknowledged_version_stale() {
+    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(15, |kills| kills.parse().unwrap());
+    let mut home = home();
+    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
+    println!("seed {seed}");
+    let (mut acknowledged, mut all): (BTreeMap<u64, u64>, usize) = (BTreeMap::new(), 0);
+    for run in 1..=kills {
+        let node = random(&mut seed, 2);
+        let before = acknowledged.last_key_value().map(|(version, _)| *version);
+        let mut child = this_test("child");
+        let child = child
+            .env(CHILD, run.to_string())
+            .env("TIERFLOW_NEAR", near(&home, node))
+            .env("TIERFLOW_FAR", &home.far);
+        let mut child = Process::start(child, "durable ");
+        std::thread::sleep(Duration::from_micros(5_000 + random(&mut seed, 300_000)));
+        let reports = child.kill();
+        let reports = reports
+            .iter()
+            .filter_map(|report| report.parse::<u64>().ok());
+        let reports: Vec<u64> = reports.collect();
+        if let (Some(oldest), Some(newest)) = (reports.first(), reports.last()) {
+            let engine = engine(&near(&home, node), &home.far, 0);
+            for version in before.map_or(0, |before| before + 1)..=*newest {
+                // What it found may have been left by others, and never been acknowledged before.
+                let writer = match version < *oldest {
+                    true => {
+                        let bytes = restored(&engine, version);
+                        (0..=run)
+                            .rev()
+                            .find(|run| bytes == content(*run, version))
+                            .unwrap()
+                    }
+                    false => run,
+                };
+                acknowledged.insert(version, writer);
+            }
+        }
+        check(&home, random(&mut seed, 2), &acknowledged);
+        if run % 60 == 0 {
+            all += acknowledged.len();
+            acknowledged.clear();
+            home = self::home();
+        }
+    }
+    all += acknowledged.len();
+    println!("{kills} kills, {all} versions acknowledged");
+    assert!(all > 0, "nothing was acknowledged before a kill");
+}

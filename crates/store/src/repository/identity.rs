@@ -1,0 +1,192 @@
+//! What tells two copies of the same number apart, and which of them is the newer one.
+
+use crate::container::Head;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a piece is, wherever it is copied: two copies of a version with the same identity hold the same bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// The writer's count of the runs that wrote as this rank; 0 in files of format 1.
+    pub epoch: u32,
+    /// Counts what the rank wrote in the epoch.
+    pub sequence: u64,
+    /// The application's number of its run.
+    pub run: u64,
+    /// When it was written, in nanoseconds since 1970 by the writer's clock. Nothing is ordered by it.
+    pub created: u64,
+    /// A checksum over the regions and the checksums of their blocks.
+    pub content: u64,
+    /// The version that it is a difference against.
+    pub base: Option<u64>,
+}
+
+impl Identity {
+    /// Of the piece whose head this is.
+    #[must_use]
+    pub fn of(head: &Head) -> Self {
+        Self {
+            epoch: head.epoch,
+            sequence: head.sequence,
+            run: head.run,
+            created: head.created,
+            content: head.content(),
+            base: head.base,
+        }
+    }
+
+    /// Whether both are copies of one piece. Copies of format 1 were given sequences of their own.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let sequence = match (self.epoch, other.epoch) {
+            (0, 0) => self.sequence,
+            _ => other.sequence,
+        };
+        *self == Self { sequence, ..*other }
+    }
+
+    /// Whether it was written after `other` of the same number and rank, by the epochs and sequences of the writers.
+    #[must_use]
+    pub fn is_newer_than(&self, other: &Self) -> bool {
+        self.order() > other.order()
+    }
+
+    /// What pieces of one number and rank are ordered by.
+    pub(crate) fn order(&self) -> (u32, u64) {
+        (self.epoch, self.sequence)
+    }
+}
+
+/// What a run leaves wherever it writes: it stays when all that was written is given up. Where two directories have the mark
+/// of the same run, and it is the last one in the second, nobody else went on from there since that run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mark {
+    /// The run's epoch; 0 where none left a mark.
+    pub epoch: u32,
+    /// A random number that tells it from another of the same epoch, which knew nothing of it. 0 is not known.
+    pub run: u64,
+}
+
+/// The order in which one run of a rank writes, wherever it does: its epoch, higher than that of any run before that it
+/// knows of, and the sequence within. Directories that a run writes side by side share one.
+#[derive(Debug, Clone, Default)]
+pub struct Order(Arc<Mutex<Counters>>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    /// The highest epoch and sequence seen.
+    epoch: u32,
+    sequence: u64,
+    /// This run's epoch, once it has written.
+    own: Option<u32>,
+    run: u64,
+}
+
+/// A number that no other run has.
+fn random() -> u64 {
+    use std::hash::BuildHasher;
+    // Its keys are random, and others each time.
+    std::hash::RandomState::new().hash_one(std::process::id()) | 1
+}
+
+impl Order {
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another run got so far: what is written from now on is newer.
+    pub fn see(&self, epoch: u32, sequence: u64) {
+        let mut counters = self.counters();
+        counters.epoch = counters.epoch.max(epoch);
+        counters.sequence = counters.sequence.max(sequence);
+    }
+
+    /// The epoch of what is written now.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        let mut counters = self.counters();
+        let own = counters.own.filter(|own| *own >= counters.epoch);
+        let own = own.unwrap_or_else(|| counters.epoch.saturating_add(1));
+        (counters.own, counters.epoch) = (Some(own), own);
+        own
+    }
+
+    /// What this run leaves where it writes.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        let epoch = self.epoch();
+        let mut counters = self.counters();
+        if counters.run == 0 {
+            counters.run = random();
+        }
+        let run = counters.run;
+        Mark { epoch, run }
+    }
+
+    /// Epoch and sequence of the next record.
+    #[must_use]
+    pub fn next(&self) -> (u32, u64) {
+        let epoch = self.epoch();
+        let mut counters = self.counters();
+        counters.sequence = counters.sequence.saturating_add(1);
+        (epoch, counters.sequence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(epoch: u32, sequence: u64) -> Identity {
+        Identity {
+            epoch,
+            sequence,
+            run: 0,
+            created: 7,
+            content: 9,
+            base: None,
+        }
+    }
+
+    #[test]
+    fn epochs_come_before_sequences_and_clocks_count_for_nothing() {
+        let (old, new) = (identity(1, 90), identity(2, 3));
+        assert!(new.is_newer_than(&old) && !old.is_newer_than(&new));
+        let set_back = Identity { created: 0, ..new };
+        assert!(set_back.is_newer_than(&old) && !set_back.is_newer_than(&new));
+        assert!(identity(2, 4).is_newer_than(&new));
+    }
+
+    #[test]
+    fn runs_of_one_epoch_are_told_apart() {
+        let (one, other) = (Order::default(), Order::default());
+        assert_eq!(one.mark().epoch, other.mark().epoch);
+        assert_eq!(one.mark(), one.mark());
+        assert_ne!(one.mark(), other.mark());
+        let later = Order::default();
+        later.see(1, 0);
+        assert!(later.mark() > one.mark() && later.mark() > other.mark());
+    }
+
+    #[test]
+    fn copies_of_format_1_are_the_same_whatever_their_sequences() {
+        assert!(identity(0, 1).is_same(&identity(0, 8)));
+        assert!(!identity(1, 1).is_same(&identity(1, 8)));
+        assert!(!identity(0, 1).is_same(&identity(1, 1)));
+        let other = Identity {
+            content: 8,
+            ..identity(0, 1)
+        };
+        assert!(!other.is_same(&identity(0, 1)));
+    }
+
+    #[test]
+    fn a_run_that_sees_a_later_one_goes_on_after_it() {
+        let order = Order::default();
+        order.see(3, 100);
+        assert_eq!((order.next(), order.next()), ((4, 101), (4, 102)));
+        order.see(6, 50);
+        assert_eq!(order.next(), (7, 103));
+        order.see(7, 0);
+        assert_eq!(order.epoch(), 7, "that was its own");
+    }
+}

@@ -1,0 +1,101 @@
+//! Who writes in a directory, and whether it is still where it was.
+
+use super::directory::{Directory, FOLDER};
+use crate::{Error, Result};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+
+/// A lock that is held until this is dropped. Let go in so many words: a process that another thread is just starting
+/// has the descriptor too until it runs its program, and would hold the lock with it.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    file: OwnedFd,
+    /// The directory itself, locked: whoever removes the file lets nobody else in. Not every file system can do that.
+    directory: Option<OwnedFd>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        for file in std::iter::once(&self.file).chain(&self.directory) {
+            let _closing_does_it_too = fs::flock(file, FlockOperation::Unlock);
+        }
+    }
+}
+
+const LOCK: &str = "lock";
+
+impl Directory {
+    /// Takes the lock that keeps other processes from writing here, until what is returned is dropped.
+    pub(crate) fn lock(&self) -> Result<Lock> {
+        let busy = || Error::Busy {
+            directory: self.path.clone(),
+        };
+        let exclusive = FlockOperation::NonBlockingLockExclusive;
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(&*self.descriptor, LOCK, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|source| self.failed_opening(LOCK, source))?;
+        self.check(LOCK, &file)?;
+        match fs::flock(&file, exclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(busy()),
+            Err(source) => return Err(self.failed("locking", LOCK, source)),
+        }
+        let mut lock = Lock {
+            file,
+            directory: None,
+        };
+        if let Ok(directory) = fs::openat(&*self.descriptor, ".", FOLDER, Mode::empty()) {
+            match fs::flock(&directory, exclusive) {
+                Ok(()) => lock.directory = Some(directory),
+                Err(Errno::WOULDBLOCK) => return Err(busy()),
+                // The file's lock is all there is here.
+                Err(_) => {}
+            }
+        }
+        Ok(lock)
+    }
+
+    /// Whether what is written here is found by its path, and by nobody else's leave: neither this directory nor one above it
+    /// was renamed or replaced, and the lock is still the one that was taken.
+    ///
+    /// # Errors
+    /// [`Error::Vanished`] and [`Error::Refused`].
+    pub(crate) fn check_place(&self, lock: &Lock) -> Result<()> {
+        self.in_place()?;
+        if lock.directory.is_some() {
+            return Ok(());
+        }
+        let own = fs::fstat(&lock.file).map(|stat| stat.st_ino);
+        let there = fs::statat(&*self.descriptor, LOCK, AtFlags::SYMLINK_NOFOLLOW);
+        match (own, there.map(|stat| stat.st_ino)) {
+            (Ok(own), Ok(there)) if own == there => Ok(()),
+            _ => Err(Error::Refused {
+                path: self.path.join(LOCK),
+                why: "it was removed or replaced while it was held",
+            }),
+        }
+    }
+
+    fn in_place(&self) -> Result<()> {
+        let own = fs::fstat(&*self.descriptor);
+        let there = match &self.within {
+            Some((within, name)) => {
+                within.in_place()?;
+                fs::statat(&*within.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)
+            }
+            None => fs::stat(&self.path),
+        };
+        let is_other = match (own, there) {
+            (Ok(own), Ok(there)) => (own.st_dev, own.st_ino) != (there.st_dev, there.st_ino),
+            (_, Err(source)) => matches!(source, Errno::NOENT | Errno::NOTDIR | Errno::STALE),
+            (Err(_), Ok(_)) => true,
+        };
+        match is_other {
+            true => Err(Error::Vanished {
+                directory: self.path.clone(),
+            }),
+            false => Ok(()),
+        }
+    }
+}

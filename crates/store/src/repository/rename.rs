@@ -1,0 +1,56 @@
+//! Other names for files: none is taken away from another file.
+
+use super::directory::Directory;
+use crate::{Error, Result};
+use rustix::fs::{self, AtFlags, RenameFlags};
+use rustix::io::Errno;
+
+impl Directory {
+    /// Gives a file another name that none has, for now. Says whether it has it.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> bool {
+        self.rename_to_free(from, to).is_ok()
+    }
+
+    fn rename_to_free(&self, from: &str, to: &str) -> rustix::io::Result<()> {
+        let (old, new) = (&*self.descriptor, &*self.descriptor);
+        match fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            renamed => return renamed,
+        }
+        // A second name is never given to two files.
+        match fs::linkat(old, from, new, to, AtFlags::empty()) {
+            Ok(()) => fs::unlinkat(old, from, AtFlags::empty()),
+            Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
+                match fs::statat(new, to, AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => fs::renameat(old, from, new, to),
+                    Ok(_) => Err(Errno::EXIST),
+                    Err(source) => Err(source),
+                }
+            }
+            Err(source) => Err(source),
+        }
+    }
+
+    /// Gives `from`, whose bytes were made to last, the name `to`, which none may have, and makes that last.
+    pub(crate) fn publish(&self, from: &str, to: &str) -> Result<()> {
+        let renamed = self.faults.rename();
+        match renamed.and_then(|()| self.rename_to_free(from, to)) {
+            Ok(()) => self.sync(),
+            Err(Errno::EXIST) => Err(Error::Refused {
+                path: self.path.join(to),
+                why: "another process wrote it",
+            }),
+            Err(source) => Err(self.failed("renaming", from, source)),
+        }
+    }
+
+    /// [`publish`](Self::publish), in the place of the file that has the name.
+    pub(crate) fn publish_over(&self, from: &str, to: &str) -> Result<()> {
+        let renamed = self
+            .faults
+            .rename()
+            .and_then(|()| fs::renameat(&*self.descriptor, from, &*self.descriptor, to));
+        renamed.map_err(|source| self.failed("renaming", from, source))?;
+        self.sync()
+    }
+}

@@ -1,0 +1,90 @@
+//! Directories that are moved, locks that are removed, and names that are taken: nothing is written where nobody finds it, and
+//! nothing is written over.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod histories;
+
+use histories::{bytes_of, save, version_of};
+use std::fs;
+use tierflow_store::{Error, Options, Region, Repository, Result, Snapshot};
+
+fn try_to_save(repository: &Repository, version: u64, length: usize) -> Result<()> {
+    let bytes = bytes_of(version, length);
+    let regions = [Region::new("state", &bytes)];
+    repository.save(&Snapshot {
+        version,
+        base: None,
+        regions: &regions,
+    })
+}
+
+#[test]
+fn who_removes_the_lock_lets_nobody_in() {
+    let home = tempfile::tempdir().unwrap();
+    let first = Repository::open(home.path(), Options::default()).unwrap();
+    save(&first, 1, 100);
+    fs::remove_file(home.path().join("rank-0/lock")).unwrap();
+    let second = Repository::open(home.path(), Options::default());
+    assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
+    save(&first, 2, 100);
+    drop(first);
+    let second = Repository::open(home.path(), Options::default()).unwrap();
+    assert_eq!(second.latest(None).unwrap(), Some(2));
+}
+
+#[test]
+fn a_directory_that_is_moved_away_is_noticed() {
+    for of_rank in [true, false] {
+        for length in [100, 2_000_000] {
+            let home = tempfile::tempdir().unwrap();
+            let top = home.path().join("run");
+            let repository = Repository::open(&top, Options::default()).unwrap();
+            save(&repository, 1, length);
+            let path = if of_rank {
+                top.join("rank-0")
+            } else {
+                top.clone()
+            };
+            let away = home.path().join("away");
+            fs::rename(&path, &away).unwrap();
+            let error = try_to_save(&repository, 2, length).unwrap_err();
+            assert!(matches!(error, Error::Vanished { .. }), "{error}");
+            // Another that is put in its place is none either.
+            fs::create_dir(&path).unwrap();
+            let error = try_to_save(&repository, 3, length).unwrap_err();
+            assert!(matches!(error, Error::Vanished { .. }), "{error}");
+            // Back where it was, it is used again.
+            fs::remove_dir(&path).unwrap();
+            fs::rename(&away, &path).unwrap();
+            save(&repository, 4, length);
+            version_of(&repository, 4, length);
+        }
+    }
+}
+
+#[test]
+fn what_another_wrote_under_the_name_is_not_written_over() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    save(&repository, 1, 100);
+    // As a second writer that believed to be the only one.
+    for name in ["v00000000000000000002.tfc", "s00000000000000000001.tfs"] {
+        fs::write(home.path().join("rank-0").join(name), b"theirs").unwrap();
+    }
+    let error = try_to_save(&repository, 2, 2_000_000).unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    drop(repository);
+    for name in ["v00000000000000000002.tfc", "s00000000000000000001.tfs"] {
+        let bytes = fs::read(home.path().join("rank-0").join(name)).unwrap();
+        assert_eq!(bytes, b"theirs");
+    }
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    version_of(&repository, 1, 100);
+    assert!(repository.damage().len() >= 2);
+    // What is damaged gives way, and is kept aside.
+    save(&repository, 2, 2_000_000);
+    version_of(&repository, 2, 2_000_000);
+    let aside = home.path().join("rank-0/v00000000000000000002.damaged");
+    assert_eq!(fs::read(aside).unwrap(), b"theirs");
+}

@@ -1,0 +1,158 @@
+//! Giving versions up: the last one that verifies stays, readers beside it see nothing damaged, and a full disk can be left.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod histories;
+
+use histories::{bytes_of, path_of, save, version_of};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tierflow_store::{Error, Faults, Options, Repository, Retention};
+
+const LARGE: usize = 2_000_000;
+
+fn numbers(repository: &Repository) -> Vec<u64> {
+    let versions = repository.versions().unwrap();
+    versions.into_iter().map(|info| info.version).collect()
+}
+
+#[test]
+fn the_last_version_that_verifies_is_never_given_up() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    (1..=5).for_each(|version| save(&repository, version, LARGE));
+    drop(repository);
+    for version in [4, 5] {
+        let path = path_of(home.path(), version);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[LARGE / 2] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let rule = Retention::newest(1);
+    let reader = Repository::read_only(home.path(), Options::default()).unwrap();
+    let planned = reader.would_prune(&rule).unwrap();
+    assert_eq!(planned.versions, [1, 2, 4]);
+    assert_eq!(numbers(&reader), [1, 2, 3, 4, 5], "nothing was done");
+    let repository = Repository::maintain(home.path(), Options::default()).unwrap();
+    assert_eq!(repository.prune(&rule).unwrap(), planned);
+    assert_eq!(numbers(&repository), [3, 5]);
+    version_of(&repository, 3, LARGE);
+    drop(repository);
+    // Once there is a sound one that the rule keeps, it goes.
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    save(&repository, 6, LARGE);
+    repository.prune(&rule).unwrap();
+    assert_eq!(numbers(&repository), [6]);
+}
+
+#[test]
+fn the_highest_number_is_found() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    save(&repository, 7, 10);
+    save(&repository, u64::MAX, 10);
+    assert_eq!(repository.latest(None).unwrap(), Some(u64::MAX));
+    assert_eq!(repository.latest(Some(u64::MAX)).unwrap(), Some(7));
+}
+
+#[test]
+fn readers_beside_a_writer_that_prunes_see_nothing_damaged() {
+    let home = tempfile::tempdir().unwrap();
+    let length_of = |version: u64| {
+        if version.is_multiple_of(9) {
+            1_200_000
+        } else {
+            3_000
+        }
+    };
+    let writer = Repository::open(home.path(), Options::default()).unwrap();
+    save(&writer, 0, length_of(0));
+    let (stop, looks) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for kind in 0..3 {
+            let (stop, looks) = (&stop, &looks);
+            let home = home.path();
+            scope.spawn(move || {
+                let reader = Repository::read_only(home, Options::default()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    if kind == 0 {
+                        let scrubbed = reader.scrub(None, &|_, _| {}).unwrap();
+                        assert_eq!(scrubbed.damage, []);
+                    }
+                    // Some that were known for long, too.
+                    for info in reader.versions().unwrap() {
+                        match reader
+                            .piece(info.version)
+                            .and_then(|piece| piece.read("state"))
+                        {
+                            Ok(bytes) => {
+                                assert!(bytes == bytes_of(info.version, length_of(info.version)));
+                            }
+                            Err(Error::NoVersion { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    assert_eq!(reader.damage(), []);
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for version in 1..400 {
+            save(&writer, version, length_of(version));
+            if version.is_multiple_of(3) {
+                let rule = Retention::newest(6).and_every(20);
+                writer.prune(&rule).unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(looks.into_inner() > 3);
+}
+
+#[test]
+fn a_full_disk_can_be_left() {
+    let home = tempfile::tempdir().unwrap();
+    let faults = Arc::<Faults>::default();
+    let options = || Options::default().faults(Arc::clone(&faults));
+    let repository = Repository::open(home.path(), options()).unwrap();
+    (0..20).for_each(|version| save(&repository, version, 5_000));
+    (20..24).for_each(|version| save(&repository, version, LARGE));
+    // As a crash leaves it: the segment is still open.
+    let segment = home.path().join("rank-0/s00000000000000000001.open");
+    let left = std::fs::read(&segment).unwrap();
+    drop(repository);
+    std::fs::remove_file(segment.with_extension("tfs")).unwrap();
+    std::fs::write(&segment, left).unwrap();
+    faults.full.store(true, Ordering::Relaxed);
+    let repository = Repository::open(home.path(), options()).unwrap();
+    assert_eq!(numbers(&repository).len(), 24);
+    let pruned = repository
+        .prune(&Retention::newest(2).and_every(10))
+        .unwrap();
+    assert!(pruned.bytes >= LARGE as u64, "{pruned:?}");
+    for version in [0, 10, 20, 22, 23] {
+        let length = if version < 20 { 5_000 } else { LARGE };
+        version_of(&repository, version, length);
+    }
+    faults.full.store(false, Ordering::Relaxed);
+    repository
+        .prune(&Retention::newest(2).and_every(10))
+        .unwrap();
+    assert_eq!(numbers(&repository), [0, 10, 20, 22, 23]);
+}
+
+#[test]
+fn no_more_is_set_aside_than_is_used() {
+    let home = tempfile::tempdir().unwrap();
+    let repository = Repository::open(home.path(), Options::default()).unwrap();
+    let mut written = 0;
+    for version in 0..60 {
+        save(&repository, version, 40_000);
+        written += 40_000;
+        let files = std::fs::read_dir(home.path().join("rank-0")).unwrap();
+        let blocks = files.map(|file| file.unwrap().metadata().unwrap().blocks());
+        let used = 512 * blocks.sum::<u64>();
+        assert!(used <= 2 * written + (1 << 20), "{used} for {written}");
+    }
+}
