@@ -51,9 +51,18 @@ fn read_along(mut pieces: Vec<Piece>, coding: &Coding) -> Vec<Piece> {
 impl Hands {
     fn begin(&mut self, reads: Vec<Piece>, writes: Vec<Piece>, what: What) {
         for other in &self.under_way {
-            assert!(!overlap(&writes, &other.writes), "bytes being written were handed out");
-            assert!(!overlap(&reads, &other.writes), "bytes being written are read");
-            assert!(!overlap(&writes, &other.reads), "bytes being read were handed out");
+            assert!(
+                !overlap(&writes, &other.writes),
+                "bytes being written were handed out"
+            );
+            assert!(
+                !overlap(&reads, &other.writes),
+                "bytes being written are read"
+            );
+            assert!(
+                !overlap(&writes, &other.reads),
+                "bytes being read were handed out"
+            );
         }
         self.under_way.push(UnderWay {
             reads,
@@ -82,7 +91,10 @@ impl Executor for Hands {
 
     fn cancel(&mut self, id: TransferId) {
         let is = |other: &UnderWay| matches!(other.what, What::Transfer(of, _) if of == id);
-        assert!(self.under_way.iter().any(is), "what is cancelled is under way");
+        assert!(
+            self.under_way.iter().any(is),
+            "what is cancelled is under way"
+        );
     }
 
     fn answer(&mut self, ticket: Ticket, _: Result<(), Refusal>) {
@@ -222,7 +234,10 @@ fuzz_target!(|input: Input| {
     let held: Vec<_> = fuzzed.world.plan().versions().collect();
     for version in held {
         fuzzed.call(|ticket| Event::Restore { ticket, version });
-        assert!(!fuzzed.hands.under_way.is_empty(), "what is held can be read");
+        assert!(
+            !fuzzed.hands.under_way.is_empty(),
+            "what is held can be read"
+        );
         fuzzed.settle();
     }
 });
