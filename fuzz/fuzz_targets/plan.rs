@@ -131,7 +131,7 @@ impl Fuzzed {
         }
         let which = usize::from(which) % self.hands.under_way.len();
         let ended = self.hands.under_way.swap_remove(which);
-        let ok = how % 8 != 0;
+        let ok = !how.is_multiple_of(8);
         self.tell(match ended.what {
             What::Write(ticket) => Event::Written { ticket, ok },
             What::Read(ticket) => Event::Read { ticket, ok },
@@ -147,7 +147,7 @@ impl Fuzzed {
                 id,
                 stored: matches!(coding, Coding::Encode { .. }).then_some(Stored {
                     bytes: 1 + u64::from(how % 5),
-                    alone: how % 3 == 0,
+                    alone: how.is_multiple_of(3),
                 }),
             },
         });
@@ -214,11 +214,11 @@ fuzz_target!(|input: Input| {
             5 => fuzzed.tell(Event::Hint {
                 versions: (version..version + u64::from(how % 8)).collect(),
             }),
-            6 if how % 4 == 0 => fuzzed.tell(Event::ForgetHints),
+            6 if how.is_multiple_of(4) => fuzzed.tell(Event::ForgetHints),
             6 => fuzzed.tell(Event::PrefetchStart),
             7 => fuzzed.call(|ticket| Event::Drop { ticket, version }),
-            8 if how % 4 == 0 => fuzzed.call(|ticket| Event::Wait { ticket }),
-            9 if how % 4 == 0 => fuzzed.tell(Event::Limit {
+            8 if how.is_multiple_of(4) => fuzzed.call(|ticket| Event::Wait { ticket }),
+            9 if how.is_multiple_of(4) => fuzzed.tell(Event::Limit {
                 tier: TierId(usize::from(how / 4 % 3)),
                 bytes: u64::from(which),
             }),
