@@ -3,7 +3,7 @@
 //! | lane | takes |
 //! |---|---|
 //! | into an eager tier | what is not there yet, in the order of writing |
-//! | into another tier but the lowest | the soonest used of what belongs there or lower, if there is room |
+//! | into another tier but the lowest | the soonest used of what belongs there, and of what belongs lower and lies nowhere lower, if there is room |
 //! | into the lowest tier | of what is not there the latest used, if it belongs there, the history will not fit above, or room is short |
 //! | out of a tier, upwards | the soonest used of what belongs higher, to its target, or as near to it as there is room |
 
@@ -97,11 +97,18 @@ impl Traffic {
         } else {
             Urgency::Idle
         };
+        let above = TierId(to.0 - 1);
+        let (begin, end) = (outlook.end(above), outlook.end(to));
+        let ledger = &self.ledger;
+        let sinkable = ledger.tier(above).sinkable.soonest_from(&ledger.order, begin);
+        if let Some((key, id)) = sinkable
+            && ledger.order.position(key) < end
+        {
+            return self.carry_down((id, End::Front), (above, to), urgency, outlook);
+        }
         for from in (0..to.0).rev().map(TierId) {
-            // What belongs above `to` passes by it.
-            let end = outlook.end(TierId(to.0 - 1)).max(outlook.end(from));
             let ledger = &self.ledger;
-            let found = ledger.tier(from).dirty.soonest_from(&ledger.order, end);
+            let found = ledger.tier(from).dirty.soonest_from(&ledger.order, begin);
             if let Some((_, id)) = found
                 && self.carry_down((id, End::Front), (from, to), urgency, outlook)
             {
