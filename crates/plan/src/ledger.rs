@@ -221,7 +221,13 @@ impl Ledger {
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 5] {
         let is = membership(record, extent, at, self.last());
-        [is.clean, is.superseded, is.dirty, is.sinkable, is.promotable]
+        [
+            is.clean,
+            is.superseded,
+            is.dirty,
+            is.sinkable,
+            is.promotable,
+        ]
     }
 
     #[cfg(any(test, feature = "check"))]
@@ -503,7 +509,9 @@ impl Ledger {
         let extents = self.records.get(&version).map_or(0, |r| r.extents.len());
         for at in (0..extents.saturating_sub(1)).rev() {
             let start = self.records.get(&version).map(|r| r.extents[at].start);
-            start.into_iter().for_each(|start| self.merge((version, start)));
+            start
+                .into_iter()
+                .for_each(|start| self.merge((version, start)));
         }
     }
 

@@ -49,7 +49,10 @@ impl Outlook {
         let holds_any = !ledger.records.is_empty();
         let expects_writes = unwritten > 0 || !(phase.is_reading || (all_known && holds_any));
         let growth = if phase.sizes_vary { GROWTH } else { 1 };
-        let total = ledger.order.total().at(phase.last_size.saturating_mul(growth));
+        let total = ledger
+            .order
+            .total()
+            .at(phase.last_size.saturating_mul(growth));
         // Where nothing is told of what comes, it may be anything.
         let is_told = all_known && unwritten > 0;
         let fits = |bytes: u64| (is_told || !expects_writes) && total <= bytes;

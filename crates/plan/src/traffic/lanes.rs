@@ -100,11 +100,23 @@ impl Traffic {
         let above = TierId(to.0 - 1);
         let (begin, end) = (outlook.end(above), outlook.end(to));
         let ledger = &self.ledger;
-        let sinkable = ledger.tier(above).sinkable.soonest_from(&ledger.order, begin);
+        let sinkable = ledger
+            .tier(above)
+            .sinkable
+            .soonest_from(&ledger.order, begin);
+        // A difference is made once.
         if let Some((key, id)) = sinkable
             && ledger.order.position(key) < end
+            && ledger.differences.is_none()
         {
-            return self.carry_down((id, End::Front), (above, to), urgency, outlook);
+            // What is only to lie nearer takes nothing from what belongs there.
+            let is_dirty = ledger
+                .extent(id)
+                .is_some_and(|extent| !extent.has_below(to));
+            let urgency = if is_dirty { urgency } else { Urgency::Idle };
+            if self.carry_down((id, End::Front), (above, to), urgency, outlook) {
+                return true;
+            }
         }
         for from in (0..to.0).rev().map(TierId) {
             let ledger = &self.ledger;
@@ -289,7 +301,7 @@ impl Traffic {
             self.ledger.split(id, at);
             first += if end == End::Back { at } else { 0 };
         }
-        self.launch(purpose, id.0, vec![first], (to, runs));
+        self.launch(purpose, id.0, vec![(first, from)], (to, runs));
         true
     }
 
@@ -346,7 +358,11 @@ impl Traffic {
         };
         match found {
             Some(runs) if starts.iter().all(|&start| is_there(&self.ledger, start)) => {
-                self.launch(purpose, version, starts, (to, runs));
+                let parts = starts.into_iter();
+                let parts = parts
+                    .filter_map(|start| Some((start, self.source(purpose, (version, start))?)));
+                let parts = parts.collect();
+                self.launch(purpose, version, parts, (to, runs));
                 true
             }
             _ => false,
@@ -359,32 +375,35 @@ impl Traffic {
         purpose == Purpose::WriteBack && flights.any(|flight| flight.encodes.is_some())
     }
 
+    /// Where an extent is read: written back from the lowest tier that has it, fetched from the fastest.
+    fn source(&self, purpose: Purpose, id: ExtentId) -> Option<TierId> {
+        let extent = self.ledger.extent(id)?;
+        let mut readable = extent.replicas.iter().filter(|r| r.is_readable());
+        let source = match purpose {
+            Purpose::WriteBack => readable.next_back(),
+            Purpose::Prefetch => readable.next(),
+        };
+        source.map(|replica| replica.tier)
+    }
+
     /// Starts one transfer of extents into runs that hold them, cut where the runs end.
     fn launch(
         &mut self,
         purpose: Purpose,
         version: Version,
-        starts: Vec<u64>,
+        extents: Vec<(u64, TierId)>,
         (to, runs): (TierId, Vec<Range<u64>>),
     ) {
         let mut parts = Vec::new();
         let mut offsets = Vec::new();
         let mut runs = runs.into_iter().filter(|run| !run.is_empty());
         let mut run = 0..0;
-        for mut start in starts {
+        for (mut start, from) in extents {
             loop {
                 if run.is_empty() {
                     run = runs.next().unwrap_or_default();
                 }
                 let Some(extent) = self.ledger.extent((version, start)) else {
-                    return;
-                };
-                let mut readable = extent.replicas.iter().filter(|r| r.is_readable());
-                let from = match purpose {
-                    Purpose::WriteBack => readable.next_back(),
-                    Purpose::Prefetch => readable.next(),
-                };
-                let Some(from) = from.map(|replica| replica.tier) else {
                     return;
                 };
                 let (len, here) = (extent.len, run.end - run.start);
