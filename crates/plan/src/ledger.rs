@@ -6,6 +6,7 @@
 //! | clean | at rest, and a lower tier has the bytes too |
 //! | superseded | at rest, and a faster tier has the bytes too |
 //! | dirty | no lower tier has the bytes or is about to, and they can be written there |
+//! | sinkable | the next tier does not have the bytes, nor is about to |
 //! | promotable | no faster tier has the bytes or is about to, and no caller reads them past it |
 
 mod differences;
@@ -40,6 +41,7 @@ pub(crate) struct Tier {
     pub(crate) clean: Ranked,
     pub(crate) superseded: Ranked,
     pub(crate) dirty: Ranked,
+    pub(crate) sinkable: Ranked,
     pub(crate) promotable: Ranked,
     /// Versions taken in that are not whole here or lower, by the time of that: kept of the lowest tier and of eager ones.
     pub(crate) owed: Option<BTreeSet<(u64, Version)>>,
@@ -80,6 +82,7 @@ struct Membership {
     clean: bool,
     superseded: bool,
     dirty: bool,
+    sinkable: bool,
     promotable: bool,
 }
 
@@ -102,6 +105,11 @@ fn membership(record: &Record, extent: &Extent, at: usize, last: TierId) -> Memb
             && write_back == WriteBack::Queued
             && record.is_taken_in
             && record.is_needed(tier),
+        sinkable: is_readable
+            && record.is_taken_in
+            && !record.discarded
+            && !record.unreadable
+            && extent.on(TierId(tier.0 + 1)).is_none(),
         promotable: is_readable
             && at == 0
             && tier != TierId::FASTEST
@@ -137,6 +145,7 @@ impl Ledger {
                 clean: Ranked::default(),
                 superseded: Ranked::default(),
                 dirty: Ranked::default(),
+                sinkable: Ranked::default(),
                 promotable: Ranked::default(),
                 owed: (config.eager || tier == last).then(BTreeSet::new),
                 callers: 0,
@@ -210,9 +219,15 @@ impl Ledger {
     // What the sets say.
 
     #[cfg(any(test, feature = "check"))]
-    pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 4] {
+    pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 5] {
         let is = membership(record, extent, at, self.last());
-        [is.clean, is.superseded, is.dirty, is.promotable]
+        [
+            is.clean,
+            is.superseded,
+            is.dirty,
+            is.sinkable,
+            is.promotable,
+        ]
     }
 
     #[cfg(any(test, feature = "check"))]
@@ -233,6 +248,7 @@ impl Ledger {
                     (is.clean, &mut tier.clean),
                     (is.superseded, &mut tier.superseded),
                     (is.dirty, &mut tier.dirty),
+                    (is.sinkable, &mut tier.sinkable),
                     (is.promotable, &mut tier.promotable),
                 ];
                 for (_, set) in sets.into_iter().filter(|(is_in, _)| *is_in) {

@@ -219,7 +219,7 @@ impl Plan {
 
 impl Ledger {
     fn check_sets(&self) -> Result<(), Violation> {
-        let mut derived: Vec<[BTreeSet<(Key, ExtentId)>; 4]> =
+        let mut derived: Vec<[BTreeSet<(Key, ExtentId)>; 5]> =
             self.tiers.iter().map(|_| Default::default()).collect();
         let mut clean = vec![0; self.tiers.len()];
         for (&version, record) in &self.records {
@@ -235,7 +235,13 @@ impl Ledger {
             }
         }
         for ((tier, derived), clean) in self.tiers.iter().zip(&derived).zip(clean) {
-            let kept = [&tier.clean, &tier.superseded, &tier.dirty, &tier.promotable];
+            let kept = [
+                &tier.clean,
+                &tier.superseded,
+                &tier.dirty,
+                &tier.sinkable,
+                &tier.promotable,
+            ];
             let same = kept
                 .iter()
                 .zip(derived)

@@ -98,6 +98,7 @@ impl Ledger {
                 clean: _,
                 superseded: _,
                 dirty: _,
+                sinkable: _,
                 promotable: _,
                 owed: _,
                 callers: _,

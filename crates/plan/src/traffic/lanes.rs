@@ -3,7 +3,7 @@
 //! | lane | takes |
 //! |---|---|
 //! | into an eager tier | what is not there yet, in the order of writing |
-//! | into another tier but the lowest | the soonest used of what belongs there or lower, if there is room |
+//! | into another tier but the lowest | the soonest used of what belongs there, and of what belongs lower and lies nowhere lower, if there is room |
 //! | into the lowest tier | of what is not there the latest used, if it belongs there, the history will not fit above, or room is short |
 //! | out of a tier, upwards | the soonest used of what belongs higher, to its target, or as near to it as there is room |
 
@@ -97,11 +97,30 @@ impl Traffic {
         } else {
             Urgency::Idle
         };
+        let above = TierId(to.0 - 1);
+        let (begin, end) = (outlook.end(above), outlook.end(to));
+        let ledger = &self.ledger;
+        let sinkable = ledger
+            .tier(above)
+            .sinkable
+            .soonest_from(&ledger.order, begin);
+        // A difference is made once.
+        if let Some((key, id)) = sinkable
+            && ledger.order.position(key) < end
+            && ledger.differences.is_none()
+        {
+            // What is only to lie nearer takes nothing from what belongs there.
+            let is_dirty = ledger
+                .extent(id)
+                .is_some_and(|extent| !extent.has_below(to));
+            let urgency = if is_dirty { urgency } else { Urgency::Idle };
+            if self.carry_down((id, End::Front), (above, to), urgency, outlook) {
+                return true;
+            }
+        }
         for from in (0..to.0).rev().map(TierId) {
-            // What belongs above `to` passes by it.
-            let end = outlook.end(TierId(to.0 - 1)).max(outlook.end(from));
             let ledger = &self.ledger;
-            let found = ledger.tier(from).dirty.soonest_from(&ledger.order, end);
+            let found = ledger.tier(from).dirty.soonest_from(&ledger.order, begin);
             if let Some((_, id)) = found
                 && self.carry_down((id, End::Front), (from, to), urgency, outlook)
             {
@@ -282,7 +301,7 @@ impl Traffic {
             self.ledger.split(id, at);
             first += if end == End::Back { at } else { 0 };
         }
-        self.launch(purpose, id.0, vec![first], (to, runs));
+        self.launch(purpose, id.0, vec![(first, from)], (to, runs));
         true
     }
 
@@ -339,7 +358,11 @@ impl Traffic {
         };
         match found {
             Some(runs) if starts.iter().all(|&start| is_there(&self.ledger, start)) => {
-                self.launch(purpose, version, starts, (to, runs));
+                let parts = starts.into_iter();
+                let parts = parts
+                    .filter_map(|start| Some((start, self.source(purpose, (version, start))?)));
+                let parts = parts.collect();
+                self.launch(purpose, version, parts, (to, runs));
                 true
             }
             _ => false,
@@ -352,32 +375,35 @@ impl Traffic {
         purpose == Purpose::WriteBack && flights.any(|flight| flight.encodes.is_some())
     }
 
+    /// Where an extent is read: written back from the lowest tier that has it, fetched from the fastest.
+    fn source(&self, purpose: Purpose, id: ExtentId) -> Option<TierId> {
+        let extent = self.ledger.extent(id)?;
+        let mut readable = extent.replicas.iter().filter(|r| r.is_readable());
+        let source = match purpose {
+            Purpose::WriteBack => readable.next_back(),
+            Purpose::Prefetch => readable.next(),
+        };
+        source.map(|replica| replica.tier)
+    }
+
     /// Starts one transfer of extents into runs that hold them, cut where the runs end.
     fn launch(
         &mut self,
         purpose: Purpose,
         version: Version,
-        starts: Vec<u64>,
+        extents: Vec<(u64, TierId)>,
         (to, runs): (TierId, Vec<Range<u64>>),
     ) {
         let mut parts = Vec::new();
         let mut offsets = Vec::new();
         let mut runs = runs.into_iter().filter(|run| !run.is_empty());
         let mut run = 0..0;
-        for mut start in starts {
+        for (mut start, from) in extents {
             loop {
                 if run.is_empty() {
                     run = runs.next().unwrap_or_default();
                 }
                 let Some(extent) = self.ledger.extent((version, start)) else {
-                    return;
-                };
-                let mut readable = extent.replicas.iter().filter(|r| r.is_readable());
-                let from = match purpose {
-                    Purpose::WriteBack => readable.next_back(),
-                    Purpose::Prefetch => readable.next(),
-                };
-                let Some(from) = from.map(|replica| replica.tier) else {
                     return;
                 };
                 let (len, here) = (extent.len, run.end - run.start);
