@@ -493,7 +493,9 @@ impl Ledger {
         let extents = self.records.get(&version).map_or(0, |r| r.extents.len());
         for at in (0..extents.saturating_sub(1)).rev() {
             let start = self.records.get(&version).map(|r| r.extents[at].start);
-            start.into_iter().for_each(|start| self.merge((version, start)));
+            start
+                .into_iter()
+                .for_each(|start| self.merge((version, start)));
         }
     }
 

@@ -230,7 +230,13 @@ impl Executor for Hands {
             .expect("an answer to an open call");
         self.in_place.remove(&ticket);
         match (call, answer) {
-            (Call::Drop(version), Ok(())) => self.forget(version),
+            (Call::Drop(version), Ok(())) => {
+                self.forget(version);
+                // Its checkpoint may still be under way.
+                if self.asked.contains_key(&version) {
+                    self.gone.insert(version);
+                }
+            }
             (Call::Wait, Ok(())) => self.done.push(ticket),
             (call, Ok(())) => panic!("{call:?} was answered without a copy"),
             (call, Err(refusal)) => {
