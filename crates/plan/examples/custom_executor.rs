@@ -100,11 +100,10 @@ impl Engine {
         }
         let stores = &mut self.hands.stores;
         for (from, to) in transfer.from.iter().zip(&transfer.to) {
-            let (from, to) = (from.place, to.place);
-            let mut bytes = vec![0; from.size as usize];
-            let read = stores[from.tier.0].read(from.offset, &mut bytes);
+            let mut bytes = vec![0; from.place.size as usize];
+            let read = stores[from.place.tier.0].read(from.place.offset, &mut bytes);
             read.map_err(|_| TransferFailure::Source)?;
-            let written = stores[to.tier.0].write(to.offset, &bytes);
+            let written = stores[to.place.tier.0].write(to.place.offset, &bytes);
             written.map_err(|_| TransferFailure::Destination)?;
         }
         Ok(())
