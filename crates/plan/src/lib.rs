@@ -1,4 +1,4 @@
-//! Which bytes of a checkpoint history belong on which storage tier, and when they move there.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod command;

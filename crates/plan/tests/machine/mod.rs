@@ -27,7 +27,7 @@ enum Byte {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Call {
+pub(crate) enum Call {
     Checkpoint(Version),
     Restore(Version),
     Drop(Version),
@@ -36,24 +36,24 @@ pub enum Call {
 
 /// Something under way that may end now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ending {
+pub(crate) enum Ending {
     Write(Ticket, bool),
     Read(Ticket, bool),
     Transfer(TransferId, Option<TransferFailure>),
 }
 
 #[derive(Debug, Clone)]
-pub struct Setup {
-    pub tiers: Vec<TierConfig>,
-    pub after: AfterRestore,
-    pub policy: usize,
-    pub extents: ExtentSize,
-    pub differences: Option<Differences>,
+pub(crate) struct Setup {
+    pub(crate) tiers: Vec<TierConfig>,
+    pub(crate) after: AfterRestore,
+    pub(crate) policy: usize,
+    pub(crate) extents: ExtentSize,
+    pub(crate) differences: Option<Differences>,
 }
 
 impl Setup {
     /// Tiers of so many bytes each, in units of one byte, with extents of 2 to 4 bytes.
-    pub fn new(capacities: &[u64]) -> Self {
+    pub(crate) fn new(capacities: &[u64]) -> Self {
         let tiers = capacities.iter().map(|&capacity| TierConfig {
             alignment: 1,
             ..TierConfig::new(capacity)
@@ -68,11 +68,11 @@ impl Setup {
     }
 }
 
-pub struct Machine {
+pub(crate) struct Machine {
     world: World,
     hands: Hands,
-    pub checks: bool,
-    pub now: u64,
+    pub(crate) checks: bool,
+    pub(crate) now: u64,
 }
 
 /// What the machine does for its plan.
@@ -231,7 +231,13 @@ impl Executor for Hands {
             .expect("an answer to an open call");
         self.in_place.remove(&ticket);
         match (call, answer) {
-            (Call::Drop(version), Ok(())) => self.forget(version),
+            (Call::Drop(version), Ok(())) => {
+                self.forget(version);
+                // Its checkpoint may still be under way.
+                if self.asked.contains_key(&version) {
+                    self.gone.insert(version);
+                }
+            }
             (Call::Wait, Ok(())) => self.done.push(ticket),
             (call, Ok(())) => panic!("{call:?} was answered without a copy"),
             (call, Err(refusal)) => {
@@ -268,7 +274,7 @@ impl Executor for Hands {
 }
 
 impl Machine {
-    pub fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &Setup) -> Self {
         let policy: Box<dyn Policy> = match setup.policy {
             0 => Box::new(Residency),
             1 => Box::new(Lru),
@@ -303,7 +309,7 @@ impl Machine {
         }
     }
 
-    pub fn plan(&self) -> &tierflow_plan::Plan {
+    pub(crate) fn plan(&self) -> &tierflow_plan::Plan {
         self.world.plan()
     }
 
@@ -324,7 +330,7 @@ impl Machine {
         ticket
     }
 
-    pub fn checkpoint(&mut self, version: Version, size: u64, in_place: bool) -> Ticket {
+    pub(crate) fn checkpoint(&mut self, version: Version, size: u64, in_place: bool) -> Ticket {
         let ticket = self.call(Call::Checkpoint(version));
         if !self.hands.held.contains_key(&version) {
             self.hands.asked.entry(version).or_insert(size);
@@ -346,7 +352,7 @@ impl Machine {
         ticket
     }
 
-    pub fn restore(&mut self, version: Version, in_place: bool) -> Ticket {
+    pub(crate) fn restore(&mut self, version: Version, in_place: bool) -> Ticket {
         let ticket = self.call(Call::Restore(version));
         if in_place {
             self.hands.in_place.insert(ticket);
@@ -357,7 +363,7 @@ impl Machine {
         ticket
     }
 
-    pub fn drop_version(&mut self, version: Version) {
+    pub(crate) fn drop_version(&mut self, version: Version) {
         let ticket = self.call(Call::Drop(version));
         self.tell(Event::Drop { ticket, version });
         assert!(
@@ -366,13 +372,13 @@ impl Machine {
         );
     }
 
-    pub fn wait(&mut self) -> Ticket {
+    pub(crate) fn wait(&mut self) -> Ticket {
         let ticket = self.call(Call::Wait);
         self.tell(Event::Wait { ticket });
         ticket
     }
 
-    pub fn abandon(&mut self, ticket: Ticket) {
+    pub(crate) fn abandon(&mut self, ticket: Ticket) {
         self.tell(Event::Abandon { ticket });
         let is_granted =
             self.hands.writes.contains_key(&ticket) || self.hands.reads.contains_key(&ticket);
@@ -384,23 +390,23 @@ impl Machine {
         }
     }
 
-    pub fn open(&self) -> Vec<(Ticket, Call)> {
+    pub(crate) fn open(&self) -> Vec<(Ticket, Call)> {
         self.hands.open.iter().map(|(&t, &c)| (t, c)).collect()
     }
 
-    pub fn hint(&mut self, versions: Vec<Version>) {
+    pub(crate) fn hint(&mut self, versions: Vec<Version>) {
         self.tell(Event::Hint { versions });
     }
 
-    pub fn forget_hints(&mut self) {
+    pub(crate) fn forget_hints(&mut self) {
         self.tell(Event::ForgetHints);
     }
 
-    pub fn prefetch_start(&mut self) {
+    pub(crate) fn prefetch_start(&mut self) {
         self.tell(Event::PrefetchStart);
     }
 
-    pub fn limit(&mut self, tier: usize, bytes: u64) {
+    pub(crate) fn limit(&mut self, tier: usize, bytes: u64) {
         let bytes = bytes.min(self.hands.bytes[tier].len() as u64);
         self.hands.limits[tier] = (bytes, false);
         self.tell(Event::Limit {
@@ -410,7 +416,7 @@ impl Machine {
     }
 
     /// A version of an earlier run lies on these tiers.
-    pub fn adopt(
+    pub(crate) fn adopt(
         &mut self,
         version: Version,
         size: u64,
@@ -445,34 +451,34 @@ impl Machine {
         }
     }
 
-    pub fn held(&self) -> Vec<Version> {
+    pub(crate) fn held(&self) -> Vec<Version> {
         self.hands.held.keys().copied().collect()
     }
 
-    pub fn is_used(&self, version: Version) -> bool {
+    pub(crate) fn is_used(&self, version: Version) -> bool {
         self.hands.gone.contains(&version)
             || self.hands.asked.contains_key(&version)
             || self.hands.held.contains_key(&version)
     }
 
-    pub fn refusals(&self) -> &[(Call, Refusal)] {
+    pub(crate) fn refusals(&self) -> &[(Call, Refusal)] {
         &self.hands.refused
     }
 
-    pub fn is_done(&self, ticket: Ticket) -> bool {
+    pub(crate) fn is_done(&self, ticket: Ticket) -> bool {
         self.hands.done.contains(&ticket)
     }
 
-    pub fn is_released(&self) -> bool {
+    pub(crate) fn is_released(&self) -> bool {
         self.hands.limits.iter().all(|&(_, released)| released)
     }
 
-    pub fn is_granted(&self, ticket: Ticket) -> bool {
+    pub(crate) fn is_granted(&self, ticket: Ticket) -> bool {
         self.hands.writes.contains_key(&ticket) || self.hands.reads.contains_key(&ticket)
     }
 
     /// The tiers that a granted call copies to or from.
-    pub fn tiers_of(&self, ticket: Ticket) -> BTreeSet<usize> {
+    pub(crate) fn tiers_of(&self, ticket: Ticket) -> BTreeSet<usize> {
         let writes = self.hands.writes.get(&ticket).map(|(_, pieces)| pieces);
         let reads = self.hands.reads.get(&ticket).map(|(_, pieces, _)| pieces);
         let pieces = writes.or(reads).into_iter().flatten();
@@ -480,7 +486,7 @@ impl Machine {
     }
 
     /// The tiers on which all of a version can be read.
-    pub fn tiers_with(&self, version: Version) -> Vec<usize> {
+    pub(crate) fn tiers_with(&self, version: Version) -> Vec<usize> {
         let size = self.hands.held.get(&version).copied().unwrap_or(0);
         let whole = |tier: &usize| {
             let pieces = self.world.plan().pieces(version, TierId(*tier));
@@ -490,7 +496,7 @@ impl Machine {
     }
 
     /// All that may end now, well or not.
-    pub fn endings(&self) -> Vec<Ending> {
+    pub(crate) fn endings(&self) -> Vec<Ending> {
         let hands = &self.hands;
         let mut endings = Vec::new();
         for &ticket in hands.writes.keys() {
@@ -514,7 +520,7 @@ impl Machine {
     }
 
     /// Slots that are lent: only the application gives them back.
-    pub fn is_slot(&self, ending: Ending) -> bool {
+    pub(crate) fn is_slot(&self, ending: Ending) -> bool {
         match ending {
             Ending::Write(ticket, _) | Ending::Read(ticket, _) => {
                 self.hands.in_place.contains(&ticket)
@@ -523,7 +529,7 @@ impl Machine {
         }
     }
 
-    pub fn end(&mut self, ending: Ending) {
+    pub(crate) fn end(&mut self, ending: Ending) {
         match ending {
             Ending::Write(ticket, ok) => {
                 let (version, pieces) = self.hands.writes.remove(&ticket).unwrap();
@@ -598,7 +604,7 @@ impl Machine {
     }
 
     /// Ends one thing well. False if nothing is under way but slots.
-    pub fn end_one(&mut self, index: usize) -> bool {
+    pub(crate) fn end_one(&mut self, index: usize) -> bool {
         let endings = self.endings().into_iter();
         let well = |ending: &Ending| {
             matches!(
@@ -615,7 +621,7 @@ impl Machine {
     }
 
     /// Lets everything under way end well, slots too. All calls must be answered then.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let mut steps = 0;
         while self.end_one(steps * 7) {
             steps += 1;
@@ -641,7 +647,7 @@ impl Machine {
     }
 
     /// Everything held can be read back, byte for byte.
-    pub fn read_back(&mut self) {
+    pub(crate) fn read_back(&mut self) {
         self.settle();
         for version in self.held() {
             self.restore(version, false);
@@ -661,7 +667,7 @@ impl Machine {
         }
     }
 
-    pub fn fingerprint(&self, hasher: &mut impl std::hash::Hasher) {
+    pub(crate) fn fingerprint(&self, hasher: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         self.plan().fingerprint(hasher);
         let hands = &self.hands;

@@ -1,0 +1,420 @@
+//! All states of a small machine, each visited once.
+
+use crate::machine::{Call, Ending, Machine, Setup};
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use tierflow_plan::{Difference, TransferFailure, Version};
+
+/// A small machine, and all that its application may do, each once, in any order.
+#[derive(Debug, Clone)]
+pub(crate) struct Model {
+    pub(crate) name: &'static str,
+    pub(crate) setup: Setup,
+    /// The first versions are of an earlier run and lie on these tiers, the lowest named first: each as a difference to
+    /// the one before, if versions are stored as such.
+    pub(crate) adopts: &'static [&'static [usize]],
+    /// Sizes of the versions, checkpointed in this order.
+    pub(crate) sizes: &'static [u64],
+    /// Versions that are restored, each at most once.
+    pub(crate) restores: &'static [Version],
+    /// Hints, given one after the other, each at any time.
+    pub(crate) hints: &'static [&'static [Version]],
+    /// Whether all hints may be declared void.
+    pub(crate) forget: bool,
+    pub(crate) drops: &'static [Version],
+    pub(crate) wait: bool,
+    /// How many calls may be abandoned before they are answered.
+    pub(crate) abandons: usize,
+    /// Whether versions are written and read in place.
+    pub(crate) in_place: bool,
+    /// Limits that are set to tiers, each once.
+    pub(crate) limits: &'static [(usize, u64)],
+    /// How many things may fail.
+    pub(crate) failures: usize,
+    /// Calls that may be open at a time: 1 is an application of one thread.
+    pub(crate) calls: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Checkpoint,
+    Restore(Version),
+    Drop(Version),
+    Hint(usize),
+    ForgetHints,
+    PrefetchStart,
+    Wait,
+    Limit(usize, u64),
+    Abandon(Call),
+    End(Ending),
+}
+
+fn is_well(ending: Ending) -> bool {
+    matches!(
+        ending,
+        Ending::Write(_, true) | Ending::Read(_, true) | Ending::Transfer(_, None)
+    )
+}
+
+/// It ended well, or as the plan asked.
+fn is_expected(ending: Ending) -> bool {
+    is_well(ending)
+        || matches!(
+            ending,
+            Ending::Transfer(_, Some(TransferFailure::Cancelled))
+        )
+}
+
+/// A machine and what was done to it.
+struct Replay<'a> {
+    model: &'a Model,
+    machine: Machine,
+    done: Vec<Action>,
+    next: Version,
+    failures: usize,
+    abandoned: usize,
+    /// Versions in the order in which they were taken in, and the one read last: the plan compares their times even when
+    /// it holds that one no more.
+    written: Vec<Version>,
+    last_read: Option<Version>,
+}
+
+impl Drop for Replay<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{:#?}\nafter {:?}", self.model, self.done);
+        }
+    }
+}
+
+impl<'a> Replay<'a> {
+    fn of(model: &'a Model, actions: &[Action]) -> Self {
+        let mut machine = Machine::new(&model.setup);
+        let mut next: Version = 0;
+        for (tiers, &size) in model.adopts.iter().zip(model.sizes) {
+            let base = next.checked_sub(1);
+            let difference = model.setup.differences;
+            let difference = difference.map(|_| Difference { bytes: size, base });
+            machine.adopt(next, size, tiers, difference);
+            next += 1;
+        }
+        let mut replay = Self {
+            model,
+            machine,
+            done: Vec::new(),
+            next,
+            failures: 0,
+            abandoned: 0,
+            written: (0..next).collect(),
+            last_read: None,
+        };
+        // All but the last were checked when they came first.
+        if let Some((last, known)) = actions.split_last() {
+            replay.machine.checks = false;
+            known.iter().for_each(|&action| replay.act(action));
+            replay.machine.checks = true;
+            replay.act(*last);
+        }
+        replay
+    }
+
+    fn act(&mut self, action: Action) {
+        self.done.push(action);
+        let model = self.model;
+        let machine = &mut self.machine;
+        match action {
+            Action::Checkpoint => {
+                let size = model.sizes[self.next as usize];
+                machine.checkpoint(self.next, size, model.in_place);
+                self.next += 1;
+            }
+            Action::Restore(version) => drop(machine.restore(version, model.in_place)),
+            Action::Drop(version) => machine.drop_version(version),
+            Action::Hint(at) => machine.hint(model.hints[at].to_vec()),
+            Action::ForgetHints => machine.forget_hints(),
+            Action::PrefetchStart => machine.prefetch_start(),
+            Action::Wait => drop(machine.wait()),
+            Action::Limit(tier, bytes) => machine.limit(tier, bytes),
+            Action::Abandon(call) => {
+                let open = machine.open();
+                let found = open
+                    .iter()
+                    .find(|&&(t, c)| c == call && !machine.is_granted(t));
+                machine.abandon(found.expect("an open call").0);
+                self.abandoned += 1;
+            }
+            Action::End(ending) => {
+                self.failures += usize::from(!is_expected(ending));
+                let calls: HashMap<_, _> = machine.open().into_iter().collect();
+                match ending {
+                    Ending::Write(ticket, true) => {
+                        if let Call::Checkpoint(version) = calls[&ticket] {
+                            self.written.push(version);
+                        }
+                    }
+                    Ending::Read(ticket, true) => {
+                        if let Call::Restore(version) = calls[&ticket] {
+                            self.last_read = Some(version);
+                        }
+                    }
+                    _ => {}
+                }
+                machine.end(ending);
+            }
+        }
+    }
+
+    /// All that may happen next.
+    fn actions(&self) -> Vec<Action> {
+        let model = self.model;
+        let can_fail = self.failures < model.failures;
+        let endings = self.machine.endings().into_iter();
+        let mut actions: Vec<_> = endings
+            .filter(|&ending| is_expected(ending) || can_fail)
+            .map(Action::End)
+            .collect();
+        if self.abandoned < model.abandons {
+            let open = self.machine.open();
+            let open = open.into_iter();
+            let open = open.filter(|&(ticket, _)| !self.machine.is_granted(ticket));
+            actions.extend(open.map(|(_, call)| Action::Abandon(call)));
+        }
+        if self.machine.open().len() < model.calls {
+            if (self.next as usize) < model.sizes.len() {
+                actions.push(Action::Checkpoint);
+            }
+            let written = model
+                .restores
+                .iter()
+                .filter(|&&version| version < self.next);
+            let restores = written.map(|&version| Action::Restore(version));
+            let waits = model.wait.then_some(Action::Wait);
+            actions.extend(
+                restores
+                    .chain(waits)
+                    .filter(|call| !self.done.contains(call)),
+            );
+        }
+        let drops = model.drops.iter().filter(|&&version| version < self.next);
+        let drops = drops.map(|&version| Action::Drop(version));
+        let limits = model.limits.iter();
+        let limits = limits.map(|&(tier, bytes)| Action::Limit(tier, bytes));
+        let given = (0..model.hints.len()).map(Action::Hint);
+        let hint = given.filter(|hint| !self.done.contains(hint)).take(1);
+        let is_hinted = !model.hints.is_empty();
+        let others = drops
+            .chain(limits)
+            .chain(hint)
+            .chain(is_hinted.then_some(Action::PrefetchStart))
+            .chain(model.forget.then_some(Action::ForgetHints));
+        actions.extend(others.filter(|action| !self.done.contains(action)));
+        actions
+    }
+
+    /// Tells this state from others. What was called matters only by what may be called yet.
+    fn fingerprint(&self) -> (u64, u64) {
+        let calls = self.done.iter();
+        let calls = calls.filter(|a| !matches!(a, Action::End(_) | Action::Abandon(_)));
+        let mut calls: Vec<_> = calls.map(|call| format!("{call:?}")).collect();
+        calls.sort_unstable();
+        let mut later: Vec<_> = self.written.clone();
+        if let Some(last) = self.last_read
+            && let Some(at) = later.iter().position(|&version| version == last)
+        {
+            later.drain(..=at);
+        }
+        later.sort_unstable();
+        let hash = |salt: u64| {
+            let mut hasher = DefaultHasher::new();
+            (salt, self.failures, self.abandoned, &calls, &later).hash(&mut hasher);
+            self.machine.fingerprint(&mut hasher);
+            hasher.finish()
+        };
+        (hash(0), hash(1))
+    }
+
+    /// Calls that are not answered yet.
+    fn unanswered(&self) -> Vec<Call> {
+        let open = self.machine.open().into_iter();
+        let open = open.filter(|&(ticket, _)| !self.machine.is_granted(ticket));
+        open.map(|(_, call)| call).collect()
+    }
+
+    /// What the plan did on the way here.
+    fn rules(&self, rules: &mut BTreeSet<&'static str>) {
+        let statistics = self.machine.plan().statistics();
+        let last = statistics.tiers.len() - 1;
+        let mut saw = |name, is_seen: bool| {
+            if is_seen {
+                rules.insert(name);
+            }
+        };
+        for (at, tier) in statistics.tiers.iter().enumerate() {
+            saw("evicted for a checkpoint", tier.evicted_for_checkpoints > 0);
+            saw("evicted for a flush", tier.evicted_for_flushes > 0);
+            saw("evicted for a prefetch", tier.evicted_for_prefetches > 0);
+            saw("evicted beyond a limit", tier.evicted_for_limits > 0);
+            saw("dropped a prefetched replica", tier.dropped_prefetches > 0);
+            saw("wrote past a tier", at > 0 && tier.checkpoints > 0);
+            saw("read past a tier", at > 0 && tier.restores > 0);
+        }
+        for hop in &statistics.hops {
+            saw("written down", hop.to > hop.from && hop.transfers > 0);
+            saw("prefetched", hop.to < hop.from && hop.transfers > 0);
+            let (from, to) = (hop.from.0, hop.to.0);
+            saw("down past a tier", from == 0 && to == last && last > 1);
+            saw("up past a tier", from == last && to == 0 && last > 1);
+            saw("cancelled", hop.cancelled > 0);
+            saw("failed", hop.failed > 0);
+        }
+        for (_, refusal) in self.machine.refusals() {
+            use tierflow_plan::Refusal;
+            saw("refused: no room", *refusal == Refusal::NoRoom);
+            let is_stalled = matches!(refusal, Refusal::Stalled { .. });
+            saw("refused: stalled", is_stalled);
+            let bytes: u64 = self.model.sizes.iter().sum();
+            let last = self
+                .model
+                .setup
+                .tiers
+                .last()
+                .map_or(0, |tier| tier.capacity);
+            let is_healthy = self.failures == 0 && self.model.limits.is_empty() && bytes <= last;
+            assert!(!is_stalled || !is_healthy, "a healthy tier stalls");
+            let is_full = *refusal == Refusal::NoRoom && !self.model.in_place;
+            assert!(!is_full || !is_healthy, "a tier with room for all has none");
+        }
+    }
+}
+
+/// The graph of all states.
+#[derive(Default)]
+pub(crate) struct Explored {
+    states: HashMap<(u64, u64), usize>,
+    /// By state: the state that it was first reached from, and how.
+    origins: Vec<Option<(usize, Action)>>,
+    pub(crate) steps: usize,
+    /// Steps in which something under way ended well, or as the plan asked.
+    endings: Vec<(usize, usize)>,
+    pub(crate) quiet: usize,
+    /// What the plan did in any of the states.
+    pub(crate) rules: BTreeSet<&'static str>,
+}
+
+impl Explored {
+    pub(crate) fn of(model: &Model) -> Self {
+        let mut explored = Self::default();
+        let mut open = vec![None];
+        while let Some(origin) = open.pop() {
+            let mut replay = Replay::of(model, &explored.path(origin));
+            let mut origin = origin;
+            // The first thing that may happen goes on in the same machine; the others are replayed later.
+            loop {
+                let (state, is_new) = explored.reach(origin, replay.fingerprint());
+                if !is_new {
+                    break;
+                }
+                replay.rules(&mut explored.rules);
+                explored.look_at_rest(&replay);
+                let mut actions = replay.actions().into_iter();
+                let Some(first) = actions.next() else { break };
+                open.extend(actions.map(|action| Some((state, action))));
+                replay.act(first);
+                origin = Some((state, first));
+            }
+        }
+        explored.assert_it_settles();
+        println!(
+            "{}: {} states, {} steps, {} states at rest; {:?}",
+            model.name,
+            explored.states(),
+            explored.steps,
+            explored.quiet,
+            explored.rules
+        );
+        explored
+    }
+
+    /// With nothing under way all calls are answered and everything comes back. What is lent may never be given back.
+    fn look_at_rest(&mut self, replay: &Replay) {
+        let under_way = replay.machine.endings();
+        if under_way
+            .iter()
+            .all(|&ending| replay.machine.is_slot(ending))
+        {
+            assert_eq!(replay.unanswered(), [], "calls that nothing will answer");
+        }
+        if under_way.is_empty() {
+            self.quiet += 1;
+            assert!(
+                replay.failures > 0 || replay.machine.is_released(),
+                "what may not be used any more never becomes free"
+            );
+            let mut other = Replay::of(replay.model, &replay.done);
+            other.machine.read_back();
+        }
+    }
+
+    /// How many states there are.
+    pub(crate) fn states(&self) -> usize {
+        self.origins.len()
+    }
+
+    fn path(&self, origin: Option<(usize, Action)>) -> Vec<Action> {
+        let mut path = Vec::new();
+        let mut at = origin;
+        while let Some((state, action)) = at {
+            path.push(action);
+            at = self.origins[state];
+        }
+        path.reverse();
+        path
+    }
+
+    /// Notes a step, and whether it led to a state not seen before.
+    fn reach(&mut self, origin: Option<(usize, Action)>, fingerprint: (u64, u64)) -> (usize, bool) {
+        let next = self.origins.len();
+        let state = *self.states.entry(fingerprint).or_insert(next);
+        if state == next {
+            self.origins.push(origin);
+        }
+        if let Some((from, action)) = origin {
+            self.steps += 1;
+            if matches!(action, Action::End(ending) if is_expected(ending)) {
+                self.endings.push((from, state));
+            }
+        }
+        (state, state == next)
+    }
+
+    /// Whatever the order in which things end well, there comes a moment when nothing is under way: the graph of these
+    /// steps has no circle. As in every state with nothing under way all calls are answered, none waits for ever.
+    fn assert_it_settles(&self) {
+        let mut incoming = vec![0_usize; self.origins.len()];
+        let mut next = vec![Vec::new(); self.origins.len()];
+        for &(from, to) in &self.endings {
+            incoming[to] += 1;
+            next[from].push(to);
+        }
+        let mut free: Vec<_> = (0..incoming.len()).collect();
+        free.retain(|&at| incoming[at] == 0);
+        let mut sorted = 0;
+        while let Some(at) = free.pop() {
+            sorted += 1;
+            for &to in &next[at] {
+                incoming[to] -= 1;
+                if incoming[to] == 0 {
+                    free.push(to);
+                }
+            }
+        }
+        if sorted < incoming.len() {
+            let on = (0..incoming.len()).find(|&at| incoming[at] > 0);
+            let origin = on.and_then(|at| self.origins[at]);
+            panic!(
+                "transfers can go round in circles after {:?}",
+                self.path(origin)
+            );
+        }
+    }
+}

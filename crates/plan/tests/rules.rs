@@ -1,0 +1,388 @@
+//! What users rely on, one short history each.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod machine;
+
+use machine::{Call, Ending, Machine, Setup};
+use tierflow_plan::{
+    AfterRestore, Command, Event, ExtentSize, Misuse, Plan, PlanConfig, Refusal, Stored, Ticket,
+    TierConfig, TierId, TransferFailure, TransferId,
+};
+
+fn setup(capacities: &[u64], after: AfterRestore) -> Setup {
+    Setup {
+        after,
+        ..Setup::new(capacities)
+    }
+}
+
+/// Checkpoints versions of these sizes, each after all that came of the one before.
+fn write(machine: &mut Machine, first: u64, sizes: impl IntoIterator<Item = u64>) {
+    for (version, size) in (first..).zip(sizes) {
+        machine.checkpoint(version, size, false);
+        machine.settle();
+    }
+}
+
+fn read(machine: &mut Machine, versions: impl IntoIterator<Item = u64>) {
+    for version in versions {
+        machine.restore(version, false);
+        machine.settle();
+    }
+}
+
+fn transfers(machine: &Machine) -> u64 {
+    let hops = machine.plan().statistics().hops;
+    hops.iter().map(|hop| hop.transfers).sum()
+}
+
+/// Ends what is under way to lower tiers, or not, badly.
+fn fail_writes_down(machine: &mut Machine) -> bool {
+    let failure = Some(TransferFailure::Destination);
+    let endings = machine.endings().into_iter();
+    let found = endings
+        .filter(|ending| matches!(ending, Ending::Transfer(_, why) if *why == failure))
+        .collect::<Vec<_>>();
+    found.first().map(|&ending| machine.end(ending)).is_some()
+}
+
+#[test]
+fn a_history_that_fits_is_never_written_down() {
+    for hints in [vec![], (0..10).rev().collect::<Vec<_>>()] {
+        // A quarter more than the last version is kept free while writes are expected.
+        let mut machine = Machine::new(&setup(&[60, 60, 400], AfterRestore::Discard));
+        if !hints.is_empty() {
+            machine.hint(hints.clone());
+        }
+        write(&mut machine, 0, [5; 9]);
+        assert_eq!(transfers(&machine), 0, "hints {hints:?}");
+        read(&mut machine, (0..9).rev());
+        let statistics = machine.plan().statistics();
+        assert_eq!(transfers(&machine), 0, "hints {hints:?}");
+        assert_eq!(statistics.tiers[0].restores, 9);
+    }
+}
+
+#[test]
+fn what_overflows_is_written_down_before_its_room_is_needed() {
+    let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Discard));
+    machine.hint((0..12).rev().collect());
+    for version in 0..12 {
+        let ticket = machine.checkpoint(version, 5, false);
+        assert!(machine.is_granted(ticket), "version {version} waits");
+        assert_eq!(machine.tiers_of(ticket), [0].into());
+        machine.settle();
+    }
+    machine.read_back();
+}
+
+#[test]
+fn a_write_never_waits_while_clean_bytes_can_go() {
+    let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
+    write(&mut machine, 0, [5; 4]);
+    machine.wait();
+    machine.settle();
+    // Everything lies below; the largest write gets all of the tier, and nothing is moved for it first.
+    let before = transfers(&machine);
+    let ticket = machine.checkpoint(4, 20, false);
+    assert!(machine.is_granted(ticket));
+    assert_eq!(machine.tiers_of(ticket), [0].into());
+    assert_eq!(transfers(&machine), before);
+    machine.read_back();
+}
+
+#[test]
+fn the_hinted_order_decides_what_stays() {
+    for (order, stays) in [
+        ((0..8).collect::<Vec<_>>(), 0..3),
+        ((0..8).rev().collect(), 5..8),
+    ] {
+        let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
+        machine.hint(order);
+        write(&mut machine, 0, [5; 8]);
+        for version in stays {
+            let tiers = machine.tiers_with(version);
+            assert!(tiers.contains(&0), "version {version} lies on {tiers:?}");
+        }
+        machine.read_back();
+    }
+}
+
+#[test]
+fn a_wait_is_over_when_what_was_taken_in_before_it_is_down() {
+    let mut machine = Machine::new(&setup(&[40, 400], AfterRestore::Keep));
+    write(&mut machine, 0, [5; 3]);
+    let wait = machine.wait();
+    assert!(!machine.is_done(wait));
+    // Others go on checkpointing, and what they write does not count.
+    let mut next = 3;
+    while !machine.is_done(wait) {
+        if next < 7 {
+            let ticket = machine.checkpoint(next, 5, false);
+            assert!(machine.is_granted(ticket), "a wait holds up others");
+            machine.end(Ending::Write(ticket, true));
+            next += 1;
+        }
+        assert!(machine.end_one(0), "the wait is never over");
+    }
+    assert!((0..3).all(|version| machine.plan().is_settled(version)));
+    assert!((3..next).any(|version| !machine.plan().is_settled(version)));
+    machine.read_back();
+}
+
+#[test]
+fn a_wait_is_never_stalled_on_a_healthy_machine() {
+    let mut setup = setup(&[7, 3, 4, 30], AfterRestore::Discard);
+    for extents in [
+        ExtentSize { least: 1, most: 2 },
+        ExtentSize { least: 2, most: 4 },
+    ] {
+        setup.extents = extents;
+        for whole in [false, true] {
+            setup.tiers[3].whole = whole;
+            for order in 0..3 {
+                let mut machine = Machine::new(&setup);
+                for shot in 0..4 {
+                    let versions: Vec<_> = (shot * 9..shot * 9 + 9).collect();
+                    let mut order_of_reads = versions.clone();
+                    match order {
+                        0 => order_of_reads.reverse(),
+                        1 => order_of_reads.rotate_left(4),
+                        _ => {}
+                    }
+                    machine.hint(order_of_reads.clone());
+                    for &version in &versions {
+                        machine.checkpoint(version, 1 + version % 5, false);
+                        machine.end_one(version as usize);
+                        let is_waited_for = version % 4 == 1;
+                        is_waited_for.then(|| machine.wait());
+                        machine.settle();
+                    }
+                    let wait = machine.wait();
+                    machine.settle();
+                    assert!(machine.is_done(wait));
+                    read(&mut machine, order_of_reads);
+                }
+                assert_eq!(machine.refusals(), []);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wait_stalls_while_the_lowest_tier_fails_and_not_after() {
+    let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
+    write(&mut machine, 0, [5; 2]);
+    machine.wait();
+    while fail_writes_down(&mut machine) {}
+    let stalled = Refusal::Stalled { versions: 2 };
+    assert_eq!(machine.refusals(), [(Call::Wait, stalled)]);
+    // Nothing is sent there meanwhile.
+    machine.prefetch_start();
+    assert_eq!(machine.endings(), []);
+    let wait = machine.wait();
+    machine.settle();
+    assert!(machine.is_done(wait));
+    machine.read_back();
+}
+
+#[test]
+fn a_wait_stalls_when_the_lowest_tier_is_full() {
+    let mut machine = Machine::new(&setup(&[20, 8], AfterRestore::Keep));
+    write(&mut machine, 0, [4; 3]);
+    machine.wait();
+    machine.settle();
+    let stalled = Refusal::Stalled { versions: 1 };
+    assert_eq!(machine.refusals(), [(Call::Wait, stalled)]);
+    machine.drop_version(0);
+    let wait = machine.wait();
+    machine.settle();
+    assert!(machine.is_done(wait));
+    machine.read_back();
+}
+
+#[test]
+fn hints_for_what_is_never_written_hold_no_room_for_ever() {
+    let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
+    machine.hint(vec![90, 91, 92, 93, 94, 0, 1, 2]);
+    write(&mut machine, 0, [5; 6]);
+    read(&mut machine, 0..3);
+    // What was to be read before these will not be, so it has no room any more.
+    let near = (0..6).filter(|&v| machine.tiers_with(v).contains(&0));
+    assert!(near.count() >= 2, "room is held for what never came");
+    let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Discard));
+    machine.hint((100..200).collect());
+    machine.forget_hints();
+    write(&mut machine, 0, [4; 3]);
+    read(&mut machine, (0..3).rev());
+    assert_eq!(machine.plan().statistics().tiers[0].restores, 3);
+    assert_eq!(transfers(&machine), 0);
+}
+
+#[test]
+fn abandoned_calls_free_what_they_held() {
+    let mut machine = Machine::new(&setup(&[10, 400], AfterRestore::Keep));
+    let first = machine.checkpoint(0, 10, false);
+    let second = machine.checkpoint(1, 10, false);
+    let third = machine.checkpoint(2, 5, false);
+    assert!(machine.is_granted(first) && !machine.is_granted(second));
+    machine.abandon(second);
+    machine.end(Ending::Write(first, false));
+    assert!(machine.is_granted(third), "nothing stands before it");
+    machine.end(Ending::Write(third, true));
+    // The number is free again, and so is the room.
+    write(&mut machine, 1, [10]);
+    let fourth = machine.checkpoint(3, 5, false);
+    machine.end(Ending::Write(fourth, true));
+    let wait = machine.wait();
+    assert!(!machine.is_done(wait));
+    machine.abandon(wait);
+    machine.settle();
+    assert!(
+        !machine.is_done(wait),
+        "given up, and answered all the same"
+    );
+    assert_eq!(machine.held(), [1, 2, 3]);
+    assert_eq!(machine.refusals(), []);
+    machine.read_back();
+}
+
+/// Misuse is refused and changes nothing: what the plan does later is what it does without.
+#[test]
+fn misuse_is_refused_and_changes_nothing() {
+    let tier = |capacity| TierConfig {
+        alignment: 1,
+        ..TierConfig::new(capacity)
+    };
+    let plan = || Plan::new(PlanConfig::new(vec![tier(10), tier(100)])).unwrap();
+    let ticket = Ticket(1);
+    let other = Ticket(9);
+    let checkpoint = |version| Event::Checkpoint {
+        ticket,
+        version,
+        size: 8,
+    };
+    let first = TransferId(0);
+    let stored = Some(Stored {
+        bytes: 1,
+        alone: true,
+    });
+    let tell = |plan: &mut Plan, event: &Event| {
+        let mut commands = Vec::new();
+        let told = plan.handle(0, event.clone(), &mut commands);
+        plan.check().unwrap();
+        (told, commands)
+    };
+    let history = [
+        checkpoint(0),
+        Event::Written { ticket, ok: true },
+        Event::Wait { ticket: Ticket(2) },
+        Event::TransferDone {
+            id: first,
+            stored: None,
+        },
+        Event::Restore { ticket, version: 0 },
+        Event::Read { ticket, ok: true },
+    ];
+    // What cannot be, after so many of these events.
+    let misuses = [
+        (1, checkpoint(7), Misuse::TicketInUse(ticket)),
+        (
+            1,
+            Event::Drop { ticket, version: 0 },
+            Misuse::TicketInUse(ticket),
+        ),
+        (
+            0,
+            Event::Written { ticket, ok: true },
+            Misuse::NotGranted(ticket),
+        ),
+        (
+            2,
+            Event::Written { ticket, ok: true },
+            Misuse::NotGranted(ticket),
+        ),
+        (
+            1,
+            Event::Read { ticket, ok: true },
+            Misuse::NotGranted(ticket),
+        ),
+        (
+            6,
+            Event::Read {
+                ticket: other,
+                ok: false,
+            },
+            Misuse::NotGranted(other),
+        ),
+        (
+            1,
+            Event::TransferDone {
+                id: first,
+                stored: None,
+            },
+            Misuse::NoTransfer(first),
+        ),
+        (
+            3,
+            Event::TransferDone { id: first, stored },
+            Misuse::WrongCoding(first),
+        ),
+        (
+            4,
+            Event::TransferFailed {
+                id: first,
+                why: TransferFailure::Source,
+            },
+            Misuse::NoTransfer(first),
+        ),
+        (
+            0,
+            Event::Limit {
+                tier: TierId(2),
+                bytes: 0,
+            },
+            Misuse::NoTier(TierId(2)),
+        ),
+        (
+            3,
+            Event::Adopt {
+                version: 5,
+                size: 1,
+                tier: TierId(3),
+                difference: None,
+            },
+            Misuse::NoTier(TierId(3)),
+        ),
+    ];
+    let mut without = plan();
+    let expected: Vec<_> = history
+        .iter()
+        .map(|event| tell(&mut without, event))
+        .collect();
+    let commands: Vec<_> = expected.iter().flat_map(|(_, commands)| commands).collect();
+    assert!(commands.iter().any(|c| matches!(c, Command::Transfer(_))));
+    assert!(commands.contains(&&Command::Done { ticket: Ticket(2) }));
+    for (after, event, misuse) in misuses {
+        let mut plan = plan();
+        for (at, known) in history.iter().enumerate() {
+            if at == after {
+                assert_eq!(
+                    tell(&mut plan, &event),
+                    (Err(misuse), Vec::new()),
+                    "{event:?}"
+                );
+            }
+            assert_eq!(
+                tell(&mut plan, known),
+                expected[at],
+                "{event:?} changed something"
+            );
+        }
+        if after == history.len() {
+            assert_eq!(tell(&mut plan, &event), (Err(misuse), Vec::new()));
+        }
+        assert_eq!(plan.statistics(), without.statistics());
+    }
+}
