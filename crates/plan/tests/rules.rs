@@ -170,6 +170,55 @@ fn a_wait_is_never_stalled_on_a_healthy_machine() {
     }
 }
 
+/// The lowest tier has room for all that was ever written, nothing fails, and calls come in the middle of all else.
+#[test]
+fn a_healthy_machine_refuses_no_checkpoint_and_no_wait() {
+    // xorshift64 (Marsaglia, 2003).
+    let mut seed = 1_u64;
+    let mut random = |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    for history in 0..600 {
+        let capacities: &[u64] = [&[7, 3, 4, 30][..], &[5, 30], &[6, 8, 30]][random(3) as usize];
+        let mut setup = setup(capacities, AfterRestore::Discard);
+        let least = 1 + random(2);
+        setup.extents = ExtentSize {
+            least,
+            most: 2 * least,
+        };
+        let last = capacities.len() - 1;
+        setup.tiers[last].eager = random(2) == 0;
+        setup.tiers[last].shared = random(2) == 0;
+        if random(2) == 0 {
+            setup.after = AfterRestore::Keep;
+        }
+        let mut machine = Machine::new(&setup);
+        machine.checks = history % 10 == 0;
+        let (mut next, mut written) = (0, 0);
+        for _ in 0..60 {
+            let held = machine.held();
+            match random(10) {
+                0..=2 if written < 26 => {
+                    let size = 1 + random(5);
+                    machine.checkpoint(next, size, false);
+                    (next, written) = (next + 1, written + size);
+                }
+                3 if !held.is_empty() => {
+                    machine.restore(held[random(held.len() as u64) as usize], false);
+                }
+                4 => machine.hint((0..random(6)).map(|_| random(next + 4)).collect()),
+                5 => drop(machine.wait()),
+                _ => drop(machine.end_one(random(1_000) as usize)),
+            }
+        }
+        machine.settle();
+        assert_eq!(machine.refusals(), [], "{setup:?}");
+    }
+}
+
 #[test]
 fn a_wait_stalls_while_the_lowest_tier_fails_and_not_after() {
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
