@@ -95,6 +95,7 @@ impl Plan {
             }
             Event::PrefetchStart => {
                 self.phase.prefetches = true;
+                self.phase.is_reading = true;
                 Ok(())
             }
             Event::Drop { ticket, version } => self.drop_version(ticket, version),

@@ -79,6 +79,18 @@ impl Space {
         self.free
     }
 
+    /// Bytes that are free in runs of at least so many bytes, counted up to `most`.
+    pub(crate) fn free_in_runs(&self, least: u64, most: u64) -> u64 {
+        let mut sum = 0;
+        for &(bytes, _) in self.sizes.iter().rev() {
+            if bytes < least || sum >= most {
+                break;
+            }
+            sum += bytes;
+        }
+        sum.min(most)
+    }
+
     /// The largest run of free bytes.
     pub(crate) fn largest_gap(&self) -> u64 {
         self.sizes.last().map_or(0, |&(bytes, _)| bytes)

@@ -132,7 +132,7 @@ fn count() -> usize {
     asked
         .ok()
         .and_then(|count| count.parse().ok())
-        .unwrap_or(30)
+        .unwrap_or(12)
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Outlook {
         let is_told = all_known && unwritten > 0;
         let fits = |bytes: u64| (is_told || !expects_writes) && total <= bytes;
         let fastest = ledger.tiers[0].space.limit();
-        let landing = match (expects_writes || !all_known) && !fits(fastest) {
+        let landing = match expects_writes && !fits(fastest) {
             true => phase.last_size.saturating_mul(LANDING_QUARTERS) / 4,
             false => 0,
         };

@@ -13,6 +13,7 @@ use crate::order::{ExtentId, Position};
 use crate::record::{Extent, Replica};
 use crate::space::Fragment;
 use crate::statistics::Cause;
+use hashbrown::HashSet;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -46,10 +47,12 @@ impl Ledger {
         claim: Claim,
         outlook: &Outlook,
     ) -> Option<Vec<Range<u64>>> {
-        let free = self.tier(tier).space.free();
+        // Slivers are left alone as long as there is anything else: each would be a copy of its own.
+        let run = self.extents.least.min(most);
+        let free = self.tier(tier).space.free_in_runs(run, most);
         if free < most {
             let (victims, freed) = self.victims(tier, most - free, claim, outlook);
-            if free + freed < least {
+            if self.tier(tier).space.free() + freed < least {
                 return None;
             }
             let mut missing = most - free;
@@ -62,8 +65,11 @@ impl Ledger {
         }
         let space = &self.tier(tier).space;
         let alignment = space.alignment();
-        let bytes = most.min(space.free() / alignment * alignment);
-        Some(space.find(bytes))
+        let bytes = match space.free_in_runs(run, most) {
+            enough if enough >= least => enough,
+            _ => most.min(space.free()),
+        };
+        Some(space.find(bytes / alignment * alignment))
     }
 
     /// The replicas to give up for so many bytes, and how many bytes they have together.
@@ -94,6 +100,7 @@ impl Ledger {
         });
         let inside = inside.skip_while(|&(key, _)| position(key) >= end);
         let mut victims: Vec<ExtentId> = Vec::new();
+        let mut seen: HashSet<ExtentId> = HashSet::new();
         let mut freed = 0;
         for (_, id) in outside.chain(superseded).chain(inside) {
             if freed >= bytes {
@@ -101,7 +108,7 @@ impl Ledger {
             }
             let replica = self.extent(id).and_then(|extent| extent.on(tier));
             if let Some(replica) = replica
-                && !victims.contains(&id)
+                && seen.insert(id)
             {
                 freed += this.space.reserved(replica.size);
                 victims.push(id);

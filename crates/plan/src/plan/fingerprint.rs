@@ -9,7 +9,7 @@ use crate::order::Position;
 use crate::record::{Extent, Record, Replica};
 use crate::traffic::{Flight, Traffic};
 use crate::{Ticket, TierId, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
 impl Plan {
@@ -25,7 +25,14 @@ impl Plan {
             phase,
             last_read,
         } = self;
-        let before = last_read.map(|(version, _)| version);
+        let before = last_read.map(|(version, moment)| {
+            let records = self.ledger().records.iter();
+            // A scan goes on with a neighbour.
+            let next = records.filter(|&(&next, _)| next.abs_diff(version) == 1);
+            let later = next.filter(|(_, record)| record.written > moment);
+            let later: BTreeSet<_> = later.map(|(&version, _)| version).collect();
+            (version, later)
+        });
         (phase, before).hash(hasher);
         traffic.fingerprint(hasher);
         calls.fingerprint(&traffic.ledger, hasher);
@@ -211,8 +218,8 @@ impl Calls {
         reading.sort_unstable();
         (blocked.collect::<Vec<_>>(), writing, reading).hash(hasher);
         let slots = ledger.records.iter().map(|(&version, record)| {
-            let slots = record.waiting.iter().filter(|ticket| is_slot(ticket));
-            (version, slots.count())
+            let slots = record.waiting.iter().map(is_slot);
+            (version, slots.collect::<Vec<_>>())
         });
         slots.collect::<BTreeMap<_, _>>().hash(hasher);
         let last: TierId = ledger.last();

@@ -1,0 +1,117 @@
+//! Where versions are cut, and joined again.
+
+use super::Ledger;
+use crate::Version;
+use crate::order::ExtentId;
+use crate::record::{Extent, Replica};
+
+impl Ledger {
+    /// Cuts an extent in two, the first of `len` bytes. The bytes are at rest.
+    pub(crate) fn split(&mut self, (version, start): ExtentId, len: u64) {
+        let Some(at) = self.records.get(&version).and_then(|r| r.index_of(start)) else {
+            return;
+        };
+        self.seat(version, at..at + 1, false);
+        if let Some(record) = self.records.get_mut(&version) {
+            let first = &mut record.extents[at];
+            let mut second = Extent {
+                start: start + len,
+                len: first.len - len,
+                replicas: first.replicas.clone(),
+            };
+            first.len = len;
+            let behind = (version, second.start);
+            for (first, second) in first.replicas.iter_mut().zip(&mut second.replicas) {
+                let space = &mut self.tiers[first.tier.0].space;
+                space.split(first.offset, len, behind);
+                first.size = len;
+                second.offset += len;
+                second.size -= len;
+            }
+            record.extents.insert(at + 1, second);
+        }
+        self.seat(version, at..at + 2, true);
+    }
+
+    /// Whether an extent may be cut.
+    pub(crate) fn is_divisible(&self, (version, start): ExtentId) -> bool {
+        let is_whole = |replica: &Replica| self.tier(replica.tier).config.whole;
+        self.differences.is_none()
+            && self
+                .extent((version, start))
+                .is_some_and(|extent| extent.is_at_rest() && !extent.replicas.iter().all(is_whole))
+    }
+
+    /// Where to cut an extent of `len` bytes so that the first part has at most `bytes`; `None` if either part would be
+    /// shorter than the least extent.
+    pub(crate) fn cut_front(&self, len: u64, bytes: u64) -> Option<u64> {
+        let least = self.extents.least;
+        let most = bytes.min(len.checked_sub(least)?);
+        let at = most / self.unit * self.unit;
+        (at >= least).then_some(at)
+    }
+
+    /// Where to cut it so that the second part has at most `bytes`.
+    pub(crate) fn cut_back(&self, len: u64, bytes: u64) -> Option<u64> {
+        let least = self.extents.least;
+        let at = len.checked_sub(bytes)?.max(least).div_ceil(self.unit) * self.unit;
+        (at < len).then_some(at)
+    }
+
+    /// Where to cut it so that the second part has at least `bytes`.
+    pub(crate) fn cut_off(&self, len: u64, bytes: u64) -> Option<u64> {
+        let least = self.extents.least;
+        let at = len.checked_sub(bytes.max(least))? / self.unit * self.unit;
+        (at >= least).then_some(at)
+    }
+
+    /// Joins an extent with those before and behind it, as far as they lie side by side wherever they lie.
+    pub(crate) fn merge(&mut self, (version, start): ExtentId) {
+        let Some(record) = self.records.get(&version) else {
+            return;
+        };
+        if self.differences.is_some() || record.readers > 0 {
+            return;
+        }
+        if let Some(at) = record.index_of(start) {
+            self.join(version, at);
+            if at > 0 {
+                self.join(version, at - 1);
+            }
+        }
+    }
+
+    /// The same of all extents of a version.
+    pub(crate) fn merge_all(&mut self, version: Version) {
+        let extents = self.records.get(&version).map_or(0, |r| r.extents.len());
+        for at in (0..extents.saturating_sub(1)).rev() {
+            let start = self.records.get(&version).map(|r| r.extents[at].start);
+            start
+                .into_iter()
+                .for_each(|start| self.merge((version, start)));
+        }
+    }
+
+    /// Makes one extent of two neighbours, if they lie side by side wherever they lie.
+    fn join(&mut self, version: Version, at: usize) {
+        let record = self.records.get(&version);
+        let Some([first, second]) = record.and_then(|r| r.extents.get(at..at + 2)) else {
+            return;
+        };
+        if !first.continues_in(second) {
+            return;
+        }
+        self.seat(version, at..at + 2, false);
+        if let Some(record) = self.records.get_mut(&version) {
+            let second = record.extents.remove(at + 1);
+            let first = &mut record.extents[at];
+            for replica in &mut first.replicas {
+                let space = &mut self.tiers[replica.tier.0].space;
+                space.merge(replica.offset, first.len);
+                replica.size += second.len;
+            }
+            first.len += second.len;
+        }
+        self.seat(version, at..at + 1, true);
+    }
+}

@@ -1,0 +1,266 @@
+//! Replicas: how they come, are read, and go.
+
+use super::Ledger;
+use crate::command::{Command, Piece};
+use crate::order::ExtentId;
+use crate::record::{Extent, Replica};
+use crate::statistics::{Cause, Eviction};
+use crate::{TierId, TransferId, Version};
+use std::ops::Range;
+use tierflow_lifecycle::{Event as Move, State};
+
+impl Ledger {
+    /// Puts the bytes of a new version into free runs of one tier: one extent each, being written by the caller.
+    pub(crate) fn grant(&mut self, version: Version, tier: TierId, runs: &[Range<u64>]) {
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let mut start = 0;
+        for run in runs {
+            let len = (run.end - run.start).min(record.size - start);
+            let mut state = State::Init;
+            Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
+            record.extents.push(Extent {
+                start,
+                len,
+                replicas: vec![Replica {
+                    tier,
+                    state,
+                    readers: 0,
+                    arriving: None,
+                    offset: run.start,
+                    size: len,
+                }],
+            });
+            self.tiers[tier.0].space.take(run.clone(), (version, start));
+            start += len;
+        }
+        self.count_peak(tier);
+    }
+
+    /// Puts an extent into a free run of a tier, to be filled by a transfer.
+    pub(crate) fn receive(
+        &mut self,
+        id: ExtentId,
+        (tier, offset, size): (TierId, u64, u64),
+        (transfer, began): (TransferId, Move),
+    ) {
+        let reserved = self.tier(tier).space.reserved(size);
+        self.tier_mut(tier)
+            .space
+            .take(offset..offset + reserved, id);
+        self.count_peak(tier);
+        self.change(id, |extent, illegal| {
+            let mut state = State::Init;
+            Self::advance(illegal, &mut state, began);
+            let at = extent.replicas.partition_point(|r| r.tier < tier);
+            extent.replicas.insert(
+                at,
+                Replica {
+                    tier,
+                    state,
+                    readers: 0,
+                    arriving: Some(transfer),
+                    offset,
+                    size,
+                },
+            );
+        });
+    }
+
+    fn count_peak(&mut self, tier: TierId) {
+        let used = self.tiers[tier.0].space.used();
+        let counts = &mut self.counts.tiers[tier.0];
+        counts.peak_bytes = counts.peak_bytes.max(used);
+    }
+
+    /// Makes a move of the life cycle of one replica.
+    pub(crate) fn step(&mut self, id: ExtentId, tier: TierId, step: Move) {
+        self.change(id, |extent, illegal| {
+            if let Some(replica) = extent.on_mut(tier) {
+                if step == Move::WriteEnded || step == Move::ReadEnded {
+                    replica.arriving = None;
+                }
+                Self::advance(illegal, &mut replica.state, step);
+            }
+        });
+        if step == Move::WriteEnded {
+            self.settle_owed(id.0);
+        }
+    }
+
+    /// Callers or transfers begin to read a replica, or have ended.
+    pub(crate) fn read(&mut self, id: ExtentId, tier: TierId, begin: bool) {
+        self.change(id, |extent, _| {
+            if let Some(replica) = extent.on_mut(tier) {
+                replica.readers = match begin {
+                    true => replica.readers + 1,
+                    false => replica.readers.saturating_sub(1),
+                };
+            }
+        });
+    }
+
+    /// The same of many extents of one version, by a caller: replicas on those tiers.
+    pub(crate) fn read_all(&mut self, version: Version, parts: &[(u64, TierId)], begin: bool) {
+        self.change_record(version, |record| {
+            let step = |count: u32| match begin {
+                true => count + 1,
+                false => count.saturating_sub(1),
+            };
+            record.readers = step(record.readers);
+            for &(start, tier) in parts {
+                let at = record.index_of(start);
+                let replica = at.and_then(|at| record.extents[at].on_mut(tier));
+                if let Some(replica) = replica {
+                    replica.readers = step(replica.readers);
+                }
+            }
+        });
+    }
+
+    /// A version was found on a tier, in one run: of `bytes` bytes, which are not as many as its own where it is a
+    /// difference.
+    pub(crate) fn place_adopted(
+        &mut self,
+        version: Version,
+        (tier, run, bytes): (TierId, Range<u64>, u64),
+    ) {
+        let mut state = State::Init;
+        Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
+        self.change_record(version, |record| {
+            record.is_taken_in = true;
+            if record.extents.is_empty() {
+                record.extents.push(Extent {
+                    start: 0,
+                    len: record.size,
+                    replicas: Vec::new(),
+                });
+            }
+            let is_one = record.extents.len() == 1;
+            for extent in &mut record.extents {
+                let at = extent.replicas.partition_point(|r| r.tier < tier);
+                extent.replicas.insert(
+                    at,
+                    Replica {
+                        tier,
+                        state,
+                        readers: 0,
+                        arriving: None,
+                        offset: run.start + extent.start,
+                        size: if is_one { bytes } else { extent.len },
+                    },
+                );
+            }
+        });
+        let record = self.records.get(&version);
+        let extents = record.iter().flat_map(|record| &record.extents);
+        let space = &mut self.tiers[tier.0].space;
+        for extent in extents {
+            let Some(replica) = extent.on(tier) else {
+                continue;
+            };
+            let end = replica.offset + space.reserved(replica.size);
+            space.take(replica.offset..end, (version, extent.start));
+        }
+        self.count_peak(tier);
+    }
+
+    /// Takes a replica away: it failed to arrive, was given up for room, or is of no use any more.
+    fn take(&mut self, id: ExtentId, tier: TierId) {
+        let taken = self.change(id, |extent, illegal| {
+            let at = extent.replicas.iter().position(|r| r.tier == tier)?;
+            let mut replica = extent.replicas.remove(at);
+            if replica.state.in_transit() {
+                Self::advance(illegal, &mut replica.state, Move::Failed);
+                return Some(replica);
+            }
+            let has_below = extent.has_below(tier);
+            match replica.state {
+                State::ReadComplete if has_below => {
+                    Self::advance(illegal, &mut replica.state, Move::Unpinned);
+                }
+                State::WriteComplete | State::ReadComplete => {
+                    Self::advance(illegal, &mut replica.state, Move::Consumed);
+                }
+                _ => {}
+            }
+            Self::advance(illegal, &mut replica.state, Move::Evicted);
+            if !has_below
+                && let Some(above) = extent.replicas.iter_mut().rfind(|r| r.tier < tier)
+                && above.state == State::Flushed
+            {
+                // It is the only one below which nothing lies, again.
+                Self::advance(illegal, &mut above.state, Move::Unflushed);
+            }
+            Some(replica)
+        });
+        if let Some(Some(replica)) = taken {
+            let space = &mut self.tiers[tier.0].space;
+            let reserved = space.reserved(replica.size);
+            space.give(replica.offset..replica.offset + reserved);
+        }
+    }
+
+    /// Takes a replica away, and says so where it was the last of its version on the tier.
+    pub(crate) fn release(&mut self, id: ExtentId, tier: TierId) {
+        let was_there = self
+            .extent(id)
+            .and_then(|extent| extent.on(tier))
+            .is_some_and(Replica::is_readable);
+        self.take(id, tier);
+        self.settle_owed(id.0);
+        let Some(record) = self.records.get(&id.0) else {
+            return;
+        };
+        if was_there && record.is_off(tier) {
+            let bytes = record.size_on(tier, record.size);
+            self.commands.push(Command::Remove {
+                version: id.0,
+                tier,
+                bytes,
+            });
+        }
+        self.forget_form(id.0);
+    }
+
+    /// Gives a replica up to make room, and counts it.
+    pub(crate) fn evict(&mut self, id: ExtentId, tier: TierId, cause: Cause) {
+        let Some(replica) = self.extent(id).and_then(|extent| extent.on(tier)) else {
+            return;
+        };
+        let bytes = replica.size;
+        let unread = replica.state == State::ReadComplete;
+        self.counts.evicted(
+            Eviction {
+                version: id.0,
+                tier,
+                bytes,
+                cause,
+            },
+            unread,
+        );
+        self.release(id, tier);
+    }
+
+    /// A replica has fewer bytes than were set aside for it.
+    pub(crate) fn shrink(&mut self, id: ExtentId, tier: TierId, bytes: u64) {
+        let space = &mut self.tiers[tier.0].space;
+        let record = self.records.get_mut(&id.0);
+        let found = record.and_then(|record| {
+            let at = record.index_of(id.1)?;
+            record.extents[at].on_mut(tier)
+        });
+        if let Some(replica) = found {
+            let (from, to) = (space.reserved(replica.size), space.reserved(bytes));
+            space.shrink(replica.offset, from, to);
+            replica.size = bytes;
+        }
+    }
+
+    /// Where a replica lies.
+    pub(crate) fn piece(&self, extent: &Extent, replica: &Replica) -> Piece {
+        let reserved = self.tier(replica.tier).space.reserved(replica.size);
+        extent.piece(replica, reserved)
+    }
+}

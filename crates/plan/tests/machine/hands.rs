@@ -1,0 +1,215 @@
+//! What the machine does for its plan: every byte remembers whose it is, and nothing in use is handed out.
+
+use super::Call;
+use std::collections::{BTreeMap, BTreeSet};
+use tierflow_plan::{
+    AfterRestore, Coding, Executor, Piece, Place, Refusal, Ticket, TierId, Transfer, TransferId,
+    Version,
+};
+
+/// What lies in one byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Byte {
+    /// This byte of a version.
+    Of(Version, u64),
+    /// A byte of a version's difference.
+    Difference(Version),
+}
+
+/// What the machine does for its plan.
+#[derive(Default)]
+pub(super) struct Hands {
+    pub(super) bytes: Vec<Vec<Option<Byte>>>,
+    pub(super) after: AfterRestore,
+    pub(super) open: BTreeMap<Ticket, Call>,
+    pub(super) in_place: BTreeSet<Ticket>,
+    pub(super) writes: BTreeMap<Ticket, (Version, Vec<Piece>)>,
+    pub(super) reads: BTreeMap<Ticket, (Version, Vec<Piece>, Coding)>,
+    pub(super) transfers: BTreeMap<TransferId, Transfer>,
+    pub(super) cancelled: BTreeSet<TransferId>,
+    /// By version, what its difference builds upon.
+    pub(super) bases: BTreeMap<Version, Option<Version>>,
+    pub(super) newest: Option<Version>,
+    /// Taken in and not given up: version to size.
+    pub(super) held: BTreeMap<Version, u64>,
+    pub(super) asked: BTreeMap<Version, u64>,
+    pub(super) adopted: BTreeSet<Version>,
+    pub(super) gone: BTreeSet<Version>,
+    pub(super) limits: Vec<(u64, bool)>,
+    pub(super) refused: Vec<(Call, Refusal)>,
+    pub(super) done: Vec<Ticket>,
+}
+
+impl Hands {
+    pub(super) fn span(&mut self, place: &Place) -> &mut [Option<Byte>] {
+        let start = place.offset as usize;
+        &mut self.bytes[place.tier.0][start..start + place.size as usize]
+    }
+
+    pub(super) fn overlaps(a: &Place, b: &Place) -> bool {
+        a.tier == b.tier && a.offset < b.offset + b.reserved && b.offset < a.offset + a.reserved
+    }
+
+    /// Nothing that is handed out to be written is being read or written, or lies beyond a limit.
+    pub(super) fn assert_free(&self, place: &Place) {
+        assert!(
+            place.offset + place.reserved <= self.limits[place.tier.0].0,
+            "{place:?} is beyond the limit"
+        );
+        let writes = self.writes.values().flat_map(|(_, pieces)| pieces);
+        let reads = self.reads.values().flat_map(|(_, pieces, _)| pieces);
+        let moved = self
+            .transfers
+            .values()
+            .flat_map(|t| t.from.iter().chain(&t.to));
+        let mut pieces = writes.chain(reads).chain(moved);
+        assert!(
+            !pieces.any(|piece| Self::overlaps(&piece.place, place)),
+            "{place:?} is in use"
+        );
+        let codings = self.reads.values().map(|(.., coding)| coding);
+        let codings = codings.chain(self.transfers.values().map(|t| &t.coding));
+        for coding in codings {
+            if let Coding::Decode { bases } = coding {
+                assert!(
+                    !bases.iter().any(|(_, base)| Self::overlaps(base, place)),
+                    "{place:?} is read along"
+                );
+            }
+        }
+    }
+
+    /// The pieces hold what they should: bytes of the version from its first to its last, or a difference.
+    pub(super) fn assert_holds(&mut self, version: Version, pieces: &[Piece], coding: &Coding) {
+        for piece in pieces {
+            let is_difference = !matches!(coding, Coding::Plain | Coding::Encode { .. });
+            for (at, byte) in self.span(&piece.place).iter().enumerate() {
+                let expected = match is_difference {
+                    true => Byte::Difference(version),
+                    false => Byte::Of(version, piece.start + at as u64),
+                };
+                assert_eq!(*byte, Some(expected), "at {piece:?} + {at}");
+            }
+        }
+        if let Coding::Decode { bases } = coding {
+            let mut next = self.bases[&version];
+            for (base, place) in bases {
+                assert_eq!(next, Some(*base), "the chain of {version}");
+                assert!(
+                    self.span(place)
+                        .iter()
+                        .all(|byte| *byte == Some(Byte::Difference(*base)))
+                );
+                next = self.bases[base];
+            }
+            assert_eq!(next, None, "the chain of {version} ends");
+        }
+    }
+
+    pub(super) fn assert_covers(&self, pieces: &[Piece], size: u64) {
+        let mut end = 0;
+        for piece in pieces {
+            assert_eq!(piece.start, end);
+            end += piece.place.size;
+        }
+        assert_eq!(end, size);
+    }
+
+    pub(super) fn forget(&mut self, version: Version) {
+        if self.held.remove(&version).is_some() && !self.adopted.remove(&version) {
+            self.gone.insert(version);
+        }
+    }
+}
+
+impl Executor for Hands {
+    fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>) {
+        assert_eq!(self.open[&ticket], Call::Checkpoint(version));
+        self.assert_covers(&pieces, self.asked[&version]);
+        for piece in &pieces {
+            self.assert_free(&piece.place);
+            assert_eq!(piece.place.tier, pieces[0].place.tier);
+        }
+        if self.in_place.contains(&ticket) {
+            assert_eq!((pieces.len(), pieces[0].place.tier), (1, TierId(0)));
+        }
+        self.writes.insert(ticket, (version, pieces));
+    }
+
+    fn read(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>, coding: Coding) {
+        assert_eq!(self.open[&ticket], Call::Restore(version));
+        if coding == Coding::Plain {
+            self.assert_covers(&pieces, self.held[&version]);
+        }
+        self.reads.insert(ticket, (version, pieces, coding));
+    }
+
+    fn transfer(&mut self, transfer: Transfer) {
+        assert_eq!(transfer.from.len(), transfer.to.len());
+        for (from, to) in transfer.from.iter().zip(&transfer.to) {
+            assert_eq!(from.start, to.start);
+            assert_ne!(from.place.tier, to.place.tier);
+            if transfer.coding == Coding::Plain {
+                assert_eq!(from.place.size, to.place.size);
+            }
+            self.assert_free(&to.place);
+        }
+        if let Coding::Encode { base } = transfer.coding {
+            assert!(base.is_none() || base == self.newest);
+        }
+        self.transfers.insert(transfer.id, transfer);
+    }
+
+    fn cancel(&mut self, id: TransferId) {
+        assert!(self.transfers.contains_key(&id));
+        self.cancelled.insert(id);
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Result<(), Refusal>) {
+        let call = self
+            .open
+            .remove(&ticket)
+            .expect("an answer to an open call");
+        self.in_place.remove(&ticket);
+        match (call, answer) {
+            (Call::Drop(version), Ok(())) => {
+                self.forget(version);
+                // Its checkpoint may still be under way.
+                if self.asked.contains_key(&version) {
+                    self.gone.insert(version);
+                }
+            }
+            (Call::Wait, Ok(())) => self.done.push(ticket),
+            (call, Ok(())) => panic!("{call:?} was answered without a copy"),
+            (call, Err(refusal)) => {
+                if let Call::Restore(version) = call {
+                    assert!(
+                        !self.held.contains_key(&version),
+                        "a held version was refused: {refusal:?}"
+                    );
+                }
+                if let Call::Checkpoint(version) = call
+                    && refusal != Refusal::VersionUsed
+                {
+                    self.asked.remove(&version);
+                }
+                self.refused.push((call, refusal));
+            }
+        }
+    }
+
+    fn released(&mut self, tier: TierId, bytes: u64) {
+        assert_eq!(self.limits[tier.0], (bytes, false));
+        self.limits[tier.0].1 = true;
+        // Whoever is given the memory uses it.
+        self.bytes[tier.0][bytes as usize..].fill(None);
+    }
+
+    fn removed(&mut self, version: Version, tier: TierId, _: u64) {
+        for byte in &mut self.bytes[tier.0] {
+            if matches!(*byte, Some(Byte::Of(of, _) | Byte::Difference(of)) if of == version) {
+                *byte = None;
+            }
+        }
+    }
+}
