@@ -275,7 +275,7 @@ impl Shared {
     fn give_up(&self, ticket: Ticket, later: &Receiver<Answer>) -> Option<Answer> {
         let mut core = self.core.lock();
         core.desk.sleeping.remove(&ticket);
-        if let Ok(answer) = later.try_recv() {
+        if let Ok(answer) = later.recv_timeout(Duration::ZERO) {
             return Some(answer);
         }
         self.handle(&mut core, Event::Abandon { ticket }, None);
