@@ -265,7 +265,7 @@ impl Plan {
         }
         let space = &ledger.tier(tier).space;
         let fits = space.largest_gap() >= reserved;
-        let run = space.find(reserved).into_iter().next();
+        let run = space.find(reserved, reserved).into_iter().next();
         let Some(run) = run.filter(|_| fits) else {
             return Ok(());
         };

@@ -111,6 +111,7 @@ impl Plan {
             let claim = Claim {
                 urgency,
                 position: Position::FIRST,
+                grain: self.ledger().grain(version),
                 cause: Cause::Prefetch,
             };
             if self.traffic.fetch_run(version, claim, &outlook) {

@@ -198,9 +198,12 @@ impl Traffic {
         urgency: Urgency,
         outlook: &Outlook,
     ) -> bool {
+        let is_last = to == self.ledger.last();
         let claim = Claim {
             urgency,
             position: self.ledger.position(id.0),
+            // Nothing else takes what the lowest tier has no room for.
+            grain: if is_last { self.ledger.unit } else { self.ledger.grain(id.0) },
             cause: Cause::Flush,
         };
         if self.ledger.tier(to).config.whole {
@@ -221,6 +224,7 @@ impl Traffic {
         let claim = Claim {
             urgency: Urgency::Ranked,
             position,
+            grain: ledger.grain(id.0),
             cause: Cause::Prefetch,
         };
         let is_whole = ledger.tier(from).config.whole;
@@ -274,7 +278,7 @@ impl Traffic {
         let room = space.reserved(ledger.room_on(id.0, to, wanted));
         let found = match is_divisible {
             true => {
-                let enough = match ledger.cut_front(len, least) {
+                let enough = match ledger.cut_front(id, least) {
                     Some(_) => room.min(space.reserved(least)),
                     None => room,
                 };
@@ -294,8 +298,8 @@ impl Traffic {
         let mut first = id.1;
         if is_divisible && there < space_for(&self.ledger, to, len) {
             let at = match end {
-                End::Front => self.ledger.cut_front(len, there),
-                End::Back => self.ledger.cut_back(len, there),
+                End::Front => self.ledger.cut_front(id, there),
+                End::Back => self.ledger.cut_back(id, there),
             };
             let Some(at) = at else { return false };
             self.ledger.split(id, at);
