@@ -141,7 +141,7 @@ impl Plan {
             let pressure = Pressure {
                 write_waits: self.calls.is_any_blocked(),
                 settles: self.calls.is_any_waiting(),
-                prefetches: self.phase.prefetches,
+                fetched_before: self.phase.fetched_before(),
             };
             self.traffic.run(&outlook, pressure);
             if !self.calls.is_any_blocked() || !self.is_idle() {

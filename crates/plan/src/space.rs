@@ -88,7 +88,11 @@ impl Space {
         let mut left = bytes;
         let mut runs = Vec::new();
         for &(gap, offset) in self.sizes.iter().rev() {
-            let taken = if gap < left { gap / grain * grain } else { left };
+            let taken = if gap < left {
+                gap / grain * grain
+            } else {
+                left
+            };
             if taken == 0 {
                 break;
             }

@@ -52,7 +52,9 @@ impl Ledger {
     pub(crate) fn grain(&self, version: Version) -> u64 {
         let size = self.records.get(&version).map_or(0, |record| record.size);
         let units = (size / PIECES).min(self.extents.least) / self.unit;
-        units.checked_ilog2().map_or(self.unit, |log| self.unit << log)
+        units
+            .checked_ilog2()
+            .map_or(self.unit, |log| self.unit << log)
     }
 
     /// Where to cut an extent so that the first part has at most `bytes`; `None` if either part would be shorter than the

@@ -29,6 +29,17 @@ pub(crate) struct Phase {
     pub(crate) prefetches: bool,
 }
 
+impl Phase {
+    /// What is used before is fetched ahead: while the application writes, only what it named.
+    pub(crate) fn fetched_before(&self) -> Position {
+        match (self.prefetches, self.is_reading) {
+            (false, _) => Position::FIRST,
+            (true, false) => Position::UNKNOWN,
+            (true, true) => Position::LAST,
+        }
+    }
+}
+
 /// Where everything belongs, as things stand.
 #[derive(Debug)]
 pub(crate) struct Outlook {

@@ -10,7 +10,7 @@
 use super::{Purpose, Traffic};
 use crate::config::ExtentSize;
 use crate::ledger::{Claim, Ledger, Outlook, Urgency};
-use crate::order::ExtentId;
+use crate::order::{ExtentId, Position};
 use crate::record::{Extent, Replica};
 use crate::statistics::Cause;
 use crate::{TierId, Version};
@@ -30,8 +30,8 @@ pub(crate) struct Pressure {
     pub(crate) write_waits: bool,
     /// Somebody waits for everything to be on the lowest tier.
     pub(crate) settles: bool,
-    /// Prefetching may go on.
-    pub(crate) prefetches: bool,
+    /// What is used before is fetched ahead.
+    pub(crate) fetched_before: Position,
 }
 
 impl Traffic {
@@ -48,14 +48,14 @@ impl Traffic {
             {}
         }
         self.starved = false;
-        if !pressure.prefetches || pressure.write_waits {
+        if pressure.write_waits {
             return;
         }
         for from in (1..=last.0).map(TierId) {
             let depth = self.ledger.tier(from).config.depth.max(1);
             while self.depths[from.0].rising < depth
                 && self.ledger.tier(from).callers == 0
-                && self.prefetch(from, outlook)
+                && self.prefetch(from, pressure.fetched_before, outlook)
             {}
         }
         if self.starved {
@@ -203,7 +203,11 @@ impl Traffic {
             urgency,
             position: self.ledger.position(id.0),
             // Nothing else takes what the lowest tier has no room for.
-            grain: if is_last { self.ledger.unit } else { self.ledger.grain(id.0) },
+            grain: if is_last {
+                self.ledger.unit
+            } else {
+                self.ledger.grain(id.0)
+            },
             cause: Cause::Flush,
         };
         if self.ledger.tier(to).config.whole {
@@ -215,12 +219,15 @@ impl Traffic {
     // Up.
 
     /// Starts one transfer out of a tier to a faster one. False if there is none to be started.
-    fn prefetch(&mut self, from: TierId, outlook: &Outlook) -> bool {
+    fn prefetch(&mut self, from: TierId, before: Position, outlook: &Outlook) -> bool {
         let ledger = &self.ledger;
         let Some((key, id)) = ledger.tier(from).promotable.soonest(&ledger.order) else {
             return false;
         };
         let position = ledger.order.position(key);
+        if position >= before {
+            return false;
+        }
         let claim = Claim {
             urgency: Urgency::Ranked,
             position,
