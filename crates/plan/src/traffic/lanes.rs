@@ -171,7 +171,9 @@ impl Traffic {
         if this.config.shared && this.callers > 0 {
             return false;
         }
-        if !(outlook.expects_writes || self.starved || is_short) {
+        // Idle time costs nothing.
+        let may_as_well = outlook.piles_up && self.depths[last.0].rising == 0;
+        if !(outlook.expects_writes || self.starved || is_short || may_as_well) {
             return false;
         }
         let end = outlook.end(TierId(last.0 - 1));
@@ -181,7 +183,7 @@ impl Traffic {
                 continue;
             };
             let belongs_there = ledger.order.position(key) >= end;
-            if (belongs_there || outlook.overflows || is_short)
+            if (belongs_there || outlook.overflows || is_short || may_as_well)
                 && self.carry_down((id, End::Back), (from, last), Urgency::Idle, outlook)
             {
                 return true;
