@@ -74,6 +74,17 @@ impl Traffic {
         outlook.expects_writes && at_hand < outlook.landing
     }
 
+    /// Whether less than half of the room above the lowest tier can be had at once. Of what holds the rest, each byte that
+    /// is written down has to be fetched again: that is worth while only if there is too little room to fetch ahead.
+    fn is_cramped(&self) -> bool {
+        let above = &self.ledger.tiers[..self.ledger.last().0];
+        let room: u64 = above.iter().map(|tier| tier.space.limit()).sum();
+        let at_hand = above
+            .iter()
+            .map(|tier| tier.space.free() + tier.clean.bytes());
+        at_hand.sum::<u64>() < room / 2
+    }
+
     // Down.
 
     /// Starts one transfer into a tier. False if there is none to be started.
@@ -120,8 +131,11 @@ impl Traffic {
         }
         for from in (0..to.0).rev().map(TierId) {
             let ledger = &self.ledger;
-            let found = ledger.tier(from).dirty.soonest_from(&ledger.order, begin);
-            if let Some((_, id)) = found
+            let dirty = &ledger.tier(from).dirty;
+            let outside = dirty.soonest_from(&ledger.order, begin);
+            // What belongs there has to go, too, if a checkpoint finds no room beside it.
+            let inside = || dirty.latest(&ledger.order).filter(|_| pressure.write_waits);
+            if let Some((_, id)) = outside.or_else(inside)
                 && self.carry_down((id, End::Front), (from, to), urgency, outlook)
             {
                 return true;
@@ -254,7 +268,7 @@ impl Traffic {
             if started {
                 return true;
             }
-            self.starved = true;
+            self.starved |= self.is_cramped();
         }
         false
     }
