@@ -120,12 +120,14 @@ impl Traffic {
             && ledger.order.position(key) < end
             && ledger.differences.is_none()
         {
-            // What is only to lie nearer takes nothing from what belongs there.
             let is_dirty = ledger
                 .extent(id)
                 .is_some_and(|extent| !extent.has_below(to));
+            // What is only to lie nearer takes nothing from what belongs there, and waits for who waits.
             let urgency = if is_dirty { urgency } else { Urgency::Idle };
-            if self.carry_down((id, End::Front), (above, to), urgency, outlook) {
+            if (is_dirty || !pressure.write_waits)
+                && self.carry_down((id, End::Front), (above, to), urgency, outlook)
+            {
                 return true;
             }
         }
