@@ -1,6 +1,7 @@
 //! The state machine: events in, commands out.
 
 mod calls;
+mod pattern;
 mod reading;
 mod waiting;
 mod writing;
@@ -22,6 +23,7 @@ use crate::statistics::{Cause, Eviction, Statistics, TierStatistics};
 use crate::traffic::{Pressure, Traffic};
 use crate::{TierId, Version};
 use calls::Calls;
+use pattern::Pattern;
 
 /// The plan: which bytes go where, and when. See the [crate](crate).
 #[derive(Debug)]
@@ -29,8 +31,7 @@ pub struct Plan {
     traffic: Traffic,
     calls: Calls,
     phase: Phase,
-    /// The version read last, and when it was taken in.
-    last_read: Option<(Version, u64)>,
+    pattern: Pattern,
 }
 
 impl Plan {
@@ -43,7 +44,7 @@ impl Plan {
             traffic: Traffic::new(Ledger::new(config)?),
             calls: Calls::default(),
             phase: Phase::default(),
-            last_read: None,
+            pattern: Pattern::default(),
         })
     }
 
