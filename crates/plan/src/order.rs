@@ -66,6 +66,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    #[cfg(any(test, feature = "check"))]
     pub(crate) fn direction(&self) -> Direction {
         self.direction
     }

@@ -65,6 +65,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    #[cfg(any(test, feature = "check"))]
     pub(crate) fn end(&self) -> u64 {
         self.start + self.len
     }

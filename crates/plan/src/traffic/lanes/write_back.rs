@@ -1,0 +1,207 @@
+//! Down: what is written back, and when.
+
+use super::super::{Purpose, Traffic};
+use super::{End, Pressure};
+use crate::ledger::{Claim, Outlook, Urgency};
+use crate::order::ExtentId;
+use crate::statistics::Cause;
+use crate::{TierId, Version};
+
+impl Traffic {
+    /// Whether the tiers above `to` are about to lack room for the next checkpoint, or one waits and the tier between makes
+    /// none.
+    fn is_short(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
+        let above = &self.ledger.tiers[..to.0];
+        let at_hand = above
+            .iter()
+            .map(|tier| tier.space.free().saturating_add(tier.clean.bytes()));
+        let waits = pressure.write_waits && (to.0 == 1 || self.depths[to.0 - 1].entering == 0);
+        waits || (outlook.expects_writes && at_hand.sum::<u64>() < outlook.landing)
+    }
+
+    /// Whether less than half of the room above the lowest tier can be had at once. Of what holds the rest, each byte that
+    /// is written down has to be fetched again: that is worth while only if there is too little room to fetch ahead.
+    pub(super) fn is_cramped(&self) -> bool {
+        let above = &self.ledger.tiers[..self.ledger.last().0];
+        let room: u64 = above.iter().map(|tier| tier.space.limit()).sum();
+        let at_hand = above
+            .iter()
+            .map(|tier| tier.space.free() + tier.clean.bytes());
+        at_hand.sum::<u64>() < room / 2
+    }
+
+    /// Starts one transfer into a tier. False if there is none to be started.
+    pub(super) fn write_back(&mut self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
+        let config = self.ledger.tier(to).config;
+        let is_last = to == self.ledger.last();
+        if config.eager || (is_last && pressure.settles) {
+            return self.write_owed(to, outlook);
+        }
+        let is_short = self.is_short(to, outlook, pressure);
+        if is_last {
+            return self.write_to_last(to, outlook, is_short);
+        }
+        let urgency = if is_short {
+            Urgency::Urgent
+        } else {
+            Urgency::Idle
+        };
+        let above = TierId(to.0 - 1);
+        let (begin, end) = (outlook.end(above), outlook.end(to));
+        let ledger = &self.ledger;
+        let sinkable = ledger
+            .tier(above)
+            .sinkable
+            .soonest_from(&ledger.order, begin);
+        // A difference is made once.
+        if let Some((key, id)) = sinkable
+            && ledger.order.position(key) < end
+            && ledger.differences.is_none()
+        {
+            let is_dirty = ledger
+                .extent(id)
+                .is_some_and(|extent| !extent.has_below(to));
+            // What is only to lie nearer takes nothing from what belongs there, and waits for who waits.
+            let urgency = if is_dirty { urgency } else { Urgency::Idle };
+            if (is_dirty || !pressure.write_waits)
+                && self.carry_down((id, End::Front), (above, to), urgency, outlook)
+            {
+                return true;
+            }
+        }
+        for from in (0..to.0).rev().map(TierId) {
+            let ledger = &self.ledger;
+            let dirty = &ledger.tier(from).dirty;
+            let outside = dirty.soonest_from(&ledger.order, begin);
+            let outside = outside.map(|(_, id)| ((id, End::Front), urgency));
+            // What belongs there has to make room, too, if a checkpoint finds none beside it, or will not. Before one
+            // waits, it takes no room that is fetched for: the two would take it from each other.
+            let early = match pressure.write_waits {
+                true => Some(urgency),
+                false => outlook.overflows(above).then_some(Urgency::Idle),
+            };
+            let inside = || Some(((dirty.latest(&ledger.order)?.1, End::Back), early?));
+            if let Some((moving, urgency)) = outside.or_else(inside)
+                && self.carry_down(moving, (from, to), urgency, outlook)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Of what a tier is owed, the first that was written.
+    fn write_owed(&mut self, to: TierId, outlook: &Outlook) -> bool {
+        let mut after = None;
+        while let Some(entry) = self.next_owed(to, after) {
+            after = Some(entry);
+            if let Some((id, from)) = self.owed_extent(entry.1, to) {
+                return self.carry_down((id, End::Front), (from, to), Urgency::Idle, outlook);
+            }
+        }
+        false
+    }
+
+    fn next_owed(&self, to: TierId, after: Option<(u64, Version)>) -> Option<(u64, Version)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let owed = self.ledger.tier(to).owed.as_ref()?;
+        let from = after.map_or(Unbounded, Excluded);
+        owed.range((from, Unbounded)).next().copied()
+    }
+
+    /// The first extent of a version that is not on `to`, nor on its way there or lower, and the lowest tier above that
+    /// it can be read from.
+    fn owed_extent(&self, version: Version, to: TierId) -> Option<(ExtentId, TierId)> {
+        let record = self.ledger.records.get(&version)?;
+        if record.unreadable {
+            return None;
+        }
+        let missing = record.extents.iter().find(|extent| {
+            let mut replicas = extent.replicas.iter();
+            !replicas.any(|replica| replica.tier >= to)
+        })?;
+        let mut above = missing.replicas.iter().rev();
+        let from = above.find(|replica| replica.is_readable())?.tier;
+        Some(((version, missing.start), from))
+    }
+
+    /// The latest used of what is not on the lowest tier, from the lowest tier above that has any.
+    fn write_to_last(&mut self, last: TierId, outlook: &Outlook, is_short: bool) -> bool {
+        let this = self.ledger.tier(last);
+        if this.config.shared && this.callers > 0 {
+            return false;
+        }
+        // Idle time costs nothing.
+        let may_as_well = outlook.piles_up && self.depths[last.0].rising == 0;
+        if !(outlook.expects_writes || self.starved || is_short || may_as_well) {
+            return false;
+        }
+        let end = outlook.end(TierId(last.0 - 1));
+        for from in (0..last.0).rev().map(TierId) {
+            let ledger = &self.ledger;
+            let Some((key, id)) = ledger.tier(from).dirty.latest(&ledger.order) else {
+                continue;
+            };
+            let belongs_there = ledger.order.position(key) >= end;
+            if (belongs_there || outlook.overflows(TierId(last.0 - 1)) || is_short || may_as_well)
+                && self.carry_down((id, End::Back), (from, last), Urgency::Idle, outlook)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Starts to write an extent back, or so much of its end as one transfer takes.
+    fn carry_down(
+        &mut self,
+        (id, end): (ExtentId, End),
+        (from, to): (TierId, TierId),
+        urgency: Urgency,
+        outlook: &Outlook,
+    ) -> bool {
+        let is_last = to == self.ledger.last();
+        let claim = Claim {
+            urgency,
+            position: self.ledger.position(id.0),
+            // Nothing else takes what the lowest tier has no room for.
+            grain: if is_last {
+                self.ledger.unit
+            } else {
+                self.ledger.grain(id.0)
+            },
+            cause: Cause::Flush,
+        };
+        if self.ledger.tier(to).config.whole {
+            return self.carry_version(Purpose::WriteBack, id.0, to, claim, outlook);
+        }
+        self.carry((Purpose::WriteBack, end), id, (from, to), claim, outlook)
+    }
+
+    /// Starts to move what lies beyond the limit of the tier above.
+    pub(super) fn vacate_into(&mut self, to: TierId, outlook: &Outlook) {
+        let from = TierId(to.0 - 1);
+        if !self.ledger.tier(from).vacating {
+            return;
+        }
+        let beyond: Vec<_> = self.ledger.tier(from).space.beyond_limit().collect();
+        for id in beyond {
+            for lower in (to.0..self.ledger.tiers.len()).map(TierId) {
+                let depth = self.ledger.tier(lower).config.depth.max(1);
+                let is_dirty = self.ledger.extent(id).is_some_and(|extent| {
+                    !extent.has_below(from)
+                        && extent.is_at_rest()
+                        && extent.replicas.last().is_some_and(|r| r.tier == from)
+                });
+                let this = self.ledger.tier(lower);
+                if is_dirty
+                    && self.depths[lower.0].entering < depth
+                    && !this.closed
+                    && self.carry_down((id, End::Front), (from, lower), Urgency::Urgent, outlook)
+                {
+                    break;
+                }
+            }
+        }
+    }
+}
