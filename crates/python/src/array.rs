@@ -172,9 +172,9 @@ impl<'py> Argument<'_, 'py> {
 
     fn by_exchange(&self, api: Api, order: &mut Order<'_>) -> PyResult<Given> {
         self.no_gradient()?;
-        let described = api.describe(self.array)?;
+        let (described, hold) = api.describe(self.array)?;
         self.no_lazy_math()?;
-        let given = self.checked(described, order, Hold::Nothing)?;
+        let given = self.checked(described, order, hold)?;
         if given.is_on_device() {
             let py = self.array.py();
             order.after(py, api.stream(py, described.device)?)?;

@@ -12,7 +12,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyType};
 
-use super::dlpack::{Described, Device, Tensor, VERSION, Version};
+use super::dlpack::{Described, Device, Managed, Tensor, VERSION, Version, Versioned};
+use super::span::Hold;
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
@@ -22,14 +23,19 @@ struct Header {
     older: *const Header,
 }
 
+type ToManaged = unsafe extern "C" fn(*mut c_void, *mut *mut Versioned) -> c_int;
+type Describe = unsafe extern "C" fn(*mut c_void, *mut Tensor) -> c_int;
+type WorkStream = unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int;
+
 #[repr(C)]
 struct Table {
     header: Header,
     allocate: *const c_void,
-    to_managed: *const c_void,
+    to_managed: Option<ToManaged>,
     from_managed: *const c_void,
-    describe: Option<unsafe extern "C" fn(*mut c_void, *mut Tensor) -> c_int>,
-    stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
+    /// Not every framework has it.
+    describe: Option<Describe>,
+    stream: Option<WorkStream>,
 }
 
 /// A framework's table.
@@ -69,44 +75,50 @@ impl Api {
         let api = Self {
             table: header.cast(),
         };
-        let (describe, stream) = api.functions();
-        if describe.is_none() || stream.is_none() {
-            return None;
-        }
+        api.table().stream?;
         KNOWN.write().push((kind.unbind(), api));
         Some(api)
     }
 
-    #[expect(clippy::type_complexity, reason = "the C types, once")]
-    fn functions(
-        self,
-    ) -> (
-        Option<unsafe extern "C" fn(*mut c_void, *mut Tensor) -> c_int>,
-        Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
-    ) {
+    fn table(&self) -> &Table {
         // SAFETY: a table of the major version that has these fields, and which lives for ever.
-        let table = unsafe { self.table.as_ref() };
-        (table.describe, table.stream)
+        unsafe { self.table.as_ref() }
     }
 
-    /// What the tensor is, as long as nobody changes it. Nothing is waited for.
+    /// What the tensor is, and what holds it, beside the object itself. Nothing is waited for.
     ///
     /// # Errors
     /// The framework's, as for a tensor without memory.
-    pub(crate) fn describe(self, object: &Bound<'_, PyAny>) -> PyResult<Described> {
+    pub(crate) fn describe(self, object: &Bound<'_, PyAny>) -> PyResult<(Described, Hold)> {
+        let Some(describe) = self.table().describe else {
+            return self.managed(object);
+        };
         let mut tensor = MaybeUninit::<Tensor>::uninit();
-        let (describe, _) = self.functions();
         // SAFETY: a live object of the type that the table is of, attached to the interpreter, and a place for the answer.
-        let failed = describe.is_none_or(|describe| unsafe {
-            describe(object.as_ptr().cast(), tensor.as_mut_ptr()) != 0
-        });
-        if failed {
+        let failed = unsafe { describe(object.as_ptr().cast(), tensor.as_mut_ptr()) };
+        if failed != 0 {
             return Err(PyErr::fetch(object.py()));
         }
         // SAFETY: it was filled.
         let tensor = unsafe { tensor.assume_init() };
         // SAFETY: shape and strides are the object's, which the caller holds.
-        Ok(unsafe { tensor.described(None) })
+        let described = unsafe { tensor.described(None) };
+        Ok((described, Hold::Nothing))
+    }
+
+    fn managed(self, object: &Bound<'_, PyAny>) -> PyResult<(Described, Hold)> {
+        let mut managed = std::ptr::null_mut();
+        // SAFETY: as in `describe`.
+        let failed = self.table().to_managed.is_none_or(|to_managed| unsafe {
+            to_managed(object.as_ptr().cast(), &raw mut managed) != 0
+        });
+        match NonNull::new(managed) {
+            Some(managed) if !failed => {
+                let managed = Managed::Versioned(managed);
+                Ok((managed.described(), Hold::Managed(managed)))
+            }
+            _ => Err(PyErr::fetch(object.py())),
+        }
     }
 
     /// The handle of the stream that the framework gives work to now.
@@ -115,9 +127,8 @@ impl Api {
     /// The framework's.
     pub(crate) fn stream(self, py: Python<'_>, device: Device) -> PyResult<u64> {
         let mut handle = std::ptr::null_mut();
-        let (_, stream) = self.functions();
         // SAFETY: attached to the interpreter, and a place for the answer.
-        let failed = stream.is_none_or(|stream| unsafe {
+        let failed = self.table().stream.is_none_or(|stream| unsafe {
             stream(device.kind, device.number, &raw mut handle) != 0
         });
         if failed {
