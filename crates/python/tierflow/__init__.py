@@ -18,6 +18,7 @@ What is made for one framework is a module of its own, which is imported when it
 """
 
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from ._errors import (
@@ -57,8 +58,10 @@ __all__ = [
     "TimedOutError",
     "UnknownVersionError",
     "__version__",
-    "adjoint",
 ]
+
+if _TYPE_CHECKING:
+    from . import adjoint as adjoint
 
 _MODULES = frozenset({"adjoint"})
 
