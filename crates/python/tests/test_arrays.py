@@ -35,7 +35,9 @@ def test_the_array_may_change_at_once(engine: tierflow.Engine) -> None:
 
 def test_arrays_make_one_version_in_their_order(engine: tierflow.Engine) -> None:
     numbers = array.array("d", [1.5, 2.5])
-    engine.checkpoint(0, b"bytes", bytearray(b"more"), memoryview(b"a view")[2:], numbers, np.float32(4), np.zeros((0, 3)))
+    engine.checkpoint(
+        0, b"bytes", bytearray(b"more"), memoryview(b"a view")[2:], numbers, np.float32(4), np.zeros((0, 3))
+    )
     assert engine.restore_size(0) == 5 + 4 + 4 + 16 + 4
     back = [bytearray(5), bytearray(4), bytearray(4), array.array("d", [0, 0]), np.zeros((), "f4")]
     engine.restore(0, *back)
@@ -201,7 +203,9 @@ def test_a_capsule_is_used_once(engine: tierflow.Engine) -> None:
 
 def test_an_array_of_a_gpu_for_plain_memory(engine: tierflow.Engine) -> None:
     class Cuda:
-        __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3}
+        @property
+        def __cuda_array_interface__(self) -> dict[str, object]:
+            return {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3}
 
     with pytest.raises(tierflow.ArrayError, match='device="cuda"'):
         engine.checkpoint(0, Cuda())

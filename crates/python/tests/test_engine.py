@@ -12,7 +12,12 @@ import tierflow
 def test_a_history_comes_back_in_reverse(tmp_path: pathlib.Path) -> None:
     steps, field = 64, np.zeros(16_384)
     with tierflow.Engine(
-        device="host", device_cache="512KiB", host_cache="1MiB", scratch=tmp_path, after_restore="discard", timeline=1000
+        device="host",
+        device_cache="512KiB",
+        host_cache="1MiB",
+        scratch=tmp_path,
+        after_restore="discard",
+        timeline=1000,
     ) as engine:
         engine.hint(range(steps - 1, -1, -1))
         for step in range(steps):

@@ -15,6 +15,16 @@ def started(name: str, *arguments: str) -> str:
 
 
 def test_heat_adjoint(tmp_path: pathlib.Path) -> None:
-    told = started("heat_adjoint.py", "--cells", "20000", "--device-cache", "2MiB", "--host-cache", "4MiB", "--scratch", str(tmp_path))
+    told = started(
+        "heat_adjoint.py",
+        "--cells",
+        "20000",
+        "--device-cache",
+        "2MiB",
+        "--host-cache",
+        "4MiB",
+        "--scratch",
+        str(tmp_path),
+    )
     assert "finite differences are off by" in told
     assert "file" in told

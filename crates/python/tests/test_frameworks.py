@@ -164,7 +164,7 @@ class TestJax:
         back = np.zeros((4, 6), "f4")
         engine.restore(0, back)
         assert (back == np.asarray(field)).all()
-        with pytest.raises(tierflow.ArrayError, match="read-only|never change"):
+        with pytest.raises(tierflow.ArrayError, match=r"read-only|never change"):
             engine.restore(0, field)
         seen = jax.dlpack.from_dlpack(engine.consume(0, (4, 6), "float32"))
         assert (seen == field).all()

@@ -1,5 +1,6 @@
 """Threads, forks, Ctrl-C, and the end of the interpreter."""
 
+import ctypes
 import random
 import threading
 from collections.abc import Callable
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import tierflow
+import tierflow._tierflow
 
 
 def test_threads_get_their_own_bytes_back(tmp_path: object) -> None:
@@ -221,3 +223,10 @@ def test_nothing_of_a_framework_is_imported(python: Callable[[str], str]) -> Non
         """
     )
     assert told == "[]\n"
+
+
+def test_nothing_of_cuda_is_linked() -> None:
+    """The driver is loaded at run time, when an engine asks for a GPU."""
+    library = ctypes.CDLL(tierflow._tierflow.__file__)
+    assert hasattr(library, "PyInit__tierflow")
+    assert not hasattr(library, "cuInit")

@@ -8,7 +8,20 @@ import pytest
 
 import tierflow
 
-DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+DTYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+]
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "complex64", "complex128"])
@@ -38,14 +51,26 @@ def test_no_bytes_are_copied(engine: tierflow.Engine) -> None:
 
 @pytest.mark.parametrize(
     ("named", "dtype"),
-    [("f4", "float32"), ("<f8", "float64"), (np.float16, "float16"), (np.dtype("i2"), "int16"), (np.bool_, "bool")]
-    + [(float, "float64"), (int, "int64"), (bool, "bool"), (complex, "complex128"), ("bfloat16", "bfloat16")],
+    [
+        ("f4", "float32"),
+        ("<f8", "float64"),
+        (np.float16, "float16"),
+        (np.dtype("i2"), "int16"),
+        (np.bool_, "bool"),
+        (float, "float64"),
+        (int, "int64"),
+        (bool, "bool"),
+        (complex, "complex128"),
+        ("bfloat16", "bfloat16"),
+    ],
 )
 def test_names_of_types(engine: tierflow.Engine, named: object, dtype: str) -> None:
     assert engine.produce(0, 4, named).dtype == dtype
 
 
-@pytest.mark.parametrize("bad", ["f3", ">f4", np.dtype(">f4"), np.dtype("O"), "object", str, np.dtype("i4,f8"), None, 4])
+@pytest.mark.parametrize(
+    "bad", ["f3", ">f4", np.dtype(">f4"), np.dtype("O"), "object", str, np.dtype("i4,f8"), None, 4]
+)
 def test_what_no_slot_is_of(engine: tierflow.Engine, bad: object) -> None:
     with pytest.raises(TypeError, match="float32"):
         engine.produce(0, 4, bad)
