@@ -1,6 +1,5 @@
 //! The class `Engine`.
 
-use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,92 +9,22 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_dedup::Tree;
-use tierflow_device::{Device, Kind, Stream, open};
+use tierflow_device::{Kind, open};
 use tierflow_engine::{EngineBuilder, Error, Version};
 
 use crate::array::{Arrays, Use};
+use crate::core::{Core, let_go};
 use crate::dtype::DType;
 use crate::errors::{self, OrRaise};
 use crate::ffi::lent::Held;
 use crate::metrics;
 use crate::options::{self, Bytes, Retention};
-use crate::order::{Order, Streams};
+use crate::order::Streams;
 use crate::pool::HostPool;
 use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
 
 /// How long a wait goes on before it looks whether somebody pressed Ctrl-C.
 const SLICE: Duration = Duration::from_millis(50);
-
-/// An engine and what its calls share. Slots hold it, too.
-pub(crate) struct Core {
-    pub(crate) engine: tierflow_engine::Engine,
-    pub(crate) device: Device,
-    streams: Streams,
-}
-
-impl Core {
-    pub(crate) fn order(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Order<'_>> {
-        Order::new(&self.device, &self.streams, stream)
-    }
-
-    /// A stream whose work comes after all that was given to the device so far.
-    pub(crate) fn behind_all_work(&self) -> tierflow_device::Result<Borrowed<'_>> {
-        let stream = self.streams.take_own(&self.device)?;
-        let borrowed = Borrowed {
-            stream: Some(stream),
-            streams: &self.streams,
-        };
-        borrowed.wait_for_all_work()?;
-        Ok(borrowed)
-    }
-}
-
-/// A stream of the engine's own, for a time.
-pub(crate) struct Borrowed<'core> {
-    /// There until it is dropped.
-    stream: Option<Stream>,
-    streams: &'core Streams,
-}
-
-impl Deref for Borrowed<'_> {
-    type Target = Stream;
-
-    fn deref(&self) -> &Stream {
-        match &self.stream {
-            Some(stream) => stream,
-            None => unreachable!("only dropping takes it"),
-        }
-    }
-}
-
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            self.streams.give_back(stream);
-        }
-    }
-}
-
-/// Lets go of the interpreter, if this thread has it, while something is dropped that may wait.
-pub(crate) fn detached(drop: impl FnOnce() + Send) {
-    let mut drop = Some(drop);
-    let mut run = || {
-        if let Some(drop) = drop.take() {
-            drop();
-        }
-    };
-    // At the interpreter's end there is nothing to let go of.
-    if Python::try_attach(|py| py.detach(&mut run)).is_none() {
-        run();
-    }
-}
-
-/// Lets go of an engine. The last one to do so ends it, which waits for its workers.
-pub(crate) fn let_go(core: Arc<Core>) {
-    if let Some(core) = Arc::into_inner(core) {
-        detached(|| drop(core));
-    }
-}
 
 /// A checkpoint cache over GPU memory, host memory, disk and external storage.
 ///
@@ -320,7 +249,7 @@ impl Engine {
         dtype: &Bound<'_, PyAny>,
     ) -> PyResult<ProduceSlot> {
         let core = self.core(py)?;
-        let layout = layout(shape, DType::of(dtype)?)?;
+        let layout = Layout::of(shape, DType::of(dtype)?)?;
         let bytes = layout.bytes();
         let held = py.detach(|| Held::produce(core, version, bytes));
         Ok(ProduceSlot::new(held.or_raise(py)?, layout))
@@ -343,8 +272,8 @@ impl Engine {
         let held = usize::try_from(core.engine.restore_size(version).or_raise(py)?);
         let held = held.unwrap_or(usize::MAX);
         let layout = match shape {
-            Some(shape) => layout(shape, dtype)?,
-            None => Layout::new(dtype, &[held / dtype.bytes()]).ok_or_else(|| too_many(py))?,
+            Some(shape) => Layout::of(shape, dtype)?,
+            None => Layout::new(py, dtype, &[held / dtype.bytes()])?,
         };
         if layout.bytes() != held {
             return Err(errors::argument(
@@ -551,20 +480,4 @@ impl Drop for Engine {
             std::mem::forget(core);
         }
     }
-}
-
-/// A shape, which is an int or several, of this element type.
-fn layout(shape: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Layout> {
-    let lengths = match shape.extract::<usize>() {
-        Ok(length) => vec![length],
-        Err(_) => shape.extract::<Vec<usize>>()?,
-    };
-    Layout::new(dtype, &lengths).ok_or_else(|| too_many(shape.py()))
-}
-
-fn too_many(py: Python<'_>) -> PyErr {
-    errors::argument(
-        py,
-        "the shape has more bytes than there are addresses".to_owned(),
-    )
 }

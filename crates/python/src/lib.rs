@@ -17,6 +17,7 @@
 #![deny(unsafe_code)]
 
 mod array;
+mod core;
 mod dtype;
 mod engine;
 mod errors;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tierflow_engine::{ConsumeSlot, ProduceSlot, Result, Version};
 
-use crate::engine::Core;
+use crate::core::Core;
 
 /// A slot and its engine, which is dropped after it.
 pub(crate) struct Held<S> {
@@ -59,7 +59,7 @@ impl<S> Held<S> {
         // SAFETY: as above.
         let core = unsafe { ManuallyDrop::take(&mut held.core) };
         let ended = end(slot, &core);
-        crate::engine::let_go(core);
+        crate::core::let_go(core);
         ended
     }
 }
@@ -70,6 +70,6 @@ impl<S> Drop for Held<S> {
         unsafe { ManuallyDrop::drop(&mut self.slot) };
         // SAFETY: taken once.
         let core = unsafe { ManuallyDrop::take(&mut self.core) };
-        crate::engine::let_go(core);
+        crate::core::let_go(core);
     }
 }
