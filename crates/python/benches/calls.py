@@ -28,28 +28,31 @@ def median(call: Callable[[int], object], count: int) -> float:
     return (statistics.median(times) - statistics.median(looks)) / 1e3
 
 
+def report(device: str, field: Any, count: int) -> None:
+    cache = count * max(field.nbytes, 4096) + (64 << 20)
+    with tierflow.Engine(device=device, device_cache=cache) as engine:
+        gc.disable()
+        written = median(lambda version: engine.checkpoint(version, field), count)
+        read = median(lambda version: engine.restore(version, field), count)
+        gc.enable()
+    print(f"{field.nbytes:>8} bytes, {count} calls: checkpoint {written:.2f} µs, restore {read:.2f} µs")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="host")
     options = parser.parse_args()
     for size, count in ((8, 100_000), (4096, 100_000), (1 << 20, 2000)):
-        field: Any
         if options.device == "host":
             import numpy
 
-            field = numpy.ones(size, "u1")
+            report(options.device, numpy.ones(size, "u1"), count)
         else:
             import torch
 
             field = torch.ones(size, dtype=torch.uint8, device=options.device)
             torch.cuda.synchronize()
-        cache = count * max(size, 4096) + (64 << 20)
-        with tierflow.Engine(device=options.device, device_cache=cache) as engine:
-            gc.disable()
-            written = median(lambda version: engine.checkpoint(version, field), count)
-            read = median(lambda version: engine.restore(version, field), count)
-            gc.enable()
-        print(f"{size:>8} bytes, {count} calls: checkpoint {written:.2f} µs, restore {read:.2f} µs")
+            report(options.device, field, count)
 
 
 if __name__ == "__main__":

@@ -243,6 +243,7 @@ impl<'py> Argument<'_, 'py> {
         if !interface.is_contiguous {
             return Err(self.is_not_contiguous(false));
         }
+        self.has_memory(interface.span)?;
         let owner = match order.device().as_cuda() {
             Some(cuda) => cuda.owner_of(interface.span.address()),
             None => Ok(None),
@@ -266,6 +267,7 @@ impl<'py> Argument<'_, 'py> {
         if !tensor.is_contiguous {
             return Err(self.is_not_contiguous(false));
         }
+        self.has_memory(tensor.span)?;
         match tensor.device.kind {
             CPU | CUDA_HOST => Ok(Given::on_host(tensor.span, hold)),
             CUDA | CUDA_MANAGED => {
@@ -305,6 +307,16 @@ impl<'py> Argument<'_, 'py> {
             )));
         }
         Given::on_device(span, order.device(), hold).map_err(|error| errors::device(py, &error))
+    }
+
+    /// That the array is more than a description of others.
+    fn has_memory(&self, span: Span) -> PyResult<()> {
+        if span.address() == 0 && span.bytes() > 0 {
+            return Err(self.error(
+                "it has no memory of its own: pass what it is made of, such as t.to_local()",
+            ));
+        }
+        Ok(())
     }
 
     /// That nobody differentiates through the array: a copy behind autograd's back would be missed.

@@ -269,8 +269,8 @@ impl Engine {
             Some(dtype) => DType::of(dtype)?,
             None => DType::of(intern!(py, "uint8"))?,
         };
-        let held = usize::try_from(core.engine.restore_size(version).or_raise(py)?);
-        let held = held.unwrap_or(usize::MAX);
+        let size = py.detach(|| core.engine.restore_size(version));
+        let held = usize::try_from(size.or_raise(py)?).unwrap_or(usize::MAX);
         let layout = match shape {
             Some(shape) => Layout::of(shape, dtype)?,
             None => Layout::new(py, dtype, &[held / dtype.bytes()])?,

@@ -183,7 +183,9 @@ fn handle_of(stream: &Bound<'_, PyAny>) -> PyResult<u64> {
         intern!(py, "handle"),
     ] {
         if let Some(handle) = stream.getattr_opt(name)? {
-            return handle.call_method0(intern!(py, "__int__"))?.extract();
+            // Numba's is a pointer of `ctypes`, which has a value; none is that of the default stream.
+            let value = handle.getattr_opt(intern!(py, "value"))?.unwrap_or(handle);
+            return Ok(value.extract::<Option<u64>>()?.unwrap_or(0));
         }
     }
     let kind = stream.get_type().name()?;

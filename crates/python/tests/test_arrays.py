@@ -160,18 +160,20 @@ def test_dlpack_that_will_not_do(engine: tierflow.Engine) -> None:
         engine.checkpoint(1, Device(4))
     with pytest.raises(tierflow.ArrayError, match='device="cuda:1"'):
         engine.checkpoint(1, Device(2))
+    with pytest.raises(tierflow.ArrayError, match="no memory of its own"):
+        engine.checkpoint(1, Device(1, address=0))
 
 
 class Device:
     """A tensor that claims to be on some device: the last thing that is looked at is its pointer."""
 
-    def __init__(self, kind: int) -> None:
+    def __init__(self, kind: int, address: int = 4096) -> None:
         import ctypes
 
         self.kind = kind
         self.shape = (ctypes.c_int64 * 1)(5)
         # DLManagedTensor: data, device, dimensions, type, shape, strides, offset, context, deleter.
-        self.tensor = (ctypes.c_int64 * 8)(4096, kind | 1 << 32, 1 | 2 << 32 | 32 << 40 | 1 << 48, 0, 0, 0, 0, 0)
+        self.tensor = (ctypes.c_int64 * 8)(address, kind | 1 << 32, 1 | 2 << 32 | 32 << 40 | 1 << 48, 0, 0, 0, 0, 0)
         self.tensor[3] = ctypes.addressof(self.shape)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -71,10 +71,7 @@ impl ConsumeSlot {
     /// work given to the device.
     #[pyo3(signature = (stream = None))]
     fn finish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        drop(self.own.shared(py)?);
-        let Some(lent) = self.own.lent.lock().take() else {
-            return Err(self.own.ended(py));
-        };
+        let lent = self.own.taken(py)?;
         if lent.is_on_host() || stream.is_none() {
             py.detach(|| drop(lent));
             return Ok(());
@@ -114,7 +111,7 @@ impl ConsumeSlot {
 
     #[pyo3(signature = (*_arguments))]
     fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        if self.own.lent.lock().is_some() {
+        if self.own.is_there(py)? {
             self.finish(py, None)?;
         }
         Ok(false)
@@ -160,7 +157,7 @@ impl ConsumeSlot {
         unsafe { ffi::buffer::release(view) };
     }
 
-    fn __repr__(&self) -> String {
-        self.own.described("ConsumeSlot")
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        self.own.described(py, "ConsumeSlot")
     }
 }

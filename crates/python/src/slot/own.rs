@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::{PyAttributeError, PyBufferError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -15,7 +15,9 @@ use crate::ffi::dlpack;
 
 /// The object's own part in a slot, until it is ended.
 pub(super) struct Own {
-    pub(super) lent: Mutex<Option<Arc<Lent>>>,
+    lent: Mutex<Option<Arc<Lent>>>,
+    /// The process that has the engine.
+    process: u32,
     pub(super) version: Version,
     shape: Vec<i64>,
     pub(super) dtype: &'static str,
@@ -27,6 +29,7 @@ impl Own {
         let layout = lent.layout();
         Self {
             version: lent.version,
+            process: lent.process,
             shape: layout.shape().to_vec(),
             dtype: layout.dtype().name,
             bytes: layout.bytes(),
@@ -34,21 +37,43 @@ impl Own {
         }
     }
 
+    /// The object's part itself.
+    ///
+    /// # Errors
+    /// `ForkedError`, before anything is locked: a thread that a fork does not have may hold it.
+    fn part(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Arc<Lent>>>> {
+        if self.process == std::process::id() {
+            return Ok(self.lent.lock());
+        }
+        Err(errors::forked(py, self.process))
+    }
+
+    /// Whether it was not ended yet.
+    pub(super) fn is_there(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.part(py)?.is_some())
+    }
+
     /// For one more user of the bytes.
     pub(super) fn shared(&self, py: Python<'_>) -> PyResult<Arc<Lent>> {
-        let lent = self.lent.lock().clone().ok_or_else(|| self.ended(py))?;
-        let owner = lent.process;
-        if owner != std::process::id() {
-            std::mem::forget(lent);
-            return Err(errors::forked(py, owner));
-        }
-        Ok(lent)
+        let lent = self.part(py)?.clone();
+        lent.ok_or_else(|| self.ended(py))
+    }
+
+    /// Ends the object's part, and leaves the others theirs.
+    pub(super) fn taken(&self, py: Python<'_>) -> PyResult<Arc<Lent>> {
+        let lent = self.part(py)?.take();
+        lent.ok_or_else(|| self.ended(py))
+    }
+
+    /// Undoes [`Own::alone`].
+    pub(super) fn put_back(&self, py: Python<'_>, lent: Lent) -> PyResult<()> {
+        *self.part(py)? = Some(Arc::new(lent));
+        Ok(())
     }
 
     /// The whole slot, if nobody else uses its bytes.
     pub(super) fn alone(&self, py: Python<'_>, what: &str) -> PyResult<Lent> {
-        drop(self.shared(py)?);
-        let mut own = self.lent.lock();
+        let mut own = self.part(py)?;
         let lent = own.take().ok_or_else(|| self.ended(py))?;
         Arc::try_unwrap(lent).map_err(|lent| {
             let others = Arc::strong_count(&lent) - 1;
@@ -72,14 +97,16 @@ impl Own {
         PyTuple::new(py, &self.shape)
     }
 
-    pub(super) fn described(&self, class: &str) -> String {
+    pub(super) fn described(&self, py: Python<'_>, class: &str) -> PyResult<String> {
         let (version, shape, dtype) = (self.version, &self.shape, self.dtype);
-        let state = match self.lent.lock().as_deref() {
+        let state = match self.part(py)?.as_deref() {
             None => "given back".to_owned(),
             Some(lent) if lent.is_on_host() => "host".to_owned(),
             Some(lent) => format!("cuda:{}", lent.dlpack_device().number),
         };
-        format!("<tierflow.{class} of version {version}, {dtype}{shape:?}, {state}>")
+        Ok(format!(
+            "<tierflow.{class} of version {version}, {dtype}{shape:?}, {state}>"
+        ))
     }
 
     pub(super) fn dlpack<'py>(

@@ -81,7 +81,7 @@ impl ProduceSlot {
             Err(error) => {
                 // Not committed: it is still the slot that it was.
                 lent.slot = Some(Slot::Produced(held));
-                *self.own.lent.lock() = Some(Arc::new(lent));
+                self.own.put_back(py, lent)?;
                 return Err(error);
             }
         };
@@ -115,14 +115,14 @@ impl ProduceSlot {
         trace: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let _ = (error, trace);
-        if self.own.lent.lock().is_none() {
+        if !self.own.is_there(py)? {
             return Ok(false);
         }
         match kind.is_none() {
             true => self.commit(py, None)?,
             // Whoever still looks at the bytes, such as the traceback, keeps them; nobody can commit them.
             false => {
-                let lent = self.own.lent.lock().take();
+                let lent = self.own.taken(py)?;
                 py.detach(|| drop(lent));
             }
         }
@@ -169,8 +169,8 @@ impl ProduceSlot {
         unsafe { ffi::buffer::release(view) };
     }
 
-    fn __repr__(&self) -> String {
-        self.own.described("ProduceSlot")
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        self.own.described(py, "ProduceSlot")
     }
 }
 
