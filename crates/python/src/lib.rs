@@ -11,6 +11,7 @@
 //!
 //! - A call holds what it reads or writes, and lets go of the interpreter while it may wait.
 //! - A lent slot is given back when its last user is gone, whoever that is and on whatever thread.
+//! - No lock is held while Python is called: whoever waits for it may have the interpreter.
 //! - In a fork of the process, nothing of the engine is touched but its number of the process.
 //!
 //! **What is deliberately absent.** No link to CUDA, NumPy or any framework; no state of the module.

@@ -16,6 +16,9 @@ use crate::ffi::span::{adopt, wait_for};
 /// Handles beyond this many are forgotten and adopted anew.
 const MOST_ADOPTED: usize = 64;
 
+/// The handle by which each thread calls its own default stream.
+const OF_THE_THREAD: u64 = 2;
+
 /// Streams that calls can have: the engine's own, and those of the frameworks that were seen.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
@@ -87,10 +90,13 @@ impl<'core> Order<'core> {
     }
 
     /// The call comes after the work that was given to the stream of this handle. The first one is taken to copy on:
-    /// that needs no event.
+    /// that needs no event. The default stream of the thread is not, as it is another one for the next thread.
     pub(crate) fn after(&mut self, py: Python<'_>, handle: u64) -> PyResult<()> {
         // 0 is another name of the legacy default stream.
         let handle = handle.max(1);
+        if handle == OF_THE_THREAD {
+            self.handle(py)?;
+        }
         match &self.chosen {
             Some(Chosen::Adopted(own, _)) if *own == handle => Ok(()),
             Some(Chosen::Adopted(_, stream)) => {

@@ -73,16 +73,24 @@ impl Own {
 
     /// The whole slot, if nobody else uses its bytes.
     pub(super) fn alone(&self, py: Python<'_>, what: &str) -> PyResult<Lent> {
-        let mut own = self.part(py)?;
-        let lent = own.take().ok_or_else(|| self.ended(py))?;
-        Arc::try_unwrap(lent).map_err(|lent| {
-            let others = Arc::strong_count(&lent) - 1;
-            *own = Some(lent);
-            PyBufferError::new_err(format!(
+        let taken = {
+            let mut own = self.part(py)?;
+            own.take().map(|lent| {
+                Arc::try_unwrap(lent).map_err(|lent| {
+                    let others = Arc::strong_count(&lent) - 1;
+                    *own = Some(lent);
+                    others
+                })
+            })
+        };
+        match taken {
+            Some(Ok(lent)) => Ok(lent),
+            Some(Err(others)) => Err(PyBufferError::new_err(format!(
                 "arrays or views still use the bytes of version {} ({others} of them): `del` them first, for it to be {what}",
                 self.version
-            ))
-        })
+            ))),
+            None => Err(self.ended(py)),
+        }
     }
 
     pub(super) fn ended(&self, py: Python<'_>) -> PyErr {
