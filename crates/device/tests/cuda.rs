@@ -167,11 +167,12 @@ fn streams_of_other_libraries_are_waited_for() {
         let (ends, copies) = busy(&device, &theirs).unwrap();
         assert!(!ends.is_done().unwrap(), "{name}: nothing to wait for");
         let ours = wait();
-        assert!(!ours.is_capturing().unwrap());
         ours.synchronize().unwrap();
         assert!(ends.is_done().unwrap(), "{name}");
         drop((ours, copies));
     }
+    // SAFETY: as above.
+    assert!(!unsafe { device.is_captured(handle) }.unwrap());
     // An adopted stream that was dropped is still theirs.
     theirs.record().unwrap().synchronize().unwrap();
     // The default streams have handles of their own.

@@ -11,7 +11,7 @@ use pyo3::types::PyInt;
 use tierflow_device::{Device, Kind, Stream};
 
 use crate::errors;
-use crate::ffi::span::{adopt, wait_for};
+use crate::ffi::span::{adopt, is_captured, wait_for};
 
 /// Handles beyond this many are forgotten and adopted anew.
 const MOST_ADOPTED: usize = 64;
@@ -94,6 +94,7 @@ impl<'core> Order<'core> {
     pub(crate) fn after(&mut self, py: Python<'_>, handle: u64) -> PyResult<()> {
         // 0 is another name of the legacy default stream.
         let handle = handle.max(1);
+        self.runs(py, handle)?;
         if handle == OF_THE_THREAD {
             self.handle(py)?;
         }
@@ -138,22 +139,24 @@ impl<'core> Order<'core> {
 
     fn adopted(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<Stream>> {
         let known = self.streams.adopted.lock().get(&handle).cloned();
-        let stream = match known {
-            Some(stream) => stream,
-            None => {
-                let device = self.device;
-                let adopted = py.detach(|| adopt(device, handle).map(Arc::new));
-                let stream = adopted.map_err(|error| errors::device(py, &error))?;
-                let mut all = self.streams.adopted.lock();
-                if all.len() >= MOST_ADOPTED {
-                    all.clear();
-                }
-                all.insert(handle, Arc::clone(&stream));
-                stream
-            }
-        };
-        match stream.is_capturing() {
-            Ok(false) => Ok(stream),
+        if let Some(stream) = known {
+            return Ok(stream);
+        }
+        let device = self.device;
+        let adopted = py.detach(|| adopt(device, handle).map(Arc::new));
+        let stream = adopted.map_err(|error| errors::device(py, &error))?;
+        let mut all = self.streams.adopted.lock();
+        if all.len() >= MOST_ADOPTED {
+            all.clear();
+        }
+        all.insert(handle, Arc::clone(&stream));
+        Ok(stream)
+    }
+
+    /// That work on the stream runs. Asked first, as anything else would spoil a graph that is being captured.
+    fn runs(&self, py: Python<'_>, handle: u64) -> PyResult<()> {
+        match is_captured(self.device, handle) {
+            Ok(false) => Ok(()),
             Ok(true) => Err(errors::argument(
                 py,
                 "a CUDA graph is being captured on the array's stream, and a copy must run: call before or after the \

@@ -33,6 +33,28 @@ impl Device {
         let queue = unsafe { CudaQueue::adopt(&cuda.context, named(handle)) }?;
         Ok(Stream::of(self, Box::new(queue)))
     }
+
+    /// Whether a CUDA graph is being captured on the stream of this handle: what is given to it then is part of the graph, and
+    /// does not run. Adopting it then would spoil the graph.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotCuda`] on the host back end; [`Error::Driver`](crate::Error::Driver) where the driver cannot tell, as
+    /// of the legacy default stream while another one is captured.
+    ///
+    /// # Safety
+    ///
+    /// `handle` is one of the default streams, or a stream of this device's primary context that is there now.
+    pub unsafe fn is_captured(&self, handle: u64) -> Result<bool> {
+        let what = "capturing a graph";
+        let cuda = self.as_cuda().ok_or(Invalid::NotCuda { what })?;
+        let _entered = cuda.context.enter()?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the stream is there, by the caller's promise, and `status` is a valid place for the answer.
+        let asked = unsafe { sys::cuStreamIsCapturing(named(handle), &raw mut status) };
+        checked("cuStreamIsCapturing", asked.result())?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
 }
 
 impl Stream {
@@ -41,25 +63,6 @@ impl Stream {
     pub fn cuda_handle(&self) -> Option<u64> {
         let queue = self.queue().as_any().downcast_ref::<CudaQueue>()?;
         Some(queue.handle().expose_provenance() as u64)
-    }
-
-    /// Whether a CUDA graph is being captured on the stream: what is given to it then is part of the graph, and does not
-    /// run.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`](crate::Error::Driver) where the driver cannot tell, as of the legacy default stream while
-    /// another one is captured.
-    pub fn is_capturing(&self) -> Result<bool> {
-        let Some(queue) = self.queue().as_any().downcast_ref::<CudaQueue>() else {
-            return Ok(false);
-        };
-        let _entered = queue.context().enter()?;
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: the stream is alive, and `status` a valid place for the answer.
-        let asked = unsafe { sys::cuStreamIsCapturing(queue.handle(), &raw mut status) };
-        checked("cuStreamIsCapturing", asked.result())?;
-        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
     /// Lets work given to this stream from now on start after all work that was given to the device so far, on whatever

@@ -126,6 +126,12 @@ pub(crate) fn adopt(device: &Device, handle: u64) -> tierflow_device::Result<Str
     unsafe { device.adopt_stream(handle) }
 }
 
+/// Whether a CUDA graph is being captured on the stream of a handle that an application names: see [`adopt`].
+pub(crate) fn is_captured(device: &Device, handle: u64) -> tierflow_device::Result<bool> {
+    // SAFETY: the contract of `adopt`.
+    unsafe { device.is_captured(handle) }
+}
+
 /// Lets `stream` wait for the one of a handle that an application names: see [`adopt`].
 pub(crate) fn wait_for(stream: &Stream, handle: u64) -> tierflow_device::Result<()> {
     // SAFETY: the contract of `adopt`.
