@@ -210,7 +210,8 @@ def test_a_commit_comes_after_the_kernels(gpu: tierflow.Engine, torch: Any, name
         assert (back == version + 1).all()
 
 
-def test_what_is_read_is_not_overwritten(torch: Any) -> None:
+@pytest.mark.parametrize("how", ["the last reference", "finish", "finish behind a stream"])
+def test_what_is_read_is_not_overwritten(torch: Any, how: str) -> None:
     """The cache holds one version: the next one takes its place, after the kernel that still reads it."""
     size = 8 << 20
     stream = torch.cuda.Stream()
@@ -225,7 +226,13 @@ def test_what_is_read_is_not_overwritten(torch: Any) -> None:
                 busy(torch)
                 seen.copy_(tensor)
             del tensor
-            # The tensor's memory goes back while the copy is still to run.
+            # The memory goes back while the copy is still to run.
+            if how == "finish":
+                slot.finish()
+            elif how == "finish behind a stream":
+                with pytest.raises(TypeError, match="__cuda_stream__"):
+                    slot.finish("mine")
+                slot.finish(stream)
             del slot
             engine.checkpoint(100 + version, torch.full((size,), 77, dtype=torch.uint8, device="cuda"))
             stream.synchronize()

@@ -11,6 +11,7 @@ use tierflow_engine::{ConsumeSlot as Consumed, Version};
 use super::Layout;
 use super::lent::{Lent, Slot};
 use super::own::Own;
+use crate::core::let_go;
 use crate::errors::OrRaise;
 use crate::ffi;
 use crate::ffi::lent::Held;
@@ -80,28 +81,49 @@ impl ConsumeSlot {
         let Some(mut lent) = Arc::into_inner(lent) else {
             return Ok(());
         };
+        let core = match &lent.slot {
+            Some(Slot::Consumed(held)) => Arc::clone(held.core()),
+            _ => return Err(self.own.ended(py)),
+        };
+        let order = match core.order(stream) {
+            Ok(order) => order,
+            Err(error) => {
+                // Not finished: it is still the slot that it was.
+                self.own.put_back(py, lent)?;
+                return Err(error);
+            }
+        };
         let Some(Slot::Consumed(held)) = lent.slot.take() else {
             return Err(self.own.ended(py));
         };
-        let core = Arc::clone(held.core());
-        let order = core.order(stream)?;
-        held.end(|slot, _| match order.stream() {
+        let finished = held.end(|slot, _| match order.stream() {
             Some(stream) => py.detach(|| slot.finish_after(stream)),
             None => {
                 py.detach(|| drop(slot));
                 Ok(())
             }
-        })
-        .or_raise(py)
+        });
+        drop(order);
+        let_go(core);
+        finished.or_raise(py)
     }
 
-    /// Gives the bytes back and leaves the version unconsumed. Arrays over them must be gone.
+    /// Gives the bytes back and leaves the version unconsumed. Arrays over them must be gone. On a GPU, waits for all work
+    /// given to the device, as some may read them.
     fn give_back(&self, py: Python<'_>) -> PyResult<()> {
         let mut lent = self.own.alone(py, "given back")?;
+        let on_host = lent.is_on_host();
         let Some(Slot::Consumed(held)) = lent.slot.take() else {
             return Err(self.own.ended(py));
         };
-        held.end(|slot, _| py.detach(|| slot.give_back()));
+        held.end(|slot, core| {
+            py.detach(|| {
+                if !on_host && let Ok(stream) = core.behind_all_work() {
+                    let _done_or_lost = stream.synchronize();
+                }
+                slot.give_back();
+            });
+        });
         Ok(())
     }
 

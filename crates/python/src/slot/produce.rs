@@ -11,7 +11,7 @@ use tierflow_engine::{ProduceSlot as Produced, Version};
 use super::Layout;
 use super::lent::{Lent, Slot};
 use super::own::Own;
-use crate::core::{Borrowed, Core};
+use crate::core::{Borrowed, Core, let_go};
 use crate::errors::{self, OrRaise};
 use crate::ffi;
 use crate::ffi::lent::Held;
@@ -85,14 +85,16 @@ impl ProduceSlot {
                 return Err(error);
             }
         };
-        held.end(|slot, _| match behind.stream() {
+        let committed = held.end(|slot, _| match behind.stream() {
             Some(stream) => py.detach(|| slot.commit_after(stream)),
             None => {
                 py.detach(|| slot.commit());
                 Ok(())
             }
-        })
-        .or_raise(py)
+        });
+        drop(behind);
+        let_go(core);
+        committed.or_raise(py)
     }
 
     /// Gives the room up: there is no such version, and its number stays free. Arrays over it must be gone.
