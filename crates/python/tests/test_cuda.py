@@ -275,7 +275,9 @@ def test_cupy(gpu: tierflow.Engine, torch: Any) -> None:
         assert (cupy.from_dlpack(gpu.consume(2, (50, 100), "f4")) == field + 2).all()
 
 
-def test_jax(gpu: tierflow.Engine) -> None:
+def test_jax(gpu: tierflow.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Most of the GPU is not JAX's.
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = pytest.importorskip("jax")
     if jax.default_backend() != "gpu":
         pytest.skip("JAX has no GPU here")
