@@ -7,6 +7,7 @@ mod bench;
 mod cargo;
 mod dist;
 mod kernels;
+mod python;
 mod tidy;
 mod toolchain;
 
@@ -40,6 +41,15 @@ enum Chore {
         /// Bench targets and experiments to run; all of them when none is named
         names: Vec<String>,
     },
+    /// Build the wheel of crates/python, and run its tests and checks in a virtual environment under target/python
+    Python {
+        /// Only build the wheel, into target/python/wheels
+        #[arg(long)]
+        wheel: bool,
+        /// What to hand to pytest instead of all tests
+        #[arg(last = true)]
+        pytest: Vec<String>,
+    },
     /// Put release tests, benches and examples into target/bundle/tierflow, for a machine without Rust
     Dist {
         /// Packages or targets to carry, separated by commas; all of them when left out
@@ -54,6 +64,7 @@ fn main() -> Result<()> {
         Chore::Kernels { check } => kernels::run(check),
         Chore::Tidy => tidy::run(),
         Chore::Bench { quick, names } => bench::run(quick, &names),
+        Chore::Python { wheel, pytest } => python::run(wheel, &pytest),
         Chore::Dist { only } => dist::run(&only),
     }
 }

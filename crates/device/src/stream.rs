@@ -42,12 +42,15 @@ pub struct Stream {
 
 impl Stream {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        let queue = device.backend().queue()?;
-        Ok(Self {
+        Ok(Self::of(device, device.backend().queue()?))
+    }
+
+    pub(crate) fn of(device: &Device, queue: Box<dyn Queue>) -> Self {
+        Self {
             device: device.clone(),
             queue,
             room: Mutex::default(),
-        })
+        }
     }
 
     /// The device that it runs on.

@@ -4,7 +4,9 @@
 use std::time::Instant;
 
 use tierflow_device::cuda::{Arg, Launch, Module};
-use tierflow_device::{Choice, Device, Error, HostReservation, Pinned, conformance, open};
+use tierflow_device::{
+    Choice, Device, Error, Event, HostReservation, Pinned, Stream, Transfer, conformance, open,
+};
 
 fn gpu() -> tierflow_device::Result<Device> {
     open(Choice::Cuda { ordinal: 0 })
@@ -124,4 +126,73 @@ fn a_kernel_scales_an_array() {
             i as f32 * 0.5
         );
     }
+}
+
+/// Gives a stream some milliseconds of copies. Its end, and the copies.
+fn busy(device: &Device, stream: &Stream) -> tierflow_device::Result<(Event, Vec<Transfer>)> {
+    const PART: usize = 256 << 20;
+    let (from, to) = (device.alloc(PART)?, device.alloc(32 * PART)?);
+    let copies = (0..32).map(|part| {
+        let target = to.lend_mut(part * PART..(part + 1) * PART)?;
+        Ok(stream.copy(from.lend(0..PART)?, target))
+    });
+    let copies = copies.collect::<tierflow_device::Result<_>>()?;
+    Ok((stream.record()?, copies))
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn streams_of_other_libraries_are_waited_for() {
+    let device = gpu().unwrap();
+    let theirs = device.stream().unwrap();
+    let handle = theirs.cuda_handle().unwrap();
+    let waits: [(&str, &dyn Fn() -> Stream); 3] = [
+        ("adopted", &|| {
+            // SAFETY: `theirs` is there for the whole test.
+            unsafe { device.adopt_stream(handle) }.unwrap()
+        }),
+        ("one", &|| {
+            let ours = device.stream().unwrap();
+            // SAFETY: as above.
+            unsafe { ours.wait_for_foreign(handle) }.unwrap();
+            ours
+        }),
+        ("all", &|| {
+            let ours = device.stream().unwrap();
+            ours.wait_for_all_work().unwrap();
+            ours
+        }),
+    ];
+    for (name, wait) in waits {
+        let (ends, copies) = busy(&device, &theirs).unwrap();
+        assert!(!ends.is_done().unwrap(), "{name}: nothing to wait for");
+        let ours = wait();
+        ours.synchronize().unwrap();
+        assert!(ends.is_done().unwrap(), "{name}");
+        drop((ours, copies));
+    }
+    // SAFETY: as above.
+    assert!(!unsafe { device.is_captured(handle) }.unwrap());
+    // An adopted stream that was dropped is still theirs.
+    theirs.record().unwrap().synchronize().unwrap();
+    // The default streams have handles of their own.
+    for handle in 0..3 {
+        // SAFETY: these are always there.
+        let stream = unsafe { device.adopt_stream(handle) }.unwrap();
+        stream.synchronize().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn the_driver_knows_whose_memory_it_is() {
+    let device = gpu().unwrap();
+    let cuda = device.as_cuda().unwrap();
+    let memory = device.alloc(4096).unwrap();
+    let loan = memory.lend(1000..2000).unwrap();
+    assert_eq!(cuda.owner_of(loan.address()).unwrap(), Some(0));
+    let plain = [0_u8; 16];
+    let address = plain.as_ptr().expose_provenance() as u64;
+    assert_eq!(cuda.owner_of(address).unwrap(), None);
+    assert_eq!(cuda.owner_of(0).unwrap(), None);
 }

@@ -189,3 +189,16 @@ fn a_child_has_its_own_copy_of_all_memory() {
         assert!(loan.bytes().unwrap().iter().all(|&byte| byte == 7));
     }
 }
+
+#[test]
+fn plain_memory_has_no_streams_of_others() {
+    let device = open(Choice::Host).unwrap();
+    // SAFETY: it is refused, whatever it is.
+    let adopted = unsafe { device.adopt_stream(1) };
+    assert!(matches!(adopted, Err(Error::Invalid(_))), "{adopted:?}");
+    let stream = device.stream().unwrap();
+    assert_eq!(stream.cuda_handle(), None);
+    stream.wait_for_all_work().unwrap();
+    // SAFETY: there is nothing to wait for.
+    unsafe { stream.wait_for_foreign(1) }.unwrap();
+}

@@ -11,12 +11,15 @@ use crate::cargo::Metadata;
 const MOST_LINES: usize = 500;
 
 /// Where `unsafe` may stand.
-const UNSAFE: &[&str] = &["crates/device/", "crates/dedup/"];
+const UNSAFE: &[&str] = &["crates/device/", "crates/dedup/", "crates/python/src/ffi/"];
 /// Files elsewhere that launch CUDA kernels of an example, or fork, where no library of ours can do it for them.
 const UNSAFE_FILES: &[&str] = &[
     "crates/engine/examples/rtm/cuda.rs",
     "crates/engine/tests/cuda_kernels.rs",
     "crates/engine/tests/fork.rs",
+    // The signatures of the buffer protocol.
+    "crates/python/src/slot/consume.rs",
+    "crates/python/src/slot/produce.rs",
 ];
 
 pub(crate) struct File {

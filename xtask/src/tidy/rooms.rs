@@ -98,6 +98,17 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-python",
+        ours: &[
+            "tierflow-device",
+            "tierflow-tier-alloc",
+            "tierflow-dedup",
+            "tierflow-store",
+            "tierflow-engine",
+        ],
+        others: true,
+    },
+    Room {
         package: "tierflow-benches",
         ours: &[
             "tierflow-lifecycle",

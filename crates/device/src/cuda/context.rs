@@ -62,6 +62,10 @@ impl Context {
         self.device
     }
 
+    pub(crate) fn handle(&self) -> sys::CUcontext {
+        self.handle
+    }
+
     pub(crate) fn attribute(&self, attribute: sys::CUdevice_attribute) -> Result<i32> {
         // SAFETY: the device is one that the driver named.
         let value = unsafe { result::device::get_attribute(self.device, attribute) };

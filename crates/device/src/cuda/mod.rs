@@ -5,6 +5,7 @@
 
 mod completion;
 mod context;
+mod foreign;
 mod host_memory;
 mod managed;
 mod memory;

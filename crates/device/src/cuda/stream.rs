@@ -20,6 +20,8 @@ use crate::pages::{self, pointer};
 struct Handle {
     context: Arc<Context>,
     stream: sys::CUstream,
+    /// Whether it is ours to destroy.
+    is_own: bool,
     /// Where it says how far it is; `None` where it cannot, and the driver is asked.
     cell: Option<Cell>,
 }
@@ -35,14 +37,16 @@ impl Drop for Handle {
             if let Some(cell) = &self.cell {
                 if !cell.is_idle() {
                     // A number is still to be written. With an error the device is lost, and writes nothing.
-                    // SAFETY: the stream is ours and alive.
+                    // SAFETY: the stream is alive: what was given to an adopted one was not waited for yet.
                     let _ = unsafe { result::stream::synchronize(self.stream) };
                 }
                 // SAFETY: the stream is idle, and whoever reads keeps this handle.
                 unsafe { cell.free(&self.context) };
             }
-            // SAFETY: created in `CudaQueue::new` and destroyed once. Work in flight goes on.
-            let _ = unsafe { result::stream::destroy(self.stream) };
+            if self.is_own {
+                // SAFETY: created in `CudaQueue::new` and destroyed once. Work in flight goes on.
+                let _ = unsafe { result::stream::destroy(self.stream) };
+            }
         }
     }
 }
@@ -57,16 +61,46 @@ impl CudaQueue {
         let _entered = context.enter()?;
         let kind = result::stream::StreamKind::NonBlocking;
         let stream = checked("cuStreamCreate", result::stream::create(kind))?;
-        // From here on dropping the handle destroys the stream.
+        Self::with_cell(context, stream, true)
+    }
+
+    /// A stream of another library's.
+    ///
+    /// # Safety
+    /// As for `Device::adopt_stream`.
+    pub(super) unsafe fn adopt(context: &Arc<Context>, stream: sys::CUstream) -> Result<Self> {
+        let _entered = context.enter()?;
+        Self::with_cell(context, stream, false)
+    }
+
+    /// The context is current.
+    fn with_cell(context: &Arc<Context>, stream: sys::CUstream, is_own: bool) -> Result<Self> {
+        // From here on dropping the handle destroys a stream of our own.
         let mut handle = Handle {
             context: Arc::clone(context),
             stream,
+            is_own,
             cell: None,
         };
         handle.cell = Cell::new(context, stream)?;
         Ok(Self {
             handle: Arc::new(handle),
         })
+    }
+
+    /// Lets work given to the stream from now on start behind an event that `record` records.
+    pub(super) fn wait_behind(
+        &self,
+        call: &'static str,
+        record: impl FnOnce(sys::CUevent) -> Result<(), DriverError>,
+    ) -> Result<()> {
+        let _entered = self.context().enter()?;
+        let mark = CudaMark::new(
+            self.context(),
+            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32,
+        )?;
+        checked(call, record(mark.handle))?;
+        self.wait(&mark)
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
@@ -175,14 +209,7 @@ unsafe impl Queue for CudaQueue {
                     | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32
             }
         };
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: `handle` is a valid place for the answer, and the context is current.
-        let created = unsafe { sys::cuEventCreate(&raw mut handle, flags) };
-        checked("cuEventCreate", created.result())?;
-        let mark = CudaMark {
-            context: Arc::clone(self.context()),
-            handle,
-        };
+        let mark = CudaMark::new(self.context(), flags)?;
         // SAFETY: event and stream are ours, alive, and of one context.
         let recorded = unsafe { result::event::record(mark.handle, self.handle()) };
         checked("cuEventRecord", recorded)?;
@@ -266,6 +293,18 @@ unsafe impl Send for CudaMark {}
 unsafe impl Sync for CudaMark {}
 
 impl CudaMark {
+    /// An event that is not recorded yet; the context is current.
+    fn new(context: &Arc<Context>, flags: u32) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: `handle` is a valid place for the answer, and the context is current.
+        let created = unsafe { sys::cuEventCreate(&raw mut handle, flags) };
+        checked("cuEventCreate", created.result())?;
+        Ok(Self {
+            context: Arc::clone(context),
+            handle,
+        })
+    }
+
     fn of(mark: &dyn Mark) -> Result<&Self> {
         mark.as_any()
             .downcast_ref()
@@ -315,7 +354,7 @@ impl Mark for CudaMark {
 impl Drop for CudaMark {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
-            // SAFETY: created in `record` and destroyed once.
+            // SAFETY: created in `new` and destroyed once.
             let _ = unsafe { result::event::destroy(self.handle) };
         }
     }

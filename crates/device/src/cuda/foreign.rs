@@ -1,0 +1,131 @@
+//! What other libraries of the process gave the driver: their streams, and their memory's place.
+
+use std::ffi::c_void;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUresult};
+
+use super::Cuda;
+use super::context::{checked, failure};
+use super::stream::CudaQueue;
+use crate::device::Device;
+use crate::error::{Invalid, Result};
+use crate::stream::Stream;
+
+impl Device {
+    /// A stream of another library's, to order copies after its work: of the CUDA runtime, say, whose handles are the
+    /// driver's. 0 and 1 are the legacy default stream, 2 is the thread's own default stream. Dropping the [`Stream`]
+    /// leaves theirs as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotCuda`] on the host back end; [`Error::Driver`](crate::Error::Driver) or
+    /// [`Error::Lost`](crate::Error::Lost) if the driver refuses it.
+    ///
+    /// # Safety
+    ///
+    /// `handle` is one of the default streams, or a stream of this device's primary context that is not destroyed while
+    /// work is given to the [`Stream`] or waited for. A [`Stream`] that is not used may outlive it.
+    pub unsafe fn adopt_stream(&self, handle: u64) -> Result<Stream> {
+        let what = "adopting a stream";
+        let cuda = self.as_cuda().ok_or(Invalid::NotCuda { what })?;
+        // SAFETY: the caller's promise.
+        let queue = unsafe { CudaQueue::adopt(&cuda.context, named(handle)) }?;
+        Ok(Stream::of(self, Box::new(queue)))
+    }
+
+    /// Whether a CUDA graph is being captured on the stream of this handle: what is given to it then is part of the graph, and
+    /// does not run. Adopting it then would spoil the graph.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotCuda`] on the host back end; [`Error::Driver`](crate::Error::Driver) where the driver cannot tell, as
+    /// of the legacy default stream while another one is captured.
+    ///
+    /// # Safety
+    ///
+    /// `handle` is one of the default streams, or a stream of this device's primary context that is there now.
+    pub unsafe fn is_captured(&self, handle: u64) -> Result<bool> {
+        let what = "capturing a graph";
+        let cuda = self.as_cuda().ok_or(Invalid::NotCuda { what })?;
+        let _entered = cuda.context.enter()?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the stream is there, by the caller's promise, and `status` is a valid place for the answer.
+        let asked = unsafe { sys::cuStreamIsCapturing(named(handle), &raw mut status) };
+        checked("cuStreamIsCapturing", asked.result())?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+}
+
+impl Stream {
+    /// The driver's handle of the stream, for libraries that are to order their work before its own; `None` on the host
+    /// back end. It is good for as long as the [`Stream`] is there.
+    pub fn cuda_handle(&self) -> Option<u64> {
+        let queue = self.queue().as_any().downcast_ref::<CudaQueue>()?;
+        Some(queue.handle().expose_provenance() as u64)
+    }
+
+    /// Lets work given to this stream from now on start after all work that was given to the device so far, on whatever
+    /// stream of the process. The calling thread does not wait. Nothing to do on the host back end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver) while a CUDA graph is being captured; the device's failure.
+    pub fn wait_for_all_work(&self) -> Result<()> {
+        let Some(queue) = self.queue().as_any().downcast_ref::<CudaQueue>() else {
+            return Ok(());
+        };
+        queue.wait_behind("cuCtxRecordEvent", |event| {
+            let context = queue.context().handle();
+            // SAFETY: both are alive, and the event is of this context.
+            unsafe { sys::cuCtxRecordEvent(context, event) }.result()
+        })
+    }
+
+    /// Lets work given to this stream from now on start after all work that was given to the stream of this handle so far:
+    /// see [`Device::adopt_stream`]. The calling thread does not wait. Nothing to do on the host back end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver) if a CUDA graph is being captured there; the device's failure.
+    ///
+    /// # Safety
+    ///
+    /// `handle` is one of the default streams, or a stream of this device's primary context that is there now.
+    pub unsafe fn wait_for_foreign(&self, handle: u64) -> Result<()> {
+        let Some(queue) = self.queue().as_any().downcast_ref::<CudaQueue>() else {
+            return Ok(());
+        };
+        queue.wait_behind("cuEventRecord", |event| {
+            // SAFETY: the event is alive and of the stream's context; the stream is there, by the caller's promise.
+            unsafe { result::event::record(event, named(handle)) }
+        })
+    }
+}
+
+impl Cuda {
+    /// The number of the device whose memory lies at `address`; `None` for what the driver does not know.
+    ///
+    /// # Errors
+    ///
+    /// The device's failure.
+    pub fn owner_of(&self, address: u64) -> Result<Option<usize>> {
+        let _entered = self.context.enter()?;
+        let mut ordinal = -1_i32;
+        let what = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        let place = (&raw mut ordinal).cast::<c_void>();
+        // SAFETY: `place` is one of the type that the attribute has; the address is looked up, not read.
+        let asked = unsafe { sys::cuPointerGetAttribute(place, what, address) };
+        match asked.result() {
+            Ok(()) => Ok(usize::try_from(ordinal).ok()),
+            Err(DriverError(CUresult::CUDA_ERROR_INVALID_VALUE)) => Ok(None),
+            Err(error) => Err(failure("cuPointerGetAttribute", error)),
+        }
+    }
+}
+
+/// The stream of this handle. The null stream is the legacy default stream by its own name.
+fn named(handle: u64) -> sys::CUstream {
+    let handle = handle.max(1) as usize;
+    std::ptr::with_exposed_provenance_mut(handle)
+}

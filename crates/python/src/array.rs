@@ -1,0 +1,395 @@
+//! What an argument is, where its bytes lie, and why it will not do.
+
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyTuple};
+use tierflow_engine::{Region, RegionMut};
+
+use crate::errors;
+use crate::ffi::buffer::View;
+use crate::ffi::cuda_interface::Interface;
+use crate::ffi::dlpack::{
+    CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Described, HANDLES, Managed, VERSION,
+};
+use crate::ffi::exchange::Api;
+use crate::ffi::span::{Given, Hold, Span};
+use crate::order::Order;
+
+/// What a call does with an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Its bytes are checkpointed.
+    Read,
+    /// Bytes are restored to it.
+    Write,
+}
+
+/// The arguments of one call.
+pub(crate) struct Arrays(Vec<Given>);
+
+impl Arrays {
+    /// Finds the bytes of all `arrays`, and orders the call after the work that makes them.
+    ///
+    /// # Errors
+    /// `TypeError` for what is no array, `ArrayError` for one that will not do.
+    pub(crate) fn of(
+        arrays: &Bound<'_, PyTuple>,
+        access: Use,
+        order: &mut Order<'_>,
+    ) -> PyResult<Self> {
+        let mut all = Vec::with_capacity(arrays.len());
+        for (index, array) in arrays.iter().enumerate() {
+            let which = Argument {
+                array: &array,
+                index,
+                access,
+            };
+            all.push(which.given(order)?);
+        }
+        if access == Use::Write {
+            disjoint(arrays.py(), &all)?;
+        }
+        Ok(Self(all))
+    }
+
+    /// To read, as long as `self` holds them.
+    pub(crate) fn regions(&self) -> Vec<Region<'_>> {
+        self.0.iter().map(Given::region).collect()
+    }
+
+    /// To write, as long as `self` holds them.
+    pub(crate) fn regions_mut(&mut self) -> Vec<RegionMut<'_>> {
+        self.0.iter_mut().map(Given::region_mut).collect()
+    }
+}
+
+/// That no two of these share bytes.
+fn disjoint(py: Python<'_>, all: &[Given]) -> PyResult<()> {
+    for (index, one) in all.iter().enumerate() {
+        let others = all.iter().take(index);
+        if let Some(other) = others
+            .into_iter()
+            .position(|other| one.span().overlaps(other.span()))
+        {
+            return Err(errors::array(
+                py,
+                format!(
+                    "arrays {other} and {index} share memory: restore into arrays of their own"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// One argument.
+struct Argument<'a, 'py> {
+    array: &'a Bound<'py, PyAny>,
+    index: usize,
+    access: Use,
+}
+
+impl<'py> Argument<'_, 'py> {
+    fn given(&self, order: &mut Order<'_>) -> PyResult<Given> {
+        if View::is_spoken_by(self.array)
+            && let Some(given) = self.by_buffer()?
+        {
+            return Ok(given);
+        }
+        if let Some(api) = Api::of(self.array) {
+            return self.by_exchange(api, order);
+        }
+        let py = self.array.py();
+        if self.array.hasattr(intern!(py, "__dlpack_device__"))? {
+            return self.by_dlpack(order);
+        }
+        if let Some(interface) = self
+            .array
+            .getattr_opt(intern!(py, "__cuda_array_interface__"))?
+        {
+            return self.by_cuda_interface(interface, order);
+        }
+        Err(PyTypeError::new_err(format!(
+            "array {} is a {}: pass arrays of NumPy, CuPy, PyTorch or JAX, or whatever has the buffer protocol, DLPack \
+             or __cuda_array_interface__; for numbers, np.asarray(a)",
+            self.index,
+            self.kind()
+        )))
+    }
+
+    /// `None` if the type has the protocol and this object of it does not.
+    fn by_buffer(&self) -> PyResult<Option<Given>> {
+        let access = match self.access {
+            Use::Read => 0,
+            Use::Write => View::WRITABLE,
+        };
+        let view = match View::of(self.array, View::IN_C_ORDER | View::FORMAT | access) {
+            Ok(view) => {
+                if view
+                    .format()
+                    .is_some_and(|format| format.to_bytes().contains(&b'O'))
+                {
+                    return Err(self.holds_objects());
+                }
+                view
+            }
+            Err(refused) => match self.look_again(refused, access)? {
+                Some(view) => view,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(Given::on_host(view.span(), Hold::View(view))))
+    }
+
+    /// Why there was no view, or the view, if all that it lacks is a name for its element type.
+    fn look_again(&self, refused: PyErr, access: i32) -> PyResult<Option<View>> {
+        let py = self.array.py();
+        if let Ok(view) = View::of(self.array, View::IN_C_ORDER | access) {
+            let dtype = self.array.getattr_opt(intern!(py, "dtype"))?;
+            let has_objects = match dtype {
+                Some(dtype) => match dtype.getattr_opt(intern!(py, "hasobject"))? {
+                    Some(has) => has.is_truthy()?,
+                    None => false,
+                },
+                None => false,
+            };
+            return match has_objects {
+                true => Err(self.holds_objects()),
+                false => Ok(Some(view)),
+            };
+        }
+        match View::of(self.array, View::STRIDED) {
+            Ok(view) if self.access == Use::Write && view.is_read_only() => {
+                Err(self.is_read_only())
+            }
+            Ok(view) => Err(self.is_not_contiguous(view.is_fortran())),
+            // A slot in device memory, say.
+            Err(_) if self.array.hasattr(intern!(py, "__dlpack_device__"))? => Ok(None),
+            Err(_) => Err(refused),
+        }
+    }
+
+    fn by_exchange(&self, api: Api, order: &mut Order<'_>) -> PyResult<Given> {
+        self.no_gradient()?;
+        let (described, hold) = api.describe(self.array)?;
+        self.no_lazy_math()?;
+        let given = self.checked(described, order, hold)?;
+        if given.is_on_device() {
+            let py = self.array.py();
+            order.after(py, api.stream(py, described.device)?)?;
+        }
+        Ok(given)
+    }
+
+    fn by_dlpack(&self, order: &mut Order<'_>) -> PyResult<Given> {
+        let py = self.array.py();
+        self.no_gradient()?;
+        if self.access == Use::Write && self.is_of("jax") {
+            return Err(self.error(
+                "arrays of JAX never change: restore to a NumPy array, or take the version as an array with \
+                 jax.dlpack.from_dlpack(engine.consume(version))",
+            ));
+        }
+        let device = self.array.call_method0(intern!(py, "__dlpack_device__"))?;
+        let (kind, _number): (i32, i32) = device.extract()?;
+        let stream = match kind {
+            CUDA | CUDA_MANAGED if order.is_cuda() => Some(order.handle(py)?),
+            _ => None,
+        };
+        let method = self.array.getattr(intern!(py, "__dlpack__"))?;
+        let keywords: Bound<'_, PyDict> = match stream {
+            Some(stream) => [("stream", stream)].into_py_dict(py)?,
+            None => PyDict::new(py),
+        };
+        keywords.set_item(intern!(py, "max_version"), (VERSION.major, VERSION.minor))?;
+        let mut answer = method.call((), Some(&keywords));
+        if matches!(&answer, Err(error) if error.is_instance_of::<PyTypeError>(py)) {
+            // An array from before the versions.
+            keywords.del_item(intern!(py, "max_version"))?;
+            answer = method.call((), Some(&keywords));
+        }
+        let capsule = answer.map_err(|error| self.refused(error))?;
+        let capsule = capsule.cast_into::<PyCapsule>().map_err(PyErr::from)?;
+        let managed = Managed::take(&capsule)?;
+        self.checked(managed.described(), order, Hold::Managed(managed))
+    }
+
+    /// The refusal of `__dlpack__`, in words of ours where they say more.
+    fn refused(&self, error: PyErr) -> PyErr {
+        let py = self.array.py();
+        if !error.is_instance_of::<PyBufferError>(py) {
+            return error;
+        }
+        let said = error.value(py).to_string();
+        let ours = self.error(&format!("it does not give its memory away: {said}"));
+        ours.set_cause(py, Some(error));
+        ours
+    }
+
+    fn by_cuda_interface(
+        &self,
+        interface: Bound<'py, PyAny>,
+        order: &mut Order<'_>,
+    ) -> PyResult<Given> {
+        let py = self.array.py();
+        let interface = Interface::read(&interface)?;
+        if self.access == Use::Write && interface.is_read_only {
+            return Err(self.is_read_only());
+        }
+        if interface.has_mask {
+            return Err(self.error("it is masked: pass its data and its mask as two arrays"));
+        }
+        if !interface.is_contiguous {
+            return Err(self.is_not_contiguous(false));
+        }
+        self.has_memory(interface.span)?;
+        let owner = match order.device().as_cuda() {
+            Some(cuda) => cuda.owner_of(interface.span.address()),
+            None => Ok(None),
+        };
+        let owner = owner.map_err(|error| errors::device(py, &error))?;
+        let given = self.on_device(interface.span, owner, order, Hold::Nothing)?;
+        if let (Some(stream), true) = (interface.stream, given.is_on_device()) {
+            order.after(py, stream)?;
+        }
+        Ok(given)
+    }
+
+    /// What a tensor said of itself will do.
+    fn checked(&self, tensor: Described, order: &Order<'_>, hold: Hold) -> PyResult<Given> {
+        if self.access == Use::Write && tensor.is_read_only == Some(true) {
+            return Err(self.is_read_only());
+        }
+        if tensor.dtype.code == HANDLES {
+            return Err(self.holds_objects());
+        }
+        if !tensor.is_contiguous {
+            return Err(self.is_not_contiguous(false));
+        }
+        self.has_memory(tensor.span)?;
+        match tensor.device.kind {
+            CPU | CUDA_HOST => Ok(Given::on_host(tensor.span, hold)),
+            CUDA | CUDA_MANAGED => {
+                let number = usize::try_from(tensor.device.number).ok();
+                self.on_device(tensor.span, number, order, hold)
+            }
+            kind => Err(self.error(&format!(
+                "it lies on a device of DLPack's kind {kind}, and the engine reaches main memory and NVIDIA GPUs: copy \
+                 it there first"
+            ))),
+        }
+    }
+
+    /// Memory of the engine's device, which is the GPU of this number.
+    fn on_device(
+        &self,
+        span: Span,
+        number: Option<usize>,
+        order: &Order<'_>,
+        hold: Hold,
+    ) -> PyResult<Given> {
+        let py = self.array.py();
+        if span.bytes() == 0 {
+            return Ok(Given::on_host(span, hold));
+        }
+        let own = order.device().info().ordinal;
+        let gpu = number.map_or_else(|| "cuda".to_owned(), |number| format!("cuda:{number}"));
+        if !order.is_cuda() {
+            return Err(self.error(&format!(
+                "it lies on a GPU, and the engine keeps plain memory: build it with device=\"{gpu}\""
+            )));
+        }
+        if number.is_some_and(|number| number != own) {
+            return Err(self.error(&format!(
+                "it lies on {gpu}, and the engine is of cuda:{own}: move the array there, or give {gpu} an engine of its \
+                 own"
+            )));
+        }
+        Given::on_device(span, order.device(), hold).map_err(|error| errors::device(py, &error))
+    }
+
+    /// That the array is more than a description of others.
+    fn has_memory(&self, span: Span) -> PyResult<()> {
+        if span.address() == 0 && span.bytes() > 0 {
+            return Err(self.error(
+                "it has no memory of its own: pass what it is made of, such as t.to_local()",
+            ));
+        }
+        Ok(())
+    }
+
+    /// That nobody differentiates through the array: a copy behind autograd's back would be missed.
+    fn no_gradient(&self) -> PyResult<()> {
+        let py = self.array.py();
+        let requires = self.array.getattr_opt(intern!(py, "requires_grad"))?;
+        match requires {
+            Some(requires) if requires.is_truthy()? => Err(self
+                .error("it requires a gradient, which a copy does not know of: pass t.detach()")),
+            _ => Ok(()),
+        }
+    }
+
+    /// That the bytes are the numbers: PyTorch may leave a conjugation or a sign to whoever reads them.
+    fn no_lazy_math(&self) -> PyResult<()> {
+        let py = self.array.py();
+        for (asks, resolve) in [
+            (intern!(py, "is_conj"), "t.resolve_conj()"),
+            (intern!(py, "is_neg"), "t.resolve_neg()"),
+        ] {
+            let Some(asks) = self.array.getattr_opt(asks)? else {
+                return Ok(());
+            };
+            if asks.call0()?.is_truthy()? {
+                return Err(self.error(&format!(
+                    "its bytes are not its numbers yet, as PyTorch puts that off: pass {resolve}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_not_contiguous(&self, is_fortran: bool) -> PyErr {
+        let copy = match () {
+            () if self.is_of("torch") => "t.contiguous()",
+            () if self.is_of("cupy") => "cp.ascontiguousarray(a)",
+            () => "np.ascontiguousarray(a)",
+        };
+        let instead = match (self.access, is_fortran) {
+            (_, true) => format!(
+                "its first index runs fastest: pass a.T, which has the same bytes in C order, every time, or {copy}"
+            ),
+            (Use::Read, false) => {
+                format!("its bytes do not lie in one run in C order: pass {copy}")
+            }
+            (Use::Write, false) => format!(
+                "its bytes do not lie in one run in C order: restore to b = {copy}, then a[...] = b"
+            ),
+        };
+        self.error(&instead)
+    }
+
+    fn is_read_only(&self) -> PyErr {
+        self.error("it is read-only: restore to a copy that may be written, as of a.copy() or bytearray(a)")
+    }
+
+    fn holds_objects(&self) -> PyErr {
+        self.error("its elements are Python objects, whose bytes are addresses: give it a dtype of numbers, or pickle it")
+    }
+
+    fn error(&self, what: &str) -> PyErr {
+        let (py, index, kind) = (self.array.py(), self.index, self.kind());
+        errors::array(py, format!("array {index}, a {kind}: {what}"))
+    }
+
+    /// Its type, in full.
+    fn kind(&self) -> String {
+        let name = self.array.get_type().fully_qualified_name();
+        name.map_or_else(|_| "thing".to_owned(), |name| name.to_string())
+    }
+
+    /// Whether the type is of this package or of its compiled part.
+    fn is_of(&self, package: &str) -> bool {
+        self.kind().starts_with(package)
+    }
+}

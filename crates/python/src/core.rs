@@ -1,0 +1,80 @@
+//! An engine and what belongs to it, as calls and slots share them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use tierflow_device::{Device, Stream};
+
+use crate::order::{Order, Streams};
+
+/// An engine and what its calls share. Slots hold it, too.
+pub(crate) struct Core {
+    pub(crate) engine: tierflow_engine::Engine,
+    pub(crate) device: Device,
+    pub(crate) streams: Streams,
+}
+
+impl Core {
+    pub(crate) fn order(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Order<'_>> {
+        Order::new(&self.device, &self.streams, stream)
+    }
+
+    /// A stream whose work comes after all that was given to the device so far.
+    pub(crate) fn behind_all_work(&self) -> tierflow_device::Result<Borrowed<'_>> {
+        let stream = self.streams.take_own(&self.device)?;
+        let borrowed = Borrowed {
+            stream: Some(stream),
+            streams: &self.streams,
+        };
+        borrowed.wait_for_all_work()?;
+        Ok(borrowed)
+    }
+}
+
+/// A stream of the engine's own, for a time.
+pub(crate) struct Borrowed<'core> {
+    /// There until it is dropped.
+    stream: Option<Stream>,
+    streams: &'core Streams,
+}
+
+impl Deref for Borrowed<'_> {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        match &self.stream {
+            Some(stream) => stream,
+            None => unreachable!("only dropping takes it"),
+        }
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            self.streams.give_back(stream);
+        }
+    }
+}
+
+/// Lets go of the interpreter, if this thread has it, while something is dropped that may wait.
+pub(crate) fn detached(drop: impl FnOnce() + Send) {
+    let mut drop = Some(drop);
+    let mut run = || {
+        if let Some(drop) = drop.take() {
+            drop();
+        }
+    };
+    // At the interpreter's end there is nothing to let go of.
+    if Python::try_attach(|py| py.detach(&mut run)).is_none() {
+        run();
+    }
+}
+
+/// Lets go of an engine. The last one to do so ends it, which waits for its workers.
+pub(crate) fn let_go(core: Arc<Core>) {
+    if let Some(core) = Arc::into_inner(core) {
+        detached(|| drop(core));
+    }
+}

@@ -1,0 +1,99 @@
+//! Errors of the engine as exceptions, sorted by what the caller does next. The classes are in `tierflow/_errors.py`.
+
+use pyo3::prelude::*;
+use tierflow_device::Error as DeviceError;
+use tierflow_engine::Error;
+use tierflow_store::Error as StoreError;
+use tierflow_tier_alloc::Error as ArenaError;
+
+/// What every call of the engine's becomes in Python.
+pub(crate) trait OrRaise<T> {
+    /// # Errors
+    /// The exception of this crate's error.
+    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for tierflow_engine::Result<T> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| raised(py, &error))
+    }
+}
+
+/// The exception of an error.
+pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Unknown { .. } | Error::Discarded { .. } => named(py, "UnknownVersionError", text),
+        Error::NoRoom { .. } => named(py, "NoRoomError", text),
+        Error::TimedOut { .. } => named(py, "TimedOutError", text),
+        Error::OtherProcess { .. } => named(py, "ForkedError", text),
+        Error::Stalled { .. } => named(py, "StalledError", text),
+        Error::Storage(error) => storage(py, error, text),
+        Error::Device(error) => device(py, error),
+        Error::Arena(ArenaError::Growth { source, .. }) => named(py, device_class(source), text),
+        Error::Thread(_) => named(py, "DeviceError", text),
+        Error::Arena(ArenaError::Pool { .. }) => named(py, "StorageError", text),
+        // What is left is to be mended in the call.
+        _ => argument(py, text),
+    }
+}
+
+/// A call that must be written another way.
+pub(crate) fn argument(py: Python<'_>, text: String) -> PyErr {
+    named(py, "ArgumentError", text)
+}
+
+/// An array that will not do.
+pub(crate) fn array(py: Python<'_>, text: String) -> PyErr {
+    named(py, "ArrayError", text)
+}
+
+/// The engine, or the slot, is no more.
+pub(crate) fn closed(py: Python<'_>, text: &str) -> PyErr {
+    named(py, "ClosedError", text.to_owned())
+}
+
+/// A fork of the process that built the engine.
+pub(crate) fn forked(py: Python<'_>, owner: u32) -> PyErr {
+    raised(py, &Error::OtherProcess { owner })
+}
+
+/// The device's failure.
+pub(crate) fn device(py: Python<'_>, error: &DeviceError) -> PyErr {
+    named(py, device_class(error), error.to_string())
+}
+
+/// The timeline or another file.
+pub(crate) fn file(py: Python<'_>, error: &std::io::Error) -> PyErr {
+    named(py, "StorageError", error.to_string())
+}
+
+fn device_class(error: &DeviceError) -> &'static str {
+    match error {
+        DeviceError::OutOfMemory { .. } => "NoRoomError",
+        DeviceError::Invalid(_) => "ArgumentError",
+        _ => "DeviceError",
+    }
+}
+
+fn storage(py: Python<'_>, error: &StoreError, text: String) -> PyErr {
+    match error {
+        StoreError::Damaged { .. } | StoreError::NoVersion { .. } => {
+            named(py, "DamagedError", text)
+        }
+        StoreError::Argument(_) | StoreError::Exists { .. } => argument(py, text),
+        _ => named(py, "StorageError", text),
+    }
+}
+
+/// One of the classes of `tierflow/_errors.py`.
+fn named(py: Python<'_>, class: &str, text: String) -> PyErr {
+    let found = py
+        .import("tierflow._errors")
+        .and_then(|module| module.getattr(class));
+    match found.and_then(|class| class.call1((text,))) {
+        Ok(exception) => PyErr::from_value(exception),
+        // The interpreter ends, or the package is not whole.
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,223 @@
+//! DLPack 1.x: its structures, and tensors that others hand to us in capsules.
+//!
+//! The layouts are those of `dlpack.h`, 1.3; the fields that an older major version has are those of the legacy capsule.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyCapsuleMethods};
+
+use super::span::Span;
+
+/// The version that is spoken here.
+pub(crate) const VERSION: Version = Version { major: 1, minor: 3 };
+pub(crate) const CPU: i32 = 1;
+pub(crate) const CUDA: i32 = 2;
+pub(crate) const CUDA_HOST: i32 = 3;
+pub(crate) const CUDA_MANAGED: i32 = 13;
+/// The flag of a tensor that must not be written.
+pub(crate) const READ_ONLY: u64 = 1;
+/// The type code of handles, which mean nothing to others.
+pub(crate) const HANDLES: u8 = 3;
+
+pub(crate) const LEGACY: &CStr = c"dltensor";
+pub(crate) const VERSIONED: &CStr = c"dltensor_versioned";
+const USED_LEGACY: &CStr = c"used_dltensor";
+const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Version {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) kind: i32,
+    pub(crate) number: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DataType {
+    pub(crate) code: u8,
+    pub(crate) bits: u8,
+    pub(crate) lanes: u16,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    pub(crate) data: *mut c_void,
+    pub(crate) device: Device,
+    pub(crate) dimensions: i32,
+    pub(crate) dtype: DataType,
+    pub(crate) shape: *mut i64,
+    /// In elements; null for C order.
+    pub(crate) strides: *mut i64,
+    pub(crate) byte_offset: u64,
+}
+
+#[repr(C)]
+pub(crate) struct Legacy {
+    pub(crate) tensor: Tensor,
+    pub(crate) context: *mut c_void,
+    pub(crate) deleter: Option<unsafe extern "C" fn(*mut Legacy)>,
+}
+
+#[repr(C)]
+pub(crate) struct Versioned {
+    pub(crate) version: Version,
+    pub(crate) context: *mut c_void,
+    pub(crate) deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
+    pub(crate) flags: u64,
+    pub(crate) tensor: Tensor,
+}
+
+/// What a tensor says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Described {
+    pub(crate) span: Span,
+    pub(crate) device: Device,
+    pub(crate) dtype: DataType,
+    pub(crate) is_contiguous: bool,
+    /// `None` where the producer cannot say.
+    pub(crate) is_read_only: Option<bool>,
+}
+
+impl Tensor {
+    /// # Safety
+    /// `shape`, and `strides` if not null, are of `dimensions` numbers.
+    pub(super) unsafe fn described(&self, is_read_only: Option<bool>) -> Described {
+        let dimensions = usize::try_from(self.dimensions).unwrap_or(0);
+        let numbers = |from: *const i64| match NonNull::new(from.cast_mut()) {
+            // SAFETY: the caller's promise; a tensor without dimensions may have any pointer, and is not read here.
+            Some(from) if dimensions > 0 => unsafe {
+                std::slice::from_raw_parts(from.as_ptr(), dimensions)
+            },
+            _ => &[],
+        };
+        let (shape, strides) = (numbers(self.shape), numbers(self.strides));
+        let elements = shape.iter().map(|&n| usize::try_from(n).unwrap_or(0));
+        let elements = elements.fold(1_usize, usize::saturating_mul);
+        let bits = usize::from(self.dtype.bits) * usize::from(self.dtype.lanes);
+        let bytes = elements.saturating_mul(bits).div_ceil(8);
+        let address = (self.data.expose_provenance() as u64).wrapping_add(self.byte_offset);
+        Described {
+            // SAFETY: the format has it that a tensor has so many bytes there, as long as it is held.
+            span: unsafe { Span::new(address, bytes) },
+            device: self.device,
+            dtype: self.dtype,
+            is_contiguous: is_c_order(shape, strides, elements),
+            is_read_only,
+        }
+    }
+}
+
+/// Whether elements lie one behind the other, the last dimension's nearest. No strides mean that they do.
+fn is_c_order(shape: &[i64], strides: &[i64], elements: usize) -> bool {
+    if strides.is_empty() || elements == 0 {
+        return true;
+    }
+    let mut expected = 1_i64;
+    shape.iter().zip(strides).rev().all(|(&length, &stride)| {
+        let is_next = length == 1 || stride == expected;
+        expected = expected.saturating_mul(length);
+        is_next
+    })
+}
+
+/// A tensor that was taken out of a capsule, and goes back to its producer when this is dropped.
+#[derive(Debug)]
+pub(crate) enum Managed {
+    Legacy(NonNull<Legacy>),
+    Versioned(NonNull<Versioned>),
+}
+
+impl Managed {
+    /// Takes the tensor: the capsule is used up.
+    ///
+    /// # Errors
+    /// `BufferError` if it is none, was used before, or is of another major version.
+    pub(crate) fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
+        if let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) {
+            let pointer: NonNull<Versioned> = pointer.cast();
+            rename(capsule, USED_VERSIONED)?;
+            let taken = Self::Versioned(pointer);
+            // SAFETY: a capsule of this name holds such a structure, which is ours since it was renamed. The version
+            // comes first in all of them.
+            let version = unsafe { (*pointer.as_ptr()).version };
+            if version.major != VERSION.major {
+                let (major, minor) = (version.major, version.minor);
+                return Err(PyBufferError::new_err(format!(
+                    "the array speaks DLPack {major}.{minor}, and {}.x is understood here: update tierflow or the \
+                     array's library",
+                    VERSION.major
+                )));
+            }
+            return Ok(taken);
+        }
+        let pointer = capsule.pointer_checked(Some(LEGACY)).map_err(|_| {
+            PyBufferError::new_err(
+                "__dlpack__ returned a capsule that holds no DLPack tensor, or was used before",
+            )
+        })?;
+        rename(capsule, USED_LEGACY)?;
+        Ok(Self::Legacy(pointer.cast()))
+    }
+
+    pub(crate) fn described(&self) -> Described {
+        match self {
+            Self::Legacy(tensor) => {
+                // SAFETY: the structure is ours until it is dropped, and its producer filled it.
+                let managed = unsafe { tensor.as_ref() };
+                // SAFETY: its producer filled it as the format says.
+                unsafe { managed.tensor.described(None) }
+            }
+            Self::Versioned(tensor) => {
+                // SAFETY: as above.
+                let managed = unsafe { tensor.as_ref() };
+                let is_read_only = managed.flags & READ_ONLY != 0;
+                // SAFETY: as above.
+                unsafe { managed.tensor.described(Some(is_read_only)) }
+            }
+        }
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        match self {
+            Self::Legacy(tensor) => {
+                // SAFETY: the structure is ours.
+                let deleter = unsafe { tensor.as_ref().deleter };
+                if let Some(deleter) = deleter {
+                    // SAFETY: the producer's own function, for its own structure, once.
+                    unsafe { deleter(tensor.as_ptr()) };
+                }
+            }
+            Self::Versioned(tensor) => {
+                // SAFETY: the structure is ours.
+                let deleter = unsafe { tensor.as_ref().deleter };
+                if let Some(deleter) = deleter {
+                    // SAFETY: the producer's own function, for its own structure, once; it is safe to call for every
+                    // version.
+                    unsafe { deleter(tensor.as_ptr()) };
+                }
+            }
+        }
+    }
+}
+
+fn rename(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
+    // SAFETY: a live capsule, and a name that lives for ever.
+    let renamed = unsafe { pyo3::ffi::PyCapsule_SetName(capsule.as_ptr(), name.as_ptr()) };
+    if renamed == 0 {
+        return Ok(());
+    }
+    Err(PyErr::fetch(capsule.py()))
+}

@@ -1,0 +1,13 @@
+//! What crosses the border to other languages: the only unsafe code, with its proofs.
+#![allow(
+    unsafe_code,
+    reason = "foreign structures and pointers are what it is about"
+)]
+
+pub(crate) mod buffer;
+pub(crate) mod cuda_interface;
+pub(crate) mod dlpack;
+pub(crate) mod exchange;
+pub(crate) mod export;
+pub(crate) mod lent;
+pub(crate) mod span;

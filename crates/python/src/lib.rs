@@ -1,0 +1,47 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # How it is laid out
+//!
+//! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`. `array` finds out what an argument is
+//! and where its bytes lie, by the protocols that `ffi` speaks: the buffer protocol, DLPack, and
+//! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies. What is only Python (the
+//! exceptions, the table of the metrics, what is made for one framework) is Python, in `tierflow/`.
+//!
+//! # What always holds
+//!
+//! - A call holds what it reads or writes, and lets go of the interpreter while it may wait.
+//! - A lent slot is given back when its last user is gone, whoever that is and on whatever thread.
+//! - No lock is held while Python is called: whoever waits for it may have the interpreter.
+//! - In a fork of the process, nothing of the engine is touched but its number of the process.
+//!
+//! **What is deliberately absent.** No link to CUDA, NumPy or any framework; no state of the module.
+#![deny(unsafe_code)]
+
+mod array;
+mod core;
+mod dtype;
+mod engine;
+mod errors;
+mod ffi;
+mod metrics;
+mod options;
+mod order;
+mod pool;
+mod slot;
+
+/// The part of `tierflow` that is made of Rust.
+#[pyo3::pymodule(gil_used = false)]
+mod _tierflow {
+    #[pymodule_export]
+    use crate::engine::Engine;
+    #[pymodule_export]
+    use crate::options::Retention;
+    #[pymodule_export]
+    use crate::pool::HostPool;
+    #[pymodule_export]
+    use crate::slot::{ConsumeSlot, ProduceSlot};
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "Python's name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,195 @@
+//! What callers write, as the engine takes it.
+
+use std::time::Duration;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyString};
+use tierflow_device::Choice;
+use tierflow_engine::{AfterRestore, Flush};
+
+use crate::errors;
+
+/// Bytes: a number, or a text such as "4GiB".
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl<'py> FromPyObject<'_, 'py> for Bytes {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = given.py();
+        let wrong = |what: &str| {
+            errors::argument(
+                py,
+                format!(
+                    "{what} is no number of bytes: write one, or a text such as \"512 MiB\" or \"4GiB\""
+                ),
+            )
+        };
+        if let Ok(text) = given.cast::<PyString>() {
+            let text = text.to_string_lossy();
+            return bytes(&text)
+                .map(Self)
+                .ok_or_else(|| wrong(&format!("{text:?}")));
+        }
+        if !given.hasattr("__index__")? {
+            let kind = given.get_type().name()?;
+            return Err(PyTypeError::new_err(format!(
+                "a number of bytes is an int or a text such as \"4GiB\", and this is a {kind}"
+            )));
+        }
+        let number = given.extract::<u64>().map(Self);
+        number.map_err(|_| wrong(&given.to_string()))
+    }
+}
+
+impl Bytes {
+    pub(crate) fn to_usize(&self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+const UNITS: &[(&str, u64)] = &[
+    ("b", 1),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("tib", 1 << 40),
+];
+
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let unit_at = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let unit = unit.to_ascii_lowercase();
+    let factor = match unit.as_str() {
+        "" => 1,
+        unit => UNITS.iter().find(|(name, _)| *name == unit)?.1,
+    };
+    let number = number.trim().replace('_', "");
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor);
+    }
+    let bytes = number.parse::<f64>().ok()? * factor as f64;
+    (bytes.is_finite() && bytes >= 0.0 && bytes < u64::MAX as f64).then_some(bytes as u64)
+}
+
+/// "auto", "host", "cuda", "cuda:1", the GPU's number, or a framework's device that is called so.
+pub(crate) fn choice(device: Option<&Bound<'_, PyAny>>) -> PyResult<Choice> {
+    let Some(device) = device else {
+        return Ok(Choice::Auto);
+    };
+    if device.is_instance_of::<PyInt>() {
+        let ordinal = device.extract()?;
+        return Ok(Choice::Cuda { ordinal });
+    }
+    let text = device.str()?.to_string_lossy().into_owned();
+    let chosen = match text.as_str() {
+        "auto" => Some(Choice::Auto),
+        "host" | "cpu" => Some(Choice::Host),
+        "cuda" => Some(Choice::Cuda { ordinal: 0 }),
+        other => other
+            .strip_prefix("cuda:")
+            .and_then(|number| number.parse().ok())
+            .map(|ordinal| Choice::Cuda { ordinal }),
+    };
+    chosen.ok_or_else(|| {
+        errors::argument(
+            device.py(),
+            format!("{text:?} is no device: write \"auto\", \"host\", \"cuda\" or \"cuda:1\""),
+        )
+    })
+}
+
+pub(crate) fn after_restore(py: Python<'_>, name: &str) -> PyResult<AfterRestore> {
+    match name {
+        "keep" => Ok(AfterRestore::Keep),
+        "discard" => Ok(AfterRestore::Discard),
+        other => Err(errors::argument(
+            py,
+            format!("after_restore is \"keep\" or \"discard\", not {other:?}"),
+        )),
+    }
+}
+
+pub(crate) fn flush(py: Python<'_>, name: &str) -> PyResult<Flush> {
+    match name {
+        "eager" => Ok(Flush::Eager),
+        "needed" => Ok(Flush::Needed),
+        other => Err(errors::argument(
+            py,
+            format!("flush is \"eager\" or \"needed\", not {other:?}"),
+        )),
+    }
+}
+
+/// Seconds. None is for ever, as is infinity; what is negative is over at once.
+pub(crate) fn duration(py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    match seconds {
+        None | Some(f64::INFINITY) => Ok(None),
+        Some(seconds) if seconds.is_nan() => Err(errors::argument(
+            py,
+            "a time is a number of seconds, not nan".to_owned(),
+        )),
+        Some(seconds) => {
+            let most = Duration::from_secs(u64::from(u32::MAX));
+            let given = Duration::try_from_secs_f64(seconds.max(0.0));
+            Ok(Some(given.unwrap_or(most)))
+        }
+    }
+}
+
+/// Which versions stay, of those that outlive the engine: the newest so many, every so many-th, and those younger than so many
+/// seconds.
+#[pyclass(frozen, from_py_object, module = "tierflow")]
+#[derive(Clone, Debug)]
+pub(crate) struct Retention {
+    #[pyo3(get)]
+    newest: usize,
+    #[pyo3(get)]
+    every: Option<u64>,
+    #[pyo3(get)]
+    younger_than: Option<f64>,
+}
+
+#[pymethods]
+impl Retention {
+    #[new]
+    #[pyo3(signature = (newest = 1, *, every = None, younger_than = None))]
+    fn new(newest: usize, every: Option<u64>, younger_than: Option<f64>) -> Self {
+        Self {
+            newest,
+            every,
+            younger_than,
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let or_none = |value: Option<String>| value.unwrap_or_else(|| "None".to_owned());
+        format!(
+            "tierflow.Retention({}, every={}, younger_than={})",
+            self.newest,
+            or_none(self.every.map(|every| every.to_string())),
+            or_none(self.younger_than.map(|age| age.to_string())),
+        )
+    }
+}
+
+impl Retention {
+    pub(crate) fn rules(&self, py: Python<'_>) -> PyResult<tierflow_engine::Retention> {
+        let mut rules = tierflow_engine::Retention::newest(self.newest);
+        if let Some(every) = self.every {
+            rules = rules.and_every(every);
+        }
+        if let Some(age) = duration(py, self.younger_than)? {
+            rules = rules.and_younger_than(age);
+        }
+        Ok(rules)
+    }
+}

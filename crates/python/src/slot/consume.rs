@@ -1,0 +1,185 @@
+//! A version to read.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use pyo3::ffi::Py_buffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use tierflow_engine::{ConsumeSlot as Consumed, Version};
+
+use super::Layout;
+use super::lent::{Lent, Slot};
+use super::own::Own;
+use crate::core::let_go;
+use crate::errors::OrRaise;
+use crate::ffi;
+use crate::ffi::lent::Held;
+
+/// A version in the cache, as a read-only array of every framework.
+///
+/// Arrays made of it, and views, keep it where it is; the last of them to go gives it back, and counts the version as
+/// consumed.
+#[pyclass(frozen, weakref, module = "tierflow")]
+pub(crate) struct ConsumeSlot {
+    own: Own,
+    is_cached: bool,
+}
+
+impl ConsumeSlot {
+    pub(crate) fn new(held: Held<Consumed<'static>>, layout: Layout) -> Self {
+        let is_cached = held.slot().is_cached();
+        let own = Own::new(Lent::new(Slot::Consumed(held), layout));
+        Self { own, is_cached }
+    }
+}
+
+#[pymethods]
+impl ConsumeSlot {
+    /// The version that it holds.
+    #[getter]
+    fn version(&self) -> Version {
+        self.own.version
+    }
+
+    /// Elements along each dimension.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.own.shape(py)
+    }
+
+    /// The name of the element type.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.own.dtype
+    }
+
+    /// Bytes in all.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.own.bytes
+    }
+
+    /// Whether these are the bytes in the cache; if not, it had no room, and they are a copy.
+    #[getter]
+    fn is_cached(&self) -> bool {
+        self.is_cached
+    }
+
+    /// Gives the bytes back and counts the version as consumed, or leaves that to the last array over them.
+    ///
+    /// On a GPU, at once, and whoever overwrites the bytes waits for the work given to `stream` so far; without one, for all
+    /// work given to the device.
+    #[pyo3(signature = (stream = None))]
+    fn finish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let lent = self.own.taken(py)?;
+        if lent.is_on_host() || stream.is_none() {
+            py.detach(|| drop(lent));
+            return Ok(());
+        }
+        // With others, the last one waits for all work.
+        let Some(mut lent) = Arc::into_inner(lent) else {
+            return Ok(());
+        };
+        let core = match &lent.slot {
+            Some(Slot::Consumed(held)) => Arc::clone(held.core()),
+            _ => return Err(self.own.ended(py)),
+        };
+        let order = match core.order(stream) {
+            Ok(order) => order,
+            Err(error) => {
+                // Not finished: it is still the slot that it was.
+                self.own.put_back(py, lent)?;
+                return Err(error);
+            }
+        };
+        let Some(Slot::Consumed(held)) = lent.slot.take() else {
+            return Err(self.own.ended(py));
+        };
+        let finished = held.end(|slot, _| match order.stream() {
+            Some(stream) => py.detach(|| slot.finish_after(stream)),
+            None => {
+                py.detach(|| drop(slot));
+                Ok(())
+            }
+        });
+        drop(order);
+        let_go(core);
+        finished.or_raise(py)
+    }
+
+    /// Gives the bytes back and leaves the version unconsumed. Arrays over them must be gone. On a GPU, waits for all work
+    /// given to the device, as some may read them.
+    fn give_back(&self, py: Python<'_>) -> PyResult<()> {
+        let mut lent = self.own.alone(py, "given back")?;
+        let on_host = lent.is_on_host();
+        let Some(Slot::Consumed(held)) = lent.slot.take() else {
+            return Err(self.own.ended(py));
+        };
+        held.end(|slot, core| {
+            py.detach(|| {
+                if !on_host && let Ok(stream) = core.behind_all_work() {
+                    let _done_or_lost = stream.synchronize();
+                }
+                slot.give_back();
+            });
+        });
+        Ok(())
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_arguments))]
+    fn __exit__(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) -> PyResult<bool> {
+        if self.own.is_there(py)? {
+            self.finish(py, None)?;
+        }
+        Ok(false)
+    }
+
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'_, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // No work of ours is under way on the bytes.
+        let _ = stream;
+        self.own.dlpack(py, max_version, dl_device, copy)
+    }
+
+    fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+        self.own.dlpack_device(py)
+    }
+
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.own.cuda_interface(py)
+    }
+
+    #[allow(unsafe_code, reason = "the protocol's signature")]
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let lent = slf.get().own.shared(slf.py())?;
+        // SAFETY: the interpreter's own place for the answer.
+        unsafe { ffi::buffer::fill(view, flags, lent, slf.into_any()) }
+    }
+
+    #[allow(unsafe_code, reason = "the protocol's signature")]
+    unsafe fn __releasebuffer__(&self, view: *mut Py_buffer) {
+        // SAFETY: a view that was filled above.
+        unsafe { ffi::buffer::release(view) };
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        self.own.described(py, "ConsumeSlot")
+    }
+}

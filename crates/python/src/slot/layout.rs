@@ -1,0 +1,83 @@
+//! Shape and element type.
+
+use pyo3::prelude::*;
+
+use crate::dtype::DType;
+use crate::errors;
+
+// The numbers of a layout are handed out as `Py_ssize_t`, too.
+const _: () = assert!(size_of::<isize>() == size_of::<i64>());
+
+/// Shape and element type of a slot, in C order.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    dtype: DType,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    byte_strides: Vec<i64>,
+    bytes: usize,
+}
+
+impl Layout {
+    /// # Errors
+    /// `ArgumentError` if there are more bytes than addresses.
+    pub(crate) fn new(py: Python<'_>, dtype: DType, shape: &[usize]) -> PyResult<Self> {
+        Self::counted(dtype, shape).ok_or_else(|| {
+            let text = "the shape has more bytes than there are addresses";
+            errors::argument(py, text.to_owned())
+        })
+    }
+
+    /// Of a shape that is an int or several.
+    ///
+    /// # Errors
+    /// `TypeError` or `OverflowError` for what is none; as for [`Layout::new`].
+    pub(crate) fn of(shape: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Self> {
+        let lengths = match shape.extract::<usize>() {
+            Ok(length) => vec![length],
+            Err(_) => shape.extract::<Vec<usize>>()?,
+        };
+        Self::new(shape.py(), dtype, &lengths)
+    }
+
+    fn counted(dtype: DType, shape: &[usize]) -> Option<Self> {
+        let numbers = shape.iter().map(|&length| i64::try_from(length).ok());
+        let numbers: Vec<i64> = numbers.collect::<Option<_>>()?;
+        let mut strides = vec![1_i64; numbers.len()];
+        let mut elements = 1_i64;
+        for (stride, &length) in strides.iter_mut().zip(&numbers).rev() {
+            *stride = elements;
+            elements = elements.checked_mul(length)?;
+        }
+        let item = i64::try_from(dtype.bytes()).ok()?;
+        let bytes = usize::try_from(elements.checked_mul(item)?).ok()?;
+        Some(Self {
+            dtype,
+            shape: numbers,
+            byte_strides: strides.iter().map(|stride| stride * item).collect(),
+            strides,
+            bytes,
+        })
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub(crate) fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// In elements.
+    pub(crate) fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    pub(crate) fn byte_strides(&self) -> &[i64] {
+        &self.byte_strides
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

@@ -1,0 +1,132 @@
+//! What the object and all arrays over a slot share.
+
+use std::ffi::c_void;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use tierflow_engine::{ConsumeSlot as Consumed, ProduceSlot as Produced, Version};
+
+use super::Layout;
+use crate::ffi::dlpack::{self, CPU, CUDA};
+use crate::ffi::lent::Held;
+
+/// A slot that is out. Whoever can reach its bytes shares it; the last of them gives it back.
+pub(crate) struct Lent {
+    /// There until it is given back.
+    pub(super) slot: Option<Slot>,
+    layout: Layout,
+    address: u64,
+    device: dlpack::Device,
+    is_read_only: bool,
+    pub(super) version: Version,
+    /// The process that has the engine.
+    pub(super) process: u32,
+}
+
+pub(super) enum Slot {
+    Produced(Held<Produced<'static>>),
+    Consumed(Held<Consumed<'static>>),
+}
+
+impl Lent {
+    pub(super) fn new(slot: Slot, layout: Layout) -> Self {
+        let (core, address, on_host, version) = match &slot {
+            Slot::Produced(held) => {
+                let slot = held.slot();
+                (
+                    held.core(),
+                    slot.address(),
+                    slot.host_accessible(),
+                    slot.version(),
+                )
+            }
+            Slot::Consumed(held) => {
+                let slot = held.slot();
+                (
+                    held.core(),
+                    slot.address(),
+                    slot.host_accessible(),
+                    slot.version(),
+                )
+            }
+        };
+        let number = i32::try_from(core.device.info().ordinal).unwrap_or(i32::MAX);
+        let device = match on_host {
+            true => (CPU, 0),
+            false => (CUDA, number),
+        };
+        let is_read_only = matches!(slot, Slot::Consumed(_));
+        Self {
+            slot: Some(slot),
+            layout,
+            address,
+            device: dlpack::Device {
+                kind: device.0,
+                number: device.1,
+            },
+            is_read_only,
+            version,
+            process: std::process::id(),
+        }
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn dlpack_device(&self) -> dlpack::Device {
+        self.device
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    pub(super) fn is_on_host(&self) -> bool {
+        self.device.kind == CPU
+    }
+
+    /// # Errors
+    /// `BufferError` if the processor does not reach the bytes.
+    pub(crate) fn host_pointer(&self) -> PyResult<*mut c_void> {
+        if self.is_on_host() {
+            return Ok(std::ptr::with_exposed_provenance_mut(self.address as usize));
+        }
+        Err(PyBufferError::new_err(
+            "the slot lies in GPU memory, which the processor does not reach: go by DLPack, as in \
+             torch.from_dlpack(slot), or by cupy.asarray(slot)",
+        ))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot.take() else { return };
+        if self.process != std::process::id() {
+            // Nothing here is this process's; a thread that it does not have may hold the locks.
+            std::mem::forget(slot);
+            return;
+        }
+        match slot {
+            _ if self.is_on_host() => drop(slot),
+            // Kernels may still write there: nobody else may have the bytes before they are done.
+            Slot::Produced(held) => {
+                if let Ok(stream) = held.core().behind_all_work() {
+                    let _done_or_lost = stream.synchronize();
+                }
+                drop(held);
+            }
+            Slot::Consumed(held) => held.end(|slot, core| {
+                let Ok(stream) = core.behind_all_work() else {
+                    return slot.give_back();
+                };
+                // With an error the device is lost.
+                let _consumed_or_lost = slot.finish_after(&stream);
+            }),
+        }
+    }
+}

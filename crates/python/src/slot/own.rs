@@ -1,0 +1,180 @@
+//! The object's own part in a slot, and what both kinds of slots do alike.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use pyo3::exceptions::{PyAttributeError, PyBufferError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use tierflow_engine::Version;
+
+use super::Lent;
+use crate::errors;
+use crate::ffi;
+use crate::ffi::dlpack;
+
+/// The object's own part in a slot, until it is ended.
+pub(super) struct Own {
+    lent: Mutex<Option<Arc<Lent>>>,
+    /// The process that has the engine.
+    process: u32,
+    pub(super) version: Version,
+    shape: Vec<i64>,
+    pub(super) dtype: &'static str,
+    pub(super) bytes: usize,
+}
+
+impl Own {
+    pub(super) fn new(lent: Lent) -> Self {
+        let layout = lent.layout();
+        Self {
+            version: lent.version,
+            process: lent.process,
+            shape: layout.shape().to_vec(),
+            dtype: layout.dtype().name,
+            bytes: layout.bytes(),
+            lent: Mutex::new(Some(Arc::new(lent))),
+        }
+    }
+
+    /// The object's part itself.
+    ///
+    /// # Errors
+    /// `ForkedError`, before anything is locked: a thread that a fork does not have may hold it.
+    fn part(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<Arc<Lent>>>> {
+        if self.process == std::process::id() {
+            return Ok(self.lent.lock());
+        }
+        Err(errors::forked(py, self.process))
+    }
+
+    /// Whether it was not ended yet.
+    pub(super) fn is_there(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.part(py)?.is_some())
+    }
+
+    /// For one more user of the bytes.
+    pub(super) fn shared(&self, py: Python<'_>) -> PyResult<Arc<Lent>> {
+        let lent = self.part(py)?.clone();
+        lent.ok_or_else(|| self.ended(py))
+    }
+
+    /// Ends the object's part, and leaves the others theirs.
+    pub(super) fn taken(&self, py: Python<'_>) -> PyResult<Arc<Lent>> {
+        let lent = self.part(py)?.take();
+        lent.ok_or_else(|| self.ended(py))
+    }
+
+    /// Undoes [`Own::alone`].
+    pub(super) fn put_back(&self, py: Python<'_>, lent: Lent) -> PyResult<()> {
+        *self.part(py)? = Some(Arc::new(lent));
+        Ok(())
+    }
+
+    /// The whole slot, if nobody else uses its bytes.
+    pub(super) fn alone(&self, py: Python<'_>, what: &str) -> PyResult<Lent> {
+        let taken = {
+            let mut own = self.part(py)?;
+            own.take().map(|lent| {
+                Arc::try_unwrap(lent).map_err(|lent| {
+                    let others = Arc::strong_count(&lent) - 1;
+                    *own = Some(lent);
+                    others
+                })
+            })
+        };
+        match taken {
+            Some(Ok(lent)) => Ok(lent),
+            Some(Err(others)) => Err(PyBufferError::new_err(format!(
+                "arrays or views still use the bytes of version {} ({others} of them): `del` them first, for it to be {what}",
+                self.version
+            ))),
+            None => Err(self.ended(py)),
+        }
+    }
+
+    pub(super) fn ended(&self, py: Python<'_>) -> PyErr {
+        let version = self.version;
+        errors::closed(
+            py,
+            &format!("the slot of version {version} was given back: it has no bytes any more"),
+        )
+    }
+
+    pub(super) fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    pub(super) fn described(&self, py: Python<'_>, class: &str) -> PyResult<String> {
+        let (version, shape, dtype) = (self.version, &self.shape, self.dtype);
+        let state = match self.part(py)?.as_deref() {
+            None => "given back".to_owned(),
+            Some(lent) if lent.is_on_host() => "host".to_owned(),
+            Some(lent) => format!("cuda:{}", lent.dlpack_device().number),
+        };
+        Ok(format!(
+            "<tierflow.{class} of version {version}, {dtype}{shape:?}, {state}>"
+        ))
+    }
+
+    pub(super) fn dlpack<'py>(
+        &self,
+        py: Python<'py>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let lent = self.shared(py)?;
+        if copy == Some(true) {
+            return Err(PyBufferError::new_err(
+                "a slot is lent, not copied: leave copy out, and copy what you get",
+            ));
+        }
+        let own = lent.dlpack_device();
+        if dl_device.is_some_and(|asked| asked != (own.kind, own.number)) {
+            return Err(PyBufferError::new_err(format!(
+                "the slot lies on device {:?} of DLPack and stays there: copy what you get without dl_device",
+                (own.kind, own.number)
+            )));
+        }
+        let versioned = max_version.is_some_and(|(major, _)| major >= dlpack::VERSION.major);
+        ffi::export::capsule(py, lent, versioned)
+    }
+
+    pub(super) fn dlpack_device(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+        let device = self.shared(py)?.dlpack_device();
+        Ok((device.kind, device.number))
+    }
+
+    pub(super) fn cuda_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let lent = self.shared(py)?;
+        if lent.is_on_host() {
+            return Err(PyAttributeError::new_err(
+                "the slot lies in host memory: use np.asarray(slot)",
+            ));
+        }
+        let typestr = lent.layout().dtype().typestr.ok_or_else(|| {
+            PyAttributeError::new_err(format!(
+                "__cuda_array_interface__ has no name for {}: go by DLPack",
+                self.dtype
+            ))
+        })?;
+        let interface = PyDict::new(py);
+        interface.set_item("shape", self.shape(py)?)?;
+        interface.set_item("typestr", typestr)?;
+        interface.set_item("data", (lent.address(), lent.is_read_only()))?;
+        interface.set_item("strides", py.None())?;
+        // What made the bytes is over.
+        interface.set_item("stream", py.None())?;
+        interface.set_item("version", 3)?;
+        Ok(interface)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(lent) = self.lent.get_mut().take() {
+            crate::core::detached(|| drop(lent));
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Room to write.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use pyo3::ffi::Py_buffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use tierflow_engine::{ProduceSlot as Produced, Version};
+
+use super::Layout;
+use super::lent::{Lent, Slot};
+use super::own::Own;
+use crate::core::{Borrowed, Core, let_go};
+use crate::errors::{self, OrRaise};
+use crate::ffi;
+use crate::ffi::lent::Held;
+use crate::order::Order;
+
+/// Room in the cache that is to become a checkpoint, as an array of every framework: write it, then `commit`.
+///
+/// NumPy and whatever else has the buffer protocol, DLPack or `__cuda_array_interface__` takes it without a copy. Arrays
+/// made of it keep the room. It is a checkpoint once it is committed, by `commit` or at the end of a `with` block that
+/// raised nothing; if the last of them goes before that, the room is given up.
+#[pyclass(frozen, weakref, module = "tierflow")]
+pub(crate) struct ProduceSlot {
+    own: Own,
+}
+
+impl ProduceSlot {
+    pub(crate) fn new(held: Held<Produced<'static>>, layout: Layout) -> Self {
+        let own = Own::new(Lent::new(Slot::Produced(held), layout));
+        Self { own }
+    }
+}
+
+#[pymethods]
+impl ProduceSlot {
+    /// The version that the bytes are to be.
+    #[getter]
+    fn version(&self) -> Version {
+        self.own.version
+    }
+
+    /// Elements along each dimension.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.own.shape(py)
+    }
+
+    /// The name of the element type.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.own.dtype
+    }
+
+    /// Bytes in all.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.own.bytes
+    }
+
+    /// Makes the bytes the checkpoint, without a copy. Arrays over them must be gone: `BufferError` if some are left.
+    ///
+    /// On a GPU, at once, and the version is there when the work given to `stream` so far is done; without one, all work
+    /// given to the device.
+    #[pyo3(signature = (stream = None))]
+    fn commit(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let mut lent = self.own.alone(py, "a checkpoint")?;
+        let on_host = lent.is_on_host();
+        let Some(Slot::Produced(held)) = lent.slot.take() else {
+            return Err(self.own.ended(py));
+        };
+        if on_host {
+            held.end(|slot, _| py.detach(|| slot.commit()));
+            return Ok(());
+        }
+        let core = Arc::clone(held.core());
+        let behind = match after(py, &core, stream) {
+            Ok(behind) => behind,
+            Err(error) => {
+                // Not committed: it is still the slot that it was.
+                lent.slot = Some(Slot::Produced(held));
+                self.own.put_back(py, lent)?;
+                return Err(error);
+            }
+        };
+        let committed = held.end(|slot, _| match behind.stream() {
+            Some(stream) => py.detach(|| slot.commit_after(stream)),
+            None => {
+                py.detach(|| slot.commit());
+                Ok(())
+            }
+        });
+        drop(behind);
+        let_go(core);
+        committed.or_raise(py)
+    }
+
+    /// Gives the room up: there is no such version, and its number stays free. Arrays over it must be gone.
+    fn give_up(&self, py: Python<'_>) -> PyResult<()> {
+        let lent = self.own.alone(py, "given up")?;
+        py.detach(|| drop(lent));
+        Ok(())
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind, error, trace))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        error: &Bound<'_, PyAny>,
+        trace: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let _ = (error, trace);
+        if !self.own.is_there(py)? {
+            return Ok(false);
+        }
+        match kind.is_none() {
+            true => self.commit(py, None)?,
+            // Whoever still looks at the bytes, such as the traceback, keeps them; nobody can commit them.
+            false => {
+                let lent = self.own.taken(py)?;
+                py.detach(|| drop(lent));
+            }
+        }
+        Ok(false)
+    }
+
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'_, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // No work of ours is under way on the bytes.
+        let _ = stream;
+        self.own.dlpack(py, max_version, dl_device, copy)
+    }
+
+    fn __dlpack_device__(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+        self.own.dlpack_device(py)
+    }
+
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.own.cuda_interface(py)
+    }
+
+    #[allow(unsafe_code, reason = "the protocol's signature")]
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let lent = slf.get().own.shared(slf.py())?;
+        // SAFETY: the interpreter's own place for the answer.
+        unsafe { ffi::buffer::fill(view, flags, lent, slf.into_any()) }
+    }
+
+    #[allow(unsafe_code, reason = "the protocol's signature")]
+    unsafe fn __releasebuffer__(&self, view: *mut Py_buffer) {
+        // SAFETY: a view that was filled above.
+        unsafe { ffi::buffer::release(view) };
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        self.own.described(py, "ProduceSlot")
+    }
+}
+
+/// The stream that a slot is committed after: what was named, or all work of the device.
+fn after<'core>(
+    py: Python<'_>,
+    core: &'core Core,
+    stream: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Behind<'core>> {
+    match stream {
+        Some(stream) => core.order(Some(stream)).map(Behind::Named),
+        None => core
+            .behind_all_work()
+            .map(Behind::All)
+            .map_err(|error| errors::device(py, &error)),
+    }
+}
+
+enum Behind<'core> {
+    Named(Order<'core>),
+    All(Borrowed<'core>),
+}
+
+impl Behind<'_> {
+    fn stream(&self) -> Option<&tierflow_device::Stream> {
+        match self {
+            Self::Named(order) => order.stream(),
+            Self::All(stream) => Some(stream),
+        }
+    }
+}

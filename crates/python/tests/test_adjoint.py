@@ -1,0 +1,186 @@
+"""Every schedule of `checkpoint_schedules`: the states that come back are right, and so is the gradient."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tierflow
+
+schedules = pytest.importorskip("checkpoint_schedules")
+
+STEPS = 23
+
+
+def quiet(make: Callable[[], Any]) -> Any:
+    with warnings.catch_warnings():
+        # That Numba is not there.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return make()
+
+
+DISK, RAM = schedules.StorageType.DISK, schedules.StorageType.RAM
+MAKE = {
+    "memory": lambda: schedules.SingleMemoryStorageSchedule(),
+    "disk": lambda: schedules.SingleDiskStorageSchedule(),
+    "disk, moved": lambda: schedules.SingleDiskStorageSchedule(move_data=True),
+    "two levels": lambda: schedules.TwoLevelCheckpointSchedule(5, binomial_snapshots=2),
+    "two levels in memory": lambda: schedules.TwoLevelCheckpointSchedule(4, binomial_snapshots=1, binomial_storage=RAM),
+    "multistage": lambda: schedules.MultistageCheckpointSchedule(STEPS, 2, 3),
+    "multistage, trajectory": lambda: schedules.MultistageCheckpointSchedule(STEPS, 0, 4, trajectory="revolve"),
+    "mixed": lambda: schedules.MixedCheckpointSchedule(STEPS, 4, storage=DISK),
+    "mixed in memory": lambda: schedules.MixedCheckpointSchedule(STEPS, 6, storage=RAM),
+    "revolve": lambda: schedules.Revolve(STEPS, 4),
+    "disk revolve": lambda: schedules.DiskRevolve(STEPS, 2),
+    "periodic": lambda: schedules.PeriodicDiskRevolve(STEPS, 2),
+    "h-revolve": lambda: schedules.HRevolve(STEPS, 2, 2),
+}
+
+
+@pytest.fixture
+def engine() -> Iterator[tierflow.Engine]:
+    with tierflow.Engine(device="host", device_cache="16KiB", host_cache="4MiB") as engine:
+        yield engine
+
+
+def advanced(u: np.ndarray) -> np.ndarray:
+    return u + 0.1 * np.sin(u) * np.roll(u, 1)
+
+
+class Model:
+    """A recurrence that is not linear, and its adjoint. It looks at every state that it is given."""
+
+    def __init__(self, u: np.ndarray) -> None:
+        self.u = u.copy()
+        self.expected = [u.copy()]
+        self.reversed: list[int] = []
+        for _ in range(STEPS):
+            self.expected.append(advanced(self.expected[-1]))
+        self.v = np.zeros_like(u)
+
+    def forward(self, step: int) -> None:
+        assert (self.u == self.expected[step]).all()
+        self.u[:] = advanced(self.u)
+
+    def end_forward(self) -> None:
+        assert (self.u == self.expected[-1]).all()
+        self.v[:] = self.u
+
+    def reverse(self, step: int) -> None:
+        assert (self.u == self.expected[step]).all()
+        self.reversed.append(step)
+        scaled = 0.1 * self.v
+        by_u = self.v + scaled * np.cos(self.u) * np.roll(self.u, 1)
+        self.v = by_u + np.roll(scaled * np.sin(self.u), -1)
+
+
+def gradient(engine: tierflow.Engine, schedule: Any, u: np.ndarray) -> tuple[np.ndarray, Any]:
+    from tierflow import adjoint
+
+    model = Model(u)
+    steps = None if schedule.max_n else STEPS
+    calls = {"forward": model.forward, "reverse": model.reverse, "end_forward": model.end_forward}
+    left = quiet(lambda: adjoint.run(engine, schedule, state=[model.u], steps=steps, **calls))
+    assert model.reversed == list(reversed(range(STEPS)))
+    return model.v, left
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_every_schedule(engine: tierflow.Engine, name: str) -> None:
+    u = np.random.default_rng(1).random(100)
+    slope, left = gradient(engine, quiet(MAKE[name]), u)
+    left.clear()
+    assert engine.versions() == []
+
+    def value(u: np.ndarray) -> float:
+        for _ in range(STEPS):
+            u = advanced(u)
+        return 0.5 * float(u @ u)
+
+    # Taylor: what is left after the slope goes down with the square of the step.
+    direction = np.random.default_rng(2).standard_normal(100)
+    sizes = 1e-3 * 0.5 ** np.arange(4)
+    rest = [abs(value(u + size * direction) - value(u) - size * float(slope @ direction)) for size in sizes]
+    orders = np.log2(np.array(rest[:-1]) / rest[1:])
+    assert orders.min() > 1.95, orders
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_the_hints_are_the_restores(name: str) -> None:
+    told: list[tuple[str, int]] = []
+
+    class Watched(tierflow.Engine):
+        def hint(self, versions: Any) -> None:
+            told.extend(("hint", version) for version in versions)
+            super().hint(version for kind, version in told if kind == "hint")
+
+        def restore(self, version: Any, *arrays: Any, stream: Any = None) -> None:
+            told.append(("restore", version))
+            super().restore(version, *arrays, stream=stream)
+
+    with Watched(device="host", host_cache="4MiB") as engine:
+        gradient(engine, quiet(MAKE[name]), np.random.default_rng(1).random(100))
+    hinted = [version for kind, version in told if kind == "hint"]
+    assert hinted == [version for kind, version in told if kind == "restore"]
+    assert len(hinted) >= STEPS
+
+
+def test_several_runs_in_one_engine(engine: tierflow.Engine) -> None:
+    from tierflow import adjoint
+
+    first = 0
+    for _ in range(3):
+        model = Model(np.ones(10))
+        left = adjoint.run(
+            engine,
+            quiet(MAKE["disk"]),
+            state=[model.u],
+            forward=model.forward,
+            reverse=model.reverse,
+            end_forward=model.end_forward,
+            steps=STEPS,
+            first=first,
+        )
+        first = left.next_version
+    assert len(engine.versions()) == 3 * STEPS
+
+
+def test_a_second_adjoint_of_the_same_data(engine: tierflow.Engine) -> None:
+    from tierflow import adjoint
+
+    schedule = quiet(MAKE["disk"])
+    storage = adjoint.Storage(engine, schedule)
+    state, seen, ends = np.zeros(4), [], 0
+    for action in storage:
+        if isinstance(action, schedules.Forward):
+            for step in storage.steps(action):
+                state[:] = step
+                storage.save(step, state)
+            if action.n1 == STEPS:
+                schedule.finalize(STEPS)
+        elif isinstance(action, schedules.Reverse):
+            for step in action:
+                storage.load(step, state)
+                assert (state == step).all()
+                seen.append(step)
+        elif isinstance(action, schedules.EndReverse):
+            ends += 1
+            if ends == 2:
+                break
+    assert seen == 2 * list(reversed(range(STEPS)))
+
+
+def test_calls_that_do_not_fit(engine: tierflow.Engine) -> None:
+    from tierflow import adjoint
+
+    storage = adjoint.Storage(engine, quiet(MAKE["revolve"]))
+    for _ in storage:
+        with pytest.raises(RuntimeError, match="in a Reverse"):
+            storage.load(0, np.zeros(3))
+        break
+    with pytest.raises(ValueError, match="leave steps out"):
+        adjoint.run(engine, quiet(MAKE["revolve"]), state=[], forward=print, reverse=print, steps=7)
+    with pytest.raises(ValueError, match="pass steps="):
+        adjoint.run(engine, schedules.NoneCheckpointSchedule(), state=[], forward=lambda step: 1 / 0, reverse=print)

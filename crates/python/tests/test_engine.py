@@ -1,0 +1,308 @@
+"""The engine's calls, what they refuse, and what outlives it."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import tierflow
+
+
+def test_a_history_comes_back_in_reverse(tmp_path: pathlib.Path) -> None:
+    steps, field = 64, np.zeros(16_384)
+    with tierflow.Engine(
+        device="host",
+        device_cache="512KiB",
+        host_cache="1MiB",
+        scratch=tmp_path,
+        after_restore="discard",
+        timeline=1000,
+    ) as engine:
+        engine.hint(range(steps - 1, -1, -1))
+        for step in range(steps):
+            field[:] = step
+            engine.checkpoint(step, field)
+        assert engine.versions() == list(range(steps))
+        engine.prefetch_start()
+        for step in reversed(range(steps)):
+            engine.restore(step, field)
+            assert (field == step).all()
+        assert engine.versions() == []
+        metrics = engine.metrics()
+        assert metrics["checkpoint"]["count"] == metrics["restore"]["count"] == steps
+        assert [tier["name"] for tier in metrics["tiers"]] == ["device", "host", "file"]
+        assert sum(tier["restores"] for tier in metrics["tiers"]) == steps
+        engine.write_timeline(tmp_path / "timeline.json")
+    entries = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    assert any(entry["name"] == "restore" for entry in entries)
+
+
+def test_hints_are_any_integers(engine: tierflow.Engine) -> None:
+    engine.hint(range(3))
+    engine.hint(version for version in [3, 4])
+    engine.hint(np.arange(5, 7))
+    engine.hint([])
+    with pytest.raises(TypeError):
+        engine.hint(["one"])
+    with pytest.raises(TypeError):
+        engine.hint(5)
+
+
+def test_versions_are_kept_or_discarded(engine: tierflow.Engine) -> None:
+    field = np.ones(10)
+    for version in (3, 1, 7):
+        engine.checkpoint(version, field)
+    assert engine.latest() == 7
+    assert engine.latest(before=7) == 3
+    assert engine.latest(before=1) is None
+    engine.restore(3, field)
+    engine.restore(3, field)
+    engine.discard(3)
+    assert engine.versions() == [1, 7]
+    for call in (lambda: engine.restore(3, field), lambda: engine.discard(3), lambda: engine.consume(3)):
+        with pytest.raises(tierflow.UnknownVersionError, match="version 3") as caught:
+            call()
+        assert isinstance(caught.value, KeyError)
+        assert not str(caught.value).startswith("'")
+
+
+def test_calls_to_be_mended(engine: tierflow.Engine) -> None:
+    field = np.ones(10)
+    engine.checkpoint(0, field)
+    with pytest.raises(tierflow.ArgumentError, match="used before"):
+        engine.checkpoint(0, field)
+    with pytest.raises(tierflow.ArgumentError, match="80 bytes"):
+        engine.restore(0, np.ones(9))
+    with pytest.raises(tierflow.ArgumentError, match="no bytes"):
+        engine.checkpoint(1)
+    with pytest.raises(tierflow.ArgumentError, match="fits no tier"):
+        engine.checkpoint(1, np.zeros(4 << 20))
+    with pytest.raises(TypeError):
+        engine.checkpoint("0", field)
+    with pytest.raises(OverflowError):
+        engine.checkpoint(-1, field)
+
+
+def test_a_full_cache_says_so() -> None:
+    with tierflow.Engine(device="host", host_cache="64KiB") as engine:
+        engine.checkpoint(0, bytes(60_000))
+        with pytest.raises(tierflow.NoRoomError, match="restore or discard") as caught:
+            engine.checkpoint(1, bytes(60_000))
+        assert isinstance(caught.value, MemoryError)
+        engine.discard(0)
+        engine.checkpoint(1, bytes(60_000))
+
+
+@pytest.mark.parametrize(
+    ("size", "held"), [("64KiB", 65536), ("0.25 MiB", 262144), ("100_000", 98304), (131072, 131072), ("128kb", 126976)]
+)
+def test_sizes(size: str | int, held: int) -> None:
+    with tierflow.Engine(device="host", host_cache=size) as engine:
+        capacity = engine.metrics()["tiers"][0]["capacity"]
+        assert 0 <= capacity - held < 8192
+
+
+@pytest.mark.parametrize(
+    ("keywords", "says"),
+    [
+        ({"host_cache": "4 GiBi"}, "512 MiB"),
+        ({"host_cache": "-4GiB"}, "512 MiB"),
+        ({"host_cache": -1}, "512 MiB"),
+        ({"host_cache": "nan GiB"}, "512 MiB"),
+        ({"device": "gpu"}, "cuda:1"),
+        ({"device": "cuda:x"}, "cuda:1"),
+        ({"after_restore": "drop"}, '"keep" or "discard"'),
+        ({"flush": "late"}, '"eager" or "needed"'),
+        ({}, "no tier"),
+        ({"host_cache": 4096, "closing_patience": float("nan")}, "seconds"),
+    ],
+)
+def test_what_no_engine_is_made_of(keywords: dict[str, object], says: str) -> None:
+    with pytest.raises(tierflow.ArgumentError, match=says):
+        tierflow.Engine(**{"device": "host", **keywords})
+
+
+def test_positional_arguments_are_refused() -> None:
+    with pytest.raises(TypeError):
+        tierflow.Engine("host")
+    with pytest.raises(TypeError):
+        tierflow.Engine(device="host", host_cache=1.5)
+
+
+def test_a_closed_engine_says_so() -> None:
+    engine = tierflow.Engine(device="host", host_cache="1MiB")
+    assert not engine.closed
+    engine.close()
+    engine.close()
+    assert engine.closed
+    assert "closed" in repr(engine)
+    for call in (
+        lambda: engine.checkpoint(0, b"0"),
+        lambda: engine.restore(0, bytearray(1)),
+        lambda: engine.produce(0, 1, "u1"),
+        lambda: engine.consume(0),
+        lambda: engine.hint([0]),
+        engine.wait,
+        engine.versions,
+        engine.latest,
+        engine.metrics,
+    ):
+        with pytest.raises(tierflow.ClosedError, match="closed"):
+            call()
+
+
+def test_the_next_engine_goes_on(tmp_path: pathlib.Path) -> None:
+    state = np.zeros(1000)
+    for life in range(3):
+        with tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path, retention=2) as engine:
+            newest = engine.latest()
+            if newest is None:
+                first = 0
+            else:
+                engine.restore(newest, state)
+                assert (state == newest).all()
+                first = newest + 1
+            assert first == 5 * life
+            for version in range(first, first + 5):
+                state[:] = version
+                engine.checkpoint(version, state)
+            # The end of the block waits until they are there to stay.
+    with tierflow.Engine(device="host", external=tmp_path) as engine:
+        assert engine.versions()[-2:] == [13, 14]
+        assert engine.damage() == []
+
+
+def test_retention_by_rules(tmp_path: pathlib.Path) -> None:
+    rules = tierflow.Retention(2, every=10)
+    assert repr(rules) == "tierflow.Retention(2, every=10, younger_than=None)"
+    with tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path, retention=rules) as engine:
+        for version in range(25):
+            engine.checkpoint(version, bytes(100))
+            engine.wait()
+    with tierflow.Engine(device="host", external=tmp_path) as engine:
+        assert engine.versions() == [0, 10, 20, 23, 24]
+
+
+def test_a_damaged_version_is_named(tmp_path: pathlib.Path) -> None:
+    field = np.arange(100_000.0)
+    with tierflow.Engine(device="host", host_cache="4MiB", external=tmp_path) as engine:
+        for version, state in enumerate([field, -field]):
+            engine.checkpoint(version, state)
+            engine.wait()
+    marked = (-field).tobytes()[4096:8192]
+    hit = 0
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and (at := path.read_bytes().find(marked)) >= 0:
+            data = bytearray(path.read_bytes())
+            data[at + 100] ^= 1
+            path.write_bytes(data)
+            hit += 1
+    assert hit == 1
+    with tierflow.Engine(device="host", external=tmp_path) as engine:
+        with pytest.raises(tierflow.DamagedError, match="version 0 is the newest older") as caught:
+            engine.restore(1, np.zeros_like(field))
+        assert isinstance(caught.value, OSError)
+        back = np.zeros_like(field)
+        engine.restore(0, back)
+        assert (back == field).all()
+
+
+def test_a_directory_that_cannot_be(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(tierflow.StorageError) as caught:
+        tierflow.Engine(device="host", host_cache="1MiB", scratch=tmp_path / "file")
+    assert isinstance(caught.value, OSError)
+    with tierflow.Engine(device="host", external=tmp_path / "shared") as engine:
+        with pytest.raises(tierflow.StorageError, match="in use"):
+            tierflow.Engine(device="host", external=tmp_path / "shared")
+        engine.checkpoint(0, b"0")
+    with pytest.raises(tierflow.StorageError):
+        engine = tierflow.Engine(device="host", host_cache="1MiB")
+        engine.write_timeline(tmp_path / "no" / "such" / "directory")
+
+
+def test_a_wait_has_an_end(tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="1MiB", scratch=tmp_path) as engine:
+        engine.checkpoint(0, bytes(1000))
+        engine.wait()
+        engine.wait(timeout=10)
+        engine.wait(timeout=float("inf"))
+        with pytest.raises(tierflow.ArgumentError):
+            engine.wait(timeout=float("nan"))
+
+
+def test_differences_give_the_whole_bytes() -> None:
+    field = np.zeros(100_000, "u1")
+    with tierflow.Engine(device="host", device_cache="256KiB", host_cache="4MiB", dedup=128) as engine:
+        for version in range(20):
+            field[version * 100] = version
+            engine.checkpoint(version, field)
+        for version in reversed(range(20)):
+            back = np.zeros_like(field)
+            engine.restore(version, back)
+            assert back.nonzero()[0].max(initial=0) == version * 100
+        assert engine.metrics()["hops"]
+
+
+def test_engines_share_a_pool(tmp_path: pathlib.Path) -> None:
+    pool = tierflow.HostPool("32MiB", slab="2MiB")
+    assert pool.bytes == 32 << 20
+    engines = [tierflow.Engine(device="host", host_pool=pool, scratch=tmp_path) for _ in range(2)]
+    for number, engine in enumerate(engines):
+        engine.checkpoint(0, bytes([number]) * 100_000)
+    for number, engine in enumerate(engines):
+        back = bytearray(100_000)
+        engine.restore(0, back)
+        assert back == bytes([number]) * 100_000
+        engine.close()
+
+
+def test_a_cache_gives_memory_back(engine: tierflow.Engine) -> None:
+    engine.checkpoint(0, bytes(1 << 20))
+    engine.resize_device_cache(0)
+    assert engine.metrics()["tiers"][0]["limit"] == 0
+    engine.resize_device_cache("4MiB", timeout=10)
+    back = bytearray(b"1" * (1 << 20))
+    engine.restore(0, back)
+    assert back == bytes(1 << 20)
+
+
+def test_metrics_are_a_table_in_a_notebook(engine: tierflow.Engine) -> None:
+    engine.checkpoint(0, bytes(4096))
+    metrics = engine.metrics()
+    assert isinstance(metrics, dict)
+    assert isinstance(metrics, tierflow.Metrics)
+    assert metrics["checkpoint"]["bytes"] == 4096
+    html = metrics._repr_html_()
+    assert "<td>checkpoint</td><td>1</td><td>4 KiB</td>" in html
+
+
+def test_an_engine_of_ones_own() -> None:
+    class Mine(tierflow.Engine):
+        def twice(self, version: int, field: np.ndarray) -> None:
+            self.checkpoint(version, field, field)
+
+    with Mine(device="host", host_cache="1MiB") as engine:
+        engine.twice(0, np.ones(4))
+        assert engine.restore_size(0) == 64
+
+
+def test_errors_are_the_builtin_that_fits() -> None:
+    for name, builtin in {
+        "ArgumentError": ValueError,
+        "ArrayError": ValueError,
+        "ClosedError": ValueError,
+        "DamagedError": OSError,
+        "DeviceError": RuntimeError,
+        "ForkedError": RuntimeError,
+        "NoRoomError": MemoryError,
+        "StalledError": OSError,
+        "StorageError": OSError,
+        "TimedOutError": TimeoutError,
+        "UnknownVersionError": KeyError,
+    }.items():
+        error = getattr(tierflow, name)
+        assert issubclass(error, tierflow.TierflowError)
+        assert issubclass(error, builtin)
+        assert error.__module__ == "tierflow"

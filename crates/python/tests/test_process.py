@@ -1,0 +1,232 @@
+"""Threads, forks, Ctrl-C, and the end of the interpreter."""
+
+import ctypes
+import random
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tierflow
+import tierflow._tierflow
+
+
+def test_threads_get_their_own_bytes_back(tmp_path: object) -> None:
+    """Eight threads, each with numbers of its own, in an engine that is too small for all of them."""
+    failures: list[BaseException] = []
+    calls = 400
+
+    def work(engine: tierflow.Engine, thread: int) -> None:
+        draw = random.Random(thread)
+        held: dict[int, int] = {}
+        number = thread
+        for _ in range(calls):
+            act = draw.choice(["checkpoint", "produce", "restore", "restore", "consume", "discard", "hint", "ask"])
+            if act in ("checkpoint", "produce"):
+                size = draw.randrange(1, 40_000)
+                value = (number * 31 + size) % 251
+                if act == "checkpoint":
+                    engine.checkpoint(number, np.full(size, value, "u1"))
+                else:
+                    try:
+                        with engine.produce(number, size, "u1") as slot:
+                            np.asarray(slot)[:] = value
+                    except tierflow.NoRoomError:
+                        number += 8
+                        continue
+                held[number] = size
+                number += 8
+            elif act == "hint":
+                engine.hint(draw.sample(sorted(held), min(4, len(held))))
+            elif act == "ask":
+                assert set(held) <= set(engine.versions())
+                engine.metrics()
+            elif held:
+                version = draw.choice(sorted(held))
+                size = held[version]
+                value = (version * 31 + size) % 251
+                if act == "discard":
+                    engine.discard(version)
+                    del held[version]
+                elif act == "restore":
+                    back = np.zeros(size, "u1")
+                    engine.restore(version, back)
+                    assert (back == value).all(), version
+                else:
+                    with engine.consume(version) as slot:
+                        assert (np.asarray(slot) == value).all(), version
+
+    def guarded(engine: tierflow.Engine, thread: int) -> None:
+        try:
+            work(engine, thread)
+        except BaseException as error:
+            failures.append(error)
+
+    with tierflow.Engine(device="host", device_cache="256KiB", host_cache="512KiB", scratch=str(tmp_path)) as engine:
+        threads = [threading.Thread(target=guarded, args=(engine, thread)) for thread in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def test_a_child_is_told(python: Callable[[str], str]) -> None:
+    told = python(
+        """
+        import os, threading, warnings
+        import numpy as np
+        import tierflow
+
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
+        engine = tierflow.Engine(device="host", device_cache="1MiB", host_cache="1MiB")
+        engine.checkpoint(0, bytes(1000))
+        slot, view = engine.produce(1, 10, "u1"), np.asarray(engine.consume(0))
+        stop = threading.Event()
+
+        def busy():
+            # Whatever is locked at the moment of the fork stays locked in the child.
+            while not stop.is_set():
+                engine.metrics()
+                engine.restore(0, bytearray(1000))
+
+        threads = [threading.Thread(target=busy) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                calls = [
+                    lambda: engine.checkpoint(5, b"0"),
+                    lambda: engine.restore(0, bytearray(1000)),
+                    lambda: engine.hint([1]),
+                    engine.versions, engine.latest, engine.metrics, engine.wait, engine.close,
+                    lambda: engine.produce(6, 1, "u1"),
+                    lambda: engine.consume(0),
+                    slot.commit, lambda: memoryview(slot), slot.__dlpack__,
+                ]
+                for call in calls:
+                    try:
+                        call()
+                    except (tierflow.ForkedError, BufferError):
+                        pass
+                    else:
+                        os._exit(1)
+                # What the child has of the parent's goes without a word, and a new engine is its own.
+                del engine, slot, view, calls, call
+                with tierflow.Engine(device="host", host_cache="1MiB") as own:
+                    own.checkpoint(0, b"0123")
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            assert os.waitstatus_to_exitcode(status) == 0, status
+        stop.set()
+        for thread in threads:
+            thread.join()
+        slot.commit()
+        assert view.tobytes() == bytes(1000)
+        assert engine.versions() == [0, 1]
+        print("done")
+        """
+    )
+    assert told == "done\n"
+
+
+def test_ctrl_c_ends_a_wait(python: Callable[[str], str], tmp_path: object) -> None:
+    """Twice as much to flush each time, until the signal comes before the end of the wait."""
+    told = python(
+        f"""
+        import signal
+        import numpy as np
+        import tierflow
+
+        def ring(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, ring)
+        for megabytes in (128, 256, 512, 1024, 2048):
+            field = np.ones(megabytes << 20, "u1")
+            with tierflow.Engine(device="host", host_cache=field.nbytes, scratch={str(tmp_path)!r}) as engine:
+                engine.checkpoint(0, field)
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
+                try:
+                    engine.wait()
+                except KeyboardInterrupt:
+                    try:
+                        engine.wait(timeout=0)
+                    except tierflow.TimedOutError:
+                        pass
+                    else:
+                        continue
+                    engine.restore(0, np.zeros_like(field))
+                    print("interrupted")
+                    break
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+        """
+    )
+    assert told == "interrupted\n"
+
+
+def test_a_wait_lets_others_run(tmp_path: object) -> None:
+    """A thread that waits does not hold the interpreter: this one gets its own work done meanwhile."""
+    with tierflow.Engine(device="host", host_cache="256MiB", scratch=str(tmp_path)) as engine:
+        for version in range(8):
+            engine.checkpoint(version, np.ones(16 << 20, "u1"))
+        waiting = threading.Thread(target=engine.wait)
+        waiting.start()
+        for version in range(8):
+            engine.restore(version, np.zeros(16 << 20, "u1"))
+        waiting.join()
+
+
+@pytest.mark.parametrize("left", ["engine", "slot", "view", "tensor", "thread"])
+def test_the_end_of_the_interpreter(python: Callable[[str], str], left: str) -> None:
+    """Whatever is still there at the end, the process ends."""
+    python(
+        f"""
+        import threading, time
+        import numpy as np
+        import tierflow
+
+        engine = tierflow.Engine(device="host", device_cache="1MiB", host_cache="1MiB")
+        engine.checkpoint(0, bytes(1000))
+        slot = engine.consume(0)
+        view, tensor = np.asarray(slot), np.from_dlpack(slot)
+
+        def busy():
+            while True:
+                engine.restore(0, bytearray(1000))
+
+        if {left!r} == "thread":
+            threading.Thread(target=busy, daemon=True).start()
+            time.sleep(0.05)
+        for name in {{"engine", "slot", "view", "tensor"}} - {{{left!r}, "engine"}}:
+            del globals()[name]
+        if {left!r} not in ("engine", "thread"):
+            del engine
+        """
+    )
+
+
+def test_nothing_of_a_framework_is_imported(python: Callable[[str], str]) -> None:
+    told = python(
+        """
+        import sys
+        import tierflow
+
+        with tierflow.Engine(device="host", host_cache="1MiB") as engine:
+            engine.checkpoint(0, b"0123")
+            engine.metrics()._repr_html_()
+        others = ("numpy", "torch", "cupy", "jax", "checkpoint_schedules")
+        print([name for name in others if name in sys.modules])
+        """
+    )
+    assert told == "[]\n"
+
+
+def test_nothing_of_cuda_is_linked() -> None:
+    """The driver is loaded at run time, when an engine asks for a GPU."""
+    library = ctypes.CDLL(tierflow._tierflow.__file__)
+    assert hasattr(library, "PyInit__tierflow")
+    assert not hasattr(library, "cuInit")

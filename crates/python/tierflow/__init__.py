@@ -1,0 +1,76 @@
+"""A checkpoint cache over GPU memory, host memory, disk and external storage.
+
+    import numpy as np
+    import tierflow
+
+    with tierflow.Engine(host_cache="256MiB", scratch="/tmp", after_restore="discard") as engine:
+        field = np.zeros(1_000_000)
+        engine.hint(reversed(range(50)))
+        for step in range(50):
+            ...  # compute `field`
+            engine.checkpoint(step, field)
+        for step in reversed(range(50)):
+            engine.restore(step, field)
+            ...  # use it
+
+What is made for one framework is a module of its own, which is imported when it is named: `tierflow.adjoint` for
+`checkpoint_schedules`.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+from ._errors import (
+    ArgumentError,
+    ArrayError,
+    ClosedError,
+    DamagedError,
+    DeviceError,
+    ForkedError,
+    NoRoomError,
+    StalledError,
+    StorageError,
+    TierflowError,
+    TimedOutError,
+    UnknownVersionError,
+)
+from ._metrics import Metrics
+from ._tierflow import ConsumeSlot, Engine, HostPool, ProduceSlot, Retention, __version__
+
+__all__ = [
+    "ArgumentError",
+    "ArrayError",
+    "ClosedError",
+    "ConsumeSlot",
+    "DamagedError",
+    "DeviceError",
+    "Engine",
+    "ForkedError",
+    "HostPool",
+    "Metrics",
+    "NoRoomError",
+    "ProduceSlot",
+    "Retention",
+    "StalledError",
+    "StorageError",
+    "TierflowError",
+    "TimedOutError",
+    "UnknownVersionError",
+    "__version__",
+]
+
+if _TYPE_CHECKING:
+    from . import adjoint as adjoint
+
+_MODULES = frozenset({"adjoint"})
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _MODULES:
+        return _import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | _MODULES)

@@ -1,0 +1,79 @@
+"""What an engine measured, and how a notebook shows it."""
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+__all__ = ["Metrics"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def _bytes(number: float) -> str:
+    for unit in _UNITS[:-1]:
+        if number < 1024:
+            return f"{number:.4g} {unit}"
+        number /= 1024
+    return f"{number:.4g} {_UNITS[-1]}"
+
+
+def _seconds(number: float) -> str:
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if number * factor >= 1:
+            return f"{number * factor:.3g} {unit}"
+    return f"{number * 1e9:.3g} ns" if number else "0"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    def row(cells: Iterable[object], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    return "<table>" + row(head, "th") + "".join(row(cells, "td") for cells in rows) + "</table>"
+
+
+def _calls(name: str, calls: Mapping[str, Any]) -> list[str]:
+    rate = _bytes(calls["bytes"] / calls["blocked"]) + "/s" if calls["blocked"] else ""
+    return [name, str(calls["count"]), _bytes(calls["bytes"]), _seconds(calls["blocked"]), rate]
+
+
+class Metrics(dict[str, Any]):
+    """A dictionary. Bytes are counted, times are in seconds.
+
+    `checkpoint`, `restore`, `produce`, `consume`: the calls that succeeded, as `count`, `bytes` and how long they
+    `blocked`. `stalls`: what calls waited for, other than for their own bytes. `prefetch_distance`: how far ahead of the
+    restores prefetching was, in versions. `tiers`: fastest first. `hops`: transfers between two tiers.
+    """
+
+    def _repr_html_(self) -> str:
+        calls = [_calls(name, self[name]) for name in ("checkpoint", "restore", "produce", "consume")]
+        stalls = [_calls(f"waited for {name}", stall) for name, stall in self["stalls"].items()]
+        tiers = [
+            (
+                tier["name"],
+                _bytes(tier["capacity"]),
+                _bytes(tier["used"]),
+                _bytes(tier["peak"]),
+                tier["checkpoints"],
+                tier["restores"],
+                tier["evictions"],
+            )
+            for tier in self["tiers"]
+        ]
+        hops = [
+            (
+                f"{hop['from']} → {hop['to']}",
+                hop["transfers"],
+                _bytes(hop["bytes"]),
+                _seconds(hop["busy"]),
+                hop["failed"],
+            )
+            for hop in self["hops"]
+        ]
+        return (
+            _table(("calls", "count", "bytes", "blocked", "rate"), calls + stalls)
+            + _table(("tier", "holds", "used", "peak", "checkpoints", "restores", "evictions"), tiers)
+            + _table(("hop", "transfers", "bytes", "busy", "failed"), hops)
+        )
+
+
+Metrics.__module__ = "tierflow"

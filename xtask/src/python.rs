@@ -1,0 +1,190 @@
+//! `cargo xtask python`: the wheel of crates/python, and all that it must pass.
+//!
+//! Everything lies under target/python: the virtual environment, the wheel, and nothing that another chore needs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cargo::{Metadata, output, stream};
+
+const PACKAGE: &str = "tierflow-python";
+
+/// The oldest Python that the wheel is for.
+const OLDEST: (u32, u32) = (3, 11);
+
+/// Bytes of a wheel: what is larger is no longer a small dependency.
+const MOST_BYTES: u64 = 8_000_000;
+
+pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
+    let workspace = Metadata::read()?;
+    let package = workspace
+        .members()
+        .find(|package| package.name == PACKAGE)
+        .with_context(|| format!("the workspace has no {PACKAGE}"))?;
+    let chore = Chore {
+        source: package.folder(),
+        folder: workspace.target_directory.join("python"),
+        target: &workspace.target_directory,
+    };
+    chore.environment()?;
+    let wheel = chore.wheel()?;
+    if only_wheel {
+        return Ok(());
+    }
+    let format = ["format", "--quiet", "--check", "--no-cache"];
+    stream(chore.tool("ruff").args(format).arg(chore.source))
+        .context("`ruff format crates/python` puts that right")?;
+    let check = ["check", "--quiet", "--no-cache"];
+    stream(chore.tool("ruff").args(check).arg(chore.source))?;
+    stream(
+        chore
+            .tool("python")
+            .args(["-m", "pip", "install", "--quiet", "--force-reinstall"])
+            .args(["--disable-pip-version-check", "--no-deps"])
+            .arg(&wheel),
+    )?;
+    let settings = chore.source.join("pyproject.toml");
+    stream(
+        chore
+            .tool("pytest")
+            .arg("-c")
+            .arg(&settings)
+            .arg("--rootdir")
+            .arg(chore.source)
+            .args(match pytest {
+                [] => vec![chore.source.join("tests").into_os_string()],
+                some => some.iter().map(Into::into).collect(),
+            }),
+    )?;
+    stream(
+        chore
+            .tool("python")
+            .args(["-m", "mypy.stubtest", "tierflow", "--mypy-config-file"])
+            .arg(&settings)
+            .arg("--allowlist")
+            .arg(chore.source.join("tests/stubtest-allow.txt"))
+            .arg("--ignore-unused-allowlist"),
+    )
+}
+
+struct Chore<'a> {
+    /// The crate's folder.
+    source: &'a Path,
+    /// What the chore makes.
+    folder: PathBuf,
+    /// Where cargo builds.
+    target: &'a Path,
+}
+
+impl Chore<'_> {
+    /// A program of the virtual environment, in a folder from which nothing is imported by mistake.
+    fn tool(&self, name: &str) -> Command {
+        let mut command = Command::new(self.folder.join("venv/bin").join(name));
+        command
+            .current_dir(&self.folder)
+            .env("VIRTUAL_ENV", self.folder.join("venv"))
+            .env("CARGO_TARGET_DIR", self.target)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env_remove("PYTHONPATH");
+        command
+    }
+
+    /// The virtual environment, with what tests/requirements.txt names; as it is, if it has that already.
+    fn environment(&self) -> Result<()> {
+        let list = self.source.join("tests/requirements.txt");
+        let wanted = std::fs::read_to_string(&list)
+            .with_context(|| format!("cannot read {}", list.display()))?;
+        let stamp = self.folder.join("venv/requirements.txt");
+        if std::fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&self.folder)?;
+        let python = python()?;
+        stream(
+            Command::new(&python)
+                .args(["-m", "venv", "--clear"])
+                .arg(self.folder.join("venv")),
+        )
+        .context("no virtual environment could be made; Debian has python3-venv for it")?;
+        stream(
+            self.tool("python")
+                .args([
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                ])
+                .arg("--requirement")
+                .arg(&list),
+        )
+        .context("pip could not install tests/requirements.txt; it needs a way to PyPI")?;
+        std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
+    }
+
+    /// Builds the wheel anew.
+    fn wheel(&self) -> Result<PathBuf> {
+        let wheels = self.folder.join("wheels");
+        if wheels.exists() {
+            std::fs::remove_dir_all(&wheels)
+                .with_context(|| format!("cannot remove {}", wheels.display()))?;
+        }
+        stream(
+            self.tool("maturin")
+                .args(["build", "--release", "--locked", "--manifest-path"])
+                .arg(self.source.join("Cargo.toml"))
+                .arg("--interpreter")
+                .arg(self.folder.join("venv/bin/python"))
+                .arg("--out")
+                .arg(&wheels),
+        )?;
+        let mut made = std::fs::read_dir(&wheels)?.flatten();
+        let (Some(wheel), None) = (made.next(), made.next()) else {
+            bail!("maturin put not one wheel into {}", wheels.display());
+        };
+        let bytes = wheel.metadata()?.len();
+        println!("{:.2} MB  {}", bytes as f64 / 1e6, wheel.path().display());
+        ensure!(
+            bytes <= MOST_BYTES,
+            "the wheel has {bytes} bytes, more than {MOST_BYTES}"
+        );
+        Ok(wheel.path())
+    }
+}
+
+/// The Python to make the environment of: `$PYTHON`, or `python3`.
+fn python() -> Result<PathBuf> {
+    let named = std::env::var_os("PYTHON").map_or_else(|| "python3".into(), PathBuf::from);
+    let version = output(Command::new(&named).arg("--version"))
+        .context("there is no Python: install python3, or point $PYTHON to one")?;
+    let (major, minor) = OLDEST;
+    ensure!(
+        numbers(&version).is_some_and(|found| found >= OLDEST),
+        "{} is {}, and {major}.{minor} or newer is needed: point $PYTHON to one",
+        named.display(),
+        version.trim()
+    );
+    Ok(named)
+}
+
+/// `Python 3.11.7` → (3, 11)
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim().strip_prefix("Python ")?.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_version_that_python_prints() {
+        assert_eq!(numbers("Python 3.11.7\n"), Some((3, 11)));
+        assert_eq!(numbers("Python 3.15.0rc1\n"), Some((3, 15)));
+        assert_eq!(numbers("Python 2.7.18\n"), Some((2, 7)));
+        assert!(numbers("Python 3.9.1").is_some_and(|found| found < OLDEST));
+        assert_eq!(numbers("zsh: command not found"), None);
+    }
+}
