@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Error as StoreError, Identity, Mark, Options, Order, Repository, Retention, Vault,
+    Error as StoreError, Guarded, Identity, Mark, Options, Order, Repository, Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.
@@ -116,7 +116,9 @@ impl Lasting {
                 let directory = Arc::new(opened);
                 (Some(Arc::clone(&directory) as _), Some(directory))
             }
-            Some(External::Vault(vault)) => (Some(Arc::clone(vault)), None),
+            Some(External::Vault(vault)) => {
+                (Some(Arc::new(Guarded::new(Arc::clone(vault)))), None)
+            }
             None => (None, None),
         };
         let local = match (&self.node_local, &external) {

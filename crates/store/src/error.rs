@@ -120,6 +120,14 @@ pub enum Error {
     /// Another process that was asked to do it could not: see there, and try again.
     #[error("{0}")]
     Remote(String),
+    /// Code of the application's panicked: mend it. What it was to write is unspecified, what it was to read, too.
+    #[error("the application's storage panicked while {doing}: {message}")]
+    Panicked {
+        /// What it was to do, as in "writing".
+        doing: &'static str,
+        /// What the panic said.
+        message: String,
+    },
     /// A defect of the caller: nothing was written or read.
     #[error("{0}")]
     Argument(String),

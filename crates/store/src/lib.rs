@@ -6,6 +6,7 @@ pub mod container;
 mod error;
 mod faulty;
 mod file;
+mod guarded;
 mod repository;
 mod scratch;
 mod throttled;
@@ -13,6 +14,7 @@ mod vault;
 
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
+pub use guarded::Guarded;
 pub use repository::{
     Damage, Elsewhere, Encoded, Identity, Mark, Options, Order, Piece, PieceInfo, Pruned, Pull,
     Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,

@@ -13,7 +13,7 @@ use crate::run::{
 use crate::{Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
-use tierflow_store::{Scratch, Storage};
+use tierflow_store::{Guarded, Scratch, Storage};
 use tierflow_tier_alloc::{DeviceArena, HostArena};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
@@ -215,9 +215,10 @@ impl EngineBuilder {
 
 /// The application's storage, if it can be written where the tier's table puts copies.
 fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
+    let storage = Guarded::new(Arc::clone(storage));
     let alignment = storage.alignment();
     if alignment.is_power_of_two() && alignment as u64 <= ALIGNMENT {
-        return Ok(Arc::clone(storage));
+        return Ok(Arc::new(storage));
     }
     Err(Error::Alignment {
         alignment,

@@ -277,6 +277,7 @@ impl Kept {
                 | Error::Read { .. }
                 | Error::NoVersion { .. }
                 | Error::Vanished { .. }
+                | Error::Panicked { .. }
                 | Error::File { .. })
         );
         match &self.below {
