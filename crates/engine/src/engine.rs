@@ -6,6 +6,7 @@ use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
 use crate::run::{Answer, Grant, Share, Shared, Sink, Source, start_keeper};
 use crate::{EngineBuilder, Error, Result, Version};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
@@ -38,6 +39,8 @@ pub struct Engine {
     process: u32,
     /// What could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
+    /// Numbers that a group of another size used, where versions outlive the engine.
+    pub(crate) taken: BTreeSet<Version>,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
@@ -62,6 +65,7 @@ impl Engine {
             process: std::process::id(),
             keeper: None,
             damage: Vec::new(),
+            taken: BTreeSet::new(),
             lease: None,
         }
     }
@@ -137,6 +141,7 @@ impl Engine {
         let begun = Instant::now();
         let size = region::total(regions)?;
         let _span = tracing::debug_span!("checkpoint", version, size).entered();
+        self.is_free(version)?;
         let (ticket, grant) = self.ask(version, size, |ticket| Event::Checkpoint {
             ticket,
             version,
@@ -346,6 +351,14 @@ impl Engine {
             (ticket, Answer::Copy(grant)) => Ok((ticket, Some(grant))),
             (ticket, Answer::Done(Ok(()))) => Ok((ticket, None)),
             (_, Answer::Done(Err(refusal))) => Err(self.refused(version, size, refusal)),
+        }
+    }
+
+    /// That no group of another size used this number.
+    pub(crate) fn is_free(&self, version: Version) -> Result<()> {
+        match self.taken.contains(&version) {
+            true => Err(Error::VersionUsed { version }),
+            false => Ok(()),
         }
     }
 

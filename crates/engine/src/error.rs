@@ -57,6 +57,43 @@ pub enum Error {
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(#[from] tierflow_plan::ConfigError),
+    /// A group of another size wrote the newest version there.
+    #[error(
+        "version {version} there was written by a group of {found} ranks, and this engine is one of {ranks}: build it in a \
+         group of {found}, or read the pieces with tierflow_store::Repository::piece_of and go on in another directory"
+    )]
+    OtherGroup {
+        /// The ranks of that group.
+        found: u32,
+        /// Its newest version.
+        version: Version,
+        /// The ranks of this group.
+        ranks: u32,
+    },
+    /// The ranks of a group do not agree which run of the application this is.
+    #[error("rank {rank} says that this is run {run}, and rank 0 run {first}: give all ranks the same number")]
+    OtherRun {
+        /// A rank that is not of rank 0's run.
+        rank: u32,
+        /// Its run.
+        run: u64,
+        /// Rank 0's.
+        first: u64,
+    },
+    /// A group cannot tell whether it has to go back: some of what a rank has cannot be read now.
+    #[error(
+        "rank {rank} cannot read some files on the storage of the group now, and pieces of versions up to {newest} may lie \
+         there, of which all ranks have {}: try again, or remove the files that `tierflow list` names to go on from that one",
+        agreed.map_or_else(|| "none".to_owned(), |agreed| format!("up to {agreed}"))
+    )]
+    Unreadable {
+        /// The first such rank.
+        rank: u32,
+        /// The newest version of which some rank has its piece.
+        newest: Version,
+        /// The newest of which all have theirs.
+        agreed: Option<Version>,
+    },
     /// Nothing to keep.
     #[error("checkpoint {version} has no bytes: pass at least one region that is not empty")]
     Empty {

@@ -25,6 +25,7 @@ impl Engine {
     pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'_>> {
         let begun = Instant::now();
         self.lending()?;
+        self.is_free(version)?;
         let (ticket, grant) = self.ask(version, size as u64, |ticket| Event::Produce {
             ticket,
             version,

@@ -1,5 +1,6 @@
 //! Versions that outlive the engine: where they are kept, and what an engine finds there when it starts.
 
+mod agreement;
 mod damage;
 mod survey;
 
@@ -7,14 +8,14 @@ pub use damage::Damage;
 
 use crate::plan::{Event, TierId};
 use crate::run::{Kept, Shared};
-use crate::{EngineBuilder, Error, Result};
-use std::collections::BTreeMap;
+use crate::{EngineBuilder, Error, Result, Version};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Error as StoreError, Guarded, Identity, Mark, Options, Order, Repository, Retention, Vault,
+    Collective, Error as StoreError, Guarded, Identity, Mark, Options, Order, Repository, Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.
@@ -26,6 +27,10 @@ pub(crate) struct Lasting {
     pub(crate) external: Option<External>,
     pub(crate) group: Group,
     pub(crate) retention: Option<Retention>,
+    /// How the group's ranks meet, if not in a directory that they share.
+    pub(crate) collective: Option<Arc<dyn Collective>>,
+    /// How long they wait for each other.
+    pub(crate) group_patience: Duration,
     /// How long dropping the engine waits for what is under way.
     pub(crate) closing: Duration,
 }
@@ -37,6 +42,8 @@ impl Default for Lasting {
             external: None,
             group: Group::default(),
             retention: None,
+            collective: None,
+            group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
         }
     }
@@ -48,6 +55,23 @@ impl EngineBuilder {
     #[must_use]
     pub fn closing_patience(mut self, patience: Duration) -> Self {
         self.lasting.closing = patience;
+        self
+    }
+
+    /// How the ranks of a [`group`](Self::group) find out from which versions all of them can go on: by their
+    /// application's own network, say. Unless you say otherwise, in the directory on external storage that they share, or the
+    /// node-local one if there is no other.
+    #[must_use]
+    pub fn collective(mut self, collective: Arc<dyn Collective>) -> Self {
+        self.lasting.collective = Some(collective);
+        self
+    }
+
+    /// How long the ranks of a [`group`](Self::group) wait for each other when their engines are built; five minutes unless
+    /// you say otherwise.
+    #[must_use]
+    pub fn group_patience(mut self, patience: Duration) -> Self {
+        self.lasting.group_patience = patience;
         self
     }
 }
@@ -84,6 +108,8 @@ pub(crate) struct Opened {
     pub(crate) external: Option<Arc<Kept>>,
     /// What could not be opened, or not to write.
     pub(crate) damage: Vec<Damage>,
+    /// Numbers that a group of another size used.
+    pub(crate) taken: BTreeSet<Version>,
     survey: Survey,
 }
 
@@ -137,7 +163,7 @@ impl Lasting {
                 local => Some(local?),
             },
         };
-        let local = local.map(Arc::new);
+        let mut local = local.map(Arc::new);
         let last = last_run(&order, local.as_deref(), external.as_deref(), &mut damage);
         // Both, before anything is written: who comes next finds out where this run went on.
         for directory in directory.iter().chain(&local) {
@@ -149,6 +175,14 @@ impl Lasting {
         {
             bring_what_was_left(local, &**external, last)?;
         }
+        let agreed = match (&external, local.clone()) {
+            _ if group.ranks == 1 => None,
+            (Some(vault), _) => {
+                self.agree(&**vault, directory.as_deref(), &mut local, &mut damage)?
+            }
+            (None, Some(shared)) => self.agree(&*shared, Some(&shared), &mut local, &mut damage)?,
+            (None, None) => None,
+        };
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
@@ -169,7 +203,7 @@ impl Lasting {
         let survey = Survey::new(
             (node_local.as_deref(), external.as_deref()),
             shared_out.as_deref(),
-            group.ranks,
+            (group.ranks, agreed.as_ref()),
             last,
         );
         let survey = survey.or_else(|error| match &external {
@@ -181,14 +215,18 @@ impl Lasting {
                     version: None,
                     what: format!("what lies there cannot be listed: {error}"),
                 });
-                Survey::new((node_local.as_deref(), None), None, group.ranks, last)
+                let of = (group.ranks, agreed.as_ref());
+                Survey::new((node_local.as_deref(), None), None, of, last)
             }
             _ => Err(error),
         })?;
+        let tiers = [node_local.as_deref(), external.as_deref()];
+        let taken = agreement::taken(tiers, &group, &survey, agreed.is_some())?;
         Ok(Opened {
             node_local,
             external,
             damage,
+            taken,
             survey,
         })
     }
@@ -332,7 +370,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
 }
 
 impl survey::One {
-    fn adopted(&self, version: crate::Version, tier: TierId) -> Event {
+    fn adopted(&self, version: Version, tier: TierId) -> Event {
         Event::Adopt {
             version,
             size: self.size,

@@ -114,6 +114,23 @@ pub enum Error {
         /// The number.
         version: u64,
     },
+    /// The group went on from an older version, and gave this one up with all above it: save under another number.
+    #[error("version {version} was given up: the group went on from an older one")]
+    GivenUp {
+        /// The number.
+        version: u64,
+    },
+    /// Not all ranks of a group came: start them all, each in a process or thread of its own, then try again.
+    #[error(
+        "ranks {ranks:?} did not come within {patience:?}: start all ranks of the group at the same time, each in a process \
+         or thread of its own, with the same number of ranks and the same directory"
+    )]
+    Absent {
+        /// Those of which nothing was heard; none if one came and went again.
+        ranks: Vec<u32>,
+        /// How long they were waited for.
+        patience: std::time::Duration,
+    },
     /// What was to be saved or restored could not be fetched or passed on: see there. Nothing was published.
     #[error("the bytes of a region could not be had: {0}")]
     Region(String),

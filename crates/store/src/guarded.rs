@@ -101,6 +101,10 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
         guarded("removing versions", || self.inner.remove(versions))
     }
+
+    fn truncate(&self, after: Option<u64>) -> Result<()> {
+        guarded("giving versions up", || self.inner.truncate(after))
+    }
 }
 
 #[cfg(test)]

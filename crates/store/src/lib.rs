@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod collective;
 pub mod conformance;
 pub mod container;
 mod error;
@@ -12,6 +13,7 @@ mod scratch;
 mod throttled;
 mod vault;
 
+pub use collective::Collective;
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
 pub use guarded::Guarded;

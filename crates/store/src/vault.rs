@@ -62,6 +62,20 @@ pub trait Vault: Debug + Send + Sync {
     /// # Errors
     /// When some may still be there.
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()>;
+
+    /// Gives up the pieces that earlier runs wrote under higher numbers than `after`, or under any: the group goes on from
+    /// there. Nothing was written in this run yet. Where that can be remembered, copies of them are refused from now on.
+    ///
+    /// # Errors
+    /// When some may still count.
+    fn truncate(&self, after: Option<u64>) -> Result<()> {
+        let pieces = self.pieces()?.into_iter().map(|piece| piece.version);
+        let above: BTreeSet<u64> = pieces.filter(|version| Some(*version) > after).collect();
+        match above.is_empty() {
+            true => Ok(()),
+            false => self.remove(&above),
+        }
+    }
 }
 
 impl Vault for Repository {
@@ -95,5 +109,9 @@ impl Vault for Repository {
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
         self.remove(versions)
+    }
+
+    fn truncate(&self, after: Option<u64>) -> Result<()> {
+        self.truncate(after)
     }
 }

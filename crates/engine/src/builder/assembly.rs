@@ -115,6 +115,7 @@ impl EngineBuilder {
         }
         lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
         engine.damage = opened.damage;
+        engine.taken = opened.taken;
         Ok(engine)
     }
 

@@ -169,6 +169,7 @@ impl Piece {
     pub fn info(&self) -> PieceInfo {
         PieceInfo {
             version: self.head.version,
+            ranks: self.head.ranks,
             identity: Identity::of(&self.head),
             bytes: self.head.regions.iter().map(|region| region.length).sum(),
             decoded: self.head.decoded(),

@@ -68,6 +68,7 @@ impl Repository {
     ///
     /// # Errors
     /// As [`save`](Self::save) and [`Piece::restore`]; [`Error::Exists`] if there is a newer one of that number;
+    /// [`Error::GivenUp`] if it was [given up](Self::truncate);
     /// [`Error::Argument`] for a piece of another rank or group.
     pub fn copy(&self, piece: &Piece) -> Result<()> {
         let owned = self.writer()?;
@@ -80,10 +81,13 @@ impl Repository {
             )));
         }
         let (version, identity) = (head.version, Identity::of(head));
-        let there = self
-            .state()
-            .piece(rank, version)
-            .map(|record| record.identity);
+        let there = {
+            let state = self.state();
+            if state.gave_up(rank, version, &identity) {
+                return Err(Error::GivenUp { version });
+            }
+            state.piece(rank, version).map(|record| record.identity)
+        };
         if !there.is_some_and(|there| there.is_same(&identity)) {
             self.reserve(version, head.base, Some(identity))?;
             let saved = self.copy_reserved(owned, piece);
@@ -116,7 +120,7 @@ impl Repository {
     }
 
     /// What it takes to write as this rank.
-    fn writer(&self) -> Result<&Owned> {
+    pub(super) fn writer(&self) -> Result<&Owned> {
         self.owned.get(&self.options.rank).ok_or_else(|| {
             Error::Argument("the repository was opened for reading: open it as a rank".to_owned())
         })
@@ -147,7 +151,7 @@ impl Repository {
         Ok(())
     }
 
-    fn directory(&self, rank: u32) -> Option<Directory> {
+    pub(super) fn directory(&self, rank: u32) -> Option<Directory> {
         let state = self.state();
         state
             .catalogs
