@@ -158,6 +158,12 @@ impl Engine {
         let copied = self
             .shared
             .with_lane(|lane| lane.write(&Source(regions), tiers, (version, &pieces), stream));
+        for piece in &pieces {
+            if let Some(kept) = tiers[piece.place.tier.0].media.kept() {
+                // What was not taken in holds nothing up.
+                kept.end(version, false);
+            }
+        }
         self.shared.tell(Event::Written {
             ticket,
             ok: copied.is_ok(),

@@ -27,6 +27,8 @@ pub(crate) struct Lasting {
     pub(crate) external: Option<External>,
     pub(crate) group: Group,
     pub(crate) retention: Option<Retention>,
+    /// Whether versions become durable in the order of their numbers, if that was chosen.
+    pub(crate) in_order: Option<bool>,
     /// How the group's ranks meet, if not in a directory that they share.
     pub(crate) collective: Option<Arc<dyn Collective>>,
     /// How long they wait for each other.
@@ -42,6 +44,7 @@ impl Default for Lasting {
             external: None,
             group: Group::default(),
             retention: None,
+            in_order: None,
             collective: None,
             group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
@@ -55,6 +58,17 @@ impl EngineBuilder {
     #[must_use]
     pub fn closing_patience(mut self, patience: Duration) -> Self {
         self.lasting.closing = patience;
+        self
+    }
+
+    /// Whether versions become durable in the order of their numbers, on each tier that outlives the engine: then, whenever the
+    /// application ends, no version is missing before the newest, and it can go on behind that one. Each is published once
+    /// those before it are that were on their way there, so small versions share fewer synchronisations, and vaults of
+    /// other kinds than directories take one at a time. Unless you say otherwise, so with
+    /// [`AfterRestore::Discard`](crate::AfterRestore::Discard), where the whole history is read back, and not else.
+    #[must_use]
+    pub fn durable_in_order(mut self, in_order: bool) -> Self {
+        self.lasting.in_order = Some(in_order);
         self
     }
 
@@ -128,8 +142,9 @@ impl Lasting {
 
     /// Opens what there is. What of it cannot be used is left out and named, as long as something else can.
     ///
-    /// `builds`: whether versions may build upon others.
-    pub(crate) fn open(&self, builds: bool) -> Result<Opened> {
+    /// `builds`: whether versions may build upon others; `consumes`: whether they go once they are restored.
+    pub(crate) fn open(&self, builds: bool, consumes: bool) -> Result<Opened> {
+        let in_order = self.in_order.unwrap_or(consumes);
         let (group, order) = (self.group, Order::default());
         let options = Options::default()
             .rank(group.rank, group.ranks)
@@ -187,7 +202,13 @@ impl Lasting {
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
             let directory = alone(directory);
-            Arc::new(Kept::new(vault, None, self.retention, directory))
+            Arc::new(Kept::new(
+                vault,
+                None,
+                self.retention,
+                directory,
+                in_order,
+            ))
         });
         let shared_out = local.clone().filter(|_| group.ranks > 1);
         let node_local = local.map(|local| {
@@ -198,6 +219,7 @@ impl Lasting {
                 external.clone(),
                 self.retention,
                 directory,
+                in_order,
             ))
         });
         let survey = Survey::new(

@@ -1,7 +1,7 @@
 //! Storage of somebody else's, whose panics are failures like any other.
 
 use crate::{
-    Damage, Error, Mark, Piece, PieceInfo, Result, Snapshot, Storage, Vault, VersionInfo,
+    Damage, Error, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault, VersionInfo,
 };
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -92,6 +92,14 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
 
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
         guarded("saving a version", || self.inner.save(snapshot))
+    }
+
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        guarded("saving a version", || self.inner.save_when(snapshot, ready))
+    }
+
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        guarded("copying a version", || self.inner.copy_when(piece, ready))
     }
 
     fn copy(&self, piece: &Piece) -> Result<()> {

@@ -4,6 +4,9 @@ use crate::{Damage, Mark, Piece, PieceInfo, Repository, Result, Snapshot, Versio
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+/// Waits until a piece may be published.
+pub type Ready<'a> = dyn Fn() -> Result<()> + 'a;
+
 /// A place that keeps one rank's pieces of versions, each there as a whole or not at all: a directory, an object store.
 pub trait Vault: Debug + Send + Sync {
     /// The whole versions, oldest first.
@@ -49,6 +52,25 @@ pub trait Vault: Debug + Send + Sync {
     /// # Errors
     /// After an error, what was there before is still there, and nothing else is.
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()>;
+
+    /// [`save`](Self::save), published no sooner than `ready` returns, which may wait for other pieces; what that fails with
+    /// is returned. Unless there is more to win, `ready` comes first.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        ready()?;
+        self.save(snapshot)
+    }
+
+    /// [`copy`](Self::copy), published no sooner than `ready` returns, as for [`save_when`](Self::save_when).
+    ///
+    /// # Errors
+    /// As [`copy`](Self::copy).
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        ready()?;
+        self.copy(piece)
+    }
 
     /// Keeps a piece as another vault holds it; nothing happens if it is there already, and one of that number that is
     /// [older](crate::Identity::is_newer_than) gives way to it.
@@ -101,6 +123,14 @@ impl Vault for Repository {
 
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
         self.save(snapshot)
+    }
+
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        self.save_all_when(std::slice::from_ref(snapshot), ready)
+    }
+
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        self.copy_when(piece, ready)
     }
 
     fn copy(&self, piece: &Piece) -> Result<()> {

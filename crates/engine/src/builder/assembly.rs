@@ -48,7 +48,8 @@ impl EngineBuilder {
             self.lasting.may_differ()?;
         }
         self.check_peers(&kinds)?;
-        let opened = self.lasting.open(self.dedup.is_some())?;
+        let consumes = self.after_restore == crate::plan::AfterRestore::Discard;
+        let opened = self.lasting.open(self.dedup.is_some(), consumes)?;
         if opened.node_local.is_none() && self.lasting.node_local.take().is_some() {
             // It is left out, and named in the engine's damage.
             kinds = self.kinds();

@@ -116,7 +116,11 @@ impl Clerk<'_> {
 }
 
 impl Executor for Clerk<'_> {
-    fn write(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>) {
+    fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>) {
+        let tier = pieces.first().and_then(|piece| self.tiers.get(piece.place.tier.0));
+        if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
+            kept.expect(version);
+        }
         let bases = None;
         self.tell(ticket, Answer::Copy(Grant { pieces, bases }));
     }
@@ -132,12 +136,17 @@ impl Executor for Clerk<'_> {
     fn transfer(&mut self, transfer: Transfer) {
         let from = transfer.from.iter().map(|piece| piece.place.tier).max();
         let to = transfer.to.first().map(|piece| piece.place.tier);
-        let queue = match (from, to) {
+        let way = match (from, to) {
             (Some(from), Some(to)) if from < to => (Direction::Down, to.0),
             (Some(from), _) => (Direction::Up, from.0),
             (None, _) => return,
         };
-        if let Some(queue) = self.desk.queues.get(&queue) {
+        if let Some(queue) = self.desk.queues.get(&way) {
+            if let (Direction::Down, to) = way
+                && let Some(kept) = self.tiers.get(to).and_then(|tier| tier.media.kept())
+            {
+                kept.expect(transfer.version);
+            }
             let cancelled = Arc::<AtomicBool>::default();
             let carried = Arc::clone(&cancelled);
             self.desk.carried.insert(transfer.id, carried);
@@ -401,6 +410,8 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         desk.queues.clear();
+        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        kept.for_each(|kept| kept.close());
         desk.guests = None;
         desk.link = None;
     }

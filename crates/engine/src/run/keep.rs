@@ -162,6 +162,8 @@ impl Lane {
             StoreError::Region(_) if cancelled.load(Ordering::Relaxed) => {
                 (TransferFailure::Cancelled, None)
             }
+            // One before it failed, and said why.
+            StoreError::Region(_) => (TransferFailure::Destination, None),
             StoreError::Damaged { .. } | StoreError::Read { .. } | StoreError::NoVersion { .. } => {
                 at_source(error.into())
             }

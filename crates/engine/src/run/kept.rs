@@ -1,6 +1,7 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
 use super::sync::Mutex;
+use super::turns::Turns;
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub(crate) struct Kept {
     directory: Option<Arc<Repository>>,
     /// Whether the engine's versions build upon others.
     builds: bool,
+    /// If versions become durable here in the order of their numbers.
+    turns: Option<Turns>,
     /// Copies that came since [`Self::outlived`] looked last, and how many it waits for.
     came: Mutex<(usize, usize)>,
     /// Versions known to be sound here: saved by this engine, or read to see.
@@ -57,6 +60,7 @@ impl Kept {
         below: Option<Arc<Self>>,
         retention: Option<Retention>,
         (directory, builds): (Option<Arc<Repository>>, bool),
+        in_order: bool,
     ) -> Self {
         Self {
             vault,
@@ -64,6 +68,7 @@ impl Kept {
             retention,
             directory,
             builds,
+            turns: in_order.then(Turns::default),
             came: Mutex::default(),
             sound: Mutex::default(),
             dropped: Mutex::default(),
@@ -142,14 +147,43 @@ impl Kept {
             base,
             regions: &regions,
         };
-        self.put(version, || self.vault.save(&snapshot))
+        let ready = || self.turn(version);
+        self.put(version, || self.vault.save_when(&snapshot, &ready))
     }
 
     /// Keeps the copy of another vault, with its checksums.
     pub(super) fn copy(&self, version: Version, from: &Self) -> Result<()> {
         from.read(version, &mut |piece| {
-            self.put(version, || self.vault.copy(piece))
+            let ready = || self.turn(version);
+            self.put(version, || self.vault.copy_when(piece, &ready))
         })
+    }
+
+    /// A version is on its way here.
+    pub(super) fn expect(&self, version: Version) {
+        if let Some(turns) = &self.turns {
+            turns.expect(version);
+        }
+    }
+
+    /// It is no longer: it arrived, is not wanted any more, or failed and will be sent again.
+    pub(crate) fn end(&self, version: Version, has_failed: bool) {
+        if let Some(turns) = &self.turns {
+            turns.end(version, has_failed);
+        }
+    }
+
+    /// Waits for a version's turn to be published.
+    fn turn(&self, version: Version) -> Result<()> {
+        let turns = self.turns.as_ref();
+        turns.map_or(Ok(()), |turns| turns.wait(version))
+    }
+
+    /// The engine ends: nobody waits for a turn any more.
+    pub(super) fn close(&self) {
+        if let Some(turns) = &self.turns {
+            turns.close();
+        }
     }
 
     /// What was given up gets out of the way of what is put there: of the same number, and of a disk that is full.

@@ -18,6 +18,7 @@
 //! | `worker` | who carries the bytes between tiers? |
 //! | `resize` | how does a cache become smaller while it is used? |
 //! | `sync` | what do threads meet through? |
+//! | `turns` | what must be durable before this version is? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
@@ -39,6 +40,7 @@ mod regions;
 mod resize;
 mod stage;
 pub(crate) mod sync;
+mod turns;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};
