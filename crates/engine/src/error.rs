@@ -71,7 +71,9 @@ pub enum Error {
         ranks: u32,
     },
     /// The ranks of a group do not agree which run of the application this is.
-    #[error("rank {rank} says that this is run {run}, and rank 0 run {first}: give all ranks the same number")]
+    #[error(
+        "rank {rank} says that this is run {run}, and rank 0 run {first}: give all ranks the same number"
+    )]
     OtherRun {
         /// A rank that is not of rank 0's run.
         rank: u32,

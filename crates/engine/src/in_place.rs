@@ -3,6 +3,7 @@
 use crate::plan::{Event, Piece, Place, Ticket, TierId};
 use crate::region::RegionMut;
 use crate::run::{Grant, Media, Sink};
+use crate::within::Deadline;
 use crate::{Engine, Error, Result, Version};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -23,14 +24,24 @@ impl Engine {
     /// mend the call. [`Error::NoRoom`] if the fastest tier is full of versions that must be kept: restore or discard
     /// some, or call [`Engine::checkpoint`], which goes past it. [`Error::Arena`] if its memory could not be had.
     pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'_>> {
+        self.lend_room(version, size, Deadline::default())
+    }
+
+    pub(crate) fn lend_room(
+        &self,
+        version: Version,
+        size: usize,
+        deadline: Deadline,
+    ) -> Result<ProduceSlot<'_>> {
         let begun = Instant::now();
         self.lending()?;
         self.is_free(version)?;
-        let (ticket, grant) = self.ask(version, size as u64, |ticket| Event::Produce {
-            ticket,
-            version,
-            size: size as u64,
-        })?;
+        let (ticket, grant) =
+            self.ask((version, size as u64), deadline, |ticket| Event::Produce {
+                ticket,
+                version,
+                size: size as u64,
+            })?;
         let pieces = grant.map(|grant| grant.pieces).unwrap_or_default();
         let [Piece { place, .. }] = *pieces else {
             return Err(Error::NoMemoryTier);
@@ -68,8 +79,9 @@ impl Engine {
         let begun = Instant::now();
         self.lending()?;
         let size = self.restore_size(version)?;
-        let (ticket, grant) =
-            self.ask(version, size, |ticket| Event::Consume { ticket, version })?;
+        let (ticket, grant) = self.ask((version, size), Deadline::default(), |ticket| {
+            Event::Consume { ticket, version }
+        })?;
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
         };

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Guarded, Identity, Mark, Options, Order, Repository, Retention, Vault,
+    Collective, Error as StoreError, Guarded, Identity, Mark, Options, Order, Repository,
+    Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.
@@ -157,9 +158,7 @@ impl Lasting {
                 let directory = Arc::new(opened);
                 (Some(Arc::clone(&directory) as _), Some(directory))
             }
-            Some(External::Vault(vault)) => {
-                (Some(Arc::new(Guarded::new(Arc::clone(vault)))), None)
-            }
+            Some(External::Vault(vault)) => (Some(Arc::new(Guarded::new(Arc::clone(vault)))), None),
             None => (None, None),
         };
         let local = match (&self.node_local, &external) {
@@ -202,13 +201,7 @@ impl Lasting {
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
             let directory = alone(directory);
-            Arc::new(Kept::new(
-                vault,
-                None,
-                self.retention,
-                directory,
-                in_order,
-            ))
+            Arc::new(Kept::new(vault, None, self.retention, directory, in_order))
         });
         let shared_out = local.clone().filter(|_| group.ranks > 1);
         let node_local = local.map(|local| {

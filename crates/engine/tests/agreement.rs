@@ -16,7 +16,11 @@ use tierflow_store::{Collective, Error as StoreError, Faults, Options, Repositor
 fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
     let word = run << 48 | u64::from(rank) << 32 | version;
     let length = if version % 5 == 4 { 1_200_000 } else { 3_000 };
-    word.to_le_bytes().into_iter().cycle().take(length).collect()
+    word.to_le_bytes()
+        .into_iter()
+        .cycle()
+        .take(length)
+        .collect()
 }
 
 fn checkpoint(engine: &Engine, run: u64, rank: u32, version: u64) {
@@ -36,12 +40,16 @@ fn restore(engine: &Engine, version: u64) -> Vec<u8> {
 fn builder(home: &Home, node: &str, rank: u32, ranks: u32, run: u64) -> EngineBuilder {
     let device = open(Choice::Host).unwrap();
     let near = home.near.with_extension(format!("{node}-{rank}"));
-    let builder = Engine::builder(&device).host_cache(8 << 20).node_local(near);
+    let builder = Engine::builder(&device)
+        .host_cache(8 << 20)
+        .node_local(near);
     builder.external(&home.far).group(rank, ranks, run)
 }
 
 fn group(home: &Home, node: &str, ranks: u32, run: u64) -> Vec<Engine> {
-    together(ranks, |rank| builder(home, node, rank, ranks, run).build().unwrap())
+    together(ranks, |rank| {
+        builder(home, node, rank, ranks, run).build().unwrap()
+    })
 }
 
 /// Each rank writes versions from `first` up to its own end.
@@ -112,7 +120,12 @@ fn a_node_that_was_left_brings_nothing_back() {
         assert!(restore(engine, 4) == content(2, rank, 4));
     }
     let listed = Repository::read_only(&home.far, Options::default()).unwrap();
-    let listed: Vec<u64> = listed.versions().unwrap().iter().map(|info| info.version).collect();
+    let listed: Vec<u64> = listed
+        .versions()
+        .unwrap()
+        .iter()
+        .map(|info| info.version)
+        .collect();
     assert_eq!(listed, (0..7).collect::<Vec<_>>());
 }
 
@@ -171,22 +184,43 @@ fn a_group_of_another_size_is_told_and_so_are_its_numbers() {
         }
     }
     let device = open(Choice::Host).unwrap();
-    let alone = Engine::builder(&device).host_cache(1 << 20).external(&home.far);
+    let alone = Engine::builder(&device)
+        .host_cache(1 << 20)
+        .external(&home.far);
     let error = alone.build().unwrap_err();
-    assert!(matches!(error, Error::OtherGroup { found: 4, version: 4, ranks: 1 }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::OtherGroup {
+                found: 4,
+                version: 4,
+                ranks: 1
+            }
+        ),
+        "{error}"
+    );
     // Nothing was given up.
     assert_eq!(latest(&group(&home, "a", 4, 3)), [Some(4); 4]);
     // Of a group that is no newer, only the numbers are taken.
     let far = Repository::open(&home.far, Options::default()).unwrap();
     let regions = [tierflow_store::Region::new("checkpoint", &[1])];
-    let snapshot = tierflow_store::Snapshot { version: 9, base: None, regions: &regions };
+    let snapshot = tierflow_store::Snapshot {
+        version: 9,
+        base: None,
+        regions: &regions,
+    };
     far.save(&snapshot).unwrap();
     drop(far);
-    let engine = Engine::builder(&device).host_cache(1 << 20).external(&home.far);
+    let engine = Engine::builder(&device)
+        .host_cache(1 << 20)
+        .external(&home.far);
     let engine = engine.build().unwrap();
     assert_eq!(engine.versions(), [9]);
     let again = engine.checkpoint(3, &[Region::from([1_u8].as_slice())]);
-    assert!(matches!(again, Err(Error::VersionUsed { version: 3 })), "{again:?}");
+    assert!(
+        matches!(again, Err(Error::VersionUsed { version: 3 })),
+        "{again:?}"
+    );
     checkpoint(&engine, 1, 0, 10);
     engine.wait().unwrap();
 }
@@ -195,10 +229,22 @@ fn a_group_of_another_size_is_told_and_so_are_its_numbers() {
 fn ranks_of_different_runs_are_told() {
     let home = home();
     let errors = together(2, |rank| {
-        builder(&home, "a", rank, 2, 7 + u64::from(rank)).build().unwrap_err()
+        builder(&home, "a", rank, 2, 7 + u64::from(rank))
+            .build()
+            .unwrap_err()
     });
     for error in errors {
-        assert!(matches!(error, Error::OtherRun { rank: 1, run: 8, first: 7 }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::OtherRun {
+                    rank: 1,
+                    run: 8,
+                    first: 7
+                }
+            ),
+            "{error}"
+        );
     }
 }
 
@@ -216,17 +262,36 @@ fn what_cannot_be_read_now_is_not_given_up() {
                 options = options.faults(Arc::clone(&faults));
             }
             let far = Arc::new(Repository::open(&home.far, options).unwrap());
-            let builder = Engine::builder(&device).host_cache(1 << 20).group(rank, 2, 2);
+            let builder = Engine::builder(&device)
+                .host_cache(1 << 20)
+                .group(rank, 2, 2);
             let met = Of(Arc::clone(&all), rank as usize);
-            builder.external_vault(far).collective(Arc::new(met)).build()
+            builder
+                .external_vault(far)
+                .collective(Arc::new(met))
+                .build()
         })
     };
-    faults.reads_fail.store(true, std::sync::atomic::Ordering::Relaxed);
+    faults
+        .reads_fail
+        .store(true, std::sync::atomic::Ordering::Relaxed);
     for failed in build() {
         let error = failed.unwrap_err();
-        assert!(matches!(error, Error::Unreadable { rank: 1, newest: 3, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::Unreadable {
+                    rank: 1,
+                    newest: 3,
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
-    faults.reads_fail.store(false, std::sync::atomic::Ordering::Relaxed);
+    faults
+        .reads_fail
+        .store(false, std::sync::atomic::Ordering::Relaxed);
     let engines: Vec<Engine> = build().into_iter().map(Result::unwrap).collect();
     assert_eq!(latest(&engines), [Some(3); 2]);
 }
@@ -267,7 +332,10 @@ fn a_group_agrees_over_whatever_connects_it() {
         let all = InMemory::new(3);
         together(3, |rank| {
             let of = Of(Arc::clone(&all), rank as usize);
-            builder(&home, "a", rank, 3, run).collective(Arc::new(of)).build().unwrap()
+            builder(&home, "a", rank, 3, run)
+                .collective(Arc::new(of))
+                .build()
+                .unwrap()
         })
     };
     write(&build(1), 1, 0, &[6, 9, 7]);

@@ -35,7 +35,10 @@ fn rank() {
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let path = |name| PathBuf::from(std::env::var_os(name).unwrap());
     let start: u64 = start.parse().unwrap();
-    let (rank, ranks) = (number("TIERFLOW_RANK") as u32, number("TIERFLOW_RANKS") as u32);
+    let (rank, ranks) = (
+        number("TIERFLOW_RANK") as u32,
+        number("TIERFLOW_RANKS") as u32,
+    );
     let mut output = std::io::stdout();
     let mut report = |text: String| {
         writeln!(output, "rank: {text}").unwrap();
@@ -136,8 +139,12 @@ fn all_ranks_go_on_from_the_same_version_whenever_they_are_killed() {
                 assert!(newest >= acknowledged, "{agreed} after {acknowledged:?}");
             }
             let newest = reports.iter().map(|reports| {
-                let versions = reports.iter().filter_map(|text| text.strip_prefix("durable "));
-                versions.map(|version| version.parse::<u64>().unwrap()).max()
+                let versions = reports
+                    .iter()
+                    .filter_map(|text| text.strip_prefix("durable "));
+                versions
+                    .map(|version| version.parse::<u64>().unwrap())
+                    .max()
             });
             let newest = newest.min().flatten();
             durable += usize::from(newest.is_some());
@@ -148,5 +155,8 @@ fn all_ranks_go_on_from_the_same_version_whenever_they_are_killed() {
         "{starts} starts: all ranks agreed in {agreements}, were killed while some had in {splits}; all had durable versions in \
          {durable}"
     );
-    assert!(agreements > 0 && durable > 0, "nothing was agreed on before a kill");
+    assert!(
+        agreements > 0 && durable > 0,
+        "nothing was agreed on before a kill"
+    );
 }

@@ -71,7 +71,11 @@ impl Vault for Unlucky {
         let is_first = came.insert(snapshot.version);
         self.changed.notify_all();
         if snapshot.version == 0 && is_first {
-            drop(self.changed.wait_while(came, |came| came.len() < 4).unwrap());
+            drop(
+                self.changed
+                    .wait_while(came, |came| came.len() < 4)
+                    .unwrap(),
+            );
             return Err(StoreError::Remote("not today".to_owned()));
         }
         drop(came);
@@ -100,7 +104,10 @@ fn what_fails_is_not_overtaken() {
         let engine = builder.external_vault(Arc::new(vault)).build().unwrap();
         (0..4).for_each(|version| checkpoint(&engine, version));
         let error = engine.wait().unwrap_err();
-        let Error::Stalled { cause: Some(cause), .. } = &error else {
+        let Error::Stalled {
+            cause: Some(cause), ..
+        } = &error
+        else {
             panic!("{error}");
         };
         assert!(cause.to_string().contains("not today"), "{cause}");

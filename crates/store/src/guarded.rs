@@ -39,7 +39,9 @@ pub(crate) fn guarded<T>(doing: &'static str, call: impl FnOnce() -> Result<T>) 
 }
 
 fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "it did not say why".to_owned())
 }

@@ -36,7 +36,9 @@ impl Has {
             run: group.run,
             other: others.next().map(|info| (info.ranks, info.version)),
             is_unreadable: vault.damage().iter().any(|damage| damage.is_unreadable()),
-            pieces: own.map(|piece| (piece.version, piece.identity.run)).collect(),
+            pieces: own
+                .map(|piece| (piece.version, piece.identity.run))
+                .collect(),
         })
     }
 
@@ -48,9 +50,9 @@ impl Has {
         let mut pieces = self.pieces.iter().peekable();
         while let Some((&first, &run)) = pieces.next() {
             let (mut last, mut step, mut length) = (first, 0, 1);
-            while let Some((&next, _)) = pieces.next_if(|(next, its)| {
-                **its == run && (length == 1 || **next - last == step)
-            }) {
+            while let Some((&next, _)) =
+                pieces.next_if(|(next, its)| **its == run && (length == 1 || **next - last == step))
+            {
                 (step, last, length) = (next - last, next, length + 1);
             }
             words.extend([first, step, length, run]);
@@ -118,7 +120,8 @@ fn check(all: &[Has], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
     other_group(others.max_by_key(|(_, version)| *version), agreed, ranks)?;
     let newest = all.iter().filter_map(|has| has.pieces.keys().last()).max();
     let unreadable = (0_u32..).zip(all).find(|(_, has)| has.is_unreadable);
-    if let (Some((rank, _)), Some(newest)) = (unreadable, newest.filter(|_| newest > agreed.as_ref()))
+    if let (Some((rank, _)), Some(newest)) =
+        (unreadable, newest.filter(|_| newest > agreed.as_ref()))
     {
         return Err(Error::Unreadable {
             rank,
@@ -152,11 +155,7 @@ pub(super) fn taken(
 }
 
 /// Whether what a group of another size wrote is the newest there is.
-fn other_group(
-    other: Option<(u32, Version)>,
-    own: Option<Version>,
-    ranks: u32,
-) -> Result<()> {
+fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) -> Result<()> {
     match other {
         Some((found, version)) if Some(version) > own => Err(Error::OtherGroup {
             found,
@@ -195,7 +194,14 @@ impl Lasting {
             }
             Ok(())
         };
-        agree(collective, vault, &self.group, self.group_patience, &mut give_up).map(Some)
+        agree(
+            collective,
+            vault,
+            &self.group,
+            self.group_patience,
+            &mut give_up,
+        )
+        .map(Some)
     }
 }
 
@@ -240,7 +246,8 @@ mod tests {
     #[test]
     fn what_a_rank_has_is_understood_by_the_others() {
         let mut many = has(&[(0, 1), (u64::MAX, 1), (7, 2), (8, 2), (10, 2), (12, 3)]);
-        many.pieces.extend((100..50_000).step_by(10).map(|version| (version, 1)));
+        many.pieces
+            .extend((100..50_000).step_by(10).map(|version| (version, 1)));
         many.other = Some((8, 41));
         many.is_unreadable = true;
         let bytes = many.encode();
@@ -272,7 +279,14 @@ mod tests {
         all[1].is_unreadable = true;
         let error = check(&all, &common(&all), 2).unwrap_err();
         assert!(
-            matches!(error, Error::Unreadable { rank: 1, newest: 2, agreed: Some(1) }),
+            matches!(
+                error,
+                Error::Unreadable {
+                    rank: 1,
+                    newest: 2,
+                    agreed: Some(1)
+                }
+            ),
             "{error}"
         );
         // Nothing is newer than what all have.
@@ -285,14 +299,31 @@ mod tests {
         let mut all = [has(&[(1, 1)]), has(&[(1, 1)])];
         all[1].run = 4;
         let error = check(&all, &common(&all), 2).unwrap_err();
-        assert!(matches!(error, Error::OtherRun { rank: 1, run: 4, first: 3 }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::OtherRun {
+                    rank: 1,
+                    run: 4,
+                    first: 3
+                }
+            ),
+            "{error}"
+        );
         all[1].run = 3;
         all[0].other = Some((8, 1));
         assert!(check(&all, &common(&all), 2).is_ok(), "it is no newer one");
         all[1].other = Some((8, 2));
         let error = check(&all, &common(&all), 2).unwrap_err();
         assert!(
-            matches!(error, Error::OtherGroup { found: 8, version: 2, ranks: 2 }),
+            matches!(
+                error,
+                Error::OtherGroup {
+                    found: 8,
+                    version: 2,
+                    ranks: 2
+                }
+            ),
             "{error}"
         );
     }

@@ -3,12 +3,13 @@
 use super::job::Job;
 use super::keeper::Link;
 use super::lane::Lane;
-use super::media::Tier;
+use super::media::{Media, Tier};
 use super::pending::Pending;
-use super::recorder::{Recorder, Stall, Stalled};
+use super::recorder::{Recorder, Stalled};
+use super::regions::Sink;
 use super::resize::{Resized, Waiting};
 use super::stage::Stage;
-use super::sync::{AtomicBool, Mutex, Ordering, Receiver, Sender, bounded};
+use super::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Receiver, Sender};
 use super::worker::Direction;
 use crate::metrics::CallCounter;
 use crate::plan::{
@@ -18,8 +19,8 @@ use crate::plan::{
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tierflow_device::Device;
+use std::time::Instant;
+use tierflow_device::{Device, Stream};
 use tierflow_tier_alloc::Gate;
 
 /// Places to copy to or from.
@@ -41,7 +42,7 @@ pub(crate) enum Answer {
 }
 
 /// Where an answer will appear, and what the caller waits for.
-type Later = (Receiver<Answer>, Option<Stalled>);
+pub(super) type Later = (Receiver<Answer>, Option<Stalled>);
 
 /// The ways into a tier from above, and out of it upwards.
 pub(crate) type Queues = HashMap<(Direction, usize), Sender<Arc<Job>>>;
@@ -49,7 +50,7 @@ pub(crate) type Queues = HashMap<(Direction, usize), Sender<Arc<Job>>>;
 /// What the lock protects.
 #[derive(Debug)]
 pub(crate) struct Core {
-    world: World,
+    pub(super) world: World,
     pub(super) desk: Desk,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Core {
 #[derive(Debug)]
 pub(super) struct Desk {
     /// Callers that sleep until their answer comes.
-    sleeping: HashMap<Ticket, Sender<Answer>>,
+    pub(super) sleeping: HashMap<Ticket, Sender<Answer>>,
     /// Transfers that workers have, with the flag that stops them.
     carried: HashMap<TransferId, Arc<AtomicBool>>,
     /// Where transfers go: to the workers of their way.
@@ -68,6 +69,8 @@ pub(super) struct Desk {
     pub(super) last_failure: Option<Arc<Error>>,
     /// Who waits for a tier to be emptied.
     pub(super) resizing: Option<Waiting>,
+    /// Callers of which each waits for one version.
+    pub(super) awaited: Vec<(Version, Ticket)>,
     /// Who gives memory back to peers.
     pub(super) guests: Option<super::guests::Link>,
 }
@@ -81,6 +84,7 @@ impl Core {
             link: None,
             last_failure: None,
             resizing: None,
+            awaited: Vec::new(),
             guests: None,
         };
         Self { world, desk }
@@ -90,14 +94,19 @@ impl Core {
         self.world.plan()
     }
 
+    /// Whether nobody has to wait any longer for a version to reach the lowest tier.
+    pub(super) fn is_over(&self, version: Version) -> bool {
+        self.plan().is_settled(version) || self.plan().size_of(version).is_none()
+    }
+
     pub(crate) fn last_failure(&self) -> Option<Arc<Error>> {
         self.desk.last_failure.clone()
     }
 }
 
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
-struct Clerk<'a> {
-    desk: &'a mut Desk,
+pub(super) struct Clerk<'a> {
+    pub(super) desk: &'a mut Desk,
     tiers: &'a [Tier],
     /// The call that is being made, and its answer, if it has one.
     own: Option<Ticket>,
@@ -105,7 +114,7 @@ struct Clerk<'a> {
 }
 
 impl Clerk<'_> {
-    fn tell(&mut self, ticket: Ticket, answer: Answer) {
+    pub(super) fn tell(&mut self, ticket: Ticket, answer: Answer) {
         if Some(ticket) == self.own {
             self.mine = Some(answer);
         } else if let Some(caller) = self.desk.sleeping.remove(&ticket) {
@@ -117,7 +126,9 @@ impl Clerk<'_> {
 
 impl Executor for Clerk<'_> {
     fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>) {
-        let tier = pieces.first().and_then(|piece| self.tiers.get(piece.place.tier.0));
+        let tier = pieces
+            .first()
+            .and_then(|piece| self.tiers.get(piece.place.tier.0));
         if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
             kept.expect(version);
         }
@@ -197,6 +208,8 @@ pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
     /// Lanes of callers, taken for the time of a call.
     lanes: Mutex<Vec<Lane>>,
+    /// Threads that do what their callers may have stopped waiting for.
+    pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
     /// When the plan's clock began.
     origin: Instant,
     /// The engine goes: workers start nothing any more.
@@ -229,6 +242,7 @@ impl Shared {
             core: Mutex::new(Core::new(world, queues)),
             origin: Instant::now(),
             lanes,
+            detached: Mutex::default(),
             stopping: AtomicBool::new(false),
             checkpoints: CallCounter::default(),
             restores: CallCounter::default(),
@@ -244,71 +258,6 @@ impl Shared {
     pub(crate) fn tell(&self, event: Event) {
         let mut core = self.core.lock();
         self.handle(&mut core, event, None);
-    }
-
-    /// Asks the plan and sleeps until it answers. The ticket names the call in the report that follows.
-    pub(crate) fn ask(&self, event: impl FnOnce(Ticket) -> Event) -> (Ticket, Answer) {
-        let (ticket, answer) = self.put(event);
-        let answer = answer.unwrap_or_else(|(later, why)| {
-            let begun = Instant::now();
-            // The sender lives in `sleeping` until it has sent.
-            let answer = later.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom)));
-            self.recorder.slept(why, begun);
-            answer
-        });
-        (ticket, answer)
-    }
-
-    /// Asks the plan what it answers without a copy, and sleeps so long at most. `None` if that was not enough.
-    pub(crate) fn ask_for(
-        &self,
-        patience: Duration,
-        event: impl FnOnce(Ticket) -> Event,
-    ) -> Option<Answer> {
-        let (ticket, answer) = self.put(event);
-        answer.map_or_else(
-            |(later, why)| {
-                let begun = Instant::now();
-                let answer = later.recv_timeout(patience).ok();
-                self.recorder.slept(why, begun);
-                match answer {
-                    None => self.give_up(ticket, &later),
-                    answer => answer,
-                }
-            },
-            Some,
-        )
-    }
-
-    /// The caller waits no longer: its answer, if it came at the last moment.
-    fn give_up(&self, ticket: Ticket, later: &Receiver<Answer>) -> Option<Answer> {
-        let mut core = self.core.lock();
-        core.desk.sleeping.remove(&ticket);
-        if let Ok(answer) = later.recv_timeout(Duration::ZERO) {
-            return Some(answer);
-        }
-        self.handle(&mut core, Event::Abandon { ticket }, None);
-        None
-    }
-
-    /// Puts a question to the plan: its answer, or where that will appear and why not at once.
-    fn put(
-        &self,
-        event: impl FnOnce(Ticket) -> Event,
-    ) -> (Ticket, std::result::Result<Answer, Later>) {
-        let mut core = self.core.lock();
-        let ticket = core.world.ticket();
-        let event = event(ticket);
-        let why = Stall::of(&event);
-        let answer = match self.handle(&mut core, event, Some(ticket)) {
-            Some(answer) => Ok(answer),
-            None => {
-                let (sender, receiver) = bounded(1);
-                core.desk.sleeping.insert(ticket, sender);
-                Err((receiver, why))
-            }
-        };
-        (ticket, answer)
     }
 
     /// Hands one event to the plan and its commands to whom they concern. Returns the answer for `own`, if there is one.
@@ -328,6 +277,7 @@ impl Shared {
         };
         let told = world.tell(now, event, &mut clerk);
         debug_assert_eq!(told, Ok(()), "the engine reports what is");
+        clerk.tell_those_who_await(now, world);
         let mine = clerk.mine;
         if self.recorder.is_recording() {
             let name = |tier| self.tiers.get(tier).map_or("tier", |tier: &Tier| tier.name);
@@ -360,6 +310,47 @@ impl Shared {
         self.handle(&mut core, event, None);
     }
 
+    /// Reads a version from where it lies, whatever it lies there as.
+    pub(crate) fn copy_out(
+        &self,
+        lane: &mut Lane,
+        version: Version,
+        Grant { pieces, bases }: &Grant,
+        (sink, stream): (&mut Sink<'_, '_>, Option<&Stream>),
+    ) -> Result<()> {
+        match (bases, pieces.as_slice()) {
+            (Some(bases), [piece]) => {
+                let chain = (version, &piece.place, bases.as_slice());
+                lane.read_decoded(sink, &self.tiers, chain, stream)
+            }
+            (_, pieces) => lane.read(sink, &self.tiers, (version, pieces), stream),
+        }
+    }
+
+    /// Whether some of these places lie in storage, which may take any time.
+    pub(crate) fn reaches_storage(&self, grant: &Grant) -> bool {
+        let bases = grant.bases.iter().flatten().map(|(_, place)| place);
+        let mut places = grant.pieces.iter().map(|piece| &piece.place).chain(bases);
+        places.any(|place| {
+            let tier = self.tiers.get(place.tier.0);
+            tier.is_some_and(|tier| matches!(tier.media, Media::Storage(_) | Media::Kept(_)))
+        })
+    }
+
+    /// A caller's copy to a tier that it reached itself ended, and holds nothing up any more. What came too late is not kept.
+    pub(crate) fn end_write(&self, version: Version, pieces: &[Piece], is_wanted: bool) {
+        let tiers = pieces
+            .iter()
+            .filter_map(|piece| self.tiers.get(piece.place.tier.0));
+        for kept in tiers.filter_map(|tier| tier.media.kept()) {
+            kept.end(version, false);
+            if !is_wanted {
+                let bytes = pieces.iter().map(|piece| piece.place.size).sum();
+                kept.drop_copy(version, bytes);
+            }
+        }
+    }
+
     /// What makes a version that the plan does not know unreadable, if it lies on some tier.
     pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
         let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
@@ -375,7 +366,7 @@ impl Shared {
             for version in kept.outlived() {
                 let drop = |ticket| Event::Drop { ticket, version };
                 // It may be gone already.
-                let _answered_at_once = self.ask(drop);
+                let _answered_at_once = self.ask(None, drop);
             }
         }
         let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
@@ -424,6 +415,11 @@ impl Shared {
             .filter_map(|tier| tier.media.gate())
             .map(Gate::enter)
             .collect();
+        self.with_any_lane(copy)
+    }
+
+    /// Runs `copy` with a lane of the caller's own: with storage alone, which holds up nothing else, however long it takes.
+    pub(crate) fn with_any_lane<T>(&self, copy: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
         let free = self.lanes.lock().pop();
         let mut lane = match free {
             Some(lane) => lane,
