@@ -159,7 +159,7 @@ fn prune_keeps_what_the_rules_keep() {
         message
             .as_str()
             .unwrap()
-            .contains("in use by another process"),
+            .contains("is in use: another process"),
         "{message}"
     );
     drop(busy);

@@ -54,6 +54,34 @@ pub enum Error {
         /// The most bytes that it may say.
         most: u64,
     },
+    /// Something was chosen for versions that outlive the engine, and none do.
+    #[error(
+        "{what} is about versions that outlive the engine: give it node_local, external or external_vault, too"
+    )]
+    NothingLasts {
+        /// The builder's method.
+        what: &'static str,
+    },
+    /// A group does not have that rank.
+    #[error("rank {rank} is none of {ranks}: they are counted from 0")]
+    NoRank {
+        /// The rank chosen.
+        rank: u32,
+        /// The ranks of the group.
+        ranks: u32,
+    },
+    /// A cache that holds no checkpoint of any size.
+    #[error(
+        "a {cache} cache of {bytes} bytes holds nothing: give it {least} at least, or 0 for none"
+    )]
+    SmallCache {
+        /// "device" or "host".
+        cache: &'static str,
+        /// The bytes chosen.
+        bytes: usize,
+        /// The bytes of the smallest one.
+        least: u64,
+    },
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(#[from] tierflow_plan::ConfigError),
@@ -172,17 +200,19 @@ pub enum Error {
     // Make room, then try again.
     /// Every tier is full of versions that must be kept. Nothing was taken in, nothing lost.
     #[error(
-        "no room for checkpoint {version}: every tier is full of versions not restored yet; restore or discard some, \
-         enlarge a tier{}, and checkpoint again", cause_text(.cause)
+        "no room for checkpoint {version}: every tier is full of versions that must be kept; discard some, or restore some \
+         of an engine that discards what was restored, or enlarge a tier{}, and checkpoint again", cause_text(.cause)
     )]
     NoRoom {
         /// The version asked for.
         version: Version,
         /// Why the lowest tier took no more, if it failed.
+        #[source]
         cause: Option<Arc<Error>>,
     },
-    /// The caller's time was over first. What was asked for goes on: wait again.
-    #[error("it took longer than {patience:?}, and goes on")]
+    /// The caller's time was over first. What was begun goes on, and can be waited for again; what was only waited for is as
+    /// it was.
+    #[error("it was not over within {patience:?}: wait longer, or go on without it")]
     TimedOut {
         /// How long the caller wanted to wait.
         patience: std::time::Duration,
@@ -193,6 +223,7 @@ pub enum Error {
         /// How many.
         versions: u64,
         /// Why the lowest tier took no more, if it failed.
+        #[source]
         cause: Option<Arc<Error>>,
     },
 

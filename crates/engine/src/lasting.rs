@@ -26,7 +26,7 @@ pub(crate) struct Lasting {
     pub(crate) node_local: Option<PathBuf>,
     /// Storage that outlives the node.
     pub(crate) external: Option<External>,
-    pub(crate) group: Group,
+    pub(crate) group: Option<Group>,
     pub(crate) retention: Option<Retention>,
     /// Whether versions become durable in the order of their numbers, if that was chosen.
     pub(crate) in_order: Option<bool>,
@@ -43,7 +43,7 @@ impl Default for Lasting {
         Self {
             node_local: None,
             external: None,
-            group: Group::default(),
+            group: None,
             retention: None,
             in_order: None,
             collective: None,
@@ -129,11 +129,36 @@ pub(crate) struct Opened {
 }
 
 impl Lasting {
+    pub(crate) fn group(&self) -> Group {
+        self.group.unwrap_or_default()
+    }
+
+    /// That what was chosen can be.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Group { rank, ranks, .. } = self.group();
+        if rank >= ranks {
+            return Err(Error::NoRank { rank, ranks });
+        }
+        if self.node_local.is_some() || self.external.is_some() {
+            return Ok(());
+        }
+        let chosen = [
+            (self.group.is_some(), "group"),
+            (self.collective.is_some(), "collective"),
+            (self.retention.is_some(), "retention"),
+            (self.in_order == Some(true), "durable_in_order"),
+        ];
+        match chosen.iter().find(|(is_chosen, _)| *is_chosen) {
+            Some((_, what)) => Err(Error::NothingLasts { what }),
+            None => Ok(()),
+        }
+    }
+
     /// What keeps versions from being stored as differences there, if anything does.
     pub(crate) fn may_differ(&self) -> Result<()> {
         let why = if matches!(self.external, Some(External::Vault(_))) {
             "a vault of the application's holds checkpoints whole"
-        } else if self.group.ranks > 1 {
+        } else if self.group().ranks > 1 {
             "a group's versions are whole, as each rank's builds upon others"
         } else {
             return Ok(());
@@ -146,7 +171,7 @@ impl Lasting {
     /// `builds`: whether versions may build upon others; `consumes`: whether they go once they are restored.
     pub(crate) fn open(&self, builds: bool, consumes: bool) -> Result<Opened> {
         let in_order = self.in_order.unwrap_or(consumes);
-        let (group, order) = (self.group, Order::default());
+        let (group, order) = (self.group(), Order::default());
         let options = Options::default()
             .rank(group.rank, group.ranks)
             .run(group.run)

@@ -143,7 +143,10 @@ fn a_restore_from_storage_that_hangs() {
     for version in timed_out {
         let mut bytes = vec![0; MIB];
         let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
-        engine.within(Duration::MAX).restore(version, regions).unwrap();
+        engine
+            .within(Duration::MAX)
+            .restore(version, regions)
+            .unwrap();
         assert!(bytes == content(version, MIB));
     }
     checkpoint(&engine, 6, MIB);
@@ -166,7 +169,10 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
     vault.release(3);
     // Its number is free once that has ended.
     loop {
-        match engine.within(Duration::from_secs(60)).checkpoint(3, &regions) {
+        match engine
+            .within(Duration::from_secs(60))
+            .checkpoint(3, &regions)
+        {
             Err(Error::VersionUsed { .. }) => std::thread::yield_now(),
             done => break done.unwrap(),
         }

@@ -58,8 +58,12 @@ pub enum Error {
         /// What they must be multiples of.
         alignment: usize,
     },
-    /// The directory is written by another process: end that one, or use another directory.
-    #[error("{} is in use by another process: only one may write there; wait for it to end, or name another directory or rank", .directory.display())]
+    /// The directory is written already, by another process or by this one: end that, or use another directory.
+    #[error(
+        "{} is in use: another process, or another engine or repository of this one, writes there; wait for it to end, or name \
+         another directory or rank",
+        .directory.display()
+    )]
     Busy {
         /// The directory.
         directory: PathBuf,
@@ -108,8 +112,8 @@ pub enum Error {
         /// The newest older version that is whole, if there is one.
         older: Option<u64>,
     },
-    /// A whole version is never written again: take another number, or prune this one first.
-    #[error("version {version} is already there and whole: save under another number")]
+    /// A version is never written again, sound or not: take another number, or give this one up first.
+    #[error("version {version} is already there: save under another number, or give it up first")]
     Exists {
         /// The number.
         version: u64,

@@ -33,11 +33,15 @@ impl EngineBuilder {
     /// [`Engine::damage`].
     ///
     /// # Errors
-    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`]
+    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::SmallCache`] and [`Error::Tier`] if a tier is smaller than
+    /// 4 KiB; [`Error::NothingLasts`], [`Error::NoRank`]; [`Error::Arena`]
     /// if the address space is not to be had; [`Error::Storage`] if a directory refuses files, or another process writes
     /// there; [`Error::Alignment`] for storage of the application's; [`Error::Device`] if streams cannot be made. With a
-    /// pool, [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
+    /// pool, [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used. In a group: [`Error::Storage`] with
+    /// [`tierflow_store::Error::Absent`] if ranks do not come, [`Error::OtherRun`], and [`Error::Unreadable`]; with or without
+    /// one, [`Error::OtherGroup`].
     pub fn build(mut self) -> Result<Engine> {
+        self.check()?;
         let share = self.share()?;
         let mut kinds = self.kinds();
         if kinds.is_empty() {
@@ -118,6 +122,20 @@ impl EngineBuilder {
         engine.damage = opened.damage;
         engine.taken = opened.taken;
         Ok(engine)
+    }
+
+    /// That what was chosen can be.
+    fn check(&self) -> Result<()> {
+        let caches = [("device", self.device_cache), ("host", self.host_cache)];
+        let is_small = |(_, bytes): &&(_, usize)| (1..ALIGNMENT).contains(&(*bytes as u64));
+        if let Some(&(cache, bytes)) = caches.iter().find(is_small) {
+            return Err(Error::SmallCache {
+                cache,
+                bytes,
+                least: ALIGNMENT,
+            });
+        }
+        self.lasting.check()
     }
 
     /// That the peer cache is this device's, and has a tier below.

@@ -197,7 +197,7 @@ impl Lasting {
         agree(
             collective,
             vault,
-            &self.group,
+            &self.group(),
             self.group_patience,
             &mut give_up,
         )

@@ -86,10 +86,7 @@ impl Shared {
     }
 
     /// Puts a question to the plan: its answer, or where that will appear and why not at once.
-    fn put(
-        &self,
-        event: impl FnOnce(Ticket) -> Event,
-    ) -> (Ticket, Result<Answer, Later>) {
+    fn put(&self, event: impl FnOnce(Ticket) -> Event) -> (Ticket, Result<Answer, Later>) {
         self.put_in(&mut self.core.lock(), event)
     }
 
