@@ -35,7 +35,7 @@ pub struct Engine {
     workers: Vec<JoinHandle<()>>,
     keeper: Option<JoinHandle<Lease>>,
     /// How long to wait for the workers in the end.
-    patience: Duration,
+    pub(crate) patience: Duration,
     /// The process that built it.
     process: u32,
     /// What could not be used when the engine was built.

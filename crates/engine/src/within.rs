@@ -64,6 +64,20 @@ impl Engine {
         }
     }
 
+    /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine. Dropping it ends it,
+    /// too, and tells nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_for`] with the [`closing_patience`](crate::EngineBuilder::closing_patience): it is ended
+    /// nevertheless, and what was not durable is gone. Call [`Engine::wait`] before to be able to do something about it.
+    pub fn close(self) -> Result<()> {
+        let lowest = self.shared.tiers.last();
+        match lowest.and_then(|tier| tier.media.kept()) {
+            Some(_) => self.wait_for(self.patience),
+            None => self.at_home(),
+        }
+    }
+
     /// Withdraws all hints given so far: the application will do something else. Those given after this count.
     pub fn forget_hints(&self) {
         if self.at_home().is_err() {

@@ -281,3 +281,32 @@ fn hints_are_withdrawn() {
     vault.wait_until_it_came(5);
     assert_eq!(vault.state().came[0], 5);
 }
+
+#[test]
+fn closing_tells_whether_all_is_durable() {
+    let (engine, vault, _kept) = engine(16 * MIB);
+    (0..3).for_each(|version| checkpoint(&engine, version, MIB));
+    engine.close().unwrap();
+    assert_eq!(vault.versions().unwrap().len(), 3);
+    let closing = |hangs: bool| {
+        let device = open(Choice::Host).unwrap();
+        let builder = Engine::builder(&device).host_cache(16 * MIB);
+        let builder = builder.closing_patience(if hangs { SHORT } else { Duration::MAX });
+        let engine = builder.external_vault(vault.clone()).build().unwrap();
+        checkpoint(&engine, if hangs { 9 } else { 10 }, MIB);
+        engine.close()
+    };
+    vault.hold([9]);
+    let error = closing(true).unwrap_err();
+    assert!(
+        matches!(error, Error::TimedOut { patience: SHORT }),
+        "{error}"
+    );
+    vault.release_all();
+    closing(false).unwrap();
+    // What is not to outlive the engine is not waited for.
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device).host_cache(MIB).build().unwrap();
+    checkpoint(&engine, 0, MIB);
+    engine.close().unwrap();
+}
