@@ -1,7 +1,8 @@
 //! Storage of somebody else's, whose panics are failures like any other.
 
 use crate::{
-    Damage, Error, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault, VersionInfo,
+    Collective, Damage, Error, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault,
+    VersionInfo,
 };
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -110,6 +111,10 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
         guarded("removing versions", || self.inner.remove(versions))
+    }
+
+    fn collective(&self) -> Option<&dyn Collective> {
+        self.inner.collective()
     }
 
     fn truncate(&self, after: Option<u64>) -> Result<()> {

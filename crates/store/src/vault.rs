@@ -1,6 +1,8 @@
 //! What keeps versions under their numbers.
 
-use crate::{Damage, Mark, Piece, PieceInfo, Repository, Result, Snapshot, VersionInfo};
+use crate::{
+    Collective, Damage, Mark, Piece, PieceInfo, Repository, Result, Snapshot, VersionInfo,
+};
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
@@ -85,6 +87,11 @@ pub trait Vault: Debug + Send + Sync {
     /// When some may still be there.
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()>;
 
+    /// How the ranks that share this place meet, if it can be done there.
+    fn collective(&self) -> Option<&dyn Collective> {
+        None
+    }
+
     /// Gives up the pieces that earlier runs wrote under higher numbers than `after`, or under any: the group goes on from
     /// there. Nothing was written in this run yet. Where that can be remembered, copies of them are refused from now on.
     ///
@@ -139,6 +146,10 @@ impl Vault for Repository {
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
         self.remove(versions)
+    }
+
+    fn collective(&self) -> Option<&dyn Collective> {
+        (!self.is_read_only()).then_some(self)
     }
 
     fn truncate(&self, after: Option<u64>) -> Result<()> {

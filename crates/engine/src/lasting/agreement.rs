@@ -178,10 +178,9 @@ impl Lasting {
     ) -> Result<Option<BTreeSet<Version>>> {
         // Nobody can give anything up where nothing can be written: all see the same there.
         let may_write = shared.is_none_or(|shared| !shared.is_read_only());
-        let collective: &dyn Collective = match (&self.collective, shared) {
-            (Some(collective), _) => &**collective,
-            (None, Some(shared)) if may_write => shared,
-            (None, _) => return Ok(None),
+        let collective = self.collective.as_deref().or_else(|| vault.collective());
+        let Some(collective) = collective else {
+            return Ok(None);
         };
         let mut give_up = |after| {
             if may_write {
