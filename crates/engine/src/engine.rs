@@ -109,7 +109,7 @@ impl Engine {
         self.shared.tell(Event::PrefetchStart);
     }
 
-    /// Takes in the bytes of `regions`, one after the other, as `version`. Returns as soon as they are copied to the
+    /// Takes in the bytes of `regions`, one after the other, as `version`. A rank of a group may have none. Returns as soon as they are copied to the
     /// fastest tier that can hold them; the regions may be changed at once.
     ///
     /// # Errors
@@ -144,12 +144,15 @@ impl Engine {
         let size = region::total(regions)?;
         let _span = tracing::debug_span!("checkpoint", version, size).entered();
         self.is_free(version)?;
+        let is_empty = size == 0 && self.shared.empties.are_allowed();
+        let size = size.max(u64::from(is_empty));
         let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Checkpoint {
             ticket,
             version,
             size,
         })?;
         let Some(grant) = grant else { return Ok(()) };
+        self.shared.empties.note(version, is_empty);
         let granted = self.moment();
         for piece in &grant.pieces {
             self.shared.pending.settle(&piece.place, Access::Write);
@@ -288,6 +291,7 @@ impl Engine {
             (plan.size_of(version), plan.absence(version))
         };
         match (size, absence) {
+            (Some(_), _) if self.shared.empties.has(version) => Ok(0),
             (Some(size), _) => Ok(size),
             (None, Refusal::Discarded) => Err(Error::Discarded { version }),
             (None, _) => Err(match self.shared.damage_of(version) {

@@ -73,12 +73,15 @@ impl Engine {
     /// copy outside the cache ([`ConsumeSlot::is_cached`]): device memory of its own, which takes time to allocate.
     ///
     /// # Errors
-    /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`]: mend the call. [`Error::Device`],
+    /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`], [`Error::Empty`]: mend the call. [`Error::Device`],
     /// [`Error::Storage`]: the copy failed; the version is still held and unconsumed.
     pub fn consume(&self, version: Version) -> Result<ConsumeSlot<'_>> {
         let begun = Instant::now();
         self.lending()?;
         let size = self.restore_size(version)?;
+        if size == 0 {
+            return Err(Error::Empty { version });
+        }
         let (ticket, grant) = self.ask((version, size), Deadline::default(), |ticket| {
             Event::Consume { ticket, version }
         })?;

@@ -7,7 +7,7 @@ mod survey;
 pub use damage::Damage;
 
 use crate::plan::{Event, TierId};
-use crate::run::{Kept, Shared};
+use crate::run::{Empties, Kept, Shared};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -125,6 +125,8 @@ pub(crate) struct Opened {
     pub(crate) damage: Vec<Damage>,
     /// Numbers that a group of another size used.
     pub(crate) taken: BTreeSet<Version>,
+    /// Those without bytes.
+    pub(crate) empties: Arc<Empties>,
     survey: Survey,
 }
 
@@ -176,6 +178,7 @@ impl Lasting {
             .rank(group.rank, group.ranks)
             .run(group.run)
             .order(&order);
+        let empties = Arc::new(Empties::new(group.ranks > 1));
         let mut damage = Vec::new();
         let (external, directory): (Option<Arc<dyn Vault>>, _) = match &self.external {
             Some(External::Directory(path)) => {
@@ -226,7 +229,15 @@ impl Lasting {
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
             let directory = alone(directory);
-            Arc::new(Kept::new(vault, None, self.retention, directory, in_order))
+            let empties = Arc::clone(&empties);
+            Arc::new(Kept::new(
+                vault,
+                None,
+                self.retention,
+                directory,
+                in_order,
+                empties,
+            ))
         });
         let shared_out = local.clone().filter(|_| group.ranks > 1);
         let node_local = local.map(|local| {
@@ -238,6 +249,7 @@ impl Lasting {
                 self.retention,
                 directory,
                 in_order,
+                Arc::clone(&empties),
             ))
         });
         let survey = Survey::new(
@@ -267,6 +279,7 @@ impl Lasting {
             external,
             damage,
             taken,
+            empties,
             survey,
         })
     }
@@ -389,6 +402,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
     // The lowest tier first: what lies there need not be flushed from above.
     if let Some(tier) = tier_of(&opened.external) {
         for (&version, found) in &survey.external {
+            shared.empties.note(version, found.size == 0);
             shared.tell(found.adopted(version, tier));
         }
     }
@@ -396,6 +410,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
         let (held, unfit) = survey.node_local_within(limit, alignment);
         for version in held {
             if let Some(found) = survey.node_local.get(&version) {
+                shared.empties.note(version, found.size == 0);
                 shared.tell(found.adopted(version, tier));
             }
         }
@@ -413,7 +428,8 @@ impl survey::One {
     fn adopted(&self, version: Version, tier: TierId) -> Event {
         Event::Adopt {
             version,
-            size: self.size,
+            // The plan knows no versions without bytes.
+            size: self.size.max(1),
             tier,
             difference: self.difference,
         }

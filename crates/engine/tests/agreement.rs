@@ -341,3 +341,50 @@ fn a_group_agrees_over_whatever_connects_it() {
     write(&build(1), 1, 0, &[6, 9, 7]);
     assert_eq!(latest(&build(2)), [Some(5); 3]);
 }
+
+#[test]
+fn a_rank_with_nothing_to_save_takes_part() {
+    let home = home();
+    for cache in [1 << 20, 0] {
+        let far = home.far.with_extension(cache.to_string());
+        let build = |run| {
+            together(3, |rank| {
+                let builder = Engine::builder(&open(Choice::Host).unwrap());
+                let builder = builder.host_cache(cache).external(&far);
+                builder.group(rank, 3, run).build().unwrap()
+            })
+        };
+        let first = build(1);
+        for version in 0..4 {
+            checkpoint(&first[0], 1, 0, version);
+            first[1].checkpoint(version, &[]).unwrap();
+            let within = first[2].within(Duration::from_secs(60));
+            within
+                .checkpoint(version, &[Region::from([].as_slice())])
+                .unwrap();
+        }
+        first.iter().for_each(|engine| engine.wait().unwrap());
+        let check = |engines: &[Engine]| {
+            assert_eq!(latest(engines), [Some(3); 3]);
+            assert!(restore(&engines[0], 3) == content(1, 0, 3));
+            for engine in &engines[1..] {
+                assert_eq!(engine.restore_size(2).unwrap(), 0);
+                engine.restore(2, &mut []).unwrap();
+                assert_eq!(restore(engine, 3), []);
+                assert!(engine.consume(1).is_err());
+            }
+        };
+        check(&first);
+        drop(first);
+        let second = build(2);
+        check(&second);
+        second[1].discard(3).unwrap();
+        drop(second);
+        let third = build(3);
+        assert_eq!(latest(&third), [Some(2); 3]);
+        // The number may have bytes now.
+        checkpoint(&third[1], 3, 1, 3);
+        third[1].wait().unwrap();
+        assert!(restore(&third[1], 3) == content(3, 1, 3));
+    }
+}

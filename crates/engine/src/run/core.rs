@@ -1,5 +1,6 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
+use super::empties::Empties;
 use super::job::Job;
 use super::keeper::Link;
 use super::lane::Lane;
@@ -219,6 +220,8 @@ pub(crate) struct Shared {
     pub(crate) produced: CallCounter,
     pub(crate) consumed: CallCounter,
     pub(crate) recorder: Recorder,
+    /// Versions without bytes.
+    pub(crate) empties: Arc<Empties>,
     /// Locked while a cache is resized.
     pub(super) resized: Mutex<Resized>,
     /// What streams still do on slots that were given back.
@@ -233,6 +236,7 @@ impl Shared {
         queues: Queues,
         lane: Lane,
         recorder: Recorder,
+        empties: Arc<Empties>,
     ) -> Self {
         let lanes = Mutex::new(vec![lane]);
         Self {
@@ -249,6 +253,7 @@ impl Shared {
             produced: CallCounter::default(),
             consumed: CallCounter::default(),
             recorder,
+            empties,
             resized: Mutex::default(),
             pending: Pending::default(),
         }

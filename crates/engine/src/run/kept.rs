@@ -1,5 +1,6 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
+use super::empties::Empties;
 use super::sync::Mutex;
 use super::turns::Turns;
 use crate::Version;
@@ -39,6 +40,8 @@ pub(crate) struct Kept {
     directory: Option<Arc<Repository>>,
     /// Whether the engine's versions build upon others.
     builds: bool,
+    /// Those that are kept without bytes.
+    empties: Arc<Empties>,
     /// If versions become durable here in the order of their numbers.
     turns: Option<Turns>,
     /// Copies that came since [`Self::outlived`] looked last, and how many it waits for.
@@ -61,6 +64,7 @@ impl Kept {
         retention: Option<Retention>,
         (directory, builds): (Option<Arc<Repository>>, bool),
         in_order: bool,
+        empties: Arc<Empties>,
     ) -> Self {
         Self {
             vault,
@@ -68,6 +72,7 @@ impl Kept {
             retention,
             directory,
             builds,
+            empties,
             turns: in_order.then(Turns::default),
             came: Mutex::default(),
             sound: Mutex::default(),
@@ -141,7 +146,10 @@ impl Kept {
         base: Option<Version>,
         region: Region<'_>,
     ) -> Result<()> {
-        let regions = [region];
+        let regions = match self.empties.has(version) {
+            true => [Region::new(NAME, &[])],
+            false => [region],
+        };
         let snapshot = Snapshot {
             version,
             base,

@@ -20,6 +20,7 @@
 //! | `resize` | how does a cache become smaller while it is used? |
 //! | `sync` | what do threads meet through? |
 //! | `detached` | who does what its caller stopped waiting for? |
+//! | `empties` | which checkpoints have no bytes? |
 //! | `turns` | what must be durable before this version is? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
@@ -29,6 +30,7 @@
 mod calls;
 mod core;
 mod detached;
+mod empties;
 mod gather;
 mod guests;
 mod job;
@@ -49,6 +51,7 @@ mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};
 pub(crate) use detached::work_until;
+pub(crate) use empties::Empties;
 pub(crate) use guests::start as start_guests;
 pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;

@@ -99,3 +99,80 @@ impl State {
         catalog.is_some_and(|catalog| catalog.gave_up(version, identity))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, Options, Region, Snapshot};
+
+    fn save(repository: &Repository, version: u64, byte: u8) {
+        let bytes = [byte];
+        let regions = [Region::new("state", &bytes)];
+        let base = None;
+        let snapshot = Snapshot {
+            version,
+            base,
+            regions: &regions,
+        };
+        repository.save(&snapshot).unwrap();
+    }
+
+    fn listed(repository: &Repository) -> Vec<u64> {
+        let versions = repository.versions().unwrap();
+        versions.iter().map(|info| info.version).collect()
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let truncation = Truncation { epoch: 7, from: 42 };
+        assert_eq!(truncation.name(), "e0000000007-00000000000000000042.cut");
+        assert_eq!(Truncation::parse(&truncation.name()), Some(truncation));
+        for other in ["e7-42.cut", "e0000000007-00000000000000000042.run", ".cut"] {
+            assert_eq!(Truncation::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_was_given_up_stays_so_and_its_numbers_are_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let (here, elsewhere) = (directory.path().join("a"), directory.path().join("b"));
+        let first = Repository::open(&here, Options::default()).unwrap();
+        (0..6).for_each(|version| save(&first, version, 1));
+        let copies = Repository::open(&elsewhere, Options::default()).unwrap();
+        for version in 0..6 {
+            copies.copy(&first.piece(version).unwrap()).unwrap();
+        }
+        drop(first);
+        let second = Repository::open(&here, Options::default()).unwrap();
+        let reader = Repository::read_only(&here, Options::default()).unwrap();
+        assert_eq!(listed(&reader), [0, 1, 2, 3, 4, 5]);
+        second.truncate(Some(3)).unwrap();
+        assert_eq!(
+            (listed(&second), listed(&reader)),
+            (vec![0, 1, 2, 3], vec![0, 1, 2, 3])
+        );
+        // Copies of it, from wherever, are refused, and its numbers may be used.
+        let copied = second.copy(&copies.piece(4).unwrap());
+        assert!(
+            matches!(copied, Err(Error::GivenUp { version: 4 })),
+            "{copied:?}"
+        );
+        second.copy(&copies.piece(3).unwrap()).unwrap();
+        save(&second, 4, 2);
+        drop(second);
+        let third = Repository::open(&here, Options::default()).unwrap();
+        assert_eq!(listed(&third), [0, 1, 2, 3, 4]);
+        assert_eq!(third.piece(4).unwrap().read("state").unwrap(), [2]);
+        let copied = third.copy(&copies.piece(5).unwrap());
+        assert!(
+            matches!(copied, Err(Error::GivenUp { version: 5 })),
+            "{copied:?}"
+        );
+        // All of it, which takes the place of what was noted before.
+        third.truncate(None).unwrap();
+        assert_eq!((listed(&third), listed(&reader)), (vec![], vec![]));
+        let names = std::fs::read_dir(here.join("rank-0")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert_eq!(names.filter(|name| name.ends_with(".cut")).count(), 1);
+    }
+}
