@@ -314,7 +314,7 @@ impl Ledger {
             written: record.written,
             read: record.read,
             reads: record.reads,
-            scanned: record.scanned,
+            returns_soon: record.returns_soon,
         }))
     }
 
@@ -329,7 +329,8 @@ impl Ledger {
             written: self.tick,
             read: None,
             reads: 0,
-            scanned: false,
+            reading: None,
+            returns_soon: false,
             extents: Vec::new(),
             readers: 0,
             waiting: Vec::new(),

@@ -44,6 +44,8 @@ pub(crate) struct Position(u64);
 impl Position {
     /// Before all others.
     pub(crate) const FIRST: Self = Self(0);
+    /// Before all of which nothing is known.
+    pub(crate) const UNKNOWN: Self = Self(1 << SHIFT);
     /// Behind all others.
     pub(crate) const LAST: Self = Self(u64::MAX);
 }

@@ -1,6 +1,7 @@
 //! The state machine: events in, commands out.
 
 mod calls;
+mod pattern;
 mod reading;
 mod waiting;
 mod writing;
@@ -22,6 +23,7 @@ use crate::statistics::{Cause, Eviction, Statistics, TierStatistics};
 use crate::traffic::{Pressure, Traffic};
 use crate::{TierId, Version};
 use calls::Calls;
+use pattern::Pattern;
 
 /// The plan: which bytes go where, and when. See the [crate](crate).
 #[derive(Debug)]
@@ -29,8 +31,7 @@ pub struct Plan {
     traffic: Traffic,
     calls: Calls,
     phase: Phase,
-    /// The version read last, and when it was taken in.
-    last_read: Option<(Version, u64)>,
+    pattern: Pattern,
 }
 
 impl Plan {
@@ -43,7 +44,7 @@ impl Plan {
             traffic: Traffic::new(Ledger::new(config)?),
             calls: Calls::default(),
             phase: Phase::default(),
-            last_read: None,
+            pattern: Pattern::default(),
         })
     }
 
@@ -141,7 +142,7 @@ impl Plan {
             let pressure = Pressure {
                 write_waits: self.calls.is_any_blocked(),
                 settles: self.calls.is_any_waiting(),
-                prefetches: self.phase.prefetches,
+                fetched_before: self.phase.fetched_before(),
             };
             self.traffic.run(&outlook, pressure);
             if !self.calls.is_any_blocked() || !self.is_idle() {
@@ -265,7 +266,7 @@ impl Plan {
         }
         let space = &ledger.tier(tier).space;
         let fits = space.largest_gap() >= reserved;
-        let run = space.find(reserved).into_iter().next();
+        let run = space.find(reserved, reserved).into_iter().next();
         let Some(run) = run.filter(|_| fits) else {
             return Ok(());
         };

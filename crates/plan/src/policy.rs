@@ -25,8 +25,8 @@ pub struct Usage {
     pub read: Option<u64>,
     /// How often it was read.
     pub reads: u32,
-    /// Whether its last reading was part of a scan: its number and that of the reading before differ by one.
-    pub scanned: bool,
+    /// Whether versions were lately read again so soon that the fastest tier can have kept them.
+    pub returns_soon: bool,
 }
 
 /// Where a version stands in the order of use: the classes one after the other, in each by number.

@@ -148,8 +148,10 @@ pub(crate) struct Record {
     pub(crate) written: u64,
     pub(crate) read: Option<u64>,
     pub(crate) reads: u32,
-    /// The last reading was part of a scan.
-    pub(crate) scanned: bool,
+    /// After how many bytes read its last reading began.
+    pub(crate) reading: Option<u64>,
+    /// When it was read last, versions were read again soon.
+    pub(crate) returns_soon: bool,
     /// In ascending order, without holes. None before its room is granted.
     pub(crate) extents: Vec<Extent>,
     /// Callers that read it now.

@@ -79,40 +79,32 @@ impl Space {
         self.free
     }
 
-    /// Bytes that are free in runs of at least so many bytes, counted up to `most`.
-    pub(crate) fn free_in_runs(&self, least: u64, most: u64) -> u64 {
-        let mut sum = 0;
-        for &(bytes, _) in self.sizes.iter().rev() {
-            if bytes < least || sum >= most {
-                break;
-            }
-            sum += bytes;
-        }
-        sum.min(most)
-    }
-
-    /// The largest run of free bytes.
-    pub(crate) fn largest_gap(&self) -> u64 {
-        self.sizes.last().map_or(0, |&(bytes, _)| bytes)
-    }
-
-    /// Free runs that hold so many bytes together, as far as there are: one, the smallest that is large enough, where there
-    /// is one; else the largest.
-    pub(crate) fn find(&self, bytes: u64) -> Vec<Range<u64>> {
+    /// Free runs of up to so many bytes together: one, the smallest that is large enough, where there is one; else the
+    /// largest, each but the last a multiple of `grain`.
+    pub(crate) fn find(&self, bytes: u64, grain: u64) -> Vec<Range<u64>> {
         if let Some(&(_, offset)) = self.sizes.range((bytes, 0)..).next() {
             return std::iter::once(offset..offset + bytes).collect();
         }
         let mut left = bytes;
         let mut runs = Vec::new();
         for &(gap, offset) in self.sizes.iter().rev() {
-            let taken = gap.min(left);
-            runs.push(offset..offset + taken);
-            left -= taken;
-            if left == 0 {
+            let taken = if gap < left {
+                gap / grain * grain
+            } else {
+                left
+            };
+            if taken == 0 {
                 break;
             }
+            runs.push(offset..offset + taken);
+            left -= taken;
         }
         runs
+    }
+
+    /// The largest run of free bytes.
+    pub(crate) fn largest_gap(&self) -> u64 {
+        self.sizes.last().map_or(0, |&(bytes, _)| bytes)
     }
 
     /// Sets a free run aside.
@@ -327,7 +319,7 @@ mod tests {
                         if space.free() < bytes {
                             continue;
                         }
-                        let runs = space.find(bytes);
+                        let runs = space.find(bytes, 1);
                         prop_assert_eq!(runs.iter().map(|run| run.end - run.start).sum::<u64>(), bytes);
                         prop_assert!(runs.len() == 1 || space.largest_gap() < bytes);
                         for run in runs {

@@ -135,6 +135,10 @@ impl Parameters {
         if let Some(hop) = hardware.hops.last_mut() {
             hop.links = vec![disk];
         }
+        // Who waits for all to be written says so beforehand.
+        if let Some(tier) = hardware.tiers.last_mut() {
+            tier.eager = self.wait;
+        }
         hardware
     }
 

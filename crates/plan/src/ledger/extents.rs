@@ -2,8 +2,13 @@
 
 use super::Ledger;
 use crate::Version;
+use crate::config::ExtentSize;
 use crate::order::ExtentId;
 use crate::record::{Extent, Replica};
+
+/// At most so many pieces make up a version of which no part had to be cut off for its own sake: what rounding to pieces
+/// wastes is at most one of them.
+const PIECES: u64 = 128;
 
 impl Ledger {
     /// Cuts an extent in two, the first of `len` bytes. The bytes are at rest.
@@ -42,26 +47,40 @@ impl Ledger {
                 .is_some_and(|extent| extent.is_at_rest() && !extent.replicas.iter().all(is_whole))
     }
 
-    /// Where to cut an extent of `len` bytes so that the first part has at most `bytes`; `None` if either part would be
-    /// shorter than the least extent.
-    pub(crate) fn cut_front(&self, len: u64, bytes: u64) -> Option<u64> {
-        let least = self.extents.least;
-        let most = bytes.min(len.checked_sub(least)?);
-        let at = most / self.unit * self.unit;
+    /// Bytes of which the extents of a version are multiples, but for its end. Gaps of less are left alone: used one by
+    /// one they would grind versions down to units.
+    pub(crate) fn grain(&self, version: Version) -> u64 {
+        let size = self.records.get(&version).map_or(0, |record| record.size);
+        let units = (size / PIECES).min(self.extents.least) / self.unit;
+        units
+            .checked_ilog2()
+            .map_or(self.unit, |log| self.unit << log)
+    }
+
+    /// Where to cut an extent so that the first part has at most `bytes`; `None` if either part would be shorter than the
+    /// least extent.
+    pub(crate) fn cut_front(&self, id: ExtentId, bytes: u64) -> Option<u64> {
+        let ExtentSize { least, .. } = self.extents;
+        let most = bytes.min(self.extent(id)?.len.checked_sub(least)?);
+        let grain = self.grain(id.0);
+        let at = most / grain * grain;
         (at >= least).then_some(at)
     }
 
     /// Where to cut it so that the second part has at most `bytes`.
-    pub(crate) fn cut_back(&self, len: u64, bytes: u64) -> Option<u64> {
-        let least = self.extents.least;
-        let at = len.checked_sub(bytes)?.max(least).div_ceil(self.unit) * self.unit;
+    pub(crate) fn cut_back(&self, id: ExtentId, bytes: u64) -> Option<u64> {
+        let ExtentSize { least, .. } = self.extents;
+        let len = self.extent(id)?.len;
+        let grain = self.grain(id.0);
+        let at = len.checked_sub(bytes)?.max(least).div_ceil(grain) * grain;
         (at < len).then_some(at)
     }
 
     /// Where to cut it so that the second part has at least `bytes`.
-    pub(crate) fn cut_off(&self, len: u64, bytes: u64) -> Option<u64> {
-        let least = self.extents.least;
-        let at = len.checked_sub(bytes.max(least))? / self.unit * self.unit;
+    pub(crate) fn cut_off(&self, id: ExtentId, bytes: u64) -> Option<u64> {
+        let ExtentSize { least, .. } = self.extents;
+        let grain = self.grain(id.0);
+        let at = self.extent(id)?.len.checked_sub(bytes.max(least))? / grain * grain;
         (at >= least).then_some(at)
     }
 

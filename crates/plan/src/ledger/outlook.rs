@@ -5,6 +5,7 @@
 
 use super::Ledger;
 use crate::TierId;
+use crate::config::AfterRestore;
 use crate::order::Position;
 
 /// Room that is kept on the fastest tier while writes are expected, in quarters of the last checkpoint: it and, as sizes
@@ -29,6 +30,17 @@ pub(crate) struct Phase {
     pub(crate) prefetches: bool,
 }
 
+impl Phase {
+    /// What is used before is fetched ahead: while the application writes, only what it named.
+    pub(crate) fn fetched_before(&self) -> Position {
+        match (self.prefetches, self.is_reading) {
+            (false, _) => Position::FIRST,
+            (true, false) => Position::UNKNOWN,
+            (true, true) => Position::LAST,
+        }
+    }
+}
+
 /// Where everything belongs, as things stand.
 #[derive(Debug)]
 pub(crate) struct Outlook {
@@ -40,6 +52,8 @@ pub(crate) struct Outlook {
     pub(crate) expects_writes: bool,
     /// What is held and what is to come may not fit above the lowest tier, so it had better be written down early.
     pub(crate) overflows: bool,
+    /// What was read stays, and as much again does not fit above the lowest tier.
+    pub(crate) piles_up: bool,
 }
 
 impl Outlook {
@@ -70,11 +84,14 @@ impl Outlook {
         });
         let ends = ends.collect();
         let overflows = expects_writes && !fits(reach);
+        let held = ledger.order.total().bytes;
+        let piles_up = ledger.after_restore == AfterRestore::Keep && held.saturating_mul(2) > reach;
         Self {
             ends,
             landing,
             expects_writes,
             overflows,
+            piles_up,
         }
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Claim {
     pub(crate) urgency: Urgency,
     /// When what comes is used.
     pub(crate) position: Position,
+    /// Room counts in runs of multiples of so many bytes.
+    pub(crate) grain: u64,
     pub(crate) cause: Cause,
 }
 
@@ -47,29 +49,24 @@ impl Ledger {
         claim: Claim,
         outlook: &Outlook,
     ) -> Option<Vec<Range<u64>>> {
-        // Slivers are left alone as long as there is anything else: each would be a copy of its own.
-        let run = self.extents.least.min(most);
-        let free = self.tier(tier).space.free_in_runs(run, most);
-        if free < most {
-            let (victims, freed) = self.victims(tier, most - free, claim, outlook);
-            if self.tier(tier).space.free() + freed < least {
-                return None;
-            }
-            let mut missing = most - free;
-            for id in victims {
-                let before = self.tier(tier).space.free();
-                self.give_up(id, tier, missing, claim.cause);
-                let freed = self.tier(tier).space.free() - before;
-                missing = missing.saturating_sub(freed);
-            }
+        let bytes_of = |runs: &[Range<u64>]| runs.iter().map(|run| run.end - run.start).sum();
+        let runs = self.tier(tier).space.find(most, claim.grain);
+        let free: u64 = bytes_of(&runs);
+        if free >= most {
+            return Some(runs);
         }
-        let space = &self.tier(tier).space;
-        let alignment = space.alignment();
-        let bytes = match space.free_in_runs(run, most) {
-            enough if enough >= least => enough,
-            _ => most.min(space.free()),
-        };
-        Some(space.find(bytes / alignment * alignment))
+        let (victims, freed) = self.victims(tier, most - free, claim, outlook);
+        if free + freed < least {
+            return None;
+        }
+        let mut missing = (most - free).next_multiple_of(claim.grain);
+        for id in victims {
+            let before = self.tier(tier).space.free();
+            self.give_up(id, tier, missing, claim.cause);
+            let freed = self.tier(tier).space.free() - before;
+            missing = missing.saturating_sub(freed / claim.grain * claim.grain);
+        }
+        Some(self.tier(tier).space.find(most, claim.grain))
     }
 
     /// The replicas to give up for so many bytes, and how many bytes they have together.
@@ -110,7 +107,8 @@ impl Ledger {
             if let Some(replica) = replica
                 && seen.insert(id)
             {
-                freed += this.space.reserved(replica.size);
+                let bytes = this.space.reserved(replica.size);
+                freed += bytes / claim.grain * claim.grain;
                 victims.push(id);
             }
         }
@@ -119,15 +117,11 @@ impl Ledger {
 
     /// Gives up a replica, or so much of its end as is needed.
     fn give_up(&mut self, id: ExtentId, tier: TierId, bytes: u64, cause: Cause) {
-        let Some(extent) = self.extent(id) else {
-            return;
-        };
         if self.tier(tier).config.whole {
             return self.give_up_version(id.0, tier, cause);
         }
-        let len = extent.len;
         if self.is_divisible(id)
-            && let Some(first) = self.cut_off(len, bytes)
+            && let Some(first) = self.cut_off(id, bytes)
         {
             self.split(id, first);
             return self.evict((id.0, id.1 + first), tier, cause);
@@ -158,7 +152,7 @@ impl Ledger {
     ) -> Option<Range<u64>> {
         let space = &self.tier(tier).space;
         if space.largest_gap() >= bytes {
-            return space.find(bytes).into_iter().next();
+            return space.find(bytes, bytes).into_iter().next();
         }
         let fragments = self.tier(tier).space.fragments();
         let uses: Vec<_> = fragments

@@ -3,6 +3,7 @@
 
 use super::Plan;
 use super::calls::{Calls, Reading};
+use super::pattern::Pattern;
 use crate::hints::Hints;
 use crate::ledger::{Ledger, Tier};
 use crate::order::Position;
@@ -23,17 +24,33 @@ impl Plan {
             traffic,
             calls,
             phase,
-            last_read,
+            pattern,
         } = self;
-        let before = last_read.map(|(version, moment)| {
+        let Pattern {
+            last,
+            step,
+            bytes,
+            returns_soon,
+        } = pattern;
+        let before = last.map(|(version, moment)| {
             let records = self.ledger().records.iter();
-            // A scan goes on with a neighbour.
-            let next = records.filter(|&(&next, _)| next.abs_diff(version) == 1);
-            let later = next.filter(|(_, record)| record.written > moment);
+            let later = records.filter(|(_, record)| record.written > moment);
             let later: BTreeSet<_> = later.map(|(&version, _)| version).collect();
             (version, later)
         });
-        (phase, before).hash(hasher);
+        (phase, before, step, returns_soon).hash(hasher);
+        let reach = self.ledger().tiers[0].space.limit();
+        // How far back each reading lies matters as far as the fastest tier reaches.
+        let recent = self
+            .ledger()
+            .records
+            .iter()
+            .filter_map(|(&version, record)| {
+                let distance = bytes - record.reading?;
+                Some((version, distance.min(reach + 1)))
+            });
+        let recent: BTreeSet<_> = recent.collect();
+        recent.hash(hasher);
         traffic.fingerprint(hasher);
         calls.fingerprint(&traffic.ledger, hasher);
     }
@@ -146,7 +163,8 @@ impl Record {
             written: _,
             read: _,
             reads,
-            scanned,
+            reading: _,
+            returns_soon,
             extents,
             readers,
             waiting,
@@ -158,7 +176,16 @@ impl Record {
             form,
             heirs,
         } = self;
-        (size, reads, scanned, readers, waiting.len(), form, heirs).hash(hasher);
+        (
+            size,
+            reads,
+            returns_soon,
+            readers,
+            waiting.len(),
+            form,
+            heirs,
+        )
+            .hash(hasher);
         (is_taken_in, produced, discarded, unreadable, adopted).hash(hasher);
         for extent in extents {
             let Extent {

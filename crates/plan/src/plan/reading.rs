@@ -6,7 +6,7 @@ use crate::command::{Coding, Command};
 use crate::config::AfterRestore;
 use crate::event::Misuse;
 use crate::ledger::{Claim, Outlook, Urgency};
-use crate::order::{Direction, Position};
+use crate::order::Position;
 use crate::record::Extent;
 use crate::statistics::{Cause, PrefetchDistance};
 use crate::{Ticket, TierId, Version};
@@ -111,6 +111,7 @@ impl Plan {
             let claim = Claim {
                 urgency,
                 position: Position::FIRST,
+                grain: self.ledger().grain(version),
                 cause: Cause::Prefetch,
             };
             if self.traffic.fetch_run(version, claim, &outlook) {
@@ -150,7 +151,8 @@ impl Plan {
 
     /// The application has read `version`.
     fn consumed(&mut self, version: Version) {
-        let scanned = self.watch(version);
+        let reading = self.watch(version);
+        let returns_soon = self.pattern.returns_soon;
         let ledger = self.ledger_mut();
         let tick = ledger.tick;
         let sequence = ledger.hints.consume(version);
@@ -161,7 +163,8 @@ impl Plan {
             if is_kept {
                 record.read = Some(tick);
                 record.reads = record.reads.saturating_add(1);
-                record.scanned = scanned;
+                record.reading = Some(reading);
+                record.returns_soon = returns_soon;
             }
             for extent in &record.extents {
                 let complete = extent.replicas.iter();
@@ -181,24 +184,19 @@ impl Plan {
         }
     }
 
-    /// Whether this reading, that no hint named, goes on with a scan; and which way it goes.
-    fn watch(&mut self, version: Version) -> bool {
-        let Some(record) = self.ledger().records.get(&version) else {
-            return false;
-        };
-        let written = record.written;
-        let last = self.last_read.replace((version, written));
-        let Some((before, its)) = last.filter(|&(before, _)| before.abs_diff(version) == 1) else {
-            return false;
-        };
-        debug_assert_ne!(before, version);
-        if self.ledger().hints.next(version).is_none() {
-            let direction = match written > its {
-                true => Direction::OldestFirst,
-                false => Direction::NewestFirst,
-            };
-            self.ledger_mut().order.set_direction(direction);
+    /// Learns from a reading. Returns after how many bytes it began.
+    fn watch(&mut self, version: Version) -> u64 {
+        let ledger = &mut self.traffic.ledger;
+        let before = self.pattern.bytes;
+        if let Some(record) = ledger.records.get(&version) {
+            let reach = ledger.tiers[0].space.limit();
+            let read = (version, record.written);
+            let scan = self.pattern.observe(read, record.reading, reach);
+            self.pattern.bytes += record.size;
+            if let Some(direction) = scan.filter(|_| ledger.hints.next(version).is_none()) {
+                ledger.order.set_direction(direction);
+            }
         }
-        true
+        before
     }
 }

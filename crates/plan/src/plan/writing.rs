@@ -74,7 +74,8 @@ impl Plan {
             let Some(tier) = self.first_fitting(&blocked) else {
                 return;
             };
-            let Some(runs) = self.room_for(&blocked, tier, outlook) else {
+            let grain = self.ledger().grain(blocked.version);
+            let Some(runs) = self.room_for(&blocked, tier, grain, outlook) else {
                 return;
             };
             self.calls.blocked.pop_front();
@@ -96,6 +97,7 @@ impl Plan {
         &mut self,
         blocked: &Blocked,
         tier: TierId,
+        grain: u64,
         outlook: &Outlook,
     ) -> Option<Vec<Range<u64>>> {
         let in_place = self.calls.in_place.contains(&blocked.ticket);
@@ -103,6 +105,7 @@ impl Plan {
         let claim = Claim {
             urgency: Urgency::Urgent,
             position: ledger.position(blocked.version),
+            grain,
             cause: Cause::Checkpoint,
         };
         let this = ledger.tier(tier);
@@ -117,20 +120,21 @@ impl Plan {
         }
     }
 
-    /// Nothing is under way that could make room for the first that waits: a lower tier takes it, or it is refused.
+    /// Nothing is under way that could make room for the first that waits: it takes whatever gaps there are, a lower tier
+    /// takes it, or it is refused.
     pub(super) fn pass_by_or_refuse(&mut self, outlook: &Outlook) {
         let Some(blocked) = self.calls.blocked.pop_front() else {
             return;
         };
         let in_place = self.calls.in_place.contains(&blocked.ticket);
         let own = self.first_fitting(&blocked).filter(|_| !in_place);
-        let lower = own.map_or(0..0, |own| own.0 + 1..self.ledger().tiers.len());
-        for tier in lower.map(TierId) {
+        let tiers = own.map_or(0..0, |own| own.0..self.ledger().tiers.len());
+        for tier in tiers.map(TierId) {
             let this = self.ledger().tier(tier);
             let fits = this.space.reserved(blocked.size) <= this.space.limit();
             if !this.closed
                 && fits
-                && let Some(runs) = self.room_for(&blocked, tier, outlook)
+                && let Some(runs) = self.room_for(&blocked, tier, self.ledger().unit, outlook)
             {
                 return self.grant(blocked, tier, &runs);
             }

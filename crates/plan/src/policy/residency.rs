@@ -1,8 +1,8 @@
 use super::{Policy, Standing, Usage};
 
-/// The default: hinted versions in the order of the hints, then those read lately, then the others, newest first.
+/// The default: hinted versions in the order of the hints, then those that return soon, then the others, newest first.
 ///
-/// A version that was read in a scan and is kept is expected again when the scan comes round, not before.
+/// What was read and is kept is expected again after all others, unless versions were lately read again soon.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Residency;
 
@@ -11,8 +11,8 @@ impl Policy for Residency {
         match (usage.hinted, usage.read) {
             (Some(sequence), _) => Standing::Known(sequence),
             (None, None) => Standing::Waiting(usage.written),
-            (None, Some(read)) if usage.scanned => Standing::Passed(read),
-            (None, Some(read)) => Standing::Recent(read),
+            (None, Some(read)) if usage.returns_soon => Standing::Recent(read),
+            (None, Some(read)) => Standing::Passed(read),
         }
     }
 

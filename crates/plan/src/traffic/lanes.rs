@@ -10,7 +10,7 @@
 use super::{Purpose, Traffic};
 use crate::config::ExtentSize;
 use crate::ledger::{Claim, Ledger, Outlook, Urgency};
-use crate::order::ExtentId;
+use crate::order::{ExtentId, Position};
 use crate::record::{Extent, Replica};
 use crate::statistics::Cause;
 use crate::{TierId, Version};
@@ -30,8 +30,8 @@ pub(crate) struct Pressure {
     pub(crate) write_waits: bool,
     /// Somebody waits for everything to be on the lowest tier.
     pub(crate) settles: bool,
-    /// Prefetching may go on.
-    pub(crate) prefetches: bool,
+    /// What is used before is fetched ahead.
+    pub(crate) fetched_before: Position,
 }
 
 impl Traffic {
@@ -48,14 +48,14 @@ impl Traffic {
             {}
         }
         self.starved = false;
-        if !pressure.prefetches || pressure.write_waits {
+        if pressure.write_waits {
             return;
         }
         for from in (1..=last.0).map(TierId) {
             let depth = self.ledger.tier(from).config.depth.max(1);
             while self.depths[from.0].rising < depth
                 && self.ledger.tier(from).callers == 0
-                && self.prefetch(from, outlook)
+                && self.prefetch(from, pressure.fetched_before, outlook)
             {}
         }
         if self.starved {
@@ -72,6 +72,17 @@ impl Traffic {
         let fastest = self.ledger.tier(TierId::FASTEST);
         let at_hand = fastest.space.free().saturating_add(fastest.clean.bytes());
         outlook.expects_writes && at_hand < outlook.landing
+    }
+
+    /// Whether less than half of the room above the lowest tier can be had at once. Of what holds the rest, each byte that
+    /// is written down has to be fetched again: that is worth while only if there is too little room to fetch ahead.
+    fn is_cramped(&self) -> bool {
+        let above = &self.ledger.tiers[..self.ledger.last().0];
+        let room: u64 = above.iter().map(|tier| tier.space.limit()).sum();
+        let at_hand = above
+            .iter()
+            .map(|tier| tier.space.free() + tier.clean.bytes());
+        at_hand.sum::<u64>() < room / 2
     }
 
     // Down.
@@ -109,19 +120,24 @@ impl Traffic {
             && ledger.order.position(key) < end
             && ledger.differences.is_none()
         {
-            // What is only to lie nearer takes nothing from what belongs there.
             let is_dirty = ledger
                 .extent(id)
                 .is_some_and(|extent| !extent.has_below(to));
+            // What is only to lie nearer takes nothing from what belongs there, and waits for who waits.
             let urgency = if is_dirty { urgency } else { Urgency::Idle };
-            if self.carry_down((id, End::Front), (above, to), urgency, outlook) {
+            if (is_dirty || !pressure.write_waits)
+                && self.carry_down((id, End::Front), (above, to), urgency, outlook)
+            {
                 return true;
             }
         }
         for from in (0..to.0).rev().map(TierId) {
             let ledger = &self.ledger;
-            let found = ledger.tier(from).dirty.soonest_from(&ledger.order, begin);
-            if let Some((_, id)) = found
+            let dirty = &ledger.tier(from).dirty;
+            let outside = dirty.soonest_from(&ledger.order, begin);
+            // What belongs there has to go, too, if a checkpoint finds no room beside it.
+            let inside = || dirty.latest(&ledger.order).filter(|_| pressure.write_waits);
+            if let Some((_, id)) = outside.or_else(inside)
                 && self.carry_down((id, End::Front), (from, to), urgency, outlook)
             {
                 return true;
@@ -171,7 +187,9 @@ impl Traffic {
         if this.config.shared && this.callers > 0 {
             return false;
         }
-        if !(outlook.expects_writes || self.starved || is_short) {
+        // Idle time costs nothing.
+        let may_as_well = outlook.piles_up && self.depths[last.0].rising == 0;
+        if !(outlook.expects_writes || self.starved || is_short || may_as_well) {
             return false;
         }
         let end = outlook.end(TierId(last.0 - 1));
@@ -181,7 +199,7 @@ impl Traffic {
                 continue;
             };
             let belongs_there = ledger.order.position(key) >= end;
-            if (belongs_there || outlook.overflows || is_short)
+            if (belongs_there || outlook.overflows || is_short || may_as_well)
                 && self.carry_down((id, End::Back), (from, last), Urgency::Idle, outlook)
             {
                 return true;
@@ -198,9 +216,16 @@ impl Traffic {
         urgency: Urgency,
         outlook: &Outlook,
     ) -> bool {
+        let is_last = to == self.ledger.last();
         let claim = Claim {
             urgency,
             position: self.ledger.position(id.0),
+            // Nothing else takes what the lowest tier has no room for.
+            grain: if is_last {
+                self.ledger.unit
+            } else {
+                self.ledger.grain(id.0)
+            },
             cause: Cause::Flush,
         };
         if self.ledger.tier(to).config.whole {
@@ -212,15 +237,19 @@ impl Traffic {
     // Up.
 
     /// Starts one transfer out of a tier to a faster one. False if there is none to be started.
-    fn prefetch(&mut self, from: TierId, outlook: &Outlook) -> bool {
+    fn prefetch(&mut self, from: TierId, before: Position, outlook: &Outlook) -> bool {
         let ledger = &self.ledger;
         let Some((key, id)) = ledger.tier(from).promotable.soonest(&ledger.order) else {
             return false;
         };
         let position = ledger.order.position(key);
+        if position >= before {
+            return false;
+        }
         let claim = Claim {
             urgency: Urgency::Ranked,
             position,
+            grain: ledger.grain(id.0),
             cause: Cause::Prefetch,
         };
         let is_whole = ledger.tier(from).config.whole;
@@ -241,7 +270,7 @@ impl Traffic {
             if started {
                 return true;
             }
-            self.starved = true;
+            self.starved |= self.is_cramped();
         }
         false
     }
@@ -274,7 +303,7 @@ impl Traffic {
         let room = space.reserved(ledger.room_on(id.0, to, wanted));
         let found = match is_divisible {
             true => {
-                let enough = match ledger.cut_front(len, least) {
+                let enough = match ledger.cut_front(id, least) {
                     Some(_) => room.min(space.reserved(least)),
                     None => room,
                 };
@@ -294,8 +323,8 @@ impl Traffic {
         let mut first = id.1;
         if is_divisible && there < space_for(&self.ledger, to, len) {
             let at = match end {
-                End::Front => self.ledger.cut_front(len, there),
-                End::Back => self.ledger.cut_back(len, there),
+                End::Front => self.ledger.cut_front(id, there),
+                End::Back => self.ledger.cut_back(id, there),
             };
             let Some(at) = at else { return false };
             self.ledger.split(id, at);
