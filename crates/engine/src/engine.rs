@@ -331,7 +331,8 @@ impl Engine {
     }
 
     /// The newest version held; with `before`, the newest of a smaller number than that. In a new engine on the
-    /// directories of an earlier one: where to go on.
+    /// directories of an earlier one: where to go on, as all ranks of a group do. Older ones may be missing unless versions
+    /// became [durable in order](EngineBuilder::durable_in_order).
     ///
     /// Should its restore fail with [`tierflow_store::Error::Damaged`], the one before it is
     /// `latest(Some(version))`; [`Engine::discard`] then frees the number of the damaged one.
