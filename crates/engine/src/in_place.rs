@@ -76,14 +76,23 @@ impl Engine {
     /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`], [`Error::Empty`]: mend the call. [`Error::Device`],
     /// [`Error::Storage`]: the copy failed; the version is still held and unconsumed.
     pub fn consume(&self, version: Version) -> Result<ConsumeSlot<'_>> {
+        self.lend_version(version, Deadline::default())
+    }
+
+    pub(crate) fn lend_version(
+        &self,
+        version: Version,
+        deadline: Deadline,
+    ) -> Result<ConsumeSlot<'_>> {
         let begun = Instant::now();
         self.lending()?;
         let size = self.restore_size(version)?;
         if size == 0 {
             return Err(Error::Empty { version });
         }
-        let (ticket, grant) = self.ask((version, size), Deadline::default(), |ticket| {
-            Event::Consume { ticket, version }
+        let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Consume {
+            ticket,
+            version,
         })?;
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
@@ -98,8 +107,17 @@ impl Engine {
             place,
         };
         let is_cached = cached.is_some();
-        match call.lend(is_cached, size, &grant) {
-            Ok(loan) => {
+        let lent = match deadline
+            .at()
+            .filter(|_| self.shared.reaches_storage(&grant))
+        {
+            Some(at) if !is_cached => call.lend_until(at, size, grant),
+            _ => call.lend(is_cached, size, &grant).map(Some),
+        };
+        match lent {
+            // It is reported once it is over.
+            Ok(None) => Err(deadline.passed()),
+            Ok(Some(loan)) => {
                 self.shared.consumed.add(size, begun.elapsed());
                 Ok(ConsumeSlot {
                     loan: Some(loan),
@@ -181,6 +199,23 @@ impl Call<'_> {
         let sink = &mut Sink(&mut regions);
         self.engine.copy_out(self.version, grant, sink, None)?;
         Ok(memory.lend(0..size)?)
+    }
+
+    /// A copy in memory of its own of what lies in storage; `None` at the deadline.
+    fn lend_until(&self, deadline: Instant, size: u64, grant: Grant) -> Result<Option<ReadLoan>> {
+        let shared = &self.engine.shared;
+        for piece in &grant.pieces {
+            shared.pending.settle(&piece.place, Access::Read);
+        }
+        let of = (self.version, size);
+        let Some(bytes) = self.engine.fetch_until(deadline, self.ticket, of, grant)? else {
+            return Ok(None);
+        };
+        let memory = shared.device.alloc(bytes.len())?;
+        let mut regions = [RegionMut::from(&memory)];
+        let sink = &mut Sink(&mut regions);
+        shared.with_lane(|lane| lane.give(sink, (0, &bytes), None))?;
+        Ok(Some(memory.lend(0..bytes.len())?))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Calls that wait no longer than they are told to, and what is waited for of single versions.
 
-use crate::in_place::ProduceSlot;
+use crate::in_place::{ConsumeSlot, ProduceSlot};
 use crate::plan::{Event, Refusal, Ticket};
 use crate::run::{Answer, Grant, Shared, Sink, Source, work_until};
 use crate::{Engine, Error, Region, RegionMut, Result, Version};
@@ -175,7 +175,28 @@ impl Engine {
         (grant, regions): (Grant, &mut [RegionMut<'_>]),
         stream: Option<&Stream>,
     ) -> Result<Option<()>> {
-        let report = move |shared: &Shared, ok| shared.tell(Event::Read { ticket, ok });
+        let read = self.fetch_until(deadline, ticket, (version, size), grant);
+        let given = match read {
+            Ok(None) => return Ok(None),
+            Ok(Some(bytes)) => self.shared.with_lane(|lane| {
+                let sink = &mut Sink(regions);
+                lane.give(sink, (0, &bytes), stream)
+            }),
+            Err(error) => Err(error),
+        };
+        let ok = given.is_ok();
+        self.shared.tell(Event::Read { ticket, ok });
+        given.map(Some)
+    }
+
+    /// Reads a version of `size` bytes from storage. `None` at the deadline: it is reported as not read once it is over.
+    pub(crate) fn fetch_until(
+        &self,
+        deadline: Instant,
+        ticket: Ticket,
+        (version, size): (Version, u64),
+        grant: Grant,
+    ) -> Result<Option<Vec<u8>>> {
         let work = move |shared: &Shared| {
             let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
             let mut whole = [RegionMut::from(bytes.as_mut_slice())];
@@ -183,21 +204,8 @@ impl Engine {
             shared.with_any_lane(|lane| shared.copy_out(lane, version, &grant, (sink, None)))?;
             Ok(bytes)
         };
-        let read = work_until(&self.shared, deadline, work, move |shared| {
-            report(shared, false);
-        });
-        let read = match read {
-            Ok(None) => return Ok(None),
-            Ok(Some(read)) => read,
-            Err(error) => Err(error),
-        };
-        let given = read.and_then(|bytes| {
-            let sink = &mut Sink(regions);
-            self.shared
-                .with_lane(|lane| lane.give(sink, (0, &bytes), stream))
-        });
-        report(&self.shared, given.is_ok());
-        given.map(Some)
+        let too_late = move |shared: &Shared| shared.tell(Event::Read { ticket, ok: false });
+        work_until(&self.shared, deadline, work, too_late)?.transpose()
     }
 }
 
@@ -260,6 +268,15 @@ impl<'engine> Within<'engine> {
     pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'engine>> {
         let deadline = self.deadline();
         self.engine.lend_room(version, size, deadline)
+    }
+
+    /// [`Engine::consume`].
+    ///
+    /// # Errors
+    /// As [`Engine::consume`]; [`Error::TimedOut`]: the version is held and not consumed.
+    pub fn consume(&self, version: Version) -> Result<ConsumeSlot<'engine>> {
+        let deadline = self.deadline();
+        self.engine.lend_version(version, deadline)
     }
 
     /// [`Engine::wait_version`].

@@ -310,3 +310,21 @@ fn closing_tells_whether_all_is_durable() {
     checkpoint(&engine, 0, MIB);
     engine.close().unwrap();
 }
+
+#[test]
+fn a_version_lent_from_storage_that_hangs() {
+    let (engine, vault, _kept) = engine(2 * MIB);
+    (0..4).for_each(|version| checkpoint(&engine, version, MIB));
+    engine.wait().unwrap();
+    // Both that have room in the cache are lent, so there is none for others.
+    let patience = Duration::from_secs(60);
+    let slots = [0, 1].map(|version| engine.within(patience).consume(version).unwrap());
+    vault.hold([2]);
+    let error = engine.within(SHORT).consume(2).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert!(engine.versions().contains(&2));
+    vault.release_all();
+    let slot = engine.within(patience).consume(2).unwrap();
+    assert!(slot.bytes().unwrap() == content(2, MIB));
+    assert!(slots[1].bytes().unwrap() == content(1, MIB));
+}
