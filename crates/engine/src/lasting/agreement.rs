@@ -219,7 +219,7 @@ fn agree(
     let all: Option<Vec<Has>> = given.iter().map(|bytes| Has::decode(bytes)).collect();
     let all = all.filter(|all| all.len() == group.ranks as usize);
     let all = all.ok_or_else(|| {
-        let why = "the ranks of the group do not understand each other: run the same release as all of them";
+        let why = "the ranks of the group do not understand each other: run the same release as all of them, and open what they share as ranks of this group";
         StoreError::Argument(why.to_owned())
     })?;
     let common = common(&all);
