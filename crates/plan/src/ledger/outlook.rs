@@ -50,8 +50,8 @@ pub(crate) struct Outlook {
     pub(crate) landing: u64,
     /// Checkpoints are still to come.
     pub(crate) expects_writes: bool,
-    /// What is held and what is to come may not fit above the lowest tier, so it had better be written down early.
-    pub(crate) overflows: bool,
+    /// By tier but for the lowest: what is held and what is to come may not fit there and above.
+    overflows: Vec<bool>,
     /// What was read stays, and as much again does not fit above the lowest tier.
     pub(crate) piles_up: bool,
 }
@@ -83,7 +83,13 @@ impl Outlook {
             ledger.order.boundary(usable, phase.last_size)
         });
         let ends = ends.collect();
-        let overflows = expects_writes && !fits(reach);
+        let reaches = above.iter().scan(0_u64, |reach, tier| {
+            *reach = reach.saturating_add(tier.space.limit());
+            Some(*reach)
+        });
+        let overflows = reaches
+            .map(|reach| expects_writes && !fits(reach))
+            .collect();
         let held = ledger.order.total().bytes;
         let piles_up = ledger.after_restore == AfterRestore::Keep && held.saturating_mul(2) > reach;
         Self {
@@ -93,6 +99,13 @@ impl Outlook {
             overflows,
             piles_up,
         }
+    }
+
+    /// Whether what is held and what is to come may not fit on `tier` and those above: it had better be written below early.
+    pub(crate) fn overflows(&self, tier: TierId) -> bool {
+        self.overflows
+            .get(tier.0)
+            .is_some_and(|&overflows| overflows)
     }
 
     /// The tier where what is used then belongs.

@@ -38,13 +38,12 @@ impl Traffic {
     /// Starts all that may start now.
     pub(crate) fn run(&mut self, outlook: &Outlook, pressure: Pressure) {
         let last = self.ledger.last();
-        let is_short = self.is_short(outlook) || pressure.write_waits;
         for to in (1..=last.0).map(TierId) {
             self.vacate_into(to, outlook);
             let depth = self.ledger.tier(to).config.depth.max(1);
             while self.depths[to.0].entering < depth
                 && !self.ledger.tier(to).closed
-                && self.write_back(to, outlook, pressure, is_short)
+                && self.write_back(to, outlook, pressure)
             {}
         }
         self.starved = false;
@@ -62,16 +61,20 @@ impl Traffic {
             let depth = self.ledger.tier(last).config.depth.max(1);
             while self.depths[last.0].entering < depth
                 && !self.ledger.tier(last).closed
-                && self.write_back(last, outlook, pressure, is_short)
+                && self.write_back(last, outlook, pressure)
             {}
         }
     }
 
-    /// Whether the fastest tier is about to lack room for the next checkpoint.
-    fn is_short(&self, outlook: &Outlook) -> bool {
-        let fastest = self.ledger.tier(TierId::FASTEST);
-        let at_hand = fastest.space.free().saturating_add(fastest.clean.bytes());
-        outlook.expects_writes && at_hand < outlook.landing
+    /// Whether the tiers above `to` are about to lack room for the next checkpoint, or one waits and the tier between makes
+    /// none.
+    fn is_short(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
+        let above = &self.ledger.tiers[..to.0];
+        let at_hand = above
+            .iter()
+            .map(|tier| tier.space.free().saturating_add(tier.clean.bytes()));
+        let waits = pressure.write_waits && (to.0 == 1 || self.depths[to.0 - 1].entering == 0);
+        waits || (outlook.expects_writes && at_hand.sum::<u64>() < outlook.landing)
     }
 
     /// Whether less than half of the room above the lowest tier can be had at once. Of what holds the rest, each byte that
@@ -88,18 +91,13 @@ impl Traffic {
     // Down.
 
     /// Starts one transfer into a tier. False if there is none to be started.
-    fn write_back(
-        &mut self,
-        to: TierId,
-        outlook: &Outlook,
-        pressure: Pressure,
-        is_short: bool,
-    ) -> bool {
+    fn write_back(&mut self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
         let config = self.ledger.tier(to).config;
         let is_last = to == self.ledger.last();
         if config.eager || (is_last && pressure.settles) {
             return self.write_owed(to, outlook);
         }
+        let is_short = self.is_short(to, outlook, pressure);
         if is_last {
             return self.write_to_last(to, outlook, is_short);
         }
@@ -135,10 +133,16 @@ impl Traffic {
             let ledger = &self.ledger;
             let dirty = &ledger.tier(from).dirty;
             let outside = dirty.soonest_from(&ledger.order, begin);
-            // What belongs there has to go, too, if a checkpoint finds no room beside it.
-            let inside = || dirty.latest(&ledger.order).filter(|_| pressure.write_waits);
-            if let Some((_, id)) = outside.or_else(inside)
-                && self.carry_down((id, End::Front), (from, to), urgency, outlook)
+            let outside = outside.map(|(_, id)| ((id, End::Front), urgency));
+            // What belongs there has to make room, too, if a checkpoint finds none beside it, or will not. Before one
+            // waits, it takes no room that is fetched for: the two would take it from each other.
+            let early = match pressure.write_waits {
+                true => Some(urgency),
+                false => outlook.overflows(above).then_some(Urgency::Idle),
+            };
+            let inside = || Some(((dirty.latest(&ledger.order)?.1, End::Back), early?));
+            if let Some((moving, urgency)) = outside.or_else(inside)
+                && self.carry_down(moving, (from, to), urgency, outlook)
             {
                 return true;
             }
@@ -199,7 +203,7 @@ impl Traffic {
                 continue;
             };
             let belongs_there = ledger.order.position(key) >= end;
-            if (belongs_there || outlook.overflows || is_short || may_as_well)
+            if (belongs_there || outlook.overflows(TierId(last.0 - 1)) || is_short || may_as_well)
                 && self.carry_down((id, End::Back), (from, last), Urgency::Idle, outlook)
             {
                 return true;

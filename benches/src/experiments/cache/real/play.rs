@@ -99,6 +99,35 @@ pub(super) fn play(machine: &Machine, way: Way, workload: &Workload) -> Result<P
     Ok(played)
 }
 
+/// How long copies within the device take in place of a workload's checkpoints and restores, with its pauses between them.
+pub(super) fn copies(machine: &Machine, workload: &Workload) -> Result<Duration> {
+    let sizes: HashMap<_, _> = workload.ops.iter().filter_map(size_of).collect();
+    let largest = *sizes.values().max().context("nothing is checkpointed")? as usize;
+    let stream = machine.device.stream()?;
+    let (from, to) = (
+        machine.device.alloc(largest)?,
+        machine.device.alloc(largest * sizes.len())?,
+    );
+    stream.fill(&mut to.lend_mut(0..largest * sizes.len())?, 0)?;
+    stream.synchronize()?;
+    let mut took = Duration::ZERO;
+    let mut at = 0;
+    for op in &workload.ops {
+        match *op {
+            Op::Compute(ns) => pause(Duration::from_nanos(ns)),
+            Op::Checkpoint { version, .. } | Op::Restore(version) => {
+                let bytes = sizes.get(&version).map_or(0, |&bytes| bytes as usize);
+                let begun = Instant::now();
+                stream.copy_now(&from.lend(0..bytes)?, &mut to.lend_mut(at..at + bytes)?)?;
+                took += begun.elapsed();
+                at = (at + largest) % (largest * sizes.len());
+            }
+            _ => {}
+        }
+    }
+    Ok(took)
+}
+
 /// The application: two fields in device memory, and a stream of its own.
 struct Player {
     history: History,
