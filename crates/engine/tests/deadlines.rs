@@ -100,8 +100,21 @@ fn engine(cache: usize) -> (Engine, Arc<Hanging>, tempfile::TempDir) {
         state: Mutex::default(),
         changed: Condvar::new(),
     });
+    (over(&vault, cache), vault, directory)
+}
+
+fn over(vault: &Arc<Hanging>, cache: usize) -> Engine {
     let builder: EngineBuilder = Engine::builder(&open(Choice::Host).unwrap()).host_cache(cache);
-    let engine = builder.external_vault(vault.clone()).build().unwrap();
+    builder.external_vault(vault.clone()).build().unwrap()
+}
+
+/// Such an engine over so many versions that lie in the vault, and nowhere else yet.
+fn cold(cache: usize, versions: u64, length: usize) -> (Engine, Arc<Hanging>, tempfile::TempDir) {
+    let (engine, vault, directory) = engine(cache);
+    (0..versions).for_each(|version| checkpoint(&engine, version, length));
+    engine.close().unwrap();
+    let engine = over(&vault, cache);
+    vault.state().came.clear();
     (engine, vault, directory)
 }
 
@@ -216,11 +229,8 @@ fn room_that_does_not_come() {
 
 #[test]
 fn discarding_frees_who_waits() {
-    let (engine, vault, _kept) = engine(2 * MIB);
-    (0..6).for_each(|version| checkpoint(&engine, version, MIB));
-    engine.wait().unwrap();
+    let (engine, vault, _kept) = cold(2 * MIB, 6, MIB);
     vault.hold([1]);
-    vault.state().came.clear();
     engine.hint([1]);
     engine.prefetch_start();
     vault.wait_until_it_came(1);
@@ -270,10 +280,7 @@ fn one_version_is_waited_for() {
 
 #[test]
 fn hints_are_withdrawn() {
-    let (engine, vault, _kept) = engine(MIB);
-    (0..9).for_each(|version| checkpoint(&engine, version, MIB / 2));
-    engine.wait().unwrap();
-    vault.state().came.clear();
+    let (engine, vault, _kept) = cold(MIB, 9, MIB / 2);
     engine.hint(0..4);
     engine.forget_hints();
     engine.hint([5]);
@@ -313,9 +320,7 @@ fn closing_tells_whether_all_is_durable() {
 
 #[test]
 fn a_version_lent_from_storage_that_hangs() {
-    let (engine, vault, _kept) = engine(2 * MIB);
-    (0..4).for_each(|version| checkpoint(&engine, version, MIB));
-    engine.wait().unwrap();
+    let (engine, vault, _kept) = cold(2 * MIB, 4, MIB);
     // Both that have room in the cache are lent, so there is none for others.
     let patience = Duration::from_secs(60);
     let slots = [0, 1].map(|version| engine.within(patience).consume(version).unwrap());
