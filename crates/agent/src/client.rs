@@ -5,13 +5,14 @@ use crate::protocol::{PROTOCOL, Reply, Request, Route, Status, receive, send};
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_store::{
-    Damage, Mark, Options, Piece, PieceInfo, Repository, Snapshot, Vault, VersionInfo,
+    Collective, Damage, Mark, Options, Piece, PieceInfo, Repository, Snapshot, Vault, VersionInfo,
 };
 
 /// The agent says something at least twice a second: silence for so long is a broken connection.
@@ -400,6 +401,10 @@ impl Vault for AgentVault {
         }
     }
 
+    fn collective(&self) -> Option<&dyn Collective> {
+        Some(self)
+    }
+
     fn remove(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {
         let all: Vec<u64> = versions.iter().copied().collect();
         all.chunks(VERSIONS_AT_ONCE).try_for_each(|some| {
@@ -410,5 +415,17 @@ impl Vault for AgentVault {
                 writer.remove(&some.iter().copied().collect())
             })
         })
+    }
+}
+
+/// The name of the directory on external storage in which ranks meet whose pieces agents write.
+const MEETING: &str = "meeting";
+
+impl Collective for AgentVault {
+    fn all_gather(&self, mine: &[u8], patience: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
+        let external = Path::new(&self.route.external);
+        // Another rank may have made it, and whoever cannot learns why when it is opened.
+        let _may_be_there = std::fs::DirBuilder::new().mode(0o700).create(external);
+        Repository::open(external.join(MEETING), self.options.clone())?.all_gather(mine, patience)
     }
 }

@@ -160,6 +160,7 @@ impl Flow {
                         | Error::Read { .. }
                         | Error::NoVersion { .. }
                         | Error::Exists { .. }
+                        | Error::GivenUp { .. }
                         | Error::Argument(_)
                 );
                 if source {

@@ -371,3 +371,40 @@ fn versions_of_a_group_are_completed_by_its_agents() {
     drop(locals);
     home.stop(&mut agent);
 }
+
+#[test]
+fn a_group_agrees_whether_or_not_an_agent_answers() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let ranks = |run: u64| -> Vec<_> {
+        std::thread::scope(|scope| {
+            let rank = |rank: u32| {
+                let home = &home;
+                scope.spawn(move || home.rank(rank, 2, run))
+            };
+            let threads = [rank(0), rank(1)];
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        })
+    };
+    let mut newest = None;
+    for run in 1..=4 {
+        let engines = ranks(run);
+        for engine in &engines {
+            assert_eq!(engine.latest(None), newest, "run {run}");
+        }
+        let first = newest.map_or(0, |newest| newest + 1);
+        // Rank 1 gets two versions further.
+        for (engine, end) in engines.iter().zip([first + 3, first + 5]) {
+            (first..end).for_each(|version| home.checkpoint(engine, version));
+            engine.wait().unwrap();
+        }
+        newest = Some(first + 2);
+        drop(engines);
+        if run == 2 {
+            home.stop(&mut agent);
+        }
+    }
+}

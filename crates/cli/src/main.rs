@@ -3,9 +3,11 @@
 
 mod agent;
 mod calibrate;
+mod copy;
 mod export;
 mod output;
 mod prune;
+mod remove;
 mod show;
 mod verify;
 
@@ -15,7 +17,7 @@ use output::Output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Lists, checks, exports and prunes checkpoints.
+/// Lists, checks, exports, copies and prunes checkpoints.
 #[derive(Debug, Parser)]
 #[command(name = "tierflow", version, arg_required_else_help = true)]
 struct Cli {
@@ -51,6 +53,10 @@ enum Action {
     Export(export::Arguments),
     /// Give up versions that no rule keeps; of those that stay, at least one is read, and its checksums match
     Prune(prune::Arguments),
+    /// Give up versions by their numbers
+    Remove(remove::Arguments),
+    /// Copy versions to another directory, with their checksums, which are checked
+    Copy(copy::Arguments),
     /// Measure how fast a directory's disk is, by the number of writers
     Calibrate(calibrate::Arguments),
     /// Bring checkpoints from this node to external storage, or ask the agent that does
@@ -84,6 +90,8 @@ fn run(action: Action, output: Output) -> Result<ExitCode> {
         }
         Action::Export(arguments) => export::export(&arguments, output)?,
         Action::Prune(arguments) => prune::prune(&arguments, output)?,
+        Action::Remove(arguments) => remove::remove(&arguments, output)?,
+        Action::Copy(arguments) => copy::copy(&arguments, output)?,
         Action::Calibrate(arguments) => calibrate::calibrate(&arguments, output)?,
         Action::Agent(arguments) => agent::agent(&arguments, output)?,
         Action::Completions { shell } => {

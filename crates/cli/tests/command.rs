@@ -159,7 +159,7 @@ fn prune_keeps_what_the_rules_keep() {
         message
             .as_str()
             .unwrap()
-            .contains("in use by another process"),
+            .contains("is in use: another process"),
         "{message}"
     );
     drop(busy);
@@ -303,4 +303,109 @@ fn an_agent_is_run_asked_and_ended() {
     assert_eq!(answer["process"], agent.id());
     assert_eq!(json(&["agent", path, "--stop"]).0, 0);
     assert!(agent.wait().unwrap().success());
+}
+
+#[test]
+fn single_versions_are_removed_and_copied() {
+    let (kept, path) = repository();
+    let to = kept.path().join("copy");
+    let to = to.to_str().unwrap();
+    let (code, answer) = json(&["copy", &path, to, "6", "2"]);
+    assert_eq!((code, &answer["versions"]), (0, &serde_json::json!([2, 6])));
+    let (code, answer) = json(&["verify", to]);
+    assert_eq!((code, &answer["pieces"]), (0, &Value::from(2)));
+    // Once more is no harm, and all is what is left.
+    assert_eq!(json(&["copy", &path, to]).0, 0);
+    assert_eq!(json(&["verify", to]).1["pieces"], 6);
+    let (code, answer) = json(&["copy", &path, to, "9"]);
+    assert_eq!(code, 2);
+    assert!(
+        answer.as_str().unwrap().contains("no whole version 9"),
+        "{answer}"
+    );
+
+    let (code, answer) = json(&["remove", to, "3", "4", "4"]);
+    assert_eq!((code, &answer["versions"]), (0, &serde_json::json!([3, 4])));
+    assert_eq!(json(&["verify", to]).1["pieces"], 4);
+    let (code, answer) = json(&["remove", to, "3"]);
+    assert_eq!(code, 2);
+    assert!(
+        answer.as_str().unwrap().contains("no version 3"),
+        "{answer}"
+    );
+    let all = ["remove", to, "1", "2", "5", "6"];
+    let (code, answer) = json(&all);
+    assert_eq!(code, 2);
+    assert!(answer.as_str().unwrap().contains("--force"), "{answer}");
+    assert_eq!(json(&[&all[..], &["--force"]].concat()).0, 0);
+    assert_eq!(json(&["list", to]).1["versions"], Value::Array(vec![]));
+}
+
+#[test]
+fn differences_are_copied_and_removed_with_what_they_build_upon() {
+    let (kept, path) = repository();
+    let repository = Repository::open(&path, Options::default()).unwrap();
+    for (version, base) in [(7, 5), (8, 7)] {
+        let regions = [Region::new("grid", &[9])];
+        let base = Some(base);
+        repository
+            .save(&Snapshot {
+                version,
+                base,
+                regions: &regions,
+            })
+            .unwrap();
+    }
+    drop(repository);
+    let to = kept.path().join("copy");
+    let (code, answer) = json(&["copy", &path, to.to_str().unwrap(), "8"]);
+    assert_eq!(
+        (code, &answer["versions"]),
+        (0, &serde_json::json!([5, 7, 8]))
+    );
+    let (code, answer) = json(&["remove", &path, "7"]);
+    assert_eq!(code, 2);
+    assert!(
+        answer
+            .as_str()
+            .unwrap()
+            .contains("version 8 is a difference"),
+        "{answer}"
+    );
+    assert_eq!(json(&["remove", &path, "8", "7"]).0, 0);
+}
+
+#[test]
+fn versions_of_a_group_are_copied_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, to) = (directory.path().join("run"), directory.path().join("copy"));
+    for rank in 0..3 {
+        let options = Options::default().rank(rank, 3).run(5);
+        let repository = Repository::open(&path, options).unwrap();
+        for version in 0..4 {
+            let bytes = [rank as u8; 100];
+            let regions = [Region::new("grid", &bytes)];
+            let base = None;
+            repository
+                .save(&Snapshot {
+                    version,
+                    base,
+                    regions: &regions,
+                })
+                .unwrap();
+        }
+    }
+    let (path, to) = (path.to_str().unwrap(), to.to_str().unwrap());
+    assert_eq!(json(&["copy", path, to, "1", "3"]).0, 0);
+    let (_, answer) = json(&["list", to]);
+    assert_eq!(answer["versions"][1]["version"], 3);
+    assert_eq!(answer["versions"][1]["ranks"], 3);
+    assert_eq!(json(&["remove", path, "0", "1"]).0, 0);
+    assert_eq!(
+        json(&["list", path]).1["versions"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
 }

@@ -158,9 +158,15 @@ impl EngineBuilder {
     /// The engine keeps the pieces of one `rank`, counted from 0, of `ranks`, which are threads, processes or hosts that
     /// share the external storage. A version that outlives the engine counts only when every rank's piece of it, written
     /// in the same `run` of the application (a job's number, another one after each restart), is there.
+    ///
+    /// [`EngineBuilder::build`] is collective then: each rank calls it, in a thread or process of its own, and it returns when
+    /// all have agreed on the versions that every rank can restore: the same [`latest`](crate::Engine::latest) for all. What is
+    /// newer is given up by all, and its numbers are free. They meet in the directory on external storage, or in the
+    /// node-local one if there is no other; see [`collective`](Self::collective). Over a vault that knows no
+    /// [way to meet](Vault::collective), each looks for itself, and they may differ.
     #[must_use]
     pub fn group(mut self, rank: u32, ranks: u32, run: u64) -> Self {
-        self.lasting.group = Group { rank, ranks, run };
+        self.lasting.group = Some(Group { rank, ranks, run });
         self
     }
 

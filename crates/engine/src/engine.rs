@@ -5,7 +5,9 @@ use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
 use crate::run::{Answer, Grant, Share, Shared, Sink, Source, start_keeper};
+use crate::within::Deadline;
 use crate::{EngineBuilder, Error, Result, Version};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
@@ -33,11 +35,13 @@ pub struct Engine {
     workers: Vec<JoinHandle<()>>,
     keeper: Option<JoinHandle<Lease>>,
     /// How long to wait for the workers in the end.
-    patience: Duration,
+    pub(crate) patience: Duration,
     /// The process that built it.
     process: u32,
     /// What could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
+    /// Numbers that a group of another size used, where versions outlive the engine.
+    pub(crate) taken: BTreeSet<Version>,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
     /// then.
     lease: Option<Lease>,
@@ -62,6 +66,7 @@ impl Engine {
             process: std::process::id(),
             keeper: None,
             damage: Vec::new(),
+            taken: BTreeSet::new(),
             lease: None,
         }
     }
@@ -104,7 +109,7 @@ impl Engine {
         self.shared.tell(Event::PrefetchStart);
     }
 
-    /// Takes in the bytes of `regions`, one after the other, as `version`. Returns as soon as they are copied to the
+    /// Takes in the bytes of `regions`, one after the other, as `version`. A rank of a group may have none. Returns as soon as they are copied to the
     /// fastest tier that can hold them; the regions may be changed at once.
     ///
     /// # Errors
@@ -112,7 +117,7 @@ impl Engine {
     /// [`Error::NoRoom`]: restore or discard versions, then call again. [`Error::Device`], [`Error::Arena`], [`Error::Storage`]: the copy failed. In
     /// each case the version was not taken in and its number is still free.
     pub fn checkpoint(&self, version: Version, regions: &[Region<'_>]) -> Result<()> {
-        self.write(version, regions, None)
+        self.write(version, regions, None, Deadline::default())
     }
 
     /// [`Engine::checkpoint`], ordered after the work given to `stream` so far.
@@ -125,42 +130,54 @@ impl Engine {
         version: Version,
         regions: &[Region<'_>],
     ) -> Result<()> {
-        self.write(version, regions, Some(stream))
+        self.write(version, regions, Some(stream), Deadline::default())
     }
 
-    fn write(
+    pub(crate) fn write(
         &self,
         version: Version,
         regions: &[Region<'_>],
         stream: Option<&Stream>,
+        deadline: Deadline,
     ) -> Result<()> {
         let begun = Instant::now();
         let size = region::total(regions)?;
         let _span = tracing::debug_span!("checkpoint", version, size).entered();
-        let (ticket, grant) = self.ask(version, size, |ticket| Event::Checkpoint {
+        self.is_free(version)?;
+        let is_empty = size == 0 && self.shared.empties.are_allowed();
+        let size = size.max(u64::from(is_empty));
+        let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Checkpoint {
             ticket,
             version,
             size,
         })?;
-        let Some(Grant { pieces, .. }) = grant else {
-            return Ok(());
-        };
+        let Some(grant) = grant else { return Ok(()) };
+        self.shared.empties.note(version, is_empty);
         let granted = self.moment();
-        for piece in &pieces {
+        for piece in &grant.pieces {
             self.shared.pending.settle(&piece.place, Access::Write);
         }
-        let tiers = &self.shared.tiers;
-        let copied = self
-            .shared
-            .with_lane(|lane| lane.write(&Source(regions), tiers, (version, &pieces), stream));
-        self.shared.tell(Event::Written {
-            ticket,
-            ok: copied.is_ok(),
-        });
+        let copied = match deadline
+            .at()
+            .filter(|_| self.shared.reaches_storage(&grant))
+        {
+            Some(at) => self.write_until(at, ticket, version, (&grant, regions), stream),
+            None => {
+                let copied = self.shared.with_lane(|lane| {
+                    let to = (version, grant.pieces.as_slice());
+                    lane.write(&Source(regions), &self.shared.tiers, to, stream)
+                });
+                self.shared.end_write(version, &grant.pieces, true);
+                let ok = copied.is_ok();
+                self.shared.tell(Event::Written { ticket, ok });
+                copied.map(Some)
+            }
+        };
+        let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
         self.copied("checkpoint", version, size, granted);
         copied?;
         self.shared.checkpoints.add(size, begun.elapsed());
-        if let Some(piece) = pieces.first() {
+        if let Some(piece) = grant.pieces.first() {
             self.shared.housekeep(piece.place.tier);
         }
         Ok(())
@@ -172,7 +189,7 @@ impl Engine {
     /// [`Error::Region`], [`Error::Unknown`], [`Error::Discarded`], [`Error::SizeMismatch`]: mend the call.
     /// [`Error::Device`], [`Error::Storage`]: the copy failed; the regions are unspecified, and the version is still held and unconsumed.
     pub fn restore(&self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
-        self.read(version, regions, None)
+        self.read(version, regions, None, Deadline::default())
     }
 
     /// [`Engine::restore`], ordered after the work given to `stream` so far.
@@ -185,14 +202,15 @@ impl Engine {
         version: Version,
         regions: &mut [RegionMut<'_>],
     ) -> Result<()> {
-        self.read(version, regions, Some(stream))
+        self.read(version, regions, Some(stream), Deadline::default())
     }
 
-    fn read(
+    pub(crate) fn read(
         &self,
         version: Version,
         regions: &mut [RegionMut<'_>],
         stream: Option<&Stream>,
+        deadline: Deadline,
     ) -> Result<()> {
         let begun = Instant::now();
         let given = region::total_mut(regions)?;
@@ -205,7 +223,7 @@ impl Engine {
                 given,
             });
         }
-        let (ticket, grant) = self.ask(version, expected, |ticket| Event::Restore {
+        let (ticket, grant) = self.ask((version, expected), deadline, |ticket| Event::Restore {
             ticket,
             version,
         })?;
@@ -214,11 +232,19 @@ impl Engine {
         for piece in &grant.pieces {
             self.shared.pending.settle(&piece.place, Access::Read);
         }
-        let copied = self.copy_out(version, &grant, &mut Sink(regions), stream);
-        self.shared.tell(Event::Read {
-            ticket,
-            ok: copied.is_ok(),
-        });
+        let copied = match deadline
+            .at()
+            .filter(|_| self.shared.reaches_storage(&grant))
+        {
+            Some(at) => self.read_until(at, ticket, (version, expected), (grant, regions), stream),
+            None => {
+                let copied = self.copy_out(version, &grant, &mut Sink(regions), stream);
+                let ok = copied.is_ok();
+                self.shared.tell(Event::Read { ticket, ok });
+                copied.map(Some)
+            }
+        };
+        let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
         self.copied("restore", version, expected, granted);
         copied?;
         self.shared.restores.add(expected, begun.elapsed());
@@ -247,16 +273,9 @@ impl Engine {
         sink: &mut Sink<'_, '_>,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        let Grant { pieces, bases } = grant;
-        let tiers = &self.shared.tiers;
+        let to = (sink, stream);
         self.shared
-            .with_lane(|lane| match (bases, pieces.as_slice()) {
-                (Some(bases), [piece]) => {
-                    let chain = (version, &piece.place, bases.as_slice());
-                    lane.read_decoded(sink, tiers, chain, stream)
-                }
-                (_, pieces) => lane.read(sink, tiers, (version, pieces), stream),
-            })
+            .with_lane(|lane| self.shared.copy_out(lane, version, grant, to))
     }
 
     /// Bytes of `version`: what its regions must add up to.
@@ -272,6 +291,7 @@ impl Engine {
             (plan.size_of(version), plan.absence(version))
         };
         match (size, absence) {
+            (Some(_), _) if self.shared.empties.has(version) => Ok(0),
             (Some(size), _) => Ok(size),
             (None, Refusal::Discarded) => Err(Error::Discarded { version }),
             (None, _) => Err(match self.shared.damage_of(version) {
@@ -286,8 +306,9 @@ impl Engine {
     /// # Errors
     /// [`Error::Unknown`] or [`Error::Discarded`].
     pub fn discard(&self, version: Version) -> Result<()> {
-        self.ask(version, 0, |ticket| Event::Drop { ticket, version })
-            .map(drop)
+        let drop = |ticket| Event::Drop { ticket, version };
+        self.ask((version, 0), Deadline::default(), drop)?;
+        Ok(())
     }
 
     /// Waits until every version taken in lies on the lowest tier: where that outlives the engine, they are there to stay.
@@ -295,7 +316,8 @@ impl Engine {
     /// # Errors
     /// [`Error::Stalled`] if some cannot get there.
     pub fn wait(&self) -> Result<()> {
-        self.ask(0, 0, |ticket| Event::Wait { ticket }).map(drop)
+        self.ask((0, 0), Deadline::default(), |ticket| Event::Wait { ticket })?;
+        Ok(())
     }
 
     /// [`Engine::wait`], for so long at most.
@@ -303,17 +325,14 @@ impl Engine {
     /// # Errors
     /// As [`Engine::wait`]; [`Error::TimedOut`] when the time is over. The versions are still on their way.
     pub fn wait_for(&self, patience: Duration) -> Result<()> {
-        self.at_home()?;
         let wait = |ticket| Event::Wait { ticket };
-        match self.shared.ask_for(patience, wait) {
-            None => Err(Error::TimedOut { patience }),
-            Some(Answer::Done(Err(refusal))) => Err(self.refused(0, 0, refusal)),
-            Some(_) => Ok(()),
-        }
+        self.ask((0, 0), Deadline::after(patience), wait)?;
+        Ok(())
     }
 
     /// The newest version held; with `before`, the newest of a smaller number than that. In a new engine on the
-    /// directories of an earlier one: where to go on.
+    /// directories of an earlier one: where to go on, as all ranks of a group do. Older ones may be missing unless versions
+    /// became [durable in order](EngineBuilder::durable_in_order).
     ///
     /// Should its restore fail with [`tierflow_store::Error::Damaged`], the one before it is
     /// `latest(Some(version))`; [`Engine::discard`] then frees the number of the damaged one.
@@ -337,19 +356,28 @@ impl Engine {
     /// Asks the plan: the place to copy to or from, or nothing to copy.
     pub(crate) fn ask(
         &self,
-        version: Version,
-        size: u64,
+        (version, size): (Version, u64),
+        deadline: Deadline,
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
         self.at_home()?;
-        match self.shared.ask(event) {
-            (ticket, Answer::Copy(grant)) => Ok((ticket, Some(grant))),
-            (ticket, Answer::Done(Ok(()))) => Ok((ticket, None)),
-            (_, Answer::Done(Err(refusal))) => Err(self.refused(version, size, refusal)),
+        let (ticket, answer) = self.shared.ask(deadline.at(), event);
+        match answer.ok_or_else(|| deadline.passed())? {
+            Answer::Copy(grant) => Ok((ticket, Some(grant))),
+            Answer::Done(Ok(())) => Ok((ticket, None)),
+            Answer::Done(Err(refusal)) => Err(self.refused(version, size, refusal)),
         }
     }
 
-    fn refused(&self, version: Version, size: u64, refusal: Refusal) -> Error {
+    /// That no group of another size used this number.
+    pub(crate) fn is_free(&self, version: Version) -> Result<()> {
+        match self.taken.contains(&version) {
+            true => Err(Error::VersionUsed { version }),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn refused(&self, version: Version, size: u64, refusal: Refusal) -> Error {
         let cause = || self.shared.core.lock().last_failure();
         match refusal {
             Refusal::Empty => Error::Empty { version },
@@ -419,7 +447,8 @@ impl Drop for Engine {
         self.shared.stop();
         let begun = Instant::now();
         let mut hangs = false;
-        for worker in self.workers.drain(..) {
+        let detached = self.shared.take_threads();
+        for worker in self.workers.drain(..).chain(detached) {
             let mut nap = Duration::from_micros(20);
             while !worker.is_finished() && begun.elapsed() < self.patience {
                 sleep(nap);

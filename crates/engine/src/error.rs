@@ -54,9 +54,76 @@ pub enum Error {
         /// The most bytes that it may say.
         most: u64,
     },
+    /// Something was chosen for versions that outlive the engine, and none do.
+    #[error(
+        "{what} is about versions that outlive the engine: give it node_local, external or external_vault, too"
+    )]
+    NothingLasts {
+        /// The builder's method.
+        what: &'static str,
+    },
+    /// A group does not have that rank.
+    #[error("rank {rank} is none of {ranks}: they are counted from 0")]
+    NoRank {
+        /// The rank chosen.
+        rank: u32,
+        /// The ranks of the group.
+        ranks: u32,
+    },
+    /// A cache that holds no checkpoint of any size.
+    #[error(
+        "a {cache} cache of {bytes} bytes holds nothing: give it {least} at least, or 0 for none"
+    )]
+    SmallCache {
+        /// "device" or "host".
+        cache: &'static str,
+        /// The bytes chosen.
+        bytes: usize,
+        /// The bytes of the smallest one.
+        least: u64,
+    },
     /// A tier cannot be laid out.
     #[error(transparent)]
     Tier(#[from] tierflow_plan::ConfigError),
+    /// A group of another size wrote the newest version there.
+    #[error(
+        "version {version} there was written by a group of {found} ranks, and this engine is one of {ranks}: build it in a \
+         group of {found}, or read the pieces with tierflow_store::Repository::piece_of and go on in another directory"
+    )]
+    OtherGroup {
+        /// The ranks of that group.
+        found: u32,
+        /// Its newest version.
+        version: Version,
+        /// The ranks of this group.
+        ranks: u32,
+    },
+    /// The ranks of a group do not agree which run of the application this is.
+    #[error(
+        "rank {rank} says that this is run {run}, and rank 0 run {first}: give all ranks the same number"
+    )]
+    OtherRun {
+        /// A rank that is not of rank 0's run.
+        rank: u32,
+        /// Its run.
+        run: u64,
+        /// Rank 0's.
+        first: u64,
+    },
+    /// A group cannot tell whether it has to go back: some of what a rank has cannot be read now.
+    #[error(
+        "rank {rank} cannot read some files on the storage of the group now, and pieces of versions up to {newest} may lie \
+         there, of which all ranks have {}: try again, or remove the files that `tierflow list` names to go on from that one",
+        agreed.map_or_else(|| "none".to_owned(), |agreed| format!("up to {agreed}"))
+    )]
+    Unreadable {
+        /// The first such rank.
+        rank: u32,
+        /// The newest version of which some rank has its piece.
+        newest: Version,
+        /// The newest of which all have theirs.
+        agreed: Option<Version>,
+    },
     /// Nothing to keep.
     #[error("checkpoint {version} has no bytes: pass at least one region that is not empty")]
     Empty {
@@ -133,17 +200,19 @@ pub enum Error {
     // Make room, then try again.
     /// Every tier is full of versions that must be kept. Nothing was taken in, nothing lost.
     #[error(
-        "no room for checkpoint {version}: every tier is full of versions not restored yet; restore or discard some, \
-         enlarge a tier{}, and checkpoint again", cause_text(.cause)
+        "no room for checkpoint {version}: every tier is full of versions that must be kept; discard some, or restore some \
+         of an engine that discards what was restored, or enlarge a tier{}, and checkpoint again", cause_text(.cause)
     )]
     NoRoom {
         /// The version asked for.
         version: Version,
         /// Why the lowest tier took no more, if it failed.
+        #[source]
         cause: Option<Arc<Error>>,
     },
-    /// The caller's time was over first. What was asked for goes on: wait again.
-    #[error("it took longer than {patience:?}, and goes on")]
+    /// The caller's time was over first. What was begun goes on, and can be waited for again; what was only waited for is as
+    /// it was.
+    #[error("it was not over within {patience:?}: wait longer, or go on without it")]
     TimedOut {
         /// How long the caller wanted to wait.
         patience: std::time::Duration,
@@ -154,6 +223,7 @@ pub enum Error {
         /// How many.
         versions: u64,
         /// Why the lowest tier took no more, if it failed.
+        #[source]
         cause: Option<Arc<Error>>,
     },
 

@@ -3,6 +3,7 @@
 use crate::plan::{Event, Piece, Place, Ticket, TierId};
 use crate::region::RegionMut;
 use crate::run::{Grant, Media, Sink};
+use crate::within::Deadline;
 use crate::{Engine, Error, Result, Version};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -23,13 +24,24 @@ impl Engine {
     /// mend the call. [`Error::NoRoom`] if the fastest tier is full of versions that must be kept: restore or discard
     /// some, or call [`Engine::checkpoint`], which goes past it. [`Error::Arena`] if its memory could not be had.
     pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'_>> {
+        self.lend_room(version, size, Deadline::default())
+    }
+
+    pub(crate) fn lend_room(
+        &self,
+        version: Version,
+        size: usize,
+        deadline: Deadline,
+    ) -> Result<ProduceSlot<'_>> {
         let begun = Instant::now();
         self.lending()?;
-        let (ticket, grant) = self.ask(version, size as u64, |ticket| Event::Produce {
-            ticket,
-            version,
-            size: size as u64,
-        })?;
+        self.is_free(version)?;
+        let (ticket, grant) =
+            self.ask((version, size as u64), deadline, |ticket| Event::Produce {
+                ticket,
+                version,
+                size: size as u64,
+            })?;
         let pieces = grant.map(|grant| grant.pieces).unwrap_or_default();
         let [Piece { place, .. }] = *pieces else {
             return Err(Error::NoMemoryTier);
@@ -61,14 +73,27 @@ impl Engine {
     /// copy outside the cache ([`ConsumeSlot::is_cached`]): device memory of its own, which takes time to allocate.
     ///
     /// # Errors
-    /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`]: mend the call. [`Error::Device`],
+    /// [`Error::NoMemoryTier`], [`Error::Unknown`], [`Error::Discarded`], [`Error::Empty`]: mend the call. [`Error::Device`],
     /// [`Error::Storage`]: the copy failed; the version is still held and unconsumed.
     pub fn consume(&self, version: Version) -> Result<ConsumeSlot<'_>> {
+        self.lend_version(version, Deadline::default())
+    }
+
+    pub(crate) fn lend_version(
+        &self,
+        version: Version,
+        deadline: Deadline,
+    ) -> Result<ConsumeSlot<'_>> {
         let begun = Instant::now();
         self.lending()?;
         let size = self.restore_size(version)?;
-        let (ticket, grant) =
-            self.ask(version, size, |ticket| Event::Consume { ticket, version })?;
+        if size == 0 {
+            return Err(Error::Empty { version });
+        }
+        let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Consume {
+            ticket,
+            version,
+        })?;
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);
         };
@@ -82,8 +107,17 @@ impl Engine {
             place,
         };
         let is_cached = cached.is_some();
-        match call.lend(is_cached, size, &grant) {
-            Ok(loan) => {
+        let lent = match deadline
+            .at()
+            .filter(|_| self.shared.reaches_storage(&grant))
+        {
+            Some(at) if !is_cached => call.lend_until(at, size, grant),
+            _ => call.lend(is_cached, size, &grant).map(Some),
+        };
+        match lent {
+            // It is reported once it is over.
+            Ok(None) => Err(deadline.passed()),
+            Ok(Some(loan)) => {
                 self.shared.consumed.add(size, begun.elapsed());
                 Ok(ConsumeSlot {
                     loan: Some(loan),
@@ -165,6 +199,23 @@ impl Call<'_> {
         let sink = &mut Sink(&mut regions);
         self.engine.copy_out(self.version, grant, sink, None)?;
         Ok(memory.lend(0..size)?)
+    }
+
+    /// A copy in memory of its own of what lies in storage; `None` at the deadline.
+    fn lend_until(&self, deadline: Instant, size: u64, grant: Grant) -> Result<Option<ReadLoan>> {
+        let shared = &self.engine.shared;
+        for piece in &grant.pieces {
+            shared.pending.settle(&piece.place, Access::Read);
+        }
+        let of = (self.version, size);
+        let Some(bytes) = self.engine.fetch_until(deadline, self.ticket, of, grant)? else {
+            return Ok(None);
+        };
+        let memory = shared.device.alloc(bytes.len())?;
+        let mut regions = [RegionMut::from(&memory)];
+        let sink = &mut Sink(&mut regions);
+        shared.with_lane(|lane| lane.give(sink, (0, &bytes), None))?;
+        Ok(Some(memory.lend(0..bytes.len())?))
     }
 }
 

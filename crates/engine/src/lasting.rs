@@ -1,20 +1,22 @@
 //! Versions that outlive the engine: where they are kept, and what an engine finds there when it starts.
 
+mod agreement;
 mod damage;
 mod survey;
 
 pub use damage::Damage;
 
 use crate::plan::{Event, TierId};
-use crate::run::{Kept, Shared};
-use crate::{EngineBuilder, Error, Result};
-use std::collections::BTreeMap;
+use crate::run::{Empties, Kept, Shared};
+use crate::{EngineBuilder, Error, Result, Version};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Error as StoreError, Identity, Mark, Options, Order, Repository, Retention, Vault,
+    Collective, Error as StoreError, Guarded, Identity, Mark, Options, Order, Repository,
+    Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.
@@ -24,8 +26,14 @@ pub(crate) struct Lasting {
     pub(crate) node_local: Option<PathBuf>,
     /// Storage that outlives the node.
     pub(crate) external: Option<External>,
-    pub(crate) group: Group,
+    pub(crate) group: Option<Group>,
     pub(crate) retention: Option<Retention>,
+    /// Whether versions become durable in the order of their numbers, if that was chosen.
+    pub(crate) in_order: Option<bool>,
+    /// How the group's ranks meet, if not in a directory that they share.
+    pub(crate) collective: Option<Arc<dyn Collective>>,
+    /// How long they wait for each other.
+    pub(crate) group_patience: Duration,
     /// How long dropping the engine waits for what is under way.
     pub(crate) closing: Duration,
 }
@@ -35,8 +43,11 @@ impl Default for Lasting {
         Self {
             node_local: None,
             external: None,
-            group: Group::default(),
+            group: None,
             retention: None,
+            in_order: None,
+            collective: None,
+            group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
         }
     }
@@ -48,6 +59,34 @@ impl EngineBuilder {
     #[must_use]
     pub fn closing_patience(mut self, patience: Duration) -> Self {
         self.lasting.closing = patience;
+        self
+    }
+
+    /// Whether versions become durable in the order of their numbers, on each tier that outlives the engine: then, whenever the
+    /// application ends, no version is missing before the newest, and it can go on behind that one. Each is published once
+    /// those before it are that were on their way there, so small versions share fewer synchronisations, and vaults of
+    /// other kinds than directories take one at a time. Unless you say otherwise, so with
+    /// [`AfterRestore::Discard`](crate::AfterRestore::Discard), where the whole history is read back, and not else.
+    #[must_use]
+    pub fn durable_in_order(mut self, in_order: bool) -> Self {
+        self.lasting.in_order = Some(in_order);
+        self
+    }
+
+    /// How the ranks of a [`group`](Self::group) find out from which versions all of them can go on: by their
+    /// application's own network, say. Unless you say otherwise, in the directory on external storage that they share, or the
+    /// node-local one if there is no other.
+    #[must_use]
+    pub fn collective(mut self, collective: Arc<dyn Collective>) -> Self {
+        self.lasting.collective = Some(collective);
+        self
+    }
+
+    /// How long the ranks of a [`group`](Self::group) wait for each other when their engines are built; five minutes unless
+    /// you say otherwise.
+    #[must_use]
+    pub fn group_patience(mut self, patience: Duration) -> Self {
+        self.lasting.group_patience = patience;
         self
     }
 }
@@ -84,15 +123,44 @@ pub(crate) struct Opened {
     pub(crate) external: Option<Arc<Kept>>,
     /// What could not be opened, or not to write.
     pub(crate) damage: Vec<Damage>,
+    /// Numbers that a group of another size used.
+    pub(crate) taken: BTreeSet<Version>,
+    /// Those without bytes.
+    pub(crate) empties: Arc<Empties>,
     survey: Survey,
 }
 
 impl Lasting {
+    pub(crate) fn group(&self) -> Group {
+        self.group.unwrap_or_default()
+    }
+
+    /// That what was chosen can be.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Group { rank, ranks, .. } = self.group();
+        if rank >= ranks {
+            return Err(Error::NoRank { rank, ranks });
+        }
+        if self.node_local.is_some() || self.external.is_some() {
+            return Ok(());
+        }
+        let chosen = [
+            (self.group.is_some(), "group"),
+            (self.collective.is_some(), "collective"),
+            (self.retention.is_some(), "retention"),
+            (self.in_order == Some(true), "durable_in_order"),
+        ];
+        match chosen.iter().find(|(is_chosen, _)| *is_chosen) {
+            Some((_, what)) => Err(Error::NothingLasts { what }),
+            None => Ok(()),
+        }
+    }
+
     /// What keeps versions from being stored as differences there, if anything does.
     pub(crate) fn may_differ(&self) -> Result<()> {
         let why = if matches!(self.external, Some(External::Vault(_))) {
             "a vault of the application's holds checkpoints whole"
-        } else if self.group.ranks > 1 {
+        } else if self.group().ranks > 1 {
             "a group's versions are whole, as each rank's builds upon others"
         } else {
             return Ok(());
@@ -102,13 +170,15 @@ impl Lasting {
 
     /// Opens what there is. What of it cannot be used is left out and named, as long as something else can.
     ///
-    /// `builds`: whether versions may build upon others.
-    pub(crate) fn open(&self, builds: bool) -> Result<Opened> {
-        let (group, order) = (self.group, Order::default());
+    /// `builds`: whether versions may build upon others; `consumes`: whether they go once they are restored.
+    pub(crate) fn open(&self, builds: bool, consumes: bool) -> Result<Opened> {
+        let in_order = self.in_order.unwrap_or(consumes);
+        let (group, order) = (self.group(), Order::default());
         let options = Options::default()
             .rank(group.rank, group.ranks)
             .run(group.run)
             .order(&order);
+        let empties = Arc::new(Empties::new(group.ranks > 1));
         let mut damage = Vec::new();
         let (external, directory): (Option<Arc<dyn Vault>>, _) = match &self.external {
             Some(External::Directory(path)) => {
@@ -116,7 +186,7 @@ impl Lasting {
                 let directory = Arc::new(opened);
                 (Some(Arc::clone(&directory) as _), Some(directory))
             }
-            Some(External::Vault(vault)) => (Some(Arc::clone(vault)), None),
+            Some(External::Vault(vault)) => (Some(Arc::new(Guarded::new(Arc::clone(vault)))), None),
             None => (None, None),
         };
         let local = match (&self.node_local, &external) {
@@ -135,7 +205,7 @@ impl Lasting {
                 local => Some(local?),
             },
         };
-        let local = local.map(Arc::new);
+        let mut local = local.map(Arc::new);
         let last = last_run(&order, local.as_deref(), external.as_deref(), &mut damage);
         // Both, before anything is written: who comes next finds out where this run went on.
         for directory in directory.iter().chain(&local) {
@@ -147,11 +217,27 @@ impl Lasting {
         {
             bring_what_was_left(local, &**external, last)?;
         }
+        let agreed = match (&external, local.clone()) {
+            _ if group.ranks == 1 => None,
+            (Some(vault), _) => {
+                self.agree(&**vault, directory.as_deref(), &mut local, &mut damage)?
+            }
+            (None, Some(shared)) => self.agree(&*shared, Some(&shared), &mut local, &mut damage)?,
+            (None, None) => None,
+        };
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
             let directory = alone(directory);
-            Arc::new(Kept::new(vault, None, self.retention, directory))
+            let empties = Arc::clone(&empties);
+            Arc::new(Kept::new(
+                vault,
+                None,
+                self.retention,
+                directory,
+                in_order,
+                empties,
+            ))
         });
         let shared_out = local.clone().filter(|_| group.ranks > 1);
         let node_local = local.map(|local| {
@@ -162,12 +248,14 @@ impl Lasting {
                 external.clone(),
                 self.retention,
                 directory,
+                in_order,
+                Arc::clone(&empties),
             ))
         });
         let survey = Survey::new(
             (node_local.as_deref(), external.as_deref()),
             shared_out.as_deref(),
-            group.ranks,
+            (group.ranks, agreed.as_ref()),
             last,
         );
         let survey = survey.or_else(|error| match &external {
@@ -179,14 +267,19 @@ impl Lasting {
                     version: None,
                     what: format!("what lies there cannot be listed: {error}"),
                 });
-                Survey::new((node_local.as_deref(), None), None, group.ranks, last)
+                let of = (group.ranks, agreed.as_ref());
+                Survey::new((node_local.as_deref(), None), None, of, last)
             }
             _ => Err(error),
         })?;
+        let tiers = [node_local.as_deref(), external.as_deref()];
+        let taken = agreement::taken(tiers, &group, &survey, agreed.is_some())?;
         Ok(Opened {
             node_local,
             external,
             damage,
+            taken,
+            empties,
             survey,
         })
     }
@@ -309,6 +402,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
     // The lowest tier first: what lies there need not be flushed from above.
     if let Some(tier) = tier_of(&opened.external) {
         for (&version, found) in &survey.external {
+            shared.empties.note(version, found.size == 0);
             shared.tell(found.adopted(version, tier));
         }
     }
@@ -316,6 +410,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
         let (held, unfit) = survey.node_local_within(limit, alignment);
         for version in held {
             if let Some(found) = survey.node_local.get(&version) {
+                shared.empties.note(version, found.size == 0);
                 shared.tell(found.adopted(version, tier));
             }
         }
@@ -330,10 +425,11 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
 }
 
 impl survey::One {
-    fn adopted(&self, version: crate::Version, tier: TierId) -> Event {
+    fn adopted(&self, version: Version, tier: TierId) -> Event {
         Event::Adopt {
             version,
-            size: self.size,
+            // The plan knows no versions without bytes.
+            size: self.size.max(1),
             tier,
             difference: self.difference,
         }

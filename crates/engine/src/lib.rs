@@ -13,6 +13,7 @@ mod region;
 mod run;
 mod seeing;
 mod timeline;
+mod within;
 
 pub use builder::EngineBuilder;
 pub use engine::Engine;
@@ -26,3 +27,4 @@ pub use tierflow_plan as plan;
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;
 pub use timeline::{Timeline, TimelineLane, What};
+pub use within::Within;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod groups;
 mod home;
 mod vaults;
 
@@ -344,32 +345,31 @@ fn retention_holds_on_every_tier() {
 #[test]
 fn a_version_of_a_group_counts_when_all_pieces_do() {
     let home = home();
-    let rank = |rank: u32, run: u64| {
-        let near = home.near.with_extension(format!("host{rank}"));
-        let builder = builder().node_local(near).external(&home.far);
-        builder.group(rank, 3, run).build().unwrap()
+    let ranks = |run: u64| {
+        groups::together(3, |rank| {
+            let near = home.near.with_extension(format!("host{rank}"));
+            let builder = builder().node_local(near).external(&home.far);
+            builder.group(rank, 3, run).build().unwrap()
+        })
     };
     let write = |rank: &Engine, versions: std::ops::Range<u64>| {
         versions.for_each(|version| checkpoint(rank, version, length_of(version)));
         rank.wait().unwrap();
     };
     {
-        let ranks = [rank(0, 1), rank(1, 1), rank(2, 1)];
+        let ranks = ranks(1);
         for (rank, last) in ranks.iter().zip([6, 4, 5]) {
             write(rank, 0..last);
         }
     }
-    let ranks = [rank(0, 2), rank(1, 2), rank(2, 2)];
-    for rank in &ranks {
+    let second = ranks(2);
+    for rank in &second {
         assert_eq!(rank.latest(None), Some(3), "the last that all have");
         assert_restores(rank, 3, length_of(3));
         write(rank, 4..8);
     }
-    drop(ranks);
-    assert_eq!(rank(1, 3).latest(None), Some(7));
-    // A group of another size finds nothing of its own there.
-    let alone = builder().external(&home.far).build().unwrap();
-    assert_eq!(alone.latest(None), None);
+    drop(second);
+    assert_eq!(ranks(3)[1].latest(None), Some(7));
 }
 
 #[test]

@@ -279,6 +279,59 @@ fn who_gives_up_is_in_nobodys_way() {
     });
 }
 
+/// Callers with little patience: what they began with storage goes on without them, is reported, and ends before the engine.
+#[test]
+fn what_nobody_waits_for_any_more_is_reported_and_ends() {
+    explore(|| {
+        let store = Store::new();
+        let engine = Arc::new(engine(2, &store, AfterRestore::Keep));
+        for version in 0..4 {
+            checkpoint(&engine, version, 1);
+        }
+        let patience = Duration::from_millis(1);
+        let writer = {
+            let engine = Arc::clone(&engine);
+            // Too large for the cache, it goes straight to storage.
+            thread::spawn(move || {
+                let bytes = content(9, 3);
+                let within = engine.within(patience);
+                match within.checkpoint(9, &[bytes.as_slice().into()]) {
+                    Ok(()) => restore(&engine, 9, 3),
+                    Err(Error::TimedOut { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            })
+        };
+        let reader = {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || {
+                for version in 0..2 {
+                    let mut bytes = vec![77; PAGE];
+                    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+                    match engine.within(patience).restore(version, &mut regions) {
+                        Ok(()) => assert!(bytes == content(version, 1)),
+                        Err(Error::TimedOut { .. }) => assert!(bytes == [77; PAGE]),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        };
+        engine.wait_version(1).unwrap();
+        assert!(engine.is_durable(1));
+        match engine.within(patience).wait_version(3) {
+            Ok(()) => assert!(engine.is_durable(3)),
+            Err(Error::TimedOut { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        writer.join().unwrap();
+        reader.join().unwrap();
+        engine.wait().unwrap();
+        restore(&engine, 0, 1);
+        drop(engine);
+        store.close();
+    });
+}
+
 /// A store that is full: who waits for room is told so, and what the cache holds stays.
 #[test]
 fn callers_hear_of_storage_that_fails() {

@@ -134,6 +134,7 @@ impl Catalog {
         let heads = own.filter_map(|(_, seen)| Some(&seen.found.as_ref().ok()?.0));
         let info = |head: &Head| PieceInfo {
             version: head.version,
+            ranks: head.ranks,
             identity: Identity::of(head),
             bytes: head.regions.iter().map(|region| region.length).sum(),
             decoded: head.decoded(),

@@ -58,8 +58,12 @@ pub enum Error {
         /// What they must be multiples of.
         alignment: usize,
     },
-    /// The directory is written by another process: end that one, or use another directory.
-    #[error("{} is in use by another process: only one may write there; wait for it to end, or name another directory or rank", .directory.display())]
+    /// The directory is written already, by another process or by this one: end that, or use another directory.
+    #[error(
+        "{} is in use: another process, or another engine or repository of this one, writes there; wait for it to end, or name \
+         another directory or rank",
+        .directory.display()
+    )]
     Busy {
         /// The directory.
         directory: PathBuf,
@@ -108,11 +112,28 @@ pub enum Error {
         /// The newest older version that is whole, if there is one.
         older: Option<u64>,
     },
-    /// A whole version is never written again: take another number, or prune this one first.
-    #[error("version {version} is already there and whole: save under another number")]
+    /// A version is never written again, sound or not: take another number, or give this one up first.
+    #[error("version {version} is already there: save under another number, or give it up first")]
     Exists {
         /// The number.
         version: u64,
+    },
+    /// The group went on from an older version, and gave this one up with all above it: save under another number.
+    #[error("version {version} was given up: the group went on from an older one")]
+    GivenUp {
+        /// The number.
+        version: u64,
+    },
+    /// Not all ranks of a group came: start them all, each in a process or thread of its own, then try again.
+    #[error(
+        "ranks {ranks:?} did not come within {patience:?}: start all ranks of the group at the same time, each in a process \
+         or thread of its own, with the same number of ranks and the same directory"
+    )]
+    Absent {
+        /// Those of which nothing was heard; none if one came and went again.
+        ranks: Vec<u32>,
+        /// How long they were waited for.
+        patience: std::time::Duration,
     },
     /// What was to be saved or restored could not be fetched or passed on: see there. Nothing was published.
     #[error("the bytes of a region could not be had: {0}")]
@@ -120,6 +141,14 @@ pub enum Error {
     /// Another process that was asked to do it could not: see there, and try again.
     #[error("{0}")]
     Remote(String),
+    /// Code of the application's panicked: mend it. What it was to write is unspecified, what it was to read, too.
+    #[error("the application's storage panicked while {doing}: {message}")]
+    Panicked {
+        /// What it was to do, as in "writing".
+        doing: &'static str,
+        /// What the panic said.
+        message: String,
+    },
     /// A defect of the caller: nothing was written or read.
     #[error("{0}")]
     Argument(String),

@@ -1,25 +1,29 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod collective;
 pub mod conformance;
 pub mod container;
 mod error;
 mod faulty;
 mod file;
+mod guarded;
 mod repository;
 mod scratch;
 mod throttled;
 mod vault;
 
+pub use collective::Collective;
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
+pub use guarded::Guarded;
 pub use repository::{
     Damage, Elsewhere, Encoded, Identity, Mark, Options, Order, Piece, PieceInfo, Pruned, Pull,
     Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
 };
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;
-pub use vault::Vault;
+pub use vault::{Ready, Vault};
 
 use std::fmt::Debug;
 

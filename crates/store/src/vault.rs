@@ -1,8 +1,13 @@
 //! What keeps versions under their numbers.
 
-use crate::{Damage, Mark, Piece, PieceInfo, Repository, Result, Snapshot, VersionInfo};
+use crate::{
+    Collective, Damage, Mark, Piece, PieceInfo, Repository, Result, Snapshot, VersionInfo,
+};
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+
+/// Waits until a piece may be published.
+pub type Ready<'a> = dyn Fn() -> Result<()> + 'a;
 
 /// A place that keeps one rank's pieces of versions, each there as a whole or not at all: a directory, an object store.
 pub trait Vault: Debug + Send + Sync {
@@ -50,6 +55,25 @@ pub trait Vault: Debug + Send + Sync {
     /// After an error, what was there before is still there, and nothing else is.
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()>;
 
+    /// [`save`](Self::save), published no sooner than `ready` returns, which may wait for other pieces; what that fails with
+    /// is returned. Unless there is more to win, `ready` comes first.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        ready()?;
+        self.save(snapshot)
+    }
+
+    /// [`copy`](Self::copy), published no sooner than `ready` returns, as for [`save_when`](Self::save_when).
+    ///
+    /// # Errors
+    /// As [`copy`](Self::copy).
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        ready()?;
+        self.copy(piece)
+    }
+
     /// Keeps a piece as another vault holds it; nothing happens if it is there already, and one of that number that is
     /// [older](crate::Identity::is_newer_than) gives way to it.
     ///
@@ -62,6 +86,25 @@ pub trait Vault: Debug + Send + Sync {
     /// # Errors
     /// When some may still be there.
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()>;
+
+    /// How the ranks that share this place meet, if it can be done there.
+    fn collective(&self) -> Option<&dyn Collective> {
+        None
+    }
+
+    /// Gives up the pieces that earlier runs wrote under higher numbers than `after`, or under any: the group goes on from
+    /// there. Nothing was written in this run yet. Where that can be remembered, copies of them are refused from now on.
+    ///
+    /// # Errors
+    /// When some may still count.
+    fn truncate(&self, after: Option<u64>) -> Result<()> {
+        let pieces = self.pieces()?.into_iter().map(|piece| piece.version);
+        let above: BTreeSet<u64> = pieces.filter(|version| Some(*version) > after).collect();
+        match above.is_empty() {
+            true => Ok(()),
+            false => self.remove(&above),
+        }
+    }
 }
 
 impl Vault for Repository {
@@ -89,11 +132,27 @@ impl Vault for Repository {
         self.save(snapshot)
     }
 
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        self.save_all_when(std::slice::from_ref(snapshot), ready)
+    }
+
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        self.copy_when(piece, ready)
+    }
+
     fn copy(&self, piece: &Piece) -> Result<()> {
         self.copy(piece)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
         self.remove(versions)
+    }
+
+    fn collective(&self) -> Option<&dyn Collective> {
+        (!self.is_read_only()).then_some(self)
+    }
+
+    fn truncate(&self, after: Option<u64>) -> Result<()> {
+        self.truncate(after)
     }
 }

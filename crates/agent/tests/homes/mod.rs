@@ -101,6 +101,15 @@ impl Home {
         builder.build().unwrap()
     }
 
+    /// One rank of a group, on a node that all share.
+    pub(crate) fn rank(&self, rank: u32, ranks: u32, run: u64) -> Engine {
+        let way = Way::new(&self.scratch, &self.near, &self.far).rank(rank, ranks);
+        let device = open(Choice::Host).unwrap();
+        let builder = Engine::builder(&device).host_cache(16 << 20);
+        let builder = builder.node_local(&self.near).group(rank, ranks, run);
+        builder.external_vault(way.open().unwrap()).build().unwrap()
+    }
+
     pub(crate) fn local(&self) -> Repository {
         Repository::open(&self.near, Options::default()).unwrap()
     }

@@ -13,7 +13,7 @@ use crate::run::{
 use crate::{Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
-use tierflow_store::{Scratch, Storage};
+use tierflow_store::{Guarded, Scratch, Storage};
 use tierflow_tier_alloc::{DeviceArena, HostArena};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
@@ -33,11 +33,15 @@ impl EngineBuilder {
     /// [`Engine::damage`].
     ///
     /// # Errors
-    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::Tier`] if a tier is smaller than 4 KiB; [`Error::Arena`]
+    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::SmallCache`] and [`Error::Tier`] if a tier is smaller than
+    /// 4 KiB; [`Error::NothingLasts`], [`Error::NoRank`]; [`Error::Arena`]
     /// if the address space is not to be had; [`Error::Storage`] if a directory refuses files, or another process writes
     /// there; [`Error::Alignment`] for storage of the application's; [`Error::Device`] if streams cannot be made. With a
-    /// pool, [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used.
+    /// pool, [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used. In a group: [`Error::Storage`] with
+    /// [`tierflow_store::Error::Absent`] if ranks do not come, [`Error::OtherRun`], and [`Error::Unreadable`]; with or without
+    /// one, [`Error::OtherGroup`].
     pub fn build(mut self) -> Result<Engine> {
+        self.check()?;
         let share = self.share()?;
         let mut kinds = self.kinds();
         if kinds.is_empty() {
@@ -48,7 +52,8 @@ impl EngineBuilder {
             self.lasting.may_differ()?;
         }
         self.check_peers(&kinds)?;
-        let opened = self.lasting.open(self.dedup.is_some())?;
+        let consumes = self.after_restore == crate::plan::AfterRestore::Discard;
+        let opened = self.lasting.open(self.dedup.is_some(), consumes)?;
         if opened.node_local.is_none() && self.lasting.node_local.take().is_some() {
             // It is left out, and named in the engine's damage.
             kinds = self.kinds();
@@ -102,6 +107,7 @@ impl EngineBuilder {
             queues,
             lane,
             Recorder::new(self.timeline),
+            Arc::clone(&opened.empties),
         ));
         let mut workers = start_workers(&shared, crews)?;
         workers.extend(start_guests(&shared)?);
@@ -115,7 +121,22 @@ impl EngineBuilder {
         }
         lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
         engine.damage = opened.damage;
+        engine.taken = opened.taken;
         Ok(engine)
+    }
+
+    /// That what was chosen can be.
+    fn check(&self) -> Result<()> {
+        let caches = [("device", self.device_cache), ("host", self.host_cache)];
+        let is_small = |(_, bytes): &&(_, usize)| (1..ALIGNMENT).contains(&(*bytes as u64));
+        if let Some(&(cache, bytes)) = caches.iter().find(is_small) {
+            return Err(Error::SmallCache {
+                cache,
+                bytes,
+                least: ALIGNMENT,
+            });
+        }
+        self.lasting.check()
     }
 
     /// That the peer cache is this device's, and has a tier below.
@@ -215,9 +236,10 @@ impl EngineBuilder {
 
 /// The application's storage, if it can be written where the tier's table puts copies.
 fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
+    let storage = Guarded::new(Arc::clone(storage));
     let alignment = storage.alignment();
     if alignment.is_power_of_two() && alignment as u64 <= ALIGNMENT {
-        return Ok(Arc::clone(storage));
+        return Ok(Arc::new(storage));
     }
     Err(Error::Alignment {
         alignment,

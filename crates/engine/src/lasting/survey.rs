@@ -4,7 +4,7 @@ use super::LastRun;
 use crate::plan::Difference;
 use crate::run::Kept;
 use crate::{Result, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tierflow_store::{Identity, PieceInfo, Repository};
 
 /// A rank's piece of a version.
@@ -81,20 +81,20 @@ impl Survey {
     pub(super) fn new(
         (node_local, external): (Option<&Kept>, Option<&Kept>),
         shared_out: Option<&Repository>,
-        ranks: u32,
+        (ranks, agreed): (u32, Option<&BTreeSet<Version>>),
         last: LastRun,
     ) -> Result<Self> {
         let below = match external {
             Some(kept) => {
                 kept.remove_orphans(|_| false)?;
-                found(kept, ranks)?
+                found(kept, ranks, agreed)?
             }
             None => Found::new(),
         };
         let mut here = match node_local {
             Some(kept) => {
                 kept.remove_orphans(|version| below.contains_key(&version))?;
-                found(kept, ranks)?
+                found(kept, ranks, agreed)?
             }
             None => Found::new(),
         };
@@ -154,6 +154,12 @@ impl Survey {
         survey
     }
 
+    /// The newest version that there is.
+    pub(super) fn newest(&self) -> Option<Version> {
+        let all = self.node_local.keys().chain(self.external.keys());
+        all.copied().max()
+    }
+
     pub(super) fn has_differences(&self) -> bool {
         let all = self.node_local.values().chain(self.external.values());
         all.into_iter().any(|one| one.difference.is_some())
@@ -196,8 +202,15 @@ impl Survey {
 }
 
 /// The copies on a tier: the pieces in a directory of parts, else those of whole versions. Those of a group of another size
-/// have no piece for each rank of this one.
-fn found(kept: &Kept, ranks: u32) -> Result<Found> {
+/// have no piece for each rank of this one. Those of a group that agreed are what it agreed on.
+fn found(kept: &Kept, ranks: u32, agreed: Option<&BTreeSet<Version>>) -> Result<Found> {
+    if let Some(agreed) = agreed {
+        // Those whose last piece came just before the group met are listed by this, for whoever reads there.
+        kept.vault().versions()?;
+        let pieces = kept.vault().pieces()?.into_iter();
+        let own = pieces.filter(|one| one.ranks == ranks && agreed.contains(&one.version));
+        return Ok(own.map(|piece| (piece.version, One::new(&piece))).collect());
+    }
     if let Some(pieces) = kept.parts()? {
         return Ok(pieces
             .iter()

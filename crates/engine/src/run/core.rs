@@ -1,14 +1,16 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
+use super::empties::Empties;
 use super::job::Job;
 use super::keeper::Link;
 use super::lane::Lane;
-use super::media::Tier;
+use super::media::{Media, Tier};
 use super::pending::Pending;
-use super::recorder::{Recorder, Stall, Stalled};
+use super::recorder::{Recorder, Stalled};
+use super::regions::Sink;
 use super::resize::{Resized, Waiting};
 use super::stage::Stage;
-use super::sync::{AtomicBool, Mutex, Ordering, Receiver, Sender, bounded};
+use super::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Receiver, Sender};
 use super::worker::Direction;
 use crate::metrics::CallCounter;
 use crate::plan::{
@@ -18,8 +20,8 @@ use crate::plan::{
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tierflow_device::Device;
+use std::time::Instant;
+use tierflow_device::{Device, Stream};
 use tierflow_tier_alloc::Gate;
 
 /// Places to copy to or from.
@@ -41,7 +43,7 @@ pub(crate) enum Answer {
 }
 
 /// Where an answer will appear, and what the caller waits for.
-type Later = (Receiver<Answer>, Option<Stalled>);
+pub(super) type Later = (Receiver<Answer>, Option<Stalled>);
 
 /// The ways into a tier from above, and out of it upwards.
 pub(crate) type Queues = HashMap<(Direction, usize), Sender<Arc<Job>>>;
@@ -49,7 +51,7 @@ pub(crate) type Queues = HashMap<(Direction, usize), Sender<Arc<Job>>>;
 /// What the lock protects.
 #[derive(Debug)]
 pub(crate) struct Core {
-    world: World,
+    pub(super) world: World,
     pub(super) desk: Desk,
 }
 
@@ -57,7 +59,7 @@ pub(crate) struct Core {
 #[derive(Debug)]
 pub(super) struct Desk {
     /// Callers that sleep until their answer comes.
-    sleeping: HashMap<Ticket, Sender<Answer>>,
+    pub(super) sleeping: HashMap<Ticket, Sender<Answer>>,
     /// Transfers that workers have, with the flag that stops them.
     carried: HashMap<TransferId, Arc<AtomicBool>>,
     /// Where transfers go: to the workers of their way.
@@ -68,6 +70,8 @@ pub(super) struct Desk {
     pub(super) last_failure: Option<Arc<Error>>,
     /// Who waits for a tier to be emptied.
     pub(super) resizing: Option<Waiting>,
+    /// Callers of which each waits for one version.
+    pub(super) awaited: Vec<(Version, Ticket)>,
     /// Who gives memory back to peers.
     pub(super) guests: Option<super::guests::Link>,
 }
@@ -81,6 +85,7 @@ impl Core {
             link: None,
             last_failure: None,
             resizing: None,
+            awaited: Vec::new(),
             guests: None,
         };
         Self { world, desk }
@@ -90,14 +95,19 @@ impl Core {
         self.world.plan()
     }
 
+    /// Whether nobody has to wait any longer for a version to reach the lowest tier.
+    pub(super) fn is_over(&self, version: Version) -> bool {
+        self.plan().is_settled(version) || self.plan().size_of(version).is_none()
+    }
+
     pub(crate) fn last_failure(&self) -> Option<Arc<Error>> {
         self.desk.last_failure.clone()
     }
 }
 
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
-struct Clerk<'a> {
-    desk: &'a mut Desk,
+pub(super) struct Clerk<'a> {
+    pub(super) desk: &'a mut Desk,
     tiers: &'a [Tier],
     /// The call that is being made, and its answer, if it has one.
     own: Option<Ticket>,
@@ -105,7 +115,7 @@ struct Clerk<'a> {
 }
 
 impl Clerk<'_> {
-    fn tell(&mut self, ticket: Ticket, answer: Answer) {
+    pub(super) fn tell(&mut self, ticket: Ticket, answer: Answer) {
         if Some(ticket) == self.own {
             self.mine = Some(answer);
         } else if let Some(caller) = self.desk.sleeping.remove(&ticket) {
@@ -116,7 +126,13 @@ impl Clerk<'_> {
 }
 
 impl Executor for Clerk<'_> {
-    fn write(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>) {
+    fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>) {
+        let tier = pieces
+            .first()
+            .and_then(|piece| self.tiers.get(piece.place.tier.0));
+        if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
+            kept.expect(version);
+        }
         let bases = None;
         self.tell(ticket, Answer::Copy(Grant { pieces, bases }));
     }
@@ -132,12 +148,17 @@ impl Executor for Clerk<'_> {
     fn transfer(&mut self, transfer: Transfer) {
         let from = transfer.from.iter().map(|piece| piece.place.tier).max();
         let to = transfer.to.first().map(|piece| piece.place.tier);
-        let queue = match (from, to) {
+        let way = match (from, to) {
             (Some(from), Some(to)) if from < to => (Direction::Down, to.0),
             (Some(from), _) => (Direction::Up, from.0),
             (None, _) => return,
         };
-        if let Some(queue) = self.desk.queues.get(&queue) {
+        if let Some(queue) = self.desk.queues.get(&way) {
+            if let (Direction::Down, to) = way
+                && let Some(kept) = self.tiers.get(to).and_then(|tier| tier.media.kept())
+            {
+                kept.expect(transfer.version);
+            }
             let cancelled = Arc::<AtomicBool>::default();
             let carried = Arc::clone(&cancelled);
             self.desk.carried.insert(transfer.id, carried);
@@ -188,6 +209,8 @@ pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
     /// Lanes of callers, taken for the time of a call.
     lanes: Mutex<Vec<Lane>>,
+    /// Threads that do what their callers may have stopped waiting for.
+    pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
     /// When the plan's clock began.
     origin: Instant,
     /// The engine goes: workers start nothing any more.
@@ -197,6 +220,8 @@ pub(crate) struct Shared {
     pub(crate) produced: CallCounter,
     pub(crate) consumed: CallCounter,
     pub(crate) recorder: Recorder,
+    /// Versions without bytes.
+    pub(crate) empties: Arc<Empties>,
     /// Locked while a cache is resized.
     pub(super) resized: Mutex<Resized>,
     /// What streams still do on slots that were given back.
@@ -211,6 +236,7 @@ impl Shared {
         queues: Queues,
         lane: Lane,
         recorder: Recorder,
+        empties: Arc<Empties>,
     ) -> Self {
         let lanes = Mutex::new(vec![lane]);
         Self {
@@ -220,12 +246,14 @@ impl Shared {
             core: Mutex::new(Core::new(world, queues)),
             origin: Instant::now(),
             lanes,
+            detached: Mutex::default(),
             stopping: AtomicBool::new(false),
             checkpoints: CallCounter::default(),
             restores: CallCounter::default(),
             produced: CallCounter::default(),
             consumed: CallCounter::default(),
             recorder,
+            empties,
             resized: Mutex::default(),
             pending: Pending::default(),
         }
@@ -235,71 +263,6 @@ impl Shared {
     pub(crate) fn tell(&self, event: Event) {
         let mut core = self.core.lock();
         self.handle(&mut core, event, None);
-    }
-
-    /// Asks the plan and sleeps until it answers. The ticket names the call in the report that follows.
-    pub(crate) fn ask(&self, event: impl FnOnce(Ticket) -> Event) -> (Ticket, Answer) {
-        let (ticket, answer) = self.put(event);
-        let answer = answer.unwrap_or_else(|(later, why)| {
-            let begun = Instant::now();
-            // The sender lives in `sleeping` until it has sent.
-            let answer = later.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom)));
-            self.recorder.slept(why, begun);
-            answer
-        });
-        (ticket, answer)
-    }
-
-    /// Asks the plan what it answers without a copy, and sleeps so long at most. `None` if that was not enough.
-    pub(crate) fn ask_for(
-        &self,
-        patience: Duration,
-        event: impl FnOnce(Ticket) -> Event,
-    ) -> Option<Answer> {
-        let (ticket, answer) = self.put(event);
-        answer.map_or_else(
-            |(later, why)| {
-                let begun = Instant::now();
-                let answer = later.recv_timeout(patience).ok();
-                self.recorder.slept(why, begun);
-                match answer {
-                    None => self.give_up(ticket, &later),
-                    answer => answer,
-                }
-            },
-            Some,
-        )
-    }
-
-    /// The caller waits no longer: its answer, if it came at the last moment.
-    fn give_up(&self, ticket: Ticket, later: &Receiver<Answer>) -> Option<Answer> {
-        let mut core = self.core.lock();
-        core.desk.sleeping.remove(&ticket);
-        if let Ok(answer) = later.recv_timeout(Duration::ZERO) {
-            return Some(answer);
-        }
-        self.handle(&mut core, Event::Abandon { ticket }, None);
-        None
-    }
-
-    /// Puts a question to the plan: its answer, or where that will appear and why not at once.
-    fn put(
-        &self,
-        event: impl FnOnce(Ticket) -> Event,
-    ) -> (Ticket, std::result::Result<Answer, Later>) {
-        let mut core = self.core.lock();
-        let ticket = core.world.ticket();
-        let event = event(ticket);
-        let why = Stall::of(&event);
-        let answer = match self.handle(&mut core, event, Some(ticket)) {
-            Some(answer) => Ok(answer),
-            None => {
-                let (sender, receiver) = bounded(1);
-                core.desk.sleeping.insert(ticket, sender);
-                Err((receiver, why))
-            }
-        };
-        (ticket, answer)
     }
 
     /// Hands one event to the plan and its commands to whom they concern. Returns the answer for `own`, if there is one.
@@ -319,6 +282,7 @@ impl Shared {
         };
         let told = world.tell(now, event, &mut clerk);
         debug_assert_eq!(told, Ok(()), "the engine reports what is");
+        clerk.tell_those_who_await(now, world);
         let mine = clerk.mine;
         if self.recorder.is_recording() {
             let name = |tier| self.tiers.get(tier).map_or("tier", |tier: &Tier| tier.name);
@@ -351,6 +315,47 @@ impl Shared {
         self.handle(&mut core, event, None);
     }
 
+    /// Reads a version from where it lies, whatever it lies there as.
+    pub(crate) fn copy_out(
+        &self,
+        lane: &mut Lane,
+        version: Version,
+        Grant { pieces, bases }: &Grant,
+        (sink, stream): (&mut Sink<'_, '_>, Option<&Stream>),
+    ) -> Result<()> {
+        match (bases, pieces.as_slice()) {
+            (Some(bases), [piece]) => {
+                let chain = (version, &piece.place, bases.as_slice());
+                lane.read_decoded(sink, &self.tiers, chain, stream)
+            }
+            (_, pieces) => lane.read(sink, &self.tiers, (version, pieces), stream),
+        }
+    }
+
+    /// Whether some of these places lie in storage, which may take any time.
+    pub(crate) fn reaches_storage(&self, grant: &Grant) -> bool {
+        let bases = grant.bases.iter().flatten().map(|(_, place)| place);
+        let mut places = grant.pieces.iter().map(|piece| &piece.place).chain(bases);
+        places.any(|place| {
+            let tier = self.tiers.get(place.tier.0);
+            tier.is_some_and(|tier| matches!(tier.media, Media::Storage(_) | Media::Kept(_)))
+        })
+    }
+
+    /// A caller's copy to a tier that it reached itself ended, and holds nothing up any more. What came too late is not kept.
+    pub(crate) fn end_write(&self, version: Version, pieces: &[Piece], is_wanted: bool) {
+        let tiers = pieces
+            .iter()
+            .filter_map(|piece| self.tiers.get(piece.place.tier.0));
+        for kept in tiers.filter_map(|tier| tier.media.kept()) {
+            kept.end(version, false);
+            if !is_wanted {
+                let bytes = pieces.iter().map(|piece| piece.place.size).sum();
+                kept.drop_copy(version, bytes);
+            }
+        }
+    }
+
     /// What makes a version that the plan does not know unreadable, if it lies on some tier.
     pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
         let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
@@ -366,7 +371,7 @@ impl Shared {
             for version in kept.outlived() {
                 let drop = |ticket| Event::Drop { ticket, version };
                 // It may be gone already.
-                let _answered_at_once = self.ask(drop);
+                let _answered_at_once = self.ask(None, drop);
             }
         }
         let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
@@ -401,6 +406,8 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         desk.queues.clear();
+        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        kept.for_each(|kept| kept.close());
         desk.guests = None;
         desk.link = None;
     }
@@ -413,6 +420,11 @@ impl Shared {
             .filter_map(|tier| tier.media.gate())
             .map(Gate::enter)
             .collect();
+        self.with_any_lane(copy)
+    }
+
+    /// Runs `copy` with a lane of the caller's own: with storage alone, which holds up nothing else, however long it takes.
+    pub(crate) fn with_any_lane<T>(&self, copy: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
         let free = self.lanes.lock().pop();
         let mut lane = match free {
             Some(lane) => lane,

@@ -80,8 +80,27 @@ impl Lane {
         read.map_err(|error| stash.open().unwrap_or(Error::Storage(error)))
     }
 
+    /// The application's regions in memory of their own.
+    pub(crate) fn collect(
+        &mut self,
+        source: &Source<'_, '_>,
+        stream: Option<&Stream>,
+    ) -> Result<Vec<u8>> {
+        let size = source.0.iter().map(crate::Region::len).sum();
+        let mut bytes = vec![0; size];
+        for (start, length) in cuts(size as u64, STAGING) {
+            let staging = self.staging(length)?;
+            let target = (start, staging.lend_mut(length)?);
+            source.copy_to([target], self.stream_or(stream)?)?;
+            let staged = staging.lend(length)?;
+            let start = start as usize;
+            bytes[start..start + length as usize].copy_from_slice(staged.bytes()?);
+        }
+        Ok(bytes)
+    }
+
     /// Copies bytes of a checkpoint, from an offset on, into the application's regions.
-    pub(super) fn give(
+    pub(crate) fn give(
         &mut self,
         sink: &mut Sink<'_, '_>,
         (at, bytes): (u64, &[u8]),
@@ -162,6 +181,8 @@ impl Lane {
             StoreError::Region(_) if cancelled.load(Ordering::Relaxed) => {
                 (TransferFailure::Cancelled, None)
             }
+            // One before it failed, and said why.
+            StoreError::Region(_) => (TransferFailure::Destination, None),
             StoreError::Damaged { .. } | StoreError::Read { .. } | StoreError::NoVersion { .. } => {
                 at_source(error.into())
             }

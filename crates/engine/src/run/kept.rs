@@ -1,6 +1,8 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
+use super::empties::Empties;
 use super::sync::Mutex;
+use super::turns::Turns;
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,6 +40,10 @@ pub(crate) struct Kept {
     directory: Option<Arc<Repository>>,
     /// Whether the engine's versions build upon others.
     builds: bool,
+    /// Those that are kept without bytes.
+    empties: Arc<Empties>,
+    /// If versions become durable here in the order of their numbers.
+    turns: Option<Turns>,
     /// Copies that came since [`Self::outlived`] looked last, and how many it waits for.
     came: Mutex<(usize, usize)>,
     /// Versions known to be sound here: saved by this engine, or read to see.
@@ -57,6 +63,8 @@ impl Kept {
         below: Option<Arc<Self>>,
         retention: Option<Retention>,
         (directory, builds): (Option<Arc<Repository>>, bool),
+        in_order: bool,
+        empties: Arc<Empties>,
     ) -> Self {
         Self {
             vault,
@@ -64,6 +72,8 @@ impl Kept {
             retention,
             directory,
             builds,
+            empties,
+            turns: in_order.then(Turns::default),
             came: Mutex::default(),
             sound: Mutex::default(),
             dropped: Mutex::default(),
@@ -136,20 +146,52 @@ impl Kept {
         base: Option<Version>,
         region: Region<'_>,
     ) -> Result<()> {
-        let regions = [region];
+        let regions = match self.empties.has(version) {
+            true => [Region::new(NAME, &[])],
+            false => [region],
+        };
         let snapshot = Snapshot {
             version,
             base,
             regions: &regions,
         };
-        self.put(version, || self.vault.save(&snapshot))
+        let ready = || self.turn(version);
+        self.put(version, || self.vault.save_when(&snapshot, &ready))
     }
 
     /// Keeps the copy of another vault, with its checksums.
     pub(super) fn copy(&self, version: Version, from: &Self) -> Result<()> {
         from.read(version, &mut |piece| {
-            self.put(version, || self.vault.copy(piece))
+            let ready = || self.turn(version);
+            self.put(version, || self.vault.copy_when(piece, &ready))
         })
+    }
+
+    /// A version is on its way here.
+    pub(super) fn expect(&self, version: Version) {
+        if let Some(turns) = &self.turns {
+            turns.expect(version);
+        }
+    }
+
+    /// It is no longer: it arrived, is not wanted any more, or failed and will be sent again.
+    pub(crate) fn end(&self, version: Version, has_failed: bool) {
+        if let Some(turns) = &self.turns {
+            turns.end(version, has_failed);
+        }
+    }
+
+    /// Waits for a version's turn to be published.
+    fn turn(&self, version: Version) -> Result<()> {
+        let turns = self.turns.as_ref();
+        turns.map_or(Ok(()), |turns| turns.wait(version))
+    }
+
+    /// The engine ends: nobody waits for a turn any more.
+    pub(super) fn close(&self) {
+        if let Some(turns) = &self.turns {
+            turns.close();
+        }
     }
 
     /// What was given up gets out of the way of what is put there: of the same number, and of a disk that is full.
@@ -277,6 +319,7 @@ impl Kept {
                 | Error::Read { .. }
                 | Error::NoVersion { .. }
                 | Error::Vanished { .. }
+                | Error::Panicked { .. }
                 | Error::File { .. })
         );
         match &self.below {

@@ -12,18 +12,25 @@
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
 //! | `core` | what does the plan say, and who must hear it? |
+//! | `calls` | who waits for the plan's answer, and how long? |
 //! | `recorder` | where do callers wait, and what happened when? |
 //! | `job` | which transfer, and is it still wanted? |
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `resize` | how does a cache become smaller while it is used? |
 //! | `sync` | what do threads meet through? |
+//! | `detached` | who does what its caller stopped waiting for? |
+//! | `empties` | which checkpoints have no bytes? |
+//! | `turns` | what must be durable before this version is? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
+mod calls;
 mod core;
+mod detached;
+mod empties;
 mod gather;
 mod guests;
 mod job;
@@ -39,9 +46,12 @@ mod regions;
 mod resize;
 mod stage;
 pub(crate) mod sync;
+mod turns;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};
+pub(crate) use detached::work_until;
+pub(crate) use empties::Empties;
 pub(crate) use guests::start as start_guests;
 pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;

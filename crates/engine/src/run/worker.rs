@@ -144,6 +144,12 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
         shared.recorder.worked(row, what, begun);
     }
     let arrived = outcome.is_ok();
+    if above < below
+        && let Some(kept) = media(target).kept()
+    {
+        let failed = matches!(outcome, Err((TransferFailure::Destination, _)));
+        kept.end(*version, failed);
+    }
     shared.carried(*id, outcome);
     if arrived {
         shared.housekeep(below);

@@ -12,6 +12,8 @@ pub(crate) struct Store {
     pages: Mutex<BTreeMap<u64, Vec<u8>>>,
     closed: AtomicBool,
     refuses: AtomicBool,
+    /// Somebody came nevertheless: a panic there would be an error of the storage's.
+    misused: AtomicBool,
 }
 
 const PAGE: usize = 4096;
@@ -33,7 +35,17 @@ impl Store {
 
     fn look(&self) {
         let closed = self.closed.load(Ordering::SeqCst);
-        assert!(!closed, "used after its engine was gone");
+        self.misused.fetch_or(closed, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let misused = self.misused.load(Ordering::SeqCst);
+        assert!(
+            !misused || std::thread::panicking(),
+            "used after its engine was gone"
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use super::snapshot::{Layout, encoded};
 use super::spare::Spares;
 use crate::container::checksum;
 use crate::file::{BLOCK, File};
+use crate::vault::Ready;
 use crate::{Error, Faulty, Result, Storage};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -45,12 +46,14 @@ pub(crate) fn write(
     layout: &mut Layout<'_>,
     threads: usize,
     spares: &Spares,
+    ready: &Ready<'_>,
 ) -> Result<Record> {
     let name = Name::Alone(layout.head.version);
     let unpublished = name.unpublished();
     // Left by a call that failed: no other writes this version now.
     directory.remove(&unpublished)?;
     let written = write_file(directory, &unpublished, layout, threads, spares)
+        .and_then(|()| ready())
         .and_then(|()| publish(directory, &unpublished, name, old));
     if let Err(error) = written {
         // Whichever name it has by now: what failed is not there.

@@ -4,6 +4,7 @@ use super::directory::{Directory, Stamp};
 use super::identity::Mark;
 use super::record::{Name, Record, is_aside, parse_mark};
 use super::seen::{Damage, Seen};
+use super::truncate::Truncation;
 use crate::container::UNREADABLE;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ pub(crate) struct Catalog {
     pub(crate) manifests: BTreeMap<u64, Record>,
     /// The marks of the last runs.
     pub(crate) marks: BTreeSet<Mark>,
+    /// What runs gave up that went on from an older version.
+    pub(crate) truncations: BTreeSet<Truncation>,
     /// Damaged files that were put aside.
     aside: Vec<String>,
 }
@@ -43,6 +46,7 @@ impl Catalog {
             pieces: BTreeMap::new(),
             manifests: BTreeMap::new(),
             marks: BTreeSet::new(),
+            truncations: BTreeSet::new(),
             aside: Vec::new(),
         }
     }
@@ -97,6 +101,10 @@ impl Catalog {
     fn look(&mut self) -> Result<Vec<Look>> {
         let names = self.directory.names()?;
         self.marks = names.iter().filter_map(|name| parse_mark(name)).collect();
+        let names_of = names.iter().filter_map(|name| Truncation::parse(name));
+        let truncations: BTreeSet<Truncation> = names_of.collect();
+        let is_truncated = truncations != self.truncations;
+        self.truncations = truncations;
         self.aside = names
             .iter()
             .filter(|name| is_aside(name))
@@ -114,6 +122,9 @@ impl Catalog {
             true => Look::Same,
             false => Look::Gone,
         }];
+        if is_truncated {
+            looks.push(Look::Changed);
+        }
         for (name, published) in there {
             looks.push(self.look_at(name, published)?);
         }
@@ -261,6 +272,9 @@ impl Catalog {
     }
 
     fn take(&mut self, record: &Record) {
+        if record.rows.is_none() && self.gave_up(record.version, &record.identity) {
+            return;
+        }
         let versions = match record.rows {
             None => &mut self.pieces,
             Some(_) => &mut self.manifests,

@@ -5,7 +5,7 @@ use super::handle::{Handle, Plain, retried};
 use crate::file::{BLOCK, File};
 use crate::{Error, Faults, Faulty, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -224,6 +224,23 @@ impl Directory {
         fs::openat(&*self.descriptor, name, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|source| self.failed("making", name, source))?;
         self.sync()
+    }
+
+    /// Puts a file of these bytes in the place of `name`. It need not last.
+    pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let new = format!("{name}.new");
+        let flags =
+            OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(&*self.descriptor, &*new, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|source| self.failed("making", &new, source))?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let written = retry_on_intr(|| rustix::io::write(&file, rest));
+            let written = written.map_err(|source| self.failed("writing", &new, source))?;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        fs::renameat(&*self.descriptor, &*new, &*self.descriptor, name)
+            .map_err(|source| self.failed("renaming", &new, source))
     }
 
     /// Opens the file `name` to write over it; `None` if somebody reads it, or it is none of ours, or the file system can

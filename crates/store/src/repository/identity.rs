@@ -82,7 +82,7 @@ struct Counters {
 }
 
 /// A number that no other run has.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     use std::hash::BuildHasher;
     // Its keys are random, and others each time.
     std::hash::RandomState::new().hash_one(std::process::id()) | 1

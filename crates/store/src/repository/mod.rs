@@ -8,6 +8,7 @@ mod encoded;
 mod handle;
 mod identity;
 mod lock;
+mod meeting;
 mod open;
 mod piece;
 mod prune;
@@ -21,6 +22,7 @@ mod segment;
 mod snapshot;
 mod spare;
 mod tail;
+mod truncate;
 
 pub use encoded::{Encoded, Stamp};
 pub use identity::{Identity, Mark, Order};
@@ -110,6 +112,8 @@ pub struct VersionInfo {
 pub struct PieceInfo {
     /// The version.
     pub version: u64,
+    /// How many pieces it consists of.
+    pub ranks: u32,
     /// What it is, wherever it is copied.
     pub identity: Identity,
     /// The bytes of its regions.
@@ -230,6 +234,7 @@ impl Repository {
         let pieces = own.into_iter().flat_map(|catalog| catalog.pieces.values());
         let info = |record: &Record| PieceInfo {
             version: record.version,
+            ranks: record.ranks,
             identity: record.identity,
             bytes: record.bytes,
             decoded: record.decoded,
@@ -278,6 +283,12 @@ impl Repository {
         self.refresh_rank(&mut state, self.options.rank)?;
         let own = state.catalogs.get(&self.options.rank);
         Ok(own.is_some_and(|catalog| catalog.marks.contains(mark)))
+    }
+
+    /// Whether it was opened for reading alone.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.owned.is_empty()
     }
 
     /// The ranks that have a directory here, in ascending order; none where nothing was ever saved.

@@ -9,6 +9,7 @@ use super::identity::Identity;
 use super::record::Record;
 use super::seen::CHECKSUM;
 use crate::container::{Found, Head, RegionInfo, Source, checksum, scan};
+use crate::guarded::guarded;
 use crate::{Error, Result};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ impl Place {
             Self::File(handle) => handle.read(offset, length, memory),
             Self::Elsewhere(source, _) => {
                 let bytes = memory.get_mut(length);
-                source.read(offset, bytes)?;
+                guarded("reading", || source.read(offset, bytes))?;
                 Ok(bytes)
             }
         }
@@ -168,6 +169,7 @@ impl Piece {
     pub fn info(&self) -> PieceInfo {
         PieceInfo {
             version: self.head.version,
+            ranks: self.head.ranks,
             identity: Identity::of(&self.head),
             bytes: self.head.regions.iter().map(|region| region.length).sum(),
             decoded: self.head.decoded(),

@@ -154,7 +154,7 @@ impl Repository {
     }
 
     /// Waits until no batch is between the disk and the catalog, and lets none get there.
-    fn stop_packing(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+    pub(super) fn stop_packing(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
         let gates = self.owned.values().map(|owned| owned.gate.write());
         gates
             .map(|gate| gate.unwrap_or_else(PoisonError::into_inner))
@@ -185,7 +185,7 @@ impl State {
 }
 
 /// Gives up, of one rank, all but the `versions` that stay.
-fn prune_rank(
+pub(super) fn prune_rank(
     state: &mut State,
     rank: u32,
     owned: &Owned,

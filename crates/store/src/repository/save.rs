@@ -10,6 +10,7 @@ use super::snapshot::{Label, Layout, Region, Snapshot};
 use super::{Owned, Piece, Repository, State};
 use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
 use crate::file::BLOCK;
+use crate::vault::Ready;
 use crate::{Error, Result};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -48,6 +49,14 @@ impl Repository {
     /// # Errors
     /// As [`save`](Self::save); the pieces before the one that failed may have been saved.
     pub fn save_all(&self, snapshots: &[Snapshot<'_>]) -> Result<()> {
+        self.save_all_when(snapshots, &|| Ok(()))
+    }
+
+    pub(crate) fn save_all_when(
+        &self,
+        snapshots: &[Snapshot<'_>],
+        ready: &Ready<'_>,
+    ) -> Result<()> {
         let owned = self.writer()?;
         for (at, snapshot) in snapshots.iter().enumerate() {
             if let Err(error) = self.reserve(snapshot.version, snapshot.base, None) {
@@ -55,7 +64,7 @@ impl Repository {
                 return Err(error);
             }
         }
-        let saved = self.save_reserved(owned, snapshots);
+        let saved = self.save_reserved(owned, snapshots, ready);
         self.release(snapshots);
         saved?;
         snapshots
@@ -68,8 +77,13 @@ impl Repository {
     ///
     /// # Errors
     /// As [`save`](Self::save) and [`Piece::restore`]; [`Error::Exists`] if there is a newer one of that number;
+    /// [`Error::GivenUp`] if it was [given up](Self::truncate);
     /// [`Error::Argument`] for a piece of another rank or group.
     pub fn copy(&self, piece: &Piece) -> Result<()> {
+        self.copy_when(piece, &|| Ok(()))
+    }
+
+    pub(crate) fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         let owned = self.writer()?;
         let (rank, head) = (self.options.rank, piece.head());
         if piece.rank() != (rank, self.options.ranks) {
@@ -80,20 +94,23 @@ impl Repository {
             )));
         }
         let (version, identity) = (head.version, Identity::of(head));
-        let there = self
-            .state()
-            .piece(rank, version)
-            .map(|record| record.identity);
+        let there = {
+            let state = self.state();
+            if state.gave_up(rank, version, &identity) {
+                return Err(Error::GivenUp { version });
+            }
+            state.piece(rank, version).map(|record| record.identity)
+        };
         if !there.is_some_and(|there| there.is_same(&identity)) {
             self.reserve(version, head.base, Some(identity))?;
-            let saved = self.copy_reserved(owned, piece);
+            let saved = self.copy_reserved(owned, piece, ready);
             self.state().saving.remove(&version);
             saved?;
         }
         self.complete(version)
     }
 
-    fn copy_reserved(&self, owned: &Owned, piece: &Piece) -> Result<()> {
+    fn copy_reserved(&self, owned: &Owned, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         let head = piece.head();
         let sequence = match head.epoch {
             0 => self.next(owned)?.1,
@@ -108,21 +125,27 @@ impl Repository {
             && head.block_bytes == BLOCK_BYTES;
         let mut layout = Layout::copy(piece, sequence, alone)?;
         if let (true, Some(directory)) = (alone, self.directory(self.options.rank)) {
-            return self.write_alone(owned, &directory, &mut layout);
+            return self.write_alone(owned, &directory, &mut layout, ready);
         }
         let mut batch = Batch::default();
         batch.encode(&mut layout)?;
+        ready()?;
         self.pack(owned, batch, None)
     }
 
     /// What it takes to write as this rank.
-    fn writer(&self) -> Result<&Owned> {
+    pub(super) fn writer(&self) -> Result<&Owned> {
         self.owned.get(&self.options.rank).ok_or_else(|| {
             Error::Argument("the repository was opened for reading: open it as a rank".to_owned())
         })
     }
 
-    fn save_reserved(&self, owned: &Owned, snapshots: &[Snapshot<'_>]) -> Result<()> {
+    fn save_reserved(
+        &self,
+        owned: &Owned,
+        snapshots: &[Snapshot<'_>],
+        ready: &Ready<'_>,
+    ) -> Result<()> {
         let rank = self.options.rank;
         let mut batch = Batch::default();
         for snapshot in snapshots {
@@ -133,21 +156,23 @@ impl Repository {
                 let Some(directory) = self.directory(rank) else {
                     continue;
                 };
-                self.write_alone(owned, &directory, &mut layout)?;
+                self.write_alone(owned, &directory, &mut layout, ready)?;
                 continue;
             }
             batch.encode(&mut layout)?;
             if batch.bytes.len() >= BATCH_BYTES {
+                ready()?;
                 self.pack(owned, std::mem::take(&mut batch), None)?;
             }
         }
         if !batch.records.is_empty() {
+            ready()?;
             self.pack(owned, batch, None)?;
         }
         Ok(())
     }
 
-    fn directory(&self, rank: u32) -> Option<Directory> {
+    pub(super) fn directory(&self, rank: u32) -> Option<Directory> {
         let state = self.state();
         state
             .catalogs
@@ -225,6 +250,7 @@ impl Repository {
         owned: &Owned,
         directory: &Directory,
         layout: &mut Layout<'_>,
+        ready: &Ready<'_>,
     ) -> Result<()> {
         let (rank, name) = (self.options.rank, Name::Alone(layout.head.version));
         let old = {
@@ -236,7 +262,8 @@ impl Repository {
                 Some(_) => Old::Unknown,
             }
         };
-        let record = alone::write(directory, old, layout, self.options.threads, &owned.spares)?;
+        let threads = self.options.threads;
+        let record = alone::write(directory, old, layout, threads, &owned.spares, ready)?;
         self.keep(rank, [record]);
         self.check_place(owned)
     }

@@ -24,6 +24,14 @@ pub struct Damage {
     pub what: &'static str,
 }
 
+impl Damage {
+    /// Whether it could only not be read, and may be sound.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        self.what == UNREADABLE.what()
+    }
+}
+
 /// A file that was looked through.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {

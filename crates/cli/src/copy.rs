@@ -1,0 +1,72 @@
+//! `tierflow copy`.
+
+use crate::output::{Output, bytes};
+use crate::show::opened;
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use tierflow_store::{Options, Repository, VersionInfo};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The directory of versions
+    directory: PathBuf,
+    /// The directory to copy them to, made if it is missing, which nobody else may write
+    to: PathBuf,
+    /// The versions, with what they are differences to; all if none is named
+    versions: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Copied {
+    versions: Vec<u64>,
+    bytes: u64,
+}
+
+pub(crate) fn copy(arguments: &Arguments, output: Output) -> Result<()> {
+    let from = opened(&arguments.directory)?;
+    let whole = from.versions()?.into_iter();
+    let whole: BTreeMap<u64, VersionInfo> = whole.map(|info| (info.version, info)).collect();
+    let mut wanted: BTreeSet<u64> = arguments.versions.iter().copied().collect();
+    for version in &wanted {
+        let is_there = whole.contains_key(version);
+        ensure!(is_there, "there is no whole version {version}");
+    }
+    if wanted.is_empty() {
+        wanted.extend(whole.keys());
+    }
+    let mut left: Vec<u64> = wanted.iter().copied().collect();
+    while let Some(version) = left.pop() {
+        let base = whole.get(&version).and_then(|info| info.base);
+        left.extend(base.filter(|base| wanted.insert(*base)));
+    }
+    let chosen = || wanted.iter().filter_map(|version| whole.get(version));
+    let sum: u64 = chosen().map(|info| info.bytes).sum();
+    let bar = output.progress(sum);
+    let groups: BTreeSet<u32> = chosen().map(|info| info.ranks).collect();
+    for ranks in groups {
+        for rank in 0..ranks {
+            let options = Options::default().rank(rank, ranks);
+            let to = Repository::open(&arguments.to, options)?;
+            for info in chosen().filter(|info| info.ranks == ranks) {
+                let version = info.version;
+                let piece = from.piece_of(version, rank)?;
+                let failed = || format!("version {version}, rank {rank}");
+                to.copy(&piece).with_context(failed)?;
+                bar.inc(piece.info().bytes);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    let text = format!("{} version(s) of {} copied\n", wanted.len(), bytes(sum));
+    let versions = wanted.into_iter().collect();
+    output.answer(
+        &Copied {
+            versions,
+            bytes: sum,
+        },
+        &text,
+    )
+}

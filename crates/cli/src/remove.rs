@@ -1,0 +1,52 @@
+//! `tierflow remove`.
+
+use crate::output::Output;
+use crate::show::opened;
+use anyhow::{Result, ensure};
+use clap::Args;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use tierflow_store::{Options, Repository};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The directory of versions, which nobody else may write
+    directory: PathBuf,
+    /// The versions
+    #[arg(required = true)]
+    versions: Vec<u64>,
+    /// Remove them even if nothing is left
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Removed {
+    versions: Vec<u64>,
+}
+
+pub(crate) fn remove(arguments: &Arguments, output: Output) -> Result<()> {
+    let whole = opened(&arguments.directory)?.versions()?;
+    let there: BTreeSet<u64> = whole.iter().map(|info| info.version).collect();
+    let named: BTreeSet<u64> = arguments.versions.iter().copied().collect();
+    for version in &named {
+        ensure!(there.contains(version), "there is no version {version}");
+    }
+    for info in &whole {
+        let base = info.base.filter(|base| named.contains(base));
+        if let (Some(base), false) = (base, named.contains(&info.version)) {
+            let version = info.version;
+            anyhow::bail!("version {version} is a difference to version {base}: name it, too");
+        }
+    }
+    ensure!(
+        arguments.force || named.len() < there.len(),
+        "no version would be left: add --force if that is meant"
+    );
+    let repository = Repository::maintain(&arguments.directory, Options::default())?;
+    repository.remove(&named)?;
+    let text = format!("{} version(s) removed\n", named.len());
+    let versions = named.into_iter().collect();
+    output.answer(&Removed { versions }, &text)
+}

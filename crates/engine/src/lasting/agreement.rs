@@ -1,0 +1,329 @@
+//! From where a group goes on: what all its ranks can restore, the same for each of them.
+
+use super::survey::Survey;
+use super::{Damage, Group, Lasting};
+use crate::run::Kept;
+use crate::{Error, Result, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierflow_store::{Collective, Error as StoreError, Repository, Vault};
+
+/// Versions that a rank can name, at most.
+const MOST: u64 = 1 << 26;
+
+/// What one rank has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Has {
+    /// The application's number of this run.
+    run: u64,
+    /// The newest whole version of a group of another size: of how many ranks, and its number.
+    other: Option<(u32, Version)>,
+    /// Whether there is more that cannot be read now.
+    is_unreadable: bool,
+    /// Its pieces, each with the run that wrote it.
+    pieces: BTreeMap<Version, u64>,
+}
+
+impl Has {
+    fn of(vault: &dyn Vault, group: &Group) -> Result<Self> {
+        let whole = vault.versions()?;
+        let mut others = whole.iter().rev().filter(|info| info.ranks != group.ranks);
+        let pieces = vault.pieces()?.into_iter();
+        let own = pieces.filter(|piece| piece.ranks == group.ranks);
+        Ok(Self {
+            run: group.run,
+            other: others.next().map(|info| (info.ranks, info.version)),
+            is_unreadable: vault.damage().iter().any(|damage| damage.is_unreadable()),
+            pieces: own
+                .map(|piece| (piece.version, piece.identity.run))
+                .collect(),
+        })
+    }
+
+    /// Versions mostly follow each other at equal distances: each such row is its first, its distance, its length and its run.
+    fn encode(&self) -> Vec<u8> {
+        let (ranks, version) = self.other.unwrap_or_default();
+        let mut words = vec![self.run, u64::from(ranks), version];
+        words.push(u64::from(self.is_unreadable));
+        let mut pieces = self.pieces.iter().peekable();
+        while let Some((&first, &run)) = pieces.next() {
+            let (mut last, mut step, mut length) = (first, 0, 1);
+            while let Some((&next, _)) =
+                pieces.next_if(|(next, its)| **its == run && (length == 1 || **next - last == step))
+            {
+                (step, last, length) = (next - last, next, length + 1);
+            }
+            words.extend([first, step, length, run]);
+        }
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (words, []) = bytes.as_chunks() else {
+            return None;
+        };
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let ([run, ranks, version, unreadable], rows) = words.split_first_chunk()?;
+        let (rows, []) = rows.as_chunks() else {
+            return None;
+        };
+        let lengths = rows.iter().map(|[_, _, length, _]| *length);
+        if lengths.fold(0, u64::saturating_add) > MOST {
+            return None;
+        }
+        let mut pieces = BTreeMap::new();
+        for [first, step, length, run] in rows {
+            for number in 0..*length {
+                let version = number.checked_mul(*step)?.checked_add(*first)?;
+                pieces.insert(version, *run);
+            }
+        }
+        Some(Self {
+            run: *run,
+            other: match u32::try_from(*ranks).ok()? {
+                0 => None,
+                ranks => Some((ranks, *version)),
+            },
+            is_unreadable: *unreadable != 0,
+            pieces,
+        })
+    }
+}
+
+/// The versions of which every rank has its piece, all of one run.
+fn common(all: &[Has]) -> BTreeSet<Version> {
+    let Some((first, others)) = all.split_first() else {
+        return BTreeSet::new();
+    };
+    let pieces = first.pieces.iter();
+    let by_all = pieces.filter(|(version, run)| {
+        let mut others = others.iter();
+        others.all(|other| other.pieces.get(version) == Some(run))
+    });
+    by_all.map(|(version, _)| *version).collect()
+}
+
+/// What is wrong with going on from `common`, the same for every rank.
+fn check(all: &[Has], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
+    let run = all.first().map_or(0, |has| has.run);
+    if let Some((rank, has)) = (0_u32..).zip(all).find(|(_, has)| has.run != run) {
+        return Err(Error::OtherRun {
+            rank,
+            run: has.run,
+            first: run,
+        });
+    }
+    let agreed = common.last().copied();
+    let others = all.iter().filter_map(|has| has.other);
+    other_group(others.max_by_key(|(_, version)| *version), agreed, ranks)?;
+    let newest = all.iter().filter_map(|has| has.pieces.keys().last()).max();
+    let unreadable = (0_u32..).zip(all).find(|(_, has)| has.is_unreadable);
+    if let (Some((rank, _)), Some(newest)) =
+        (unreadable, newest.filter(|_| newest > agreed.as_ref()))
+    {
+        return Err(Error::Unreadable {
+            rank,
+            newest: *newest,
+            agreed,
+        });
+    }
+    Ok(())
+}
+
+/// The numbers that groups of another size used, none of which may be newer than what there is for this one.
+pub(super) fn taken(
+    tiers: [Option<&Kept>; 2],
+    group: &Group,
+    survey: &Survey,
+    has_agreed: bool,
+) -> Result<BTreeSet<Version>> {
+    let mut others = BTreeMap::new();
+    for kept in tiers.into_iter().flatten() {
+        // What cannot be listed is told by who needs it.
+        let whole = kept.vault().versions().unwrap_or_default().into_iter();
+        let other = whole.filter(|info| info.ranks != group.ranks);
+        others.extend(other.map(|info| (info.version, info.ranks)));
+    }
+    if !has_agreed {
+        let newest = others.last_key_value();
+        let newest = newest.map(|(version, ranks)| (*ranks, *version));
+        other_group(newest, survey.newest(), group.ranks)?;
+    }
+    Ok(others.into_keys().collect())
+}
+
+/// Whether what a group of another size wrote is the newest there is.
+fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) -> Result<()> {
+    match other {
+        Some((found, version)) if Some(version) > own => Err(Error::OtherGroup {
+            found,
+            version,
+            ranks,
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl Lasting {
+    /// What this rank's group agrees on; `None` where it has no way to meet. `vault` is the lowest tier, in the directory
+    /// `shared` if it is one, and `local` the one above, which is left out if it cannot follow.
+    pub(super) fn agree(
+        &self,
+        vault: &dyn Vault,
+        shared: Option<&Repository>,
+        local: &mut Option<Arc<Repository>>,
+        damage: &mut Vec<Damage>,
+    ) -> Result<Option<BTreeSet<Version>>> {
+        // Nobody can give anything up where nothing can be written: all see the same there.
+        let may_write = shared.is_none_or(|shared| !shared.is_read_only());
+        let collective = self.collective.as_deref().or_else(|| vault.collective());
+        let Some(collective) = collective else {
+            return Ok(None);
+        };
+        let mut give_up = |after| {
+            if may_write {
+                vault.truncate(after)?;
+            }
+            let own = local.as_ref().filter(|local| !local.is_read_only());
+            if let Some(Err(error)) = own.map(|local| local.truncate(after)) {
+                damage.push(Damage::unusable("node-local", Path::new(""), &error));
+                *local = None;
+            }
+            Ok(())
+        };
+        agree(
+            collective,
+            vault,
+            &self.group(),
+            self.group_patience,
+            &mut give_up,
+        )
+        .map(Some)
+    }
+}
+
+/// Finds out from which versions all ranks can go on, and gives up what is newer. Every rank of the group calls this, and none
+/// returns before all have given up what they had.
+fn agree(
+    collective: &dyn Collective,
+    vault: &dyn Vault,
+    group: &Group,
+    patience: Duration,
+    give_up: &mut dyn FnMut(Option<Version>) -> Result<()>,
+) -> Result<BTreeSet<Version>> {
+    let begun = Instant::now();
+    let own = Has::of(vault, group)?;
+    let given = collective.all_gather(&own.encode(), patience)?;
+    let all: Option<Vec<Has>> = given.iter().map(|bytes| Has::decode(bytes)).collect();
+    let all = all.filter(|all| all.len() == group.ranks as usize);
+    let all = all.ok_or_else(|| {
+        let why = "the ranks of the group do not understand each other: run the same release as all of them, and open what they share as ranks of this group";
+        StoreError::Argument(why.to_owned())
+    })?;
+    let common = common(&all);
+    check(&all, &common, group.ranks)?;
+    give_up(common.last().copied())?;
+    // What is written from now on never completes what another rank has not given up yet.
+    collective.all_gather(&[], patience.saturating_sub(begun.elapsed()))?;
+    Ok(common)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn has(pieces: &[(Version, u64)]) -> Has {
+        Has {
+            run: 3,
+            pieces: pieces.iter().copied().collect(),
+            ..Has::default()
+        }
+    }
+
+    #[test]
+    fn what_a_rank_has_is_understood_by_the_others() {
+        let mut many = has(&[(0, 1), (u64::MAX, 1), (7, 2), (8, 2), (10, 2), (12, 3)]);
+        many.pieces
+            .extend((100..50_000).step_by(10).map(|version| (version, 1)));
+        many.other = Some((8, 41));
+        many.is_unreadable = true;
+        let bytes = many.encode();
+        assert!(bytes.len() < 400, "{}", bytes.len());
+        assert_eq!(Has::decode(&bytes), Some(many));
+        assert_eq!(Has::decode(&has(&[]).encode()), Some(has(&[])));
+        for hostile in [&bytes[..8], &bytes[1..], &bytes[..bytes.len() - 8]] {
+            assert_eq!(Has::decode(hostile), None);
+        }
+        let mut endless = has(&[(5, 1)]).encode();
+        endless[6 * 8..7 * 8].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(Has::decode(&endless), None);
+    }
+
+    #[test]
+    fn common_is_what_all_have_of_one_run() {
+        let all = [
+            has(&[(1, 1), (2, 1), (3, 1), (4, 2)]),
+            has(&[(1, 1), (3, 1), (4, 1)]),
+            has(&[(1, 1), (2, 1), (3, 1)]),
+        ];
+        assert_eq!(common(&all), BTreeSet::from([1, 3]));
+        assert!(check(&all, &common(&all), 3).is_ok());
+    }
+
+    #[test]
+    fn nothing_that_may_be_there_is_given_up() {
+        let mut all = [has(&[(1, 1), (2, 1)]), has(&[(1, 1)])];
+        all[1].is_unreadable = true;
+        let error = check(&all, &common(&all), 2).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Unreadable {
+                    rank: 1,
+                    newest: 2,
+                    agreed: Some(1)
+                }
+            ),
+            "{error}"
+        );
+        // Nothing is newer than what all have.
+        all[0] = has(&[(1, 1)]);
+        assert!(check(&all, &common(&all), 2).is_ok());
+    }
+
+    #[test]
+    fn other_runs_and_groups_are_told() {
+        let mut all = [has(&[(1, 1)]), has(&[(1, 1)])];
+        all[1].run = 4;
+        let error = check(&all, &common(&all), 2).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::OtherRun {
+                    rank: 1,
+                    run: 4,
+                    first: 3
+                }
+            ),
+            "{error}"
+        );
+        all[1].run = 3;
+        all[0].other = Some((8, 1));
+        assert!(check(&all, &common(&all), 2).is_ok(), "it is no newer one");
+        all[1].other = Some((8, 2));
+        let error = check(&all, &common(&all), 2).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::OtherGroup {
+                    found: 8,
+                    version: 2,
+                    ranks: 2
+                }
+            ),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! Work with storage that somebody waits for no longer than a deadline: it goes on without them, in a thread of its own.
+
+use super::core::Shared;
+use super::sync::{Builder, Mutex, bounded};
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What has become of the work.
+enum Outcome<T> {
+    UnderWay,
+    Over(T),
+    /// Nobody waits for it any more.
+    GivenUp,
+}
+
+/// Does `work` in a thread of its own and waits for what comes of it, until `deadline`. `None` then: as soon as the work is
+/// over after all, `too_late` hears of it. The engine waits for the thread when it is dropped.
+///
+/// # Errors
+/// [`Error::Thread`] if there can be no thread.
+pub(crate) fn work_until<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    deadline: Instant,
+    work: impl FnOnce(&Shared) -> T + Send + 'static,
+    too_late: impl FnOnce(&Shared) + Send + 'static,
+) -> Result<Option<T>> {
+    let outcome = Arc::new(Mutex::new(Outcome::UnderWay));
+    let (sender, over) = bounded(1);
+    let (theirs, its) = (Arc::clone(shared), Arc::clone(&outcome));
+    let run = move || {
+        let result = work(&theirs);
+        let is_late = {
+            let mut outcome = its.lock();
+            let is_late = matches!(*outcome, Outcome::GivenUp);
+            if !is_late {
+                *outcome = Outcome::Over(result);
+            }
+            is_late
+        };
+        match is_late {
+            true => too_late(&theirs),
+            // Who waits looks at the outcome, whether or not it hears this.
+            false => drop(sender.send(())),
+        }
+    };
+    let thread = Builder::new().name("tierflow-call".to_owned()).spawn(run);
+    shared.keep_thread(thread.map_err(Error::Thread)?);
+    let _in_time = over.recv_deadline(deadline);
+    let mut outcome = outcome.lock();
+    match std::mem::replace(&mut *outcome, Outcome::GivenUp) {
+        Outcome::Over(result) => Ok(Some(result)),
+        Outcome::UnderWay | Outcome::GivenUp => Ok(None),
+    }
+}

@@ -1,0 +1,298 @@
+//! Calls that wait no longer than they are told to, and what is waited for of single versions.
+
+use crate::in_place::{ConsumeSlot, ProduceSlot};
+use crate::plan::{Event, Refusal, Ticket};
+use crate::run::{Answer, Grant, Shared, Sink, Source, work_until};
+use crate::{Engine, Error, Region, RegionMut, Result, Version};
+use std::time::{Duration, Instant};
+use tierflow_device::Stream;
+
+/// When a call gives up, and how long it had; none if it never does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Deadline(Option<(Instant, Duration)>);
+
+impl Deadline {
+    pub(crate) fn after(patience: Duration) -> Self {
+        // Beyond what clocks tell, it is never.
+        let at = Instant::now().checked_add(patience);
+        Self(at.map(|at| (at, patience)))
+    }
+
+    pub(crate) fn at(self) -> Option<Instant> {
+        self.0.map(|(at, _)| at)
+    }
+
+    pub(crate) fn passed(self) -> Error {
+        let patience = self.0.map_or(Duration::MAX, |(_, patience)| patience);
+        Error::TimedOut { patience }
+    }
+}
+
+/// An engine whose calls wait so long at most, even for storage that hangs: see [`Engine::within`].
+#[derive(Debug, Clone, Copy)]
+pub struct Within<'engine> {
+    engine: &'engine Engine,
+    patience: Duration,
+}
+
+impl Engine {
+    /// The calls that may have to wait for room, for bytes or for storage, each for so long at most: [`Error::TimedOut`]
+    /// says that it was too short. The engine goes on, and so may the caller.
+    ///
+    /// What goes straight to storage or comes from there passes through a buffer in host memory and another thread, which is
+    /// left to itself when the time is over; dropping the engine waits for it as it does for its own.
+    ///
+    /// ```
+    /// # fn main() -> tierflow_engine::Result<()> {
+    /// # use tierflow_engine::{Engine, Error, Region};
+    /// # use std::time::Duration;
+    /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// # let engine = Engine::builder(&device).host_cache(1 << 20).build()?;
+    /// let state = [0_u8; 4096];
+    /// let patience = Duration::from_millis(100);
+    /// match engine.within(patience).checkpoint(1, &[Region::from(&state[..])]) {
+    ///     Err(Error::TimedOut { .. }) => { /* go on without it */ }
+    ///     taken_in => taken_in?,
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn within(&self, patience: Duration) -> Within<'_> {
+        Within {
+            engine: self,
+            patience,
+        }
+    }
+
+    /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine. Dropping it ends it,
+    /// too, and tells nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_for`] with the [`closing_patience`](crate::EngineBuilder::closing_patience): it is ended
+    /// nevertheless, and what was not durable is gone. Call [`Engine::wait`] before to be able to do something about it.
+    pub fn close(self) -> Result<()> {
+        let lowest = self.shared.tiers.last();
+        match lowest.and_then(|tier| tier.media.kept()) {
+            Some(_) => self.wait_for(self.patience),
+            None => self.at_home(),
+        }
+    }
+
+    /// Withdraws all hints given so far: the application will do something else. Those given after this count.
+    pub fn forget_hints(&self) {
+        if self.at_home().is_err() {
+            return;
+        }
+        self.shared.tell(Event::ForgetHints);
+    }
+
+    /// Whether `version` lies on the lowest tier, whole: where that outlives the engine, it is there to stay.
+    #[must_use]
+    pub fn is_durable(&self, version: Version) -> bool {
+        self.shared.core.lock().plan().is_settled(version)
+    }
+
+    /// Waits until `version` lies on the lowest tier, as [`Engine::wait`] does for all.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] and [`Error::Discarded`], also if it is discarded meanwhile; [`Error::Stalled`] if it cannot get
+    /// there.
+    pub fn wait_version(&self, version: Version) -> Result<()> {
+        self.wait_for_version(version, Deadline::default())
+    }
+
+    fn wait_for_version(&self, version: Version, deadline: Deadline) -> Result<()> {
+        self.at_home()?;
+        let answer = self.shared.ask_about(version, deadline.at());
+        let (is_settled, is_held, absence) = {
+            let core = self.shared.core.lock();
+            let plan = core.plan();
+            let is_held = plan.size_of(version).is_some();
+            (plan.is_settled(version), is_held, plan.absence(version))
+        };
+        match answer {
+            _ if is_settled => Ok(()),
+            _ if !is_held => Err(self.refused(version, 0, absence)),
+            None => Err(deadline.passed()),
+            Some(Answer::Done(Err(refusal))) => Err(self.refused(version, 0, refusal)),
+            // All that was taken in got there, and it went again.
+            Some(_) => Err(self.refused(version, 0, Refusal::Stalled { versions: 1 })),
+        }
+    }
+}
+
+impl Engine {
+    /// Writes a checkpoint to storage, and reports it. `None` at the deadline: it is reported as not taken in once it is over.
+    pub(crate) fn write_until(
+        &self,
+        deadline: Instant,
+        ticket: Ticket,
+        version: Version,
+        (grant, regions): (&Grant, &[Region<'_>]),
+        stream: Option<&Stream>,
+    ) -> Result<Option<()>> {
+        let pieces = grant.pieces.clone();
+        let places = pieces.clone();
+        let report = move |shared: &Shared, ok, is_wanted| {
+            shared.end_write(version, &places, is_wanted);
+            shared.tell(Event::Written { ticket, ok });
+        };
+        let too_late = report.clone();
+        let collected = self
+            .shared
+            .with_lane(|lane| lane.collect(&Source(regions), stream));
+        let written = collected.and_then(|bytes| {
+            let work = move |shared: &Shared| {
+                let regions = [Region::from(bytes.as_slice())];
+                shared.with_any_lane(|lane| {
+                    let to = (version, pieces.as_slice());
+                    lane.write(&Source(&regions), &shared.tiers, to, None)
+                })
+            };
+            let too_late = move |shared: &Shared| too_late(shared, false, false);
+            work_until(&self.shared, deadline, work, too_late)
+        });
+        match written {
+            Ok(None) => Ok(None),
+            Ok(Some(written)) => {
+                report(&self.shared, written.is_ok(), true);
+                written.map(Some)
+            }
+            Err(error) => {
+                report(&self.shared, false, true);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads a version of `size` bytes from storage, and reports it. `None` at the deadline: it is reported as not read once it is
+    /// over.
+    pub(crate) fn read_until(
+        &self,
+        deadline: Instant,
+        ticket: Ticket,
+        (version, size): (Version, u64),
+        (grant, regions): (Grant, &mut [RegionMut<'_>]),
+        stream: Option<&Stream>,
+    ) -> Result<Option<()>> {
+        let read = self.fetch_until(deadline, ticket, (version, size), grant);
+        let given = match read {
+            Ok(None) => return Ok(None),
+            Ok(Some(bytes)) => self.shared.with_lane(|lane| {
+                let sink = &mut Sink(regions);
+                lane.give(sink, (0, &bytes), stream)
+            }),
+            Err(error) => Err(error),
+        };
+        let ok = given.is_ok();
+        self.shared.tell(Event::Read { ticket, ok });
+        given.map(Some)
+    }
+
+    /// Reads a version of `size` bytes from storage. `None` at the deadline: it is reported as not read once it is over.
+    pub(crate) fn fetch_until(
+        &self,
+        deadline: Instant,
+        ticket: Ticket,
+        (version, size): (Version, u64),
+        grant: Grant,
+    ) -> Result<Option<Vec<u8>>> {
+        let work = move |shared: &Shared| {
+            let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+            let mut whole = [RegionMut::from(bytes.as_mut_slice())];
+            let sink = &mut Sink(&mut whole);
+            shared.with_any_lane(|lane| shared.copy_out(lane, version, &grant, (sink, None)))?;
+            Ok(bytes)
+        };
+        let too_late = move |shared: &Shared| shared.tell(Event::Read { ticket, ok: false });
+        work_until(&self.shared, deadline, work, too_late)?.transpose()
+    }
+}
+
+impl<'engine> Within<'engine> {
+    fn deadline(&self) -> Deadline {
+        Deadline::after(self.patience)
+    }
+
+    /// [`Engine::checkpoint`].
+    ///
+    /// # Errors
+    /// As [`Engine::checkpoint`]; [`Error::TimedOut`]: the version was not taken in. Its number is free once what was
+    /// begun with storage has ended.
+    pub fn checkpoint(&self, version: Version, regions: &[Region<'_>]) -> Result<()> {
+        let deadline = self.deadline();
+        self.engine.write(version, regions, None, deadline)
+    }
+
+    /// [`Engine::checkpoint_on`].
+    ///
+    /// # Errors
+    /// As [`Within::checkpoint`].
+    pub fn checkpoint_on(
+        &self,
+        stream: &Stream,
+        version: Version,
+        regions: &[Region<'_>],
+    ) -> Result<()> {
+        let deadline = self.deadline();
+        self.engine.write(version, regions, Some(stream), deadline)
+    }
+
+    /// [`Engine::restore`].
+    ///
+    /// # Errors
+    /// As [`Engine::restore`]; [`Error::TimedOut`]: the regions are as they were, the version is held and not consumed.
+    pub fn restore(&self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
+        let deadline = self.deadline();
+        self.engine.read(version, regions, None, deadline)
+    }
+
+    /// [`Engine::restore_on`].
+    ///
+    /// # Errors
+    /// As [`Within::restore`].
+    pub fn restore_on(
+        &self,
+        stream: &Stream,
+        version: Version,
+        regions: &mut [RegionMut<'_>],
+    ) -> Result<()> {
+        let deadline = self.deadline();
+        self.engine.read(version, regions, Some(stream), deadline)
+    }
+
+    /// [`Engine::produce`].
+    ///
+    /// # Errors
+    /// As [`Engine::produce`]; [`Error::TimedOut`]: the number is free.
+    pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'engine>> {
+        let deadline = self.deadline();
+        self.engine.lend_room(version, size, deadline)
+    }
+
+    /// [`Engine::consume`].
+    ///
+    /// # Errors
+    /// As [`Engine::consume`]; [`Error::TimedOut`]: the version is held and not consumed.
+    pub fn consume(&self, version: Version) -> Result<ConsumeSlot<'engine>> {
+        let deadline = self.deadline();
+        self.engine.lend_version(version, deadline)
+    }
+
+    /// [`Engine::wait_version`].
+    ///
+    /// # Errors
+    /// As [`Engine::wait_version`]; [`Error::TimedOut`]: the version is still on its way.
+    pub fn wait_version(&self, version: Version) -> Result<()> {
+        let deadline = self.deadline();
+        self.engine.wait_for_version(version, deadline)
+    }
+
+    /// [`Engine::wait_for`].
+    ///
+    /// # Errors
+    /// As [`Engine::wait_for`].
+    pub fn wait(&self) -> Result<()> {
+        self.engine.wait_for(self.patience)
+    }
+}

@@ -1,0 +1,390 @@
+//! A group goes on from the newest version that all its ranks can restore: the same for each, whatever each of them has left.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod groups;
+mod home;
+
+use groups::together;
+use home::{Home, home};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut};
+use tierflow_store::{Collective, Error as StoreError, Faults, Options, Repository, Retention};
+
+fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
+    let word = run << 48 | u64::from(rank) << 32 | version;
+    let length = if version % 5 == 4 { 1_200_000 } else { 3_000 };
+    word.to_le_bytes()
+        .into_iter()
+        .cycle()
+        .take(length)
+        .collect()
+}
+
+fn checkpoint(engine: &Engine, run: u64, rank: u32, version: u64) {
+    let bytes = content(run, rank, version);
+    let regions = [Region::from(bytes.as_slice())];
+    engine.checkpoint(version, &regions).unwrap();
+}
+
+fn restore(engine: &Engine, version: u64) -> Vec<u8> {
+    let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
+    let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
+    engine.restore(version, regions).unwrap();
+    bytes
+}
+
+/// A rank on one of some nodes.
+fn builder(home: &Home, node: &str, rank: u32, ranks: u32, run: u64) -> EngineBuilder {
+    let device = open(Choice::Host).unwrap();
+    let near = home.near.with_extension(format!("{node}-{rank}"));
+    let builder = Engine::builder(&device)
+        .host_cache(8 << 20)
+        .node_local(near);
+    builder.external(&home.far).group(rank, ranks, run)
+}
+
+fn group(home: &Home, node: &str, ranks: u32, run: u64) -> Vec<Engine> {
+    together(ranks, |rank| {
+        builder(home, node, rank, ranks, run).build().unwrap()
+    })
+}
+
+/// Each rank writes versions from `first` up to its own end.
+fn write(engines: &[Engine], run: u64, first: u64, ends: &[u64]) {
+    for ((rank, engine), end) in (0..).zip(engines).zip(ends) {
+        (first..*end).for_each(|version| checkpoint(engine, run, rank, version));
+        engine.wait().unwrap();
+    }
+}
+
+fn latest(engines: &[Engine]) -> Vec<Option<u64>> {
+    engines.iter().map(|engine| engine.latest(None)).collect()
+}
+
+#[test]
+fn what_is_newer_than_what_all_have_is_given_up_and_written_anew() {
+    let home = home();
+    write(&group(&home, "a", 3, 1), 1, 0, &[6, 9, 7]);
+    let second = group(&home, "a", 3, 2);
+    assert_eq!(latest(&second), [Some(5); 3]);
+    write(&second, 2, 6, &[9, 9, 9]);
+    drop(second);
+    let third = group(&home, "a", 3, 3);
+    assert_eq!(latest(&third), [Some(8); 3]);
+    for (rank, engine) in (0..).zip(&third) {
+        assert_eq!(engine.versions(), (0..9).collect::<Vec<_>>());
+        for version in 0..9 {
+            let run = if version < 6 { 1 } else { 2 };
+            assert!(restore(engine, version) == content(run, rank, version));
+        }
+    }
+}
+
+#[test]
+fn a_number_of_the_run_that_is_used_again_mixes_nothing() {
+    let home = home();
+    write(&group(&home, "a", 2, 1), 1, 0, &[3, 6]);
+    let second = group(&home, "a", 2, 1);
+    assert_eq!(latest(&second), [Some(2); 2]);
+    // Rank 1 has its pieces of 3 to 5 from before, and writes no others.
+    write(&second, 2, 3, &[6, 3]);
+    drop(second);
+    assert_eq!(latest(&group(&home, "a", 2, 1)), [Some(2); 2]);
+}
+
+#[test]
+fn a_node_that_was_left_brings_nothing_back() {
+    let home = home();
+    write(&group(&home, "a", 2, 1), 1, 0, &[3, 3]);
+    {
+        let engines = group(&home, "a", 2, 2);
+        write(&engines, 2, 3, &[9, 9]);
+    }
+    // Of the last ones, rank 1's never got beyond its node.
+    let far = Options::default().rank(1, 2).run(2);
+    let far = Repository::open(&home.far, far).unwrap();
+    far.remove(&(5..9).collect()).unwrap();
+    drop(far);
+    let elsewhere = group(&home, "b", 2, 3);
+    assert_eq!(latest(&elsewhere), [Some(4); 2]);
+    write(&elsewhere, 3, 5, &[7, 7]);
+    drop(elsewhere);
+    // Versions 5 to 8 of run 2 lie whole on the first nodes.
+    let back = group(&home, "a", 2, 4);
+    assert_eq!(latest(&back), [Some(6); 2]);
+    for (rank, engine) in (0..).zip(&back) {
+        assert!(restore(engine, 6) == content(3, rank, 6));
+        assert!(restore(engine, 4) == content(2, rank, 4));
+    }
+    let listed = Repository::read_only(&home.far, Options::default()).unwrap();
+    let listed: Vec<u64> = listed
+        .versions()
+        .unwrap()
+        .iter()
+        .map(|info| info.version)
+        .collect();
+    assert_eq!(listed, (0..7).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_restart_that_never_began_costs_nothing() {
+    let home = home();
+    write(&group(&home, "a", 2, 1), 1, 0, &[4, 4]);
+    let far = Options::default().rank(1, 2).run(1);
+    let far = Repository::open(&home.far, far).unwrap();
+    far.remove(&(2..4).collect()).unwrap();
+    drop(far);
+    // Rank 1 is never started on the other nodes.
+    let lonely = builder(&home, "b", 0, 2, 2).group_patience(Duration::from_millis(20));
+    let error = lonely.build().unwrap_err();
+    assert!(
+        matches!(&error, Error::Storage(StoreError::Absent { ranks, .. }) if *ranks == [1]),
+        "{error}"
+    );
+    assert_eq!(latest(&group(&home, "a", 2, 3)), [Some(3); 2]);
+}
+
+#[test]
+fn a_group_without_external_storage_meets_on_its_node() {
+    let home = home();
+    let device = open(Choice::Host).unwrap();
+    let build = |run: u64| {
+        together(3, |rank| {
+            let builder = Engine::builder(&device).host_cache(8 << 20);
+            let builder = builder.node_local(&home.near).group(rank, 3, run);
+            builder.retention(Retention::newest(5)).build().unwrap()
+        })
+    };
+    write(&build(1), 1, 0, &[4, 7, 5]);
+    let second = build(2);
+    assert_eq!(latest(&second), [Some(3); 3]);
+    write(&second, 2, 4, &[6, 6, 6]);
+    drop(second);
+    let third = build(3);
+    assert_eq!(latest(&third), [Some(5); 3]);
+    assert!(restore(&third[1], 5) == content(2, 1, 5));
+}
+
+#[test]
+fn a_group_of_another_size_is_told_and_so_are_its_numbers() {
+    let home = home();
+    write(&group(&home, "a", 4, 1), 1, 0, &[5; 4]);
+    for ranks in [2, 6] {
+        let errors = together(ranks, |rank| {
+            builder(&home, "b", rank, ranks, 2).build().unwrap_err()
+        });
+        for error in errors {
+            assert!(
+                matches!(error, Error::OtherGroup { found: 4, version: 4, ranks: of } if of == ranks),
+                "{error}"
+            );
+        }
+    }
+    let device = open(Choice::Host).unwrap();
+    let alone = Engine::builder(&device)
+        .host_cache(1 << 20)
+        .external(&home.far);
+    let error = alone.build().unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::OtherGroup {
+                found: 4,
+                version: 4,
+                ranks: 1
+            }
+        ),
+        "{error}"
+    );
+    // Nothing was given up.
+    assert_eq!(latest(&group(&home, "a", 4, 3)), [Some(4); 4]);
+    // Of a group that is no newer, only the numbers are taken.
+    let far = Repository::open(&home.far, Options::default()).unwrap();
+    let regions = [tierflow_store::Region::new("checkpoint", &[1])];
+    let snapshot = tierflow_store::Snapshot {
+        version: 9,
+        base: None,
+        regions: &regions,
+    };
+    far.save(&snapshot).unwrap();
+    drop(far);
+    let engine = Engine::builder(&device)
+        .host_cache(1 << 20)
+        .external(&home.far);
+    let engine = engine.build().unwrap();
+    assert_eq!(engine.versions(), [9]);
+    let again = engine.checkpoint(3, &[Region::from([1_u8].as_slice())]);
+    assert!(
+        matches!(again, Err(Error::VersionUsed { version: 3 })),
+        "{again:?}"
+    );
+    checkpoint(&engine, 1, 0, 10);
+    engine.wait().unwrap();
+}
+
+#[test]
+fn ranks_of_different_runs_are_told() {
+    let home = home();
+    let errors = together(2, |rank| {
+        builder(&home, "a", rank, 2, 7 + u64::from(rank))
+            .build()
+            .unwrap_err()
+    });
+    for error in errors {
+        assert!(
+            matches!(
+                error,
+                Error::OtherRun {
+                    rank: 1,
+                    run: 8,
+                    first: 7
+                }
+            ),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_read_now_is_not_given_up() {
+    let home = home();
+    write(&group(&home, "a", 2, 1), 1, 0, &[4, 4]);
+    let faults = Arc::<Faults>::default();
+    let build = || {
+        let all = InMemory::new(2);
+        together(2, |rank| {
+            let device = open(Choice::Host).unwrap();
+            let mut options = Options::default().rank(rank, 2).run(2);
+            if rank == 1 {
+                options = options.faults(Arc::clone(&faults));
+            }
+            let far = Arc::new(Repository::open(&home.far, options).unwrap());
+            let builder = Engine::builder(&device)
+                .host_cache(1 << 20)
+                .group(rank, 2, 2);
+            let met = Of(Arc::clone(&all), rank as usize);
+            builder
+                .external_vault(far)
+                .collective(Arc::new(met))
+                .build()
+        })
+    };
+    faults
+        .reads_fail
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    for failed in build() {
+        let error = failed.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Unreadable {
+                    rank: 1,
+                    newest: 3,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+    faults
+        .reads_fail
+        .store(false, std::sync::atomic::Ordering::Relaxed);
+    let engines: Vec<Engine> = build().into_iter().map(Result::unwrap).collect();
+    assert_eq!(latest(&engines), [Some(3); 2]);
+}
+
+/// Ranks that meet in memory, as others do over their network.
+#[derive(Debug)]
+struct InMemory {
+    given: Mutex<Vec<Vec<u8>>>,
+    barrier: Barrier,
+}
+
+impl InMemory {
+    fn new(ranks: usize) -> Arc<Self> {
+        Arc::new(Self {
+            given: Mutex::new(vec![Vec::new(); ranks]),
+            barrier: Barrier::new(ranks),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Of(Arc<InMemory>, usize);
+
+impl Collective for Of {
+    fn all_gather(&self, mine: &[u8], _: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
+        self.0.given.lock().unwrap()[self.1] = mine.to_vec();
+        self.0.barrier.wait();
+        let all = self.0.given.lock().unwrap().clone();
+        self.0.barrier.wait();
+        Ok(all)
+    }
+}
+
+#[test]
+fn a_group_agrees_over_whatever_connects_it() {
+    let home = home();
+    let build = |run| {
+        let all = InMemory::new(3);
+        together(3, |rank| {
+            let of = Of(Arc::clone(&all), rank as usize);
+            builder(&home, "a", rank, 3, run)
+                .collective(Arc::new(of))
+                .build()
+                .unwrap()
+        })
+    };
+    write(&build(1), 1, 0, &[6, 9, 7]);
+    assert_eq!(latest(&build(2)), [Some(5); 3]);
+}
+
+#[test]
+fn a_rank_with_nothing_to_save_takes_part() {
+    let home = home();
+    for cache in [1 << 20, 0] {
+        let far = home.far.with_extension(cache.to_string());
+        let build = |run| {
+            together(3, |rank| {
+                let builder = Engine::builder(&open(Choice::Host).unwrap());
+                let builder = builder.host_cache(cache).external(&far);
+                builder.group(rank, 3, run).build().unwrap()
+            })
+        };
+        let first = build(1);
+        for version in 0..4 {
+            checkpoint(&first[0], 1, 0, version);
+            first[1].checkpoint(version, &[]).unwrap();
+            let within = first[2].within(Duration::from_secs(60));
+            within
+                .checkpoint(version, &[Region::from([].as_slice())])
+                .unwrap();
+        }
+        first.iter().for_each(|engine| engine.wait().unwrap());
+        let check = |engines: &[Engine]| {
+            assert_eq!(latest(engines), [Some(3); 3]);
+            assert!(restore(&engines[0], 3) == content(1, 0, 3));
+            for engine in &engines[1..] {
+                assert_eq!(engine.restore_size(2).unwrap(), 0);
+                engine.restore(2, &mut []).unwrap();
+                assert_eq!(restore(engine, 3), []);
+                assert!(engine.consume(1).is_err());
+            }
+        };
+        check(&first);
+        drop(first);
+        let second = build(2);
+        check(&second);
+        second[1].discard(3).unwrap();
+        drop(second);
+        let third = build(3);
+        assert_eq!(latest(&third), [Some(2); 3]);
+        // The number may have bytes now.
+        checkpoint(&third[1], 3, 1, 3);
+        third[1].wait().unwrap();
+        assert!(restore(&third[1], 3) == content(3, 1, 3));
+    }
+}

@@ -1,0 +1,162 @@
+//! The ranks of a group are processes that are killed at random instants, while they start, agree, write, or one after the
+//! other, and start again at either of two nodes: all of them always go on from the same version of the same run, and none
+//! that all had been told to be durable is lost.
+//!
+//! `TIERFLOW_RESTARTS=200` sets the number of restarts; CI makes 15.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod home;
+
+use home::home;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region, RegionMut};
+use tierflow_testing::{Process, this_test};
+
+const CHILD: &str = "TIERFLOW_AGREEMENT_START";
+
+/// What a start of the group writes under a number.
+fn content(start: u64, rank: u32, version: u64) -> Vec<u8> {
+    let words = [start, u64::from(rank), version];
+    let length = if version % 7 == 6 { 1_100_000 } else { 2_400 };
+    let bytes = words.into_iter().flat_map(u64::to_le_bytes).cycle();
+    bytes.take(length).collect()
+}
+
+/// A rank. As a test of its own, without its start, it has nothing to do.
+#[test]
+fn rank() {
+    let Ok(start) = std::env::var(CHILD) else {
+        return;
+    };
+    let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let path = |name| PathBuf::from(std::env::var_os(name).unwrap());
+    let start: u64 = start.parse().unwrap();
+    let (rank, ranks) = (
+        number("TIERFLOW_RANK") as u32,
+        number("TIERFLOW_RANKS") as u32,
+    );
+    let mut output = std::io::stdout();
+    let mut report = |text: String| {
+        writeln!(output, "rank: {text}").unwrap();
+        output.flush().unwrap();
+    };
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device)
+        .host_cache(4 << 20)
+        .node_local(path("TIERFLOW_NEAR"))
+        .external(path("TIERFLOW_FAR"))
+        // A job that is queued again has the number that it had.
+        .group(rank, ranks, start / 2)
+        .build()
+        .unwrap();
+    assert_eq!(engine.damage(), []);
+    let newest = engine.latest(None);
+    let writer = newest.map(|newest| {
+        let mut bytes = vec![0; engine.restore_size(newest).unwrap() as usize];
+        let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
+        engine.restore(newest, regions).unwrap();
+        let writer = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+        assert!(bytes == content(writer, rank, newest), "version {newest}");
+        writer
+    });
+    report(format!("agreed {newest:?} of {writer:?}"));
+    for version in newest.map_or(0, |newest| newest + 1).. {
+        let bytes = content(start, rank, version);
+        engine
+            .checkpoint(version, &[Region::from(bytes.as_slice())])
+            .unwrap();
+        if !(version + u64::from(rank)).is_multiple_of(3) {
+            engine.wait().unwrap();
+            report(format!("durable {version}"));
+        }
+    }
+}
+
+fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*seed >> 33) % below
+}
+
+fn pause(seed: &mut u64, most: u64) {
+    std::thread::sleep(Duration::from_micros(random(seed, most)));
+}
+
+#[test]
+fn all_ranks_go_on_from_the_same_version_whenever_they_are_killed() {
+    let restarts = std::env::var("TIERFLOW_RESTARTS");
+    let restarts: u64 = restarts.map_or(15, |restarts| restarts.parse().unwrap());
+    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
+    println!("seed {seed}");
+    let (mut starts, mut agreements, mut splits, mut durable) = (0, 0, 0, 0);
+    for ranks in 2..=8_u32 {
+        let home = home();
+        // The newest that all ranks had been told to be durable.
+        let mut acknowledged: Option<u64> = None;
+        for _ in 0..restarts.div_ceil(7) {
+            starts += 1;
+            let node = random(&mut seed, 2).to_string();
+            let start = |rank: u32| {
+                let mut child = this_test("rank");
+                let child = child
+                    .env(CHILD, starts.to_string())
+                    .env("TIERFLOW_RANK", rank.to_string())
+                    .env("TIERFLOW_RANKS", ranks.to_string())
+                    .env("TIERFLOW_NEAR", home.near.with_extension(&node))
+                    .env("TIERFLOW_FAR", &home.far);
+                Process::start(child, "rank: ")
+            };
+            std::fs::create_dir_all(&home.far).unwrap();
+            let mut group: Vec<Process> = (0..ranks).map(start).collect();
+            let mut reports: Vec<Vec<String>> = vec![Vec::new(); ranks as usize];
+            if random(&mut seed, 3) == 0 {
+                pause(&mut seed, 60_000);
+            } else {
+                for (rank, reports) in group.iter().zip(&mut reports) {
+                    reports.push(rank.report());
+                }
+                pause(&mut seed, 200_000);
+            }
+            let mut order: Vec<usize> = (0..ranks as usize).collect();
+            while !order.is_empty() {
+                let next = order.swap_remove(random(&mut seed, order.len() as u64) as usize);
+                reports[next].extend(group[next].kill());
+                pause(&mut seed, 5_000);
+            }
+            let agreed = reports.iter().filter_map(|reports| reports.first());
+            let mut agreed: Vec<&String> = agreed.collect();
+            let told = agreed.len();
+            agreed.dedup();
+            assert!(agreed.len() <= 1, "start {starts} of {ranks}: {agreed:?}");
+            agreements += usize::from(told == ranks as usize);
+            splits += usize::from(told > 0 && told < ranks as usize);
+            if let Some(agreed) = agreed.first() {
+                let newest = agreed.strip_prefix("agreed Some(");
+                let newest = newest.and_then(|text| text.split_once(')')?.0.parse::<u64>().ok());
+                assert!(newest >= acknowledged, "{agreed} after {acknowledged:?}");
+            }
+            let newest = reports.iter().map(|reports| {
+                let versions = reports
+                    .iter()
+                    .filter_map(|text| text.strip_prefix("durable "));
+                versions
+                    .map(|version| version.parse::<u64>().unwrap())
+                    .max()
+            });
+            let newest = newest.min().flatten();
+            durable += usize::from(newest.is_some());
+            acknowledged = acknowledged.max(newest);
+        }
+    }
+    println!(
+        "{starts} starts: all ranks agreed in {agreements}, were killed while some had in {splits}; all had durable versions in \
+         {durable}"
+    );
+    assert!(
+        agreements > 0 && durable > 0,
+        "nothing was agreed on before a kill"
+    );
+}

@@ -1,0 +1,96 @@
+//! What cannot be is refused when the engine is built, and errors say what is so.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Retention};
+use tierflow_store::{Faults, Faulty, Scratch};
+
+fn builder() -> EngineBuilder {
+    Engine::builder(&open(Choice::Host).unwrap())
+}
+
+#[test]
+fn what_is_about_lasting_versions_needs_some() {
+    let cases = [
+        (builder().group(0, 1, 5), "group"),
+        (builder().retention(Retention::newest(2)), "retention"),
+        (builder().durable_in_order(true), "durable_in_order"),
+    ];
+    for (builder, method) in cases {
+        let error = builder.host_cache(1 << 20).build().unwrap_err();
+        assert!(
+            matches!(error, Error::NothingLasts { what } if what == method),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn ranks_are_counted_from_0() {
+    let directory = tempfile::tempdir().unwrap();
+    for (rank, ranks) in [(5, 3), (3, 3), (0, 0)] {
+        let builder = builder().host_cache(1 << 20).external(directory.path());
+        let error = builder.group(rank, ranks, 1).build().unwrap_err();
+        assert!(matches!(error, Error::NoRank { .. }), "{error}");
+    }
+}
+
+#[test]
+fn caches_that_hold_nothing_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for bytes in [1, 100, 4095] {
+        let host = builder()
+            .host_cache(bytes)
+            .scratch(directory.path())
+            .build();
+        assert!(
+            matches!(host, Err(Error::SmallCache { cache: "host", .. })),
+            "{host:?}"
+        );
+        let device = builder()
+            .device_cache(bytes)
+            .scratch(directory.path())
+            .build();
+        assert!(
+            matches!(
+                device,
+                Err(Error::SmallCache {
+                    cache: "device",
+                    ..
+                })
+            ),
+            "{device:?}"
+        );
+    }
+}
+
+#[test]
+fn no_room_says_why_and_what_is_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Arc::<Faults>::default();
+    let scratch = Scratch::open(directory.path()).unwrap();
+    let storage = Faulty::new(scratch, Arc::clone(&faults));
+    let builder = builder().host_cache(1 << 20).storage(Arc::new(storage));
+    let engine = builder.build().unwrap();
+    faults.full.store(true, Relaxed);
+    let bytes = vec![1; 256 << 10];
+    let mut checkpoints = (0..).map(|version| {
+        let mut back = vec![0; bytes.len()];
+        let regions = [Region::from(bytes.as_slice())];
+        engine.checkpoint(version, &regions)?;
+        // Restored, and kept nevertheless.
+        let regions = &mut [RegionMut::from(back.as_mut_slice())];
+        engine.restore(version, regions)
+    });
+    let error = checkpoints.find_map(Result::err).unwrap();
+    assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+    assert!(!error.to_string().contains("not restored"), "{error}");
+    let source = error.source().unwrap().to_string();
+    assert!(source.contains("full"), "{source}");
+    let error = engine.wait().unwrap_err();
+    assert!(error.source().is_some(), "{error}");
+}

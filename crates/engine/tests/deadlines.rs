@@ -1,0 +1,335 @@
+//! Calls wait no longer than they are told to, even for storage that hangs, and the engine goes on; single versions can be
+//! waited for, and hints withdrawn.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
+use tierflow_store::{Options, Piece, Repository, Result, Snapshot, Vault, VersionInfo};
+
+const MIB: usize = 1 << 20;
+const SHORT: Duration = Duration::from_millis(30);
+
+/// A vault that hangs when it is asked for some versions.
+#[derive(Debug)]
+struct Hanging {
+    inner: Repository,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: BTreeSet<Version>,
+    /// Who came, in this order.
+    came: Vec<Version>,
+}
+
+impl Hanging {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn hold(&self, versions: impl IntoIterator<Item = Version>) {
+        self.state().held.extend(versions);
+    }
+
+    fn release(&self, version: Version) {
+        self.state().held.remove(&version);
+        self.changed.notify_all();
+    }
+
+    fn release_all(&self) {
+        self.state().held.clear();
+        self.changed.notify_all();
+    }
+
+    fn pass(&self, version: Version) {
+        let mut state = self.state();
+        state.came.push(version);
+        self.changed.notify_all();
+        let hangs = |state: &mut State| state.held.contains(&version);
+        drop(self.changed.wait_while(state, hangs).unwrap());
+    }
+
+    fn wait_until_it_came(&self, version: Version) {
+        let is_missing = |state: &mut State| !state.came.contains(&version);
+        drop(self.changed.wait_while(self.state(), is_missing).unwrap());
+    }
+}
+
+impl Vault for Hanging {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.inner.versions()
+    }
+
+    fn piece(&self, version: Version) -> Result<Piece> {
+        self.pass(version);
+        self.inner.own_piece(version)
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.pass(snapshot.version);
+        self.inner.save(snapshot)
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        self.pass(piece.version());
+        self.inner.copy(piece)
+    }
+
+    fn remove(&self, versions: &BTreeSet<Version>) -> Result<()> {
+        self.inner.remove(versions)
+    }
+}
+
+fn content(version: Version, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|i| (i as u64 * 13 + version * 101) as u8)
+        .collect()
+}
+
+/// An engine with so much host memory over a vault that hangs.
+fn engine(cache: usize) -> (Engine, Arc<Hanging>, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let vault = Arc::new(Hanging {
+        inner: Repository::open(directory.path(), Options::default()).unwrap(),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    });
+    (over(&vault, cache), vault, directory)
+}
+
+fn over(vault: &Arc<Hanging>, cache: usize) -> Engine {
+    let builder: EngineBuilder = Engine::builder(&open(Choice::Host).unwrap()).host_cache(cache);
+    builder.external_vault(vault.clone()).build().unwrap()
+}
+
+/// Such an engine over so many versions that lie in the vault, and nowhere else yet.
+fn cold(cache: usize, versions: u64, length: usize) -> (Engine, Arc<Hanging>, tempfile::TempDir) {
+    let (engine, vault, directory) = engine(cache);
+    (0..versions).for_each(|version| checkpoint(&engine, version, length));
+    engine.close().unwrap();
+    let engine = over(&vault, cache);
+    vault.state().came.clear();
+    (engine, vault, directory)
+}
+
+fn checkpoint(engine: &Engine, version: Version, length: usize) {
+    let bytes = content(version, length);
+    let regions = [Region::from(bytes.as_slice())];
+    engine.checkpoint(version, &regions).unwrap();
+}
+
+fn restore(engine: &Engine, version: Version) -> Vec<u8> {
+    let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
+    let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
+    engine.restore(version, regions).unwrap();
+    bytes
+}
+
+#[test]
+fn a_restore_from_storage_that_hangs() {
+    let (engine, vault, _kept) = engine(2 * MIB);
+    (0..6).for_each(|version| checkpoint(&engine, version, MIB));
+    engine.wait().unwrap();
+    vault.hold(0..6);
+    let mut timed_out = Vec::new();
+    for version in 0..6 {
+        let mut bytes = vec![77; MIB];
+        let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
+        match engine.within(SHORT).restore(version, regions) {
+            Ok(()) => assert!(bytes == content(version, MIB)),
+            Err(Error::TimedOut { patience: SHORT }) => {
+                timed_out.push(version);
+                assert!(bytes == [77; MIB], "they are as they were");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(timed_out.len() >= 4, "the cache holds two: {timed_out:?}");
+    // The engine goes on meanwhile, and nothing was consumed.
+    vault.release_all();
+    for version in timed_out {
+        let mut bytes = vec![0; MIB];
+        let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
+        engine
+            .within(Duration::MAX)
+            .restore(version, regions)
+            .unwrap();
+        assert!(bytes == content(version, MIB));
+    }
+    checkpoint(&engine, 6, MIB);
+    engine.within(Duration::from_secs(60)).wait().unwrap();
+    assert!(restore(&engine, 6) == content(6, MIB));
+}
+
+#[test]
+fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
+    let (engine, vault, kept) = engine(MIB);
+    vault.hold([3]);
+    let bytes = content(3, 5 * MIB);
+    let regions = [Region::from(bytes.as_slice())];
+    let error = engine.within(SHORT).checkpoint(3, &regions).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    // Others get past it.
+    checkpoint(&engine, 4, MIB / 2);
+    checkpoint(&engine, 5, 3 * MIB);
+    assert!(engine.is_durable(5) && !engine.is_durable(3));
+    vault.release(3);
+    // Its number is free once that has ended.
+    loop {
+        match engine
+            .within(Duration::from_secs(60))
+            .checkpoint(3, &regions)
+        {
+            Err(Error::VersionUsed { .. }) => std::thread::yield_now(),
+            done => break done.unwrap(),
+        }
+    }
+    engine.wait().unwrap();
+    assert!(restore(&engine, 3) == bytes);
+    // What came too late is not kept.
+    vault.hold([9]);
+    let error = engine.within(SHORT).checkpoint(9, &regions).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    vault.release(9);
+    drop((engine, vault));
+    let repository = Repository::read_only(kept.path(), Options::default()).unwrap();
+    let versions = repository.versions().unwrap();
+    let versions: Vec<_> = versions.iter().map(|info| info.version).collect();
+    assert_eq!(versions, [3, 4, 5]);
+}
+
+#[test]
+fn room_that_does_not_come() {
+    let (engine, vault, _kept) = engine(2 * MIB);
+    vault.hold(0..100);
+    (0..2).for_each(|version| checkpoint(&engine, version, MIB));
+    let error = engine.within(SHORT).produce(2, MIB).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    let bytes = content(2, MIB);
+    let regions = [Region::from(bytes.as_slice())];
+    let error = engine.within(SHORT).checkpoint(2, &regions).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert_eq!(engine.versions(), [0, 1]);
+    vault.release_all();
+    let patience = Duration::from_secs(60);
+    engine.within(patience).checkpoint(2, &regions).unwrap();
+    let mut slot = engine.within(patience).produce(3, MIB).unwrap();
+    slot.bytes_mut().unwrap().fill(9);
+    slot.commit();
+    engine.wait().unwrap();
+    assert!(restore(&engine, 2) == bytes);
+    assert!(restore(&engine, 3) == [9; MIB]);
+}
+
+#[test]
+fn discarding_frees_who_waits() {
+    let (engine, vault, _kept) = cold(2 * MIB, 6, MIB);
+    vault.hold([1]);
+    engine.hint([1]);
+    engine.prefetch_start();
+    vault.wait_until_it_came(1);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let mut bytes = vec![0; MIB];
+            let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
+            engine.restore(1, regions)
+        });
+        // Most likely it waits by now; if it comes later, it finds the version gone.
+        std::thread::sleep(SHORT);
+        engine.discard(1).unwrap();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Discarded { version: 1 }), "{error}");
+    });
+    vault.release_all();
+}
+
+#[test]
+fn one_version_is_waited_for() {
+    let (engine, vault, _kept) = engine(16 * MIB);
+    vault.hold([1, 3]);
+    (0..4).for_each(|version| checkpoint(&engine, version, MIB));
+    for version in [0, 2] {
+        engine.wait_version(version).unwrap();
+        assert!(engine.is_durable(version));
+    }
+    assert!(!engine.is_durable(1) && !engine.is_durable(3) && !engine.is_durable(7));
+    let error = engine.within(SHORT).wait_version(1).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| engine.wait_version(1));
+        vault.release(1);
+        waiting.join().unwrap().unwrap();
+        // One that is given up meanwhile.
+        let waiting = scope.spawn(|| engine.wait_version(3));
+        engine.discard(3).unwrap();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Discarded { version: 3 }), "{error}");
+    });
+    assert!(engine.is_durable(1) && !engine.is_durable(3));
+    let error = engine.wait_version(7).unwrap_err();
+    assert!(matches!(error, Error::Unknown { version: 7 }), "{error}");
+    vault.release_all();
+    engine.wait().unwrap();
+}
+
+#[test]
+fn hints_are_withdrawn() {
+    let (engine, vault, _kept) = cold(MIB, 9, MIB / 2);
+    engine.hint(0..4);
+    engine.forget_hints();
+    engine.hint([5]);
+    engine.prefetch_start();
+    vault.wait_until_it_came(5);
+    assert_eq!(vault.state().came[0], 5);
+}
+
+#[test]
+fn closing_tells_whether_all_is_durable() {
+    let (engine, vault, _kept) = engine(16 * MIB);
+    (0..3).for_each(|version| checkpoint(&engine, version, MIB));
+    engine.close().unwrap();
+    assert_eq!(vault.versions().unwrap().len(), 3);
+    let closing = |hangs: bool| {
+        let device = open(Choice::Host).unwrap();
+        let builder = Engine::builder(&device).host_cache(16 * MIB);
+        let builder = builder.closing_patience(if hangs { SHORT } else { Duration::MAX });
+        let engine = builder.external_vault(vault.clone()).build().unwrap();
+        checkpoint(&engine, if hangs { 9 } else { 10 }, MIB);
+        engine.close()
+    };
+    vault.hold([9]);
+    let error = closing(true).unwrap_err();
+    assert!(
+        matches!(error, Error::TimedOut { patience: SHORT }),
+        "{error}"
+    );
+    vault.release_all();
+    closing(false).unwrap();
+    // What is not to outlive the engine is not waited for.
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device).host_cache(MIB).build().unwrap();
+    checkpoint(&engine, 0, MIB);
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_version_lent_from_storage_that_hangs() {
+    let (engine, vault, _kept) = cold(2 * MIB, 4, MIB);
+    // Both that have room in the cache are lent, so there is none for others.
+    let patience = Duration::from_secs(60);
+    let slots = [0, 1].map(|version| engine.within(patience).consume(version).unwrap());
+    vault.hold([2]);
+    let error = engine.within(SHORT).consume(2).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert!(engine.versions().contains(&2));
+    vault.release_all();
+    let slot = engine.within(patience).consume(2).unwrap();
+    assert!(slot.bytes().unwrap() == content(2, MIB));
+    assert!(slots[1].bytes().unwrap() == content(1, MIB));
+}

@@ -1,0 +1,209 @@
+//! Versions that become durable in the order of their numbers: none is missing before the newest, whatever happens.
+//!
+//! `TIERFLOW_KILLS=300` sets the number of kills; CI makes 12.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod home;
+
+use home::home;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, SystemTime};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut};
+use tierflow_store::{
+    Error as StoreError, Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo,
+};
+use tierflow_testing::{Process, this_test};
+
+const CHILD: &str = "TIERFLOW_IN_ORDER";
+
+fn builder() -> EngineBuilder {
+    Engine::builder(&open(Choice::Host).unwrap()).host_cache(8 << 20)
+}
+
+fn length_of(version: u64) -> usize {
+    match version % 5 {
+        0 => 2_500_000,
+        2 => 1_100_000,
+        _ => 2_000,
+    }
+}
+
+fn checkpoint(engine: &Engine, version: u64) {
+    let bytes = vec![version as u8; length_of(version)];
+    let regions = [Region::from(bytes.as_slice())];
+    engine.checkpoint(version, &regions).unwrap();
+}
+
+fn listed(directory: &Path) -> Vec<u64> {
+    let repository = Repository::read_only(directory, Options::default()).unwrap();
+    let versions = repository.versions().unwrap();
+    versions.into_iter().map(|info| info.version).collect()
+}
+
+/// Fails to keep version 0 once all four that are kept at a time have come.
+#[derive(Debug)]
+struct Unlucky {
+    inner: Repository,
+    came: Mutex<BTreeSet<u64>>,
+    changed: Condvar,
+}
+
+impl Vault for Unlucky {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.inner.versions()
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        self.inner.own_piece(version)
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.inner.save(snapshot)
+    }
+
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        let mut came = self.came.lock().unwrap();
+        let is_first = came.insert(snapshot.version);
+        self.changed.notify_all();
+        if snapshot.version == 0 && is_first {
+            drop(
+                self.changed
+                    .wait_while(came, |came| came.len() < 4)
+                    .unwrap(),
+            );
+            return Err(StoreError::Remote("not today".to_owned()));
+        }
+        drop(came);
+        self.inner.save_when(snapshot, ready)
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        self.inner.copy(piece)
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.inner.remove(versions)
+    }
+}
+
+#[test]
+fn what_fails_is_not_overtaken() {
+    for in_order in [true, false] {
+        let home = home();
+        let vault = Unlucky {
+            inner: Repository::open(&home.far, Options::default()).unwrap(),
+            came: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        let builder = builder().durable_in_order(in_order);
+        let engine = builder.external_vault(Arc::new(vault)).build().unwrap();
+        (0..4).for_each(|version| checkpoint(&engine, version));
+        let error = engine.wait().unwrap_err();
+        let Error::Stalled {
+            cause: Some(cause), ..
+        } = &error
+        else {
+            panic!("{error}");
+        };
+        assert!(cause.to_string().contains("not today"), "{cause}");
+        if in_order {
+            assert_eq!(listed(&home.far), []);
+        } else {
+            assert_eq!(listed(&home.far), [1, 2, 3]);
+        }
+        engine.wait().unwrap();
+        assert_eq!(listed(&home.far), [0, 1, 2, 3]);
+    }
+}
+
+#[test]
+fn histories_that_are_read_back_are_kept_in_order() {
+    let home = home();
+    let engine = builder().node_local(&home.near).external(&home.far);
+    let engine = engine.after_restore(AfterRestore::Discard).build().unwrap();
+    (0..20).for_each(|version| checkpoint(&engine, version));
+    engine.wait().unwrap();
+    for version in (0..20).rev() {
+        let mut bytes = vec![0; length_of(version)];
+        let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
+        engine.restore(version, regions).unwrap();
+        assert!(bytes == vec![version as u8; length_of(version)]);
+    }
+    drop(engine);
+    assert_eq!(listed(&home.far), []);
+}
+
+#[test]
+fn an_engine_ends_though_versions_wait_for_their_turn() {
+    let home = home();
+    for _ in 0..20 {
+        let builder = builder().node_local(&home.near).external(&home.far);
+        let engine = builder.durable_in_order(true).build().unwrap();
+        let first = engine.latest(None).map_or(0, |newest| newest + 1);
+        (first..first + 8).for_each(|version| checkpoint(&engine, version));
+        drop(engine);
+        let there = listed(&home.near);
+        assert_eq!(there, (0..there.len() as u64).collect::<Vec<_>>());
+    }
+}
+
+/// The application. As a test of its own, without its directories, it has nothing to do.
+#[test]
+fn child() {
+    let Some(home) = std::env::var_os(CHILD).map(PathBuf::from) else {
+        return;
+    };
+    let builder = builder().node_local(home.join("near"));
+    let builder = builder.external(home.join("far"));
+    let in_order = std::env::var_os("TIERFLOW_ANY_ORDER").is_none();
+    let mut builder = builder.durable_in_order(in_order);
+    if std::env::var_os("TIERFLOW_DIFFERENCES").is_some() {
+        builder = builder.dedup(tierflow_dedup::Tree { chunk: 256 });
+    }
+    let engine = builder.build().unwrap();
+    let mut output = std::io::stdout();
+    for version in engine.latest(None).map_or(0, |newest| newest + 1).. {
+        checkpoint(&engine, version);
+        if version % 16 == 0 {
+            writeln!(output, "wrote {version}").unwrap();
+            output.flush().unwrap();
+        }
+    }
+}
+
+#[test]
+fn no_kill_leaves_a_hole_before_the_newest() {
+    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
+    println!("seed {seed}");
+    let (mut versions, mut holes) = (0, 0);
+    let mut kept = tempfile::tempdir().unwrap();
+    for kill in 0..kills {
+        if kill % 6 == 0 {
+            kept = tempfile::tempdir().unwrap();
+        }
+        let mut child = this_test("child");
+        let child = child.env(CHILD, kept.path());
+        if kill / 6 % 2 == 1 {
+            child.env("TIERFLOW_DIFFERENCES", "");
+        }
+        let mut child = Process::start(child, "wrote ");
+        child.report();
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        std::thread::sleep(Duration::from_micros((seed >> 33) % 150_000));
+        child.kill();
+        for directory in ["near", "far"] {
+            let there = listed(&kept.path().join(directory));
+            versions += there.len();
+            let whole: Vec<u64> = (0..there.len() as u64).collect();
+            holes += usize::from(there != whole);
+        }
+    }
+    println!("{kills} kills, {versions} versions found, {holes} holes");
+    assert_eq!(holes, 0);
+}

@@ -1,0 +1,228 @@
+//! Code of the application's that panics is a transfer that failed: every call answers, and the engine goes on.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Error, Region, RegionMut};
+use tierflow_store::{
+    Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
+    VersionInfo,
+};
+
+const MIB: usize = 1 << 20;
+
+/// What panics while it is told to.
+#[derive(Debug, Default)]
+struct Switches {
+    writes: AtomicBool,
+    reads: AtomicBool,
+}
+
+impl Switches {
+    fn write(&self) {
+        assert!(!self.writes.load(Relaxed), "no writing today");
+    }
+
+    fn read(&self) {
+        assert!(!self.reads.load(Relaxed), "no reading today");
+    }
+}
+
+#[derive(Debug)]
+struct Panicking<T>(T, Arc<Switches>);
+
+impl Storage for Panicking<Scratch> {
+    fn alignment(&self) -> usize {
+        self.0.alignment()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.1.write();
+        self.0.write_at(offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.1.read();
+        self.0.read_at(offset, bytes)
+    }
+}
+
+impl Vault for Panicking<Repository> {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.1.read();
+        self.0.versions()
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        self.1.read();
+        self.0.piece(version)
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.1.write();
+        self.0.save(snapshot)
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        self.1.write();
+        self.0.copy(piece)
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.1.write();
+        self.0.remove(versions)
+    }
+}
+
+fn content(version: u64, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|i| (i as u64 * 31 + version * 7) as u8)
+        .collect()
+}
+
+fn checkpoint(engine: &Engine, version: u64, length: usize) -> tierflow_engine::Result<()> {
+    let bytes = content(version, length);
+    engine.checkpoint(version, &[Region::from(bytes.as_slice())])
+}
+
+fn restore(engine: &Engine, version: u64) -> tierflow_engine::Result<Vec<u8>> {
+    let mut bytes = vec![0; engine.restore_size(version)? as usize];
+    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
+    Ok(bytes)
+}
+
+fn is_panic(error: &Error, word: &str) -> bool {
+    matches!(error, Error::Storage(StoreError::Panicked { message, .. }) if message.contains(word))
+}
+
+/// An engine over a cache of so many bytes and storage that panics.
+fn engine(cache: usize) -> (Engine, Arc<Switches>, tempfile::TempDir) {
+    let (switches, directory) = (Arc::<Switches>::default(), tempfile::tempdir().unwrap());
+    let scratch = Scratch::open(directory.path()).unwrap();
+    let storage = Arc::new(Panicking(scratch, Arc::clone(&switches)));
+    let device = open(Choice::Host).unwrap();
+    let builder = Engine::builder(&device).host_cache(cache).storage(storage);
+    (builder.build().unwrap(), switches, directory)
+}
+
+fn patience() -> Duration {
+    Duration::from_secs(60)
+}
+
+#[test]
+fn writing_in_the_background() {
+    let (engine, switches, _kept) = engine(16 * MIB);
+    switches.writes.store(true, Relaxed);
+    for version in 0..3 {
+        checkpoint(&engine, version, MIB).unwrap();
+    }
+    let error = engine.wait_for(patience()).unwrap_err();
+    let Error::Stalled {
+        versions: 3,
+        cause: Some(cause),
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert!(is_panic(cause, "no writing"), "{cause}");
+    // More than there are workers, each of which met a panic.
+    for version in 3..40 {
+        match checkpoint(&engine, version, MIB) {
+            Ok(()) => {}
+            Err(Error::NoRoom { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    switches.writes.store(false, Relaxed);
+    engine.wait_for(patience()).unwrap();
+    assert!(restore(&engine, 1).unwrap() == content(1, MIB));
+}
+
+#[test]
+fn writing_and_reading_by_the_caller() {
+    let (engine, switches, _kept) = engine(MIB);
+    // Too large for the cache, it goes straight to storage, and comes from there by several threads.
+    let length = 24 * MIB;
+    switches.writes.store(true, Relaxed);
+    let error = checkpoint(&engine, 7, length).unwrap_err();
+    assert!(is_panic(&error, "no writing"), "{error}");
+    switches.writes.store(false, Relaxed);
+    checkpoint(&engine, 7, length).unwrap();
+    switches.reads.store(true, Relaxed);
+    for _ in 0..5 {
+        let error = restore(&engine, 7).unwrap_err();
+        assert!(is_panic(&error, "no reading"), "{error}");
+    }
+    switches.reads.store(false, Relaxed);
+    assert!(restore(&engine, 7).unwrap() == content(7, length));
+}
+
+#[test]
+fn reading_in_the_background() {
+    let (engine, switches, _kept) = engine(4 * MIB);
+    for version in 0..12 {
+        checkpoint(&engine, version, MIB).unwrap();
+    }
+    engine.wait_for(patience()).unwrap();
+    switches.reads.store(true, Relaxed);
+    engine.hint(0..12);
+    engine.prefetch_start();
+    let mut failed = 0;
+    for version in 0..12 {
+        match restore(&engine, version) {
+            Ok(bytes) => assert!(bytes == content(version, MIB), "{version}"),
+            Err(error) if is_panic(&error, "no reading") => failed += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(failed >= 8, "the cache holds four: {failed} failed");
+    switches.reads.store(false, Relaxed);
+    for version in 0..12 {
+        assert!(restore(&engine, version).unwrap() == content(version, MIB));
+    }
+}
+
+#[test]
+fn vaults() {
+    let (home, switches) = (tempfile::tempdir().unwrap(), Arc::<Switches>::default());
+    let device = open(Choice::Host).unwrap();
+    let build = || {
+        let far = Repository::open(home.path(), Options::default()).unwrap();
+        let far = Arc::new(Panicking(far, Arc::clone(&switches)));
+        let builder = Engine::builder(&device).host_cache(2 * MIB);
+        builder.external_vault(far).build()
+    };
+    let engine = build().unwrap();
+    switches.writes.store(true, Relaxed);
+    checkpoint(&engine, 0, MIB).unwrap();
+    let error = engine.wait_for(patience()).unwrap_err();
+    assert!(
+        matches!(&error, Error::Stalled { cause: Some(cause), .. } if is_panic(cause, "no writing")),
+        "{error}"
+    );
+    switches.writes.store(false, Relaxed);
+    engine.wait_for(patience()).unwrap();
+    for version in 1..6 {
+        checkpoint(&engine, version, MIB).unwrap();
+    }
+    engine.wait_for(patience()).unwrap();
+    switches.reads.store(true, Relaxed);
+    let failed = (0..6).filter(|version| restore(&engine, *version).is_err());
+    assert!(failed.count() >= 4);
+    // Giving up, and the end of the engine, panic too.
+    switches.writes.store(true, Relaxed);
+    engine.discard(0).unwrap();
+    drop(engine);
+    switches.writes.store(false, Relaxed);
+    let error = build().unwrap_err();
+    assert!(is_panic(&error, "no reading"), "{error}");
+    switches.reads.store(false, Relaxed);
+    let engine = build().unwrap();
+    for version in 1..6 {
+        assert!(restore(&engine, version).unwrap() == content(version, MIB));
+    }
+}

@@ -1,0 +1,139 @@
+//! Storage of somebody else's, whose panics are failures like any other.
+
+use crate::{
+    Collective, Damage, Error, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault,
+    VersionInfo,
+};
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+/// Makes [`Error::Panicked`] of a panic in storage or in a vault, so that the threads that call it live on. It is called
+/// again after a panic: what state that finds is its own affair.
+#[derive(Debug)]
+pub struct Guarded<T: ?Sized> {
+    inner: Arc<T>,
+    /// What the storage said first.
+    alignment: OnceLock<usize>,
+}
+
+impl<T: ?Sized> Guarded<T> {
+    /// Stands in front of `inner`.
+    pub fn new(inner: Arc<T>) -> Self {
+        Self {
+            inner,
+            alignment: OnceLock::new(),
+        }
+    }
+}
+
+/// Calls somebody else's code, which was `doing` something.
+pub(crate) fn guarded<T>(doing: &'static str, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
+        Err(Error::Panicked {
+            doing,
+            message: message(&*payload),
+        })
+    })
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "it did not say why".to_owned())
+}
+
+impl<S: Storage + ?Sized> Storage for Guarded<S> {
+    /// What the storage says when it is asked first; 0, which is none, if that panics.
+    fn alignment(&self) -> usize {
+        *self.alignment.get_or_init(|| {
+            guarded("telling its alignment", || Ok(self.inner.alignment())).unwrap_or(0)
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        guarded("writing", || self.inner.write_at(offset, bytes))
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        guarded("reading", || self.inner.read_at(offset, bytes))
+    }
+}
+
+impl<V: Vault + ?Sized> Vault for Guarded<V> {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        guarded("listing its versions", || self.inner.versions())
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        guarded("opening a version", || self.inner.piece(version))
+    }
+
+    fn pieces(&self) -> Result<Vec<PieceInfo>> {
+        guarded("listing its pieces", || self.inner.pieces())
+    }
+
+    fn last_run(&self) -> Result<Mark> {
+        guarded("looking for its last run", || self.inner.last_run())
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        let damage = guarded("telling its damage", || Ok(self.inner.damage()));
+        damage.unwrap_or_else(|_| {
+            vec![Damage {
+                path: PathBuf::new(),
+                offset: 0,
+                version: None,
+                what: "it panicked when it was asked for its damage",
+            }]
+        })
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        guarded("saving a version", || self.inner.save(snapshot))
+    }
+
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        guarded("saving a version", || self.inner.save_when(snapshot, ready))
+    }
+
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
+        guarded("copying a version", || self.inner.copy_when(piece, ready))
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        guarded("copying a version", || self.inner.copy(piece))
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        guarded("removing versions", || self.inner.remove(versions))
+    }
+
+    fn collective(&self) -> Option<&dyn Collective> {
+        self.inner.collective()
+    }
+
+    fn truncate(&self, after: Option<u64>) -> Result<()> {
+        guarded("giving versions up", || self.inner.truncate(after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_panic_said_is_told() {
+        let said = |panic: fn() -> Result<()>| match guarded("trying", panic) {
+            Err(Error::Panicked { doing, message }) => (doing, message),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(said(|| panic!("a word")), ("trying", "a word".to_owned()));
+        assert_eq!(said(|| panic!("{} words", 2)).1, "2 words");
+        assert_eq!(said(|| std::panic::panic_any(7)).1, "it did not say why");
+    }
+}
