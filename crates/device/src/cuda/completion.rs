@@ -39,12 +39,13 @@ pub(super) enum Waiting {
 impl Cell {
     /// For this stream, which is alive, in its context, which is current. None where streams cannot write numbers.
     pub(super) fn new(context: &Context, stream: sys::CUstream) -> Result<Option<Self>> {
-        // The pages are cleared.
         let address = alloc_pinned(context, PAGE)?;
         let cell = Self {
             address,
             last: Mutex::new(0),
         };
+        // The driver gives a freed page again as it was: an old number would end a wait before its time.
+        cell.number().store(0, Ordering::Release);
         // There is no attribute for it: every device that was ever seen can. A device that is lost says so later.
         if cell.enqueue(stream).is_ok() {
             return Ok(Some(cell));
@@ -68,12 +69,16 @@ impl Cell {
         Ok(next)
     }
 
+    /// The number written last.
+    fn number(&self) -> &AtomicU32 {
+        // SAFETY: aligned and mapped as long as `self` lives; after `new` the processor only reads it, and the device
+        // writes four bytes at once.
+        unsafe { AtomicU32::from_ptr(pointer(self.address).cast()) }
+    }
+
     pub(super) fn is_reached(&self, number: u32) -> bool {
-        // SAFETY: aligned and mapped as long as `self` lives; the processor only reads it, and the device writes four
-        // bytes at once.
-        let cell = unsafe { AtomicU32::from_ptr(pointer(self.address).cast()) };
         // Acquires what the device wrote before. Numbers wrap after years of copies, and are close together.
-        let reached = cell.load(Ordering::Acquire).wrapping_sub(number);
+        let reached = self.number().load(Ordering::Acquire).wrapping_sub(number);
         reached.cast_signed() >= 0
     }
 
