@@ -141,8 +141,10 @@ impl Engine {
             .after_restore(after)
             .timeline(timeline)
             .evict_while_growing(evict_while_growing)
-            .group(rank, ranks, run)
             .closing_patience(closing);
+        if (rank, ranks, run) != (0, 1, 0) {
+            builder = builder.group(rank, ranks, run);
+        }
         if let Some(bytes) = device_cache {
             builder = builder.device_cache(bytes.to_usize());
         }

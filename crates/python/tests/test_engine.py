@@ -87,7 +87,7 @@ def test_calls_to_be_mended(engine: tierflow.Engine) -> None:
 def test_a_full_cache_says_so() -> None:
     with tierflow.Engine(device="host", host_cache="64KiB") as engine:
         engine.checkpoint(0, bytes(60_000))
-        with pytest.raises(tierflow.NoRoomError, match="restore or discard") as caught:
+        with pytest.raises(tierflow.NoRoomError, match="discard some, or restore") as caught:
             engine.checkpoint(1, bytes(60_000))
         assert isinstance(caught.value, MemoryError)
         engine.discard(0)
