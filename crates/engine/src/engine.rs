@@ -109,8 +109,8 @@ impl Engine {
         self.shared.tell(Event::PrefetchStart);
     }
 
-    /// Takes in the bytes of `regions`, one after the other, as `version`. A rank of a group may have none. Returns as soon as they are copied to the
-    /// fastest tier that can hold them; the regions may be changed at once.
+    /// Takes in the bytes of `regions`, one after the other, as `version`. A rank of a group may have none. Returns as
+    /// soon as they are copied to the fastest tier that can hold them; the regions may be changed at once.
     ///
     /// # Errors
     /// [`Error::Region`], [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend the call.

@@ -6,8 +6,8 @@ use crate::config::ExtentSize;
 use crate::order::ExtentId;
 use crate::record::{Extent, Replica};
 
-/// At most so many pieces make up a version of which no part had to be cut off for its own sake: what rounding to pieces
-/// wastes is at most one of them.
+/// A version is cut into about so many extents at most, however its tiers are fragmented: gaps shorter than one of them are
+/// lost to it, which is less than a hundredth of its bytes each.
 const PIECES: u64 = 128;
 
 impl Ledger {

@@ -41,17 +41,24 @@ impl Phase {
     }
 }
 
+/// What belongs on a tier and above, and what does not.
+#[derive(Debug)]
+struct Boundary {
+    /// The first position that belongs below.
+    end: Position,
+    /// What is held and what is to come may not fit.
+    overflows: bool,
+}
+
 /// Where everything belongs, as things stand.
 #[derive(Debug)]
 pub(crate) struct Outlook {
-    /// By tier but for the lowest: the first position that belongs below it.
-    ends: Vec<Position>,
+    /// By tier but for the lowest.
+    boundaries: Vec<Boundary>,
     /// Bytes to be kept free on the fastest tier.
     pub(crate) landing: u64,
     /// Checkpoints are still to come.
     pub(crate) expects_writes: bool,
-    /// By tier but for the lowest: what is held and what is to come may not fit there and above.
-    overflows: Vec<bool>,
     /// What was read stays, and as much again does not fit above the lowest tier.
     pub(crate) piles_up: bool,
 }
@@ -77,45 +84,40 @@ impl Outlook {
         };
         let (_, above) = ledger.tiers.split_last().unwrap_or((&ledger.tiers[0], &[]));
         let mut reach = 0_u64;
-        let ends = above.iter().map(|tier| {
+        let boundaries = above.iter().map(|tier| {
             reach = reach.saturating_add(tier.space.limit());
             let usable = reach.saturating_sub(landing);
-            ledger.order.boundary(usable, phase.last_size)
+            Boundary {
+                end: ledger.order.boundary(usable, phase.last_size),
+                overflows: expects_writes && !fits(reach),
+            }
         });
-        let ends = ends.collect();
-        let reaches = above.iter().scan(0_u64, |reach, tier| {
-            *reach = reach.saturating_add(tier.space.limit());
-            Some(*reach)
-        });
-        let overflows = reaches
-            .map(|reach| expects_writes && !fits(reach))
-            .collect();
+        let boundaries = boundaries.collect();
         let held = ledger.order.total().bytes;
         let piles_up = ledger.after_restore == AfterRestore::Keep && held.saturating_mul(2) > reach;
         Self {
-            ends,
+            boundaries,
             landing,
             expects_writes,
-            overflows,
             piles_up,
         }
     }
 
     /// Whether what is held and what is to come may not fit on `tier` and those above: it had better be written below early.
     pub(crate) fn overflows(&self, tier: TierId) -> bool {
-        self.overflows
-            .get(tier.0)
-            .is_some_and(|&overflows| overflows)
+        let boundary = self.boundaries.get(tier.0);
+        boundary.is_some_and(|boundary| boundary.overflows)
     }
 
     /// The tier where what is used then belongs.
     pub(crate) fn target(&self, position: Position) -> TierId {
-        TierId(self.ends.iter().take_while(|&&end| position >= end).count())
+        let above = self.boundaries.iter();
+        TierId(above.take_while(|above| position >= above.end).count())
     }
 
     /// The first position that belongs below a tier.
     pub(crate) fn end(&self, tier: TierId) -> Position {
-        let end = self.ends.get(tier.0);
-        end.copied().unwrap_or(Position::LAST)
+        let boundary = self.boundaries.get(tier.0);
+        boundary.map_or(Position::LAST, |boundary| boundary.end)
     }
 }

@@ -8,26 +8,27 @@ use crate::statistics::Cause;
 use crate::{TierId, Version};
 
 impl Traffic {
+    /// Bytes on the tiers above `tier` that are free, or whose replicas a lower tier has, too.
+    fn at_hand_above(&self, tier: TierId) -> u64 {
+        let above = self.ledger.tiers[..tier.0].iter();
+        let at_hand = above.map(|tier| tier.space.free().saturating_add(tier.clean.bytes()));
+        at_hand.fold(0, u64::saturating_add)
+    }
+
     /// Whether the tiers above `to` are about to lack room for the next checkpoint, or one waits and the tier between makes
     /// none.
     fn is_short(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
-        let above = &self.ledger.tiers[..to.0];
-        let at_hand = above
-            .iter()
-            .map(|tier| tier.space.free().saturating_add(tier.clean.bytes()));
         let waits = pressure.write_waits && (to.0 == 1 || self.depths[to.0 - 1].entering == 0);
-        waits || (outlook.expects_writes && at_hand.sum::<u64>() < outlook.landing)
+        waits || (outlook.expects_writes && self.at_hand_above(to) < outlook.landing)
     }
 
     /// Whether less than half of the room above the lowest tier can be had at once. Of what holds the rest, each byte that
     /// is written down has to be fetched again: that is worth while only if there is too little room to fetch ahead.
     pub(super) fn is_cramped(&self) -> bool {
-        let above = &self.ledger.tiers[..self.ledger.last().0];
-        let room: u64 = above.iter().map(|tier| tier.space.limit()).sum();
-        let at_hand = above
-            .iter()
-            .map(|tier| tier.space.free() + tier.clean.bytes());
-        at_hand.sum::<u64>() < room / 2
+        let last = self.ledger.last();
+        let above = self.ledger.tiers[..last.0].iter();
+        let room: u64 = above.map(|tier| tier.space.limit()).sum();
+        self.at_hand_above(last) < room / 2
     }
 
     /// Starts one transfer into a tier. False if there is none to be started.
