@@ -316,8 +316,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Stalled`] if some cannot get there.
     pub fn wait(&self) -> Result<()> {
-        self.ask((0, 0), Deadline::default(), |ticket| Event::Wait { ticket })?;
-        Ok(())
+        self.wait_until(Deadline::default())
     }
 
     /// [`Engine::wait`], for so long at most.
@@ -325,8 +324,11 @@ impl Engine {
     /// # Errors
     /// As [`Engine::wait`]; [`Error::TimedOut`] when the time is over. The versions are still on their way.
     pub fn wait_for(&self, patience: Duration) -> Result<()> {
-        let wait = |ticket| Event::Wait { ticket };
-        self.ask((0, 0), Deadline::after(patience), wait)?;
+        self.wait_until(Deadline::after(patience))
+    }
+
+    pub(crate) fn wait_until(&self, deadline: Deadline) -> Result<()> {
+        self.ask((0, 0), deadline, |ticket| Event::Wait { ticket })?;
         Ok(())
     }
 
@@ -361,7 +363,7 @@ impl Engine {
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
         self.at_home()?;
-        let (ticket, answer) = self.shared.ask(deadline.at(), event);
+        let (ticket, answer) = self.shared.ask(deadline.to_begin(), event);
         match answer.ok_or_else(|| deadline.passed())? {
             Answer::Copy(grant) => Ok((ticket, Some(grant))),
             Answer::Done(Ok(())) => Ok((ticket, None)),

@@ -9,21 +9,46 @@ use tierflow_device::Stream;
 
 /// When a call gives up, and how long it had; none if it never does.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Deadline(Option<(Instant, Duration)>);
+pub(crate) struct Deadline {
+    end: Option<(Instant, Duration)>,
+    /// When it gives up waiting to begin, if that is earlier.
+    slice: Option<(Instant, Duration)>,
+}
 
 impl Deadline {
     pub(crate) fn after(patience: Duration) -> Self {
         // Beyond what clocks tell, it is never.
-        let at = Instant::now().checked_add(patience);
-        Self(at.map(|at| (at, patience)))
+        let end = Instant::now().checked_add(patience);
+        Self {
+            end: end.map(|at| (at, patience)),
+            slice: None,
+        }
     }
 
+    fn sliced(self, slice: Option<Duration>) -> Self {
+        let at = slice.and_then(|slice| Instant::now().checked_add(slice));
+        let at = at.filter(|at| self.end.is_none_or(|(end, _)| *at < end));
+        Self {
+            slice: at.zip(slice),
+            ..self
+        }
+    }
+
+    /// When a copy with storage is given up.
     pub(crate) fn at(self) -> Option<Instant> {
-        self.0.map(|(at, _)| at)
+        self.end.map(|(at, _)| at)
     }
 
+    /// When waiting for the copy to begin is given up.
+    pub(crate) fn to_begin(self) -> Option<Instant> {
+        self.slice.or(self.end).map(|(at, _)| at)
+    }
+
+    /// What was too short: the slice, as long as it is the only one that can be over.
     pub(crate) fn passed(self) -> Error {
-        let patience = self.0.map_or(Duration::MAX, |(_, patience)| patience);
+        let is_over = |(at, _): &(Instant, Duration)| *at <= Instant::now();
+        let passed = self.end.filter(is_over).or(self.slice).or(self.end);
+        let patience = passed.map_or(Duration::MAX, |(_, patience)| patience);
         Error::TimedOut { patience }
     }
 }
@@ -33,6 +58,7 @@ impl Deadline {
 pub struct Within<'engine> {
     engine: &'engine Engine,
     patience: Duration,
+    slice: Option<Duration>,
 }
 
 impl Engine {
@@ -61,6 +87,7 @@ impl Engine {
         Within {
             engine: self,
             patience,
+            slice: None,
         }
     }
 
@@ -103,7 +130,7 @@ impl Engine {
 
     fn wait_for_version(&self, version: Version, deadline: Deadline) -> Result<()> {
         self.at_home()?;
-        let answer = self.shared.ask_about(version, deadline.at());
+        let answer = self.shared.ask_about(version, deadline.to_begin());
         let (is_settled, is_held, absence) = {
             let core = self.shared.core.lock();
             let plan = core.plan();
@@ -211,7 +238,17 @@ impl Engine {
 
 impl<'engine> Within<'engine> {
     fn deadline(&self) -> Deadline {
-        Deadline::after(self.patience)
+        Deadline::after(self.patience).sliced(self.slice)
+    }
+
+    /// Gives up waiting for room or for bytes after `slice` already, so that the caller can look after something else, such as
+    /// a signal, and call again. A copy that has begun still has the whole time.
+    #[must_use]
+    pub fn sliced(self, slice: Duration) -> Self {
+        Self {
+            slice: Some(slice),
+            ..self
+        }
     }
 
     /// [`Engine::checkpoint`].
@@ -293,6 +330,6 @@ impl<'engine> Within<'engine> {
     /// # Errors
     /// As [`Engine::wait_for`].
     pub fn wait(&self) -> Result<()> {
-        self.engine.wait_for(self.patience)
+        self.engine.wait_until(self.deadline())
     }
 }

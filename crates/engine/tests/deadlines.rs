@@ -216,8 +216,14 @@ fn room_that_does_not_come() {
     let error = engine.within(SHORT).checkpoint(2, &regions).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     assert_eq!(engine.versions(), [0, 1]);
-    vault.release_all();
     let patience = Duration::from_secs(60);
+    let sliced = engine.within(patience).sliced(SHORT);
+    let error = sliced.checkpoint(2, &regions).unwrap_err();
+    assert!(
+        matches!(error, Error::TimedOut { patience: SHORT }),
+        "{error}"
+    );
+    vault.release_all();
     engine.within(patience).checkpoint(2, &regions).unwrap();
     let mut slot = engine.within(patience).produce(3, MIB).unwrap();
     slot.bytes_mut().unwrap().fill(9);
@@ -225,6 +231,24 @@ fn room_that_does_not_come() {
     engine.wait().unwrap();
     assert!(restore(&engine, 2) == bytes);
     assert!(restore(&engine, 3) == [9; MIB]);
+}
+
+#[test]
+fn a_slice_is_not_for_what_has_begun() {
+    let (engine, vault, _kept) = engine(MIB);
+    vault.hold([3]);
+    let bytes = content(3, 5 * MIB);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let sliced = engine.within(Duration::from_secs(60)).sliced(SHORT);
+            sliced.checkpoint(3, &[Region::from(bytes.as_slice())])
+        });
+        // Longer than the slice, on whatever machine keeps time.
+        std::thread::sleep(2 * SHORT);
+        vault.release(3);
+        writing.join().unwrap().unwrap();
+    });
+    assert!(restore(&engine, 3) == bytes);
 }
 
 #[test]

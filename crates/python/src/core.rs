@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use tierflow_device::{Device, Stream};
+use tierflow_device::{Device, Kind, Stream};
 
 use crate::order::{Order, Streams};
 
@@ -18,6 +18,10 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn order(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Order<'_>> {
         Order::new(&self.device, &self.streams, stream)
+    }
+
+    pub(crate) fn is_cuda(&self) -> bool {
+        self.device.info().kind == Kind::Cuda
     }
 
     /// A stream whose work comes after all that was given to the device so far.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use pyo3::intern;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_dedup::Tree;
 use tierflow_device::{Kind, open};
-use tierflow_engine::{EngineBuilder, Error, Version};
+use tierflow_engine::{EngineBuilder, Version, Within};
 
 use crate::array::{Arrays, Use};
 use crate::core::{Core, let_go};
@@ -18,13 +18,11 @@ use crate::dtype::DType;
 use crate::errors::{self, OrRaise};
 use crate::ffi::lent::Held;
 use crate::metrics;
-use crate::options::{self, Bytes, Retention};
+use crate::options::{self, Bytes, Retention, With};
 use crate::order::Streams;
+use crate::patience::Patience;
 use crate::pool::HostPool;
 use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
-
-/// How long a wait goes on before it looks whether somebody pressed Ctrl-C.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// A checkpoint cache over GPU memory, host memory, disk and external storage.
 ///
@@ -37,6 +35,8 @@ pub(crate) struct Engine {
     process: u32,
     /// Whether versions outlive it.
     lasts: bool,
+    /// In seconds.
+    closing_patience: f64,
 }
 
 impl Engine {
@@ -54,24 +54,39 @@ impl Engine {
         Err(errors::forked(py, self.process))
     }
 
-    /// Waits until `deadline` for all flushes, and looks for Ctrl-C in between.
-    fn wait_until(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<()> {
-        let begun = Instant::now();
-        loop {
-            let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
-            let slice = left.map_or(SLICE, |left| left.min(SLICE));
-            // Not held from slice to slice: another thread may close the engine.
-            let core = self.core(py)?;
-            let waited = py.detach(|| core.engine.wait_for(slice));
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.at_home(py)?;
+        let core = self.core.write().take();
+        if let Some(core) = core {
             let_go(core);
-            match waited {
-                Err(Error::TimedOut { .. }) => py.check_signals()?,
-                answer => return answer.or_raise(py),
-            }
-            if let (Some(patience), Some(Duration::ZERO)) = (patience, left) {
-                return Err(errors::raised(py, &Error::TimedOut { patience }));
-            }
         }
+        Ok(())
+    }
+
+    /// Does `call` without the interpreter.
+    fn detached<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&tierflow_engine::Engine) -> T + Send,
+    ) -> PyResult<T> {
+        let core = self.core(py)?;
+        let answer = py.detach(|| call(&core.engine));
+        let_go(core);
+        Ok(answer)
+    }
+
+    /// Waits for something, and looks for Ctrl-C in between.
+    fn patiently(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        mut wait: impl FnMut(Within<'_>) -> tierflow_engine::Result<()> + Send,
+    ) -> PyResult<()> {
+        let patience = Patience::new(py, timeout)?;
+        // Not held from slice to slice: another thread may close the engine.
+        patience.spend(py, |py, patience| {
+            self.detached(py, |engine| wait(patience.of(engine)))
+        })
     }
 }
 
@@ -94,6 +109,7 @@ impl Engine {
         ranks = 1,
         run = 0,
         retention = None,
+        durable_in_order = None,
         after_restore = "keep",
         flush = None,
         dedup = None,
@@ -116,6 +132,7 @@ impl Engine {
         ranks: u32,
         run: u64,
         retention: Option<&Bound<'_, PyAny>>,
+        durable_in_order: Option<bool>,
         after_restore: &str,
         flush: Option<&str>,
         dedup: Option<u32>,
@@ -137,47 +154,25 @@ impl Engine {
         let closing = options::duration(py, Some(closing_patience))?.unwrap_or(Duration::MAX);
         let opened = py.detach(|| open(choice));
         let device = opened.map_err(|error| errors::device(py, &error))?;
-        let mut builder: EngineBuilder = tierflow_engine::Engine::builder(&device)
+        let group = Some((rank, ranks, run)).filter(|group| *group != (0, 1, 0));
+        let builder = tierflow_engine::Engine::builder(&device)
             .after_restore(after)
             .timeline(timeline)
             .evict_while_growing(evict_while_growing)
-            .closing_patience(closing);
-        if (rank, ranks, run) != (0, 1, 0) {
-            builder = builder.group(rank, ranks, run);
-        }
-        if let Some(bytes) = device_cache {
-            builder = builder.device_cache(bytes.to_usize());
-        }
-        if let Some(bytes) = host_cache {
-            builder = builder.host_cache(bytes.to_usize());
-        }
-        if let Some(pool) = &host_pool {
-            builder = builder.host_pool(&pool.pool);
-        }
-        if let Some(directory) = scratch {
-            builder = builder.scratch(directory);
-        }
-        if let Some(bytes) = storage_limit {
-            builder = builder.storage_limit(bytes.0);
-        }
-        if let Some(directory) = node_local {
-            builder = builder.node_local(directory);
-        }
-        if let Some(bytes) = node_local_limit {
-            builder = builder.node_local_limit(bytes.0);
-        }
-        if let Some(directory) = external {
-            builder = builder.external(directory);
-        }
-        if let Some(rules) = retention {
-            builder = builder.retention(rules);
-        }
-        if let Some(flush) = flush {
-            builder = builder.flush(flush);
-        }
-        if let Some(chunk) = dedup {
-            builder = builder.dedup(Tree { chunk });
-        }
+            .closing_patience(closing)
+            .with(group, |b, (rank, ranks, run)| b.group(rank, ranks, run))
+            .with(device_cache, |b, bytes| b.device_cache(bytes.to_usize()))
+            .with(host_cache, |b, bytes| b.host_cache(bytes.to_usize()))
+            .with(host_pool, |b, given| b.host_pool(&given.pool))
+            .with(scratch, EngineBuilder::scratch)
+            .with(storage_limit, |b, bytes| b.storage_limit(bytes.0))
+            .with(node_local, EngineBuilder::node_local)
+            .with(node_local_limit, |b, bytes| b.node_local_limit(bytes.0))
+            .with(external, EngineBuilder::external)
+            .with(retention, EngineBuilder::retention)
+            .with(durable_in_order, EngineBuilder::durable_in_order)
+            .with(flush, EngineBuilder::flush)
+            .with(dedup, |b, chunk| b.dedup(Tree { chunk }));
         let engine = py.detach(|| builder.build()).or_raise(py)?;
         let core = Core {
             engine,
@@ -188,6 +183,7 @@ impl Engine {
             core: RwLock::new(Some(Arc::new(core))),
             process: std::process::id(),
             lasts,
+            closing_patience,
         })
     }
 
@@ -195,77 +191,98 @@ impl Engine {
     /// changed at once.
     ///
     /// Arrays on a GPU are copied after the work that their framework has given its current stream, and that was given to
-    /// `stream`.
-    #[pyo3(signature = (version, *arrays, stream = None))]
+    /// `stream`. `TimedOutError` if there is no room, or storage hangs, for `timeout` seconds.
+    #[pyo3(signature = (version, *arrays, stream = None, timeout = None))]
     fn checkpoint(
         &self,
         py: Python<'_>,
         version: Version,
         arrays: &Bound<'_, PyTuple>,
         stream: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
     ) -> PyResult<()> {
+        let patience = Patience::new(py, timeout)?;
         let core = self.core(py)?;
         let mut order = core.order(stream)?;
         let given = Arrays::of(arrays, Use::Read, &mut order)?;
         let regions = given.regions();
-        let done = py.detach(|| match order.stream() {
-            Some(stream) => core.engine.checkpoint_on(stream, version, &regions),
-            None => core.engine.checkpoint(version, &regions),
+        let done = patience.spend(py, |py, patience| {
+            Ok(py.detach(|| match order.stream() {
+                Some(stream) => patience
+                    .of(&core.engine)
+                    .checkpoint_on(stream, version, &regions),
+                None => patience.of(&core.engine).checkpoint(version, &regions),
+            }))
         });
         drop(order);
         let_go(core);
-        done.or_raise(py)
+        done
     }
 
     /// Brings `version` back into `arrays`, one after the other, and counts it as consumed. Work given to any stream
-    /// afterwards sees the bytes.
-    #[pyo3(signature = (version, *arrays, stream = None))]
+    /// afterwards sees the bytes. `TimedOutError` if it does not come for `timeout` seconds: the arrays are as they were.
+    #[pyo3(signature = (version, *arrays, stream = None, timeout = None))]
     fn restore(
         &self,
         py: Python<'_>,
         version: Version,
         arrays: &Bound<'_, PyTuple>,
         stream: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
     ) -> PyResult<()> {
+        let patience = Patience::new(py, timeout)?;
         let core = self.core(py)?;
         let mut order = core.order(stream)?;
         let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
         let mut regions = given.regions_mut();
-        let done = py.detach(|| match order.stream() {
-            Some(stream) => core.engine.restore_on(stream, version, &mut regions),
-            None => core.engine.restore(version, &mut regions),
+        let done = patience.spend(py, |py, patience| {
+            Ok(py.detach(|| match order.stream() {
+                Some(stream) => {
+                    let within = patience.of(&core.engine);
+                    within.restore_on(stream, version, &mut regions)
+                }
+                None => patience.of(&core.engine).restore(version, &mut regions),
+            }))
         });
         drop(order);
         let_go(core);
-        done.or_raise(py)
+        done
     }
 
     /// Lends room in the fastest tier for an array of this shape and element type, to be written and committed: see
-    /// `ProduceSlot`.
-    #[pyo3(signature = (version, shape, dtype))]
+    /// `ProduceSlot`. `TimedOutError` if there is none for `timeout` seconds.
+    #[pyo3(signature = (version, shape, dtype, timeout = None))]
     fn produce(
         &self,
         py: Python<'_>,
         version: Version,
         shape: &Bound<'_, PyAny>,
         dtype: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
     ) -> PyResult<ProduceSlot> {
+        let patience = Patience::new(py, timeout)?;
         let core = self.core(py)?;
         let layout = Layout::of(shape, DType::of(dtype)?)?;
         let bytes = layout.bytes();
-        let held = py.detach(|| Held::produce(core, version, bytes));
-        Ok(ProduceSlot::new(held.or_raise(py)?, layout))
+        let held = patience.spend(py, |py, patience| {
+            Ok(py.detach(|| Held::produce(&core, patience, (version, bytes))))
+        });
+        let_go(core);
+        Ok(ProduceSlot::new(held?, layout))
     }
 
-    /// Lends the cached copy of `version` as a read-only array: see `ConsumeSlot`. Without a shape it is flat.
-    #[pyo3(signature = (version, shape = None, dtype = None))]
+    /// Lends the cached copy of `version` as a read-only array: see `ConsumeSlot`. Without a shape it is flat. `TimedOutError` if
+    /// it does not come for `timeout` seconds.
+    #[pyo3(signature = (version, shape = None, dtype = None, timeout = None))]
     fn consume(
         &self,
         py: Python<'_>,
         version: Version,
         shape: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
     ) -> PyResult<ConsumeSlot> {
+        let patience = Patience::new(py, timeout)?;
         let core = self.core(py)?;
         let dtype = match dtype {
             Some(dtype) => DType::of(dtype)?,
@@ -288,8 +305,11 @@ impl Engine {
                 ),
             ));
         }
-        let slot = py.detach(|| Held::consume(core, version));
-        Ok(ConsumeSlot::new(slot.or_raise(py)?, layout))
+        let slot = patience.spend(py, |py, patience| {
+            Ok(py.detach(|| Held::consume(&core, patience, version)))
+        });
+        let_go(core);
+        Ok(ConsumeSlot::new(slot?, layout))
     }
 
     /// Tells which versions will be restored, in this order, after those hinted before.
@@ -297,7 +317,6 @@ impl Engine {
     /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late ones
     /// cost time, never correctness.
     fn hint(&self, py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<()> {
-        let core = self.core(py)?;
         let mut order = Vec::new();
         for version in versions.try_iter()? {
             order.push(version?.extract::<Version>()?);
@@ -305,25 +324,23 @@ impl Engine {
                 py.check_signals()?;
             }
         }
-        py.detach(|| core.engine.hint(order));
-        let_go(core);
-        Ok(())
+        self.detached(py, |engine| engine.hint(order))
+    }
+
+    /// Withdraws all hints given so far. Those given after this count.
+    fn forget_hints(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, tierflow_engine::Engine::forget_hints)
     }
 
     /// Lets prefetching begin, before the first restore does.
     fn prefetch_start(&self, py: Python<'_>) -> PyResult<()> {
-        let core = self.core(py)?;
-        py.detach(|| core.engine.prefetch_start());
-        let_go(core);
-        Ok(())
+        self.detached(py, tierflow_engine::Engine::prefetch_start)
     }
 
     /// Gives `version` up, restored or not.
     fn discard(&self, py: Python<'_>, version: Version) -> PyResult<()> {
-        let core = self.core(py)?;
-        let done = py.detach(|| core.engine.discard(version));
-        let_go(core);
-        done.or_raise(py)
+        self.detached(py, |engine| engine.discard(version))?
+            .or_raise(py)
     }
 
     /// Waits until every version taken in lies on the lowest tier: where that outlives the engine, they are there to stay.
@@ -332,40 +349,40 @@ impl Engine {
     /// too.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let patience = options::duration(py, timeout)?;
-        self.wait_until(py, patience)
+        self.patiently(py, timeout, |within| within.wait())
+    }
+
+    /// Waits until `version` lies on the lowest tier, as `wait` does for all.
+    #[pyo3(signature = (version, timeout = None))]
+    fn wait_version(&self, py: Python<'_>, version: Version, timeout: Option<f64>) -> PyResult<()> {
+        self.patiently(py, timeout, |within| within.wait_version(version))
+    }
+
+    /// Whether `version` lies on the lowest tier, whole: where that outlives the engine, it is there to stay.
+    fn is_durable(&self, py: Python<'_>, version: Version) -> PyResult<bool> {
+        self.detached(py, |engine| engine.is_durable(version))
     }
 
     /// The newest version held; with `before`, the newest of a smaller number than that. `None` if there is none.
     #[pyo3(signature = (before = None))]
     fn latest(&self, py: Python<'_>, before: Option<Version>) -> PyResult<Option<Version>> {
-        let core = self.core(py)?;
-        let latest = py.detach(|| core.engine.latest(before));
-        let_go(core);
-        Ok(latest)
+        self.detached(py, |engine| engine.latest(before))
     }
 
     /// The versions held, in ascending order.
     fn versions(&self, py: Python<'_>) -> PyResult<Vec<Version>> {
-        let core = self.core(py)?;
-        let versions = py.detach(|| core.engine.versions());
-        let_go(core);
-        Ok(versions)
+        self.detached(py, |engine| engine.versions())
     }
 
     /// Bytes of `version`: what the arrays that it is restored to must add up to.
     fn restore_size(&self, py: Python<'_>, version: Version) -> PyResult<u64> {
-        let core = self.core(py)?;
-        let size = py.detach(|| core.engine.restore_size(version));
-        let_go(core);
-        size.or_raise(py)
+        self.detached(py, |engine| engine.restore_size(version))?
+            .or_raise(py)
     }
 
     /// What is known to be damaged, unreadable or unusable of the storage that outlives the engine, in words.
     fn damage(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let core = self.core(py)?;
-        let damage = py.detach(|| core.engine.damage());
-        let_go(core);
+        let damage = self.detached(py, tierflow_engine::Engine::damage)?;
         Ok(damage.iter().map(ToString::to_string).collect())
     }
 
@@ -373,28 +390,26 @@ impl Engine {
     /// `TimedOutError` if emptying it takes longer than `timeout` seconds.
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_device_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<()> {
-        let core = self.core(py)?;
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let done = py.detach(|| core.engine.resize_device_cache(bytes.to_usize(), patience));
-        let_go(core);
-        done.or_raise(py)
+        self.detached(py, |engine| {
+            engine.resize_device_cache(bytes.to_usize(), patience)
+        })?
+        .or_raise(py)
     }
 
     /// `resize_device_cache`, of the host cache.
     #[pyo3(signature = (bytes, timeout = 60.0))]
     fn resize_host_cache(&self, py: Python<'_>, bytes: Bytes, timeout: f64) -> PyResult<()> {
-        let core = self.core(py)?;
         let patience = options::duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let done = py.detach(|| core.engine.resize_host_cache(bytes.to_usize(), patience));
-        let_go(core);
-        done.or_raise(py)
+        self.detached(py, |engine| {
+            engine.resize_host_cache(bytes.to_usize(), patience)
+        })?
+        .or_raise(py)
     }
 
     /// What was measured so far: a dictionary, which a notebook shows as tables. Times are in seconds.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let core = self.core(py)?;
-        let measured = py.detach(|| core.engine.metrics());
-        let_go(core);
+        let measured = self.detached(py, tierflow_engine::Engine::metrics)?;
         let dictionary: Bound<'_, PyDict> = metrics::dictionary(py, &measured)?;
         let class = py
             .import("tierflow._metrics")?
@@ -404,21 +419,20 @@ impl Engine {
 
     /// Writes the time line that `timeline=` asked for, in the Chrome trace format, which Perfetto opens.
     fn write_timeline(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let core = self.core(py)?;
-        let written = py.detach(|| core.engine.write_timeline(path));
-        let_go(core);
+        let written = self.detached(py, |engine| engine.write_timeline(path))?;
         written.map_err(|error| errors::file(py, &error))
     }
 
-    /// Ends the engine, its transfers and its history: call `wait` first for what is to outlive it. Slots that are still lent
-    /// stay good, and the last of them ends it. Closing again does nothing.
+    /// Ends the engine, its transfers and its history. Where versions are to outlive it, waits until they are there to stay, for
+    /// `closing_patience` at most. What that raises tells what was lost; the engine is closed nevertheless. Slots that are still
+    /// lent stay good, and the last of them ends it. Closing again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.at_home(py)?;
-        let core = self.core.write().take();
-        if let Some(core) = core {
-            let_go(core);
-        }
-        Ok(())
+        let waited = match self.lasts && !self.closed(py)? {
+            true => self.patiently(py, Some(self.closing_patience), |within| within.wait()),
+            false => Ok(()),
+        };
+        self.end(py)?;
+        waited
     }
 
     /// Whether it was closed.
@@ -455,10 +469,10 @@ impl Engine {
         let _ = (error, trace);
         let is_open = !self.closed(py)?;
         let waited = match is_open && self.lasts && kind.is_none() {
-            true => self.wait_until(py, None),
+            true => self.patiently(py, None, |within| within.wait()),
             false => Ok(()),
         };
-        self.close(py)?;
+        self.end(py)?;
         waited.map(|()| false)
     }
 

@@ -4,7 +4,7 @@
 //!
 //! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`. `array` finds out what an argument is
 //! and where its bytes lie, by the protocols that `ffi` speaks: the buffer protocol, DLPack, and
-//! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies. What is only Python (the
+//! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies, `patience` how long it waits. What is only Python (the
 //! exceptions, the table of the metrics, what is made for one framework) is Python, in `tierflow/`.
 //!
 //! # What always holds
@@ -26,6 +26,7 @@ mod ffi;
 mod metrics;
 mod options;
 mod order;
+mod patience;
 mod pool;
 mod slot;
 

@@ -6,9 +6,22 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 use tierflow_device::Choice;
-use tierflow_engine::{AfterRestore, Flush};
+use tierflow_engine::{AfterRestore, EngineBuilder, Flush};
 
 use crate::errors;
+
+/// What a caller may leave out.
+pub(crate) trait With: Sized {
+    /// Sets what was given.
+    fn with<T>(self, given: Option<T>, set: impl FnOnce(Self, T) -> Self) -> Self {
+        match given {
+            Some(given) => set(self, given),
+            None => self,
+        }
+    }
+}
+
+impl With for EngineBuilder {}
 
 /// Bytes: a number, or a text such as "4GiB".
 pub(crate) struct Bytes(pub(crate) u64);

@@ -232,6 +232,41 @@ def test_a_wait_has_an_end(tmp_path: pathlib.Path) -> None:
             engine.wait(timeout=float("nan"))
 
 
+def test_one_version_is_waited_for(tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path, flush="eager") as engine:
+        engine.checkpoint(0, bytes(1000))
+        engine.wait_version(0, timeout=60)
+        assert engine.is_durable(0)
+        assert not engine.is_durable(1)
+        with pytest.raises(tierflow.UnknownVersionError):
+            engine.wait_version(1)
+
+
+def test_closing_keeps_what_is_to_outlive_it(tmp_path: pathlib.Path) -> None:
+    field = np.ones(1 << 20)
+    engine = tierflow.Engine(device="host", host_cache="64MiB", external=tmp_path)
+    for version in range(4):
+        engine.checkpoint(version, field)
+    engine.close()
+    with tierflow.Engine(device="host", external=tmp_path) as engine:
+        assert engine.versions() == [0, 1, 2, 3]
+    engine = tierflow.Engine(device="host", host_cache="64MiB", external=tmp_path, closing_patience=0)
+    for version in range(4, 12):
+        engine.checkpoint(version, field)
+    with pytest.raises(tierflow.TimedOutError):
+        engine.close()
+    assert engine.closed
+    engine.close()
+
+
+def test_hints_are_withdrawn(engine: tierflow.Engine) -> None:
+    engine.hint([3, 2])
+    engine.forget_hints()
+    engine.hint([1])
+    engine.checkpoint(1, b"1")
+    engine.restore(1, bytearray(1))
+
+
 def test_differences_give_the_whole_bytes() -> None:
     field = np.zeros(100_000, "u1")
     with tierflow.Engine(device="host", device_cache="256KiB", host_cache="4MiB", dedup=128) as engine:

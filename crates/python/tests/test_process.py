@@ -168,6 +168,42 @@ def test_ctrl_c_ends_a_wait(python: Callable[[str], str], tmp_path: object) -> N
     assert told == "interrupted\n"
 
 
+def test_ctrl_c_ends_a_call_that_waits_for_room(python: Callable[[str], str], tmp_path: object) -> None:
+    """Room comes once the version before is flushed: twice as much each time, until the signal comes first."""
+    told = python(
+        f"""
+        import signal
+        import numpy as np
+        import tierflow
+
+        def ring(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, ring)
+        for megabytes in (128, 256, 512, 1024, 2048):
+            field = np.ones(megabytes << 20, "u1")
+            with tierflow.Engine(device="host", host_cache=field.nbytes, scratch={str(tmp_path)!r}) as engine:
+                engine.checkpoint(0, field)
+                try:
+                    engine.produce(1, field.nbytes, "u1", timeout=0).give_up()
+                    continue
+                except tierflow.TimedOutError:
+                    pass
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
+                try:
+                    engine.produce(1, field.nbytes, "u1").give_up()
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except KeyboardInterrupt:
+                    # The call came to nothing, and the next one is served.
+                    assert engine.versions() == [0]
+                    engine.produce(1, field.nbytes, "u1").commit()
+                    print("interrupted")
+                    break
+        """
+    )
+    assert told == "interrupted\n"
+
+
 def test_a_wait_lets_others_run(tmp_path: object) -> None:
     """A thread that waits does not hold the interpreter: this one gets its own work done meanwhile."""
     with tierflow.Engine(device="host", host_cache="256MiB", scratch=str(tmp_path)) as engine:

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tierflow_engine::{ConsumeSlot, ProduceSlot, Result, Version};
 
 use crate::core::Core;
+use crate::patience::Patience;
 
 /// A slot and its engine, which is dropped after it.
 pub(crate) struct Held<S> {
@@ -15,23 +16,27 @@ pub(crate) struct Held<S> {
 
 impl Held<ProduceSlot<'static>> {
     /// See [`tierflow_engine::Engine::produce`].
-    pub(crate) fn produce(core: Arc<Core>, version: Version, bytes: usize) -> Result<Self> {
-        let slot = core.engine.produce(version, bytes)?;
+    pub(crate) fn produce(
+        core: &Arc<Core>,
+        patience: &Patience,
+        (version, bytes): (Version, usize),
+    ) -> Result<Self> {
+        let slot = patience.of(&core.engine).produce(version, bytes)?;
         // SAFETY: only the lifetime differs. The slot borrows the engine within `core`, which stays where it is and is
         // there until the slot is gone: `Held` drops or hands out the slot first, and hands it out only together with
         // a borrow of `core`.
         let slot = unsafe { std::mem::transmute::<ProduceSlot<'_>, ProduceSlot<'static>>(slot) };
-        Ok(Self::of(slot, core))
+        Ok(Self::of(slot, Arc::clone(core)))
     }
 }
 
 impl Held<ConsumeSlot<'static>> {
     /// See [`tierflow_engine::Engine::consume`].
-    pub(crate) fn consume(core: Arc<Core>, version: Version) -> Result<Self> {
-        let slot = core.engine.consume(version)?;
+    pub(crate) fn consume(core: &Arc<Core>, patience: &Patience, version: Version) -> Result<Self> {
+        let slot = patience.of(&core.engine).consume(version)?;
         // SAFETY: as in `produce`.
         let slot = unsafe { std::mem::transmute::<ConsumeSlot<'_>, ConsumeSlot<'static>>(slot) };
-        Ok(Self::of(slot, core))
+        Ok(Self::of(slot, Arc::clone(core)))
     }
 }
 

@@ -73,7 +73,7 @@ impl ConsumeSlot {
     #[pyo3(signature = (stream = None))]
     fn finish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let lent = self.own.taken(py)?;
-        if lent.is_on_host() || stream.is_none() {
+        if !lent.is_of_gpu() || stream.is_none() {
             py.detach(|| drop(lent));
             return Ok(());
         }
@@ -112,13 +112,13 @@ impl ConsumeSlot {
     /// given to the device, as some may read them.
     fn give_back(&self, py: Python<'_>) -> PyResult<()> {
         let mut lent = self.own.alone(py, "given back")?;
-        let on_host = lent.is_on_host();
+        let of_gpu = lent.is_of_gpu();
         let Some(Slot::Consumed(held)) = lent.slot.take() else {
             return Err(self.own.ended(py));
         };
         held.end(|slot, core| {
             py.detach(|| {
-                if !on_host && let Ok(stream) = core.behind_all_work() {
+                if of_gpu && let Ok(stream) = core.behind_all_work() {
                     let _done_or_lost = stream.synchronize();
                 }
                 slot.give_back();

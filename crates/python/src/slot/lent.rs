@@ -90,6 +90,16 @@ impl Lent {
         self.device.kind == CPU
     }
 
+    /// Whether a GPU may be at work on the bytes, wherever they lie.
+    pub(super) fn is_of_gpu(&self) -> bool {
+        let core = match &self.slot {
+            Some(Slot::Produced(held)) => held.core(),
+            Some(Slot::Consumed(held)) => held.core(),
+            None => return false,
+        };
+        core.is_cuda()
+    }
+
     /// # Errors
     /// `BufferError` if the processor does not reach the bytes.
     pub(crate) fn host_pointer(&self) -> PyResult<*mut c_void> {
@@ -105,6 +115,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
+        let of_gpu = self.is_of_gpu();
         let Some(slot) = self.slot.take() else { return };
         if self.process != std::process::id() {
             // Nothing here is this process's; a thread that it does not have may hold the locks.
@@ -112,7 +123,7 @@ impl Drop for Lent {
             return;
         }
         match slot {
-            _ if self.is_on_host() => drop(slot),
+            _ if !of_gpu => drop(slot),
             // Kernels may still write there: nobody else may have the bytes before they are done.
             Slot::Produced(held) => {
                 if let Ok(stream) = held.core().behind_all_work() {

@@ -67,11 +67,10 @@ impl ProduceSlot {
     #[pyo3(signature = (stream = None))]
     fn commit(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let mut lent = self.own.alone(py, "a checkpoint")?;
-        let on_host = lent.is_on_host();
         let Some(Slot::Produced(held)) = lent.slot.take() else {
             return Err(self.own.ended(py));
         };
-        if on_host {
+        if !held.core().is_cuda() {
             held.end(|slot, _| py.detach(|| slot.commit()));
             return Ok(());
         }
