@@ -36,7 +36,7 @@ mod _tierflow {
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]
-    use crate::options::Retention;
+    use crate::options::{Retention, number_of_bytes};
     #[pymodule_export]
     use crate::pool::HostPool;
     #[pymodule_export]

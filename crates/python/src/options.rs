@@ -56,6 +56,12 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
     }
 }
 
+/// What a number of bytes, or a text such as "4GiB", says.
+#[pyfunction]
+pub(crate) fn number_of_bytes(given: Bytes) -> u64 {
+    given.0
+}
+
 impl Bytes {
     pub(crate) fn to_usize(&self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)

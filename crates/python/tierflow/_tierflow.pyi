@@ -7,7 +7,7 @@ from typing_extensions import Buffer, CapsuleType, disjoint_base
 
 from ._metrics import Metrics
 
-__all__ = ["ConsumeSlot", "Engine", "HostPool", "ProduceSlot", "Retention", "__version__"]
+__all__ = ["ConsumeSlot", "Engine", "HostPool", "ProduceSlot", "Retention", "__version__", "number_of_bytes"]
 
 __version__: str
 
@@ -30,6 +30,7 @@ _Stream: TypeAlias = Any
 _DType: TypeAlias = Any
 _Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 
+def number_of_bytes(given: _Bytes) -> int: ...
 @final
 class Retention:
     def __new__(cls, newest: int = 1, *, every: int | None = None, younger_than: float | None = None) -> Self: ...

@@ -1,0 +1,243 @@
+"""`tierflow.torch.offload` without a GPU: what leaves, what comes back, and that gradients are the same to the bit."""
+
+import gc
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tierflow
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+
+class Block(nn.Module):
+    """A transformer's, with its residuals, views and dropout."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mixes = nn.Linear(width, 3 * width)
+        self.out, self.up, self.down = nn.Linear(width, width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Any) -> Any:
+        batch, length, width = x.shape
+        heads = self.mixes(self.before(x)).view(batch, length, 3, 4, width // 4).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(*heads.unbind(0), is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + functional.dropout(self.down(functional.gelu(self.up(self.between(x)))), 0.1)
+
+
+class Model(nn.Module):
+    def __init__(self, *, recompute: str = "") -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(64) for _ in range(3))
+        self.recompute = recompute
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=self.recompute == "reentrant") if self.recompute else block(x)
+        return x.square().mean()
+
+
+def steps(model: Any, saving: Any, count: int = 4, *, autocast: bool = False, length: int = 96) -> Iterator[Any]:
+    """The gradients of so many steps of a training, by `saving` or without."""
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(count):
+        x = torch.randn(4, length, 64, requires_grad=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            if saving is None:
+                loss = model(x)
+            else:
+                with saving:
+                    loss = model(x)
+        loss.backward()
+        yield [parameter.grad.clone() for parameter in model.parameters()]
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def same(engine: tierflow.Engine, budget: Any, *, recompute: str = "", **how: Any) -> Any:
+    """Trains twice, and returns the offload that the second one had."""
+    torch.manual_seed(0)
+    model = Model(recompute=recompute)
+    begin = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    expected = list(steps(model, None, **how))
+    model.load_state_dict(begin)
+    saving = tierflow.torch.offload(engine, budget, smallest=1024)
+    for wanted, got in zip(expected, steps(model, saving, **how), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
+    return saving
+
+
+def left(engine: tierflow.Engine) -> list[int]:
+    """Versions that are still held, after the last graph is gone."""
+    gc.collect()
+    return engine.versions()
+
+
+@pytest.mark.parametrize("budget", [0, "700KiB", "1GiB", None])
+def test_gradients_are_the_same_to_the_bit(engine: tierflow.Engine, budget: Any) -> None:
+    saving = same(engine, budget)
+    stored = engine.metrics()["produce"]["bytes"]
+    if budget in (0, "700KiB"):
+        assert stored > 0
+        assert saving.plan.staying <= saving.budget
+        assert stored >= 3 * saving.plan.leaving
+    else:
+        # A processor that copies does not compute: nothing hides.
+        assert stored == 0
+        assert saving.plan.leaving == 0
+    assert str(saving.plan.leaving >> 20) in repr(saving)
+
+
+@pytest.mark.parametrize("after", ["keep", "discard"])
+def test_nothing_is_left_in_the_engine(after: Any) -> None:
+    with tierflow.Engine(device="host", host_cache="16MiB", after_restore=after) as engine:
+        same(engine, 0)
+        assert left(engine) == []
+
+
+def test_autocast(engine: tierflow.Engine) -> None:
+    assert same(engine, 0, autocast=True).plan.leaving > 0
+
+
+@pytest.mark.parametrize("recompute", ["reentrant", "not reentrant"])
+def test_what_is_recomputed(engine: tierflow.Engine, recompute: str) -> None:
+    """Of each block, only its input is saved."""
+    saving = same(engine, 0, recompute=recompute)
+    inputs = 3 * 4 * 96 * 64 * 4
+    assert saving.plan.saved <= 2 * inputs
+    assert left(engine) == []
+
+
+def test_a_disk_below(tmp_path: pathlib.Path) -> None:
+    with tierflow.Engine(device="host", host_cache="1MiB", scratch=tmp_path) as engine:
+        saving = same(engine, 0)
+        assert saving.plan.leaving > 4 << 20
+        assert engine.metrics()["tiers"][-1]["peak"] > 0
+        assert left(engine) == []
+
+
+def test_where_there_is_no_room_tensors_stay() -> None:
+    with tierflow.Engine(device="host", host_cache="1MiB") as engine:
+        with pytest.warns(UserWarning, match="host_cache"):
+            same(engine, 0)
+
+
+def test_other_shapes_in_between(engine: tierflow.Engine) -> None:
+    model = Model()
+    saving = tierflow.torch.offload(engine, 0, smallest=1024)
+    seen = []
+    for length in (32, 32, 64, 64, 32, 48):
+        for gradients in steps(model, saving, 1, length=length):
+            expected = next(steps(model, None, 1, length=length))
+            del gradients, expected
+        seen.append(engine.metrics()["produce"]["bytes"])
+    assert all(more > less for less, more in zip(seen, seen[1:], strict=False))
+    assert left(engine) == []
+
+
+def test_a_storage_is_stored_once_and_parameters_not_at_all(engine: tierflow.Engine) -> None:
+    weight = nn.Parameter(torch.randn(256, 256))
+    saving = tierflow.torch.offload(engine, 0, smallest=1024)
+    with saving:
+        x = torch.randn(256, 256, requires_grad=True).exp()
+        # Saved by exp, as itself three times, and as two views of it; the weight as it is and transposed.
+        y = (x * x @ weight).sum() + (x[:128] @ weight.T).sin().sum() + x.T.cos().sum()
+    saved = [one for one in engine.versions()]
+    sizes = [engine.restore_size(version) for version in saved]
+    assert sizes.count(256 * 256 * 4) <= 3
+    # x, x * x and the argument of sin; no weight.
+    assert sum(sizes) <= 2 * 256 * 256 * 4 + 128 * 256 * 4
+    y.backward()
+    assert weight.grad is not None
+    assert left(engine) == []
+
+
+def test_several_backward_passes_and_second_derivatives(engine: tierflow.Engine) -> None:
+    def twice(saving: Any) -> list[Any]:
+        x = torch.linspace(-1, 1, 4096, requires_grad=True)
+        with saving:
+            y = (x.sin() * x.exp()).sum()
+            first = torch.autograd.grad(y, x, retain_graph=True)[0]
+            again = torch.autograd.grad(y, x, retain_graph=True, create_graph=True)[0]
+            second = torch.autograd.grad(again.square().sum(), x)[0]
+        return [first, again.detach(), second]
+
+    import contextlib
+
+    expected = twice(contextlib.nullcontext())
+    got = twice(tierflow.torch.offload(engine, 0, smallest=1024))
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    del got
+    assert left(engine) == []
+
+
+@pytest.mark.parametrize("budget", [0, None])
+def test_what_is_changed_in_place(engine: tierflow.Engine, budget: Any) -> None:
+    """What left is what it was; of what stayed, PyTorch's error is raised."""
+    saving = tierflow.torch.offload(engine, budget, smallest=1024)
+    x = torch.linspace(0, 1, 4096, requires_grad=True)
+    with saving:
+        e = x * 2
+        y = e.sin()
+        e.add_(1)
+    if budget is None:
+        with pytest.raises(RuntimeError, match="inplace"):
+            y.sum().backward()
+    else:
+        y.sum().backward()
+        assert torch.equal(x.grad, 2 * (x.detach() * 2).cos())
+
+
+def test_a_graph_that_is_dropped(engine: tierflow.Engine) -> None:
+    saving = tierflow.torch.offload(engine, 0, smallest=1024)
+    with saving:
+        loss = torch.randn(4096, requires_grad=True).exp().sin()
+    assert engine.versions() == [0]
+    del loss
+    with saving:
+        pass
+    assert left(engine) == []
+
+
+def test_what_others_hold_stays(engine: tierflow.Engine) -> None:
+    """Nothing is gained by copying what the program keeps."""
+    saving = tierflow.torch.offload(engine, "1KiB", smallest=1024)
+    kept = torch.randn(4096, requires_grad=True).exp().detach().requires_grad_(False)
+    for _ in range(3):
+        with saving:
+            loss = (kept * torch.ones(4096, requires_grad=True).exp()).sum()
+        loss.backward()
+    assert saving.plan.leaving == 4096 * 4
+    assert saving.plan.saved > 4096 * 4
+
+
+def test_forward_before_backward_of_the_one_before(engine: tierflow.Engine) -> None:
+    saving = tierflow.torch.offload(engine, 0, smallest=1024)
+    x = torch.linspace(0, 1, 4096, requires_grad=True)
+    for _ in range(3):
+        losses = []
+        for factor in (1, 2):
+            with saving:
+                losses.append((factor * x).exp().sin().sum())
+        sum(losses).backward()
+    y = x.detach().requires_grad_()
+    sum((factor * y).exp().sin().sum() for factor in (1, 2)).backward()
+    assert torch.allclose(x.grad, 3 * y.grad)
+    assert left(engine) == []
+
+
+def test_calls_to_be_mended(engine: tierflow.Engine) -> None:
+    saving = tierflow.torch.offload(engine)
+    with saving, pytest.raises(RuntimeError, match="entered"), saving:
+        pass
+    with pytest.raises(tierflow.ArgumentError):
+        tierflow.torch.offload(engine, "much")

@@ -1,0 +1,188 @@
+"""The ways between tensors and an engine: copies on streams of their own for a GPU, and plain ones for the processor."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .._errors import UnknownVersionError
+from ._plan import Bus
+
+if TYPE_CHECKING:
+    from .._tierflow import Engine
+    from ._clock import Clock
+
+__all__ = ["Ways", "ways"]
+
+# What the bus is tried with.
+_PROBE = 64 << 20
+
+
+def ways(engine: Engine) -> Ways:
+    """Those of an engine's device."""
+    return Ways(engine) if engine.device == "host" else _OnGpu(engine)
+
+
+class Ways:
+    """For the processor, which copies itself."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._device = torch.device("cpu" if engine.device == "host" else engine.device)
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        """Whether it is a tensor that may leave."""
+        base = tensor if tensor._base is None else tensor._base
+        return (
+            type(tensor) is torch.Tensor
+            and tensor.device == self._device
+            and tensor.layout is torch.strided
+            and not (base.is_leaf and base.requires_grad)
+            and not tensor.is_conj()
+            and not tensor.is_neg()
+            and not tensor.is_quantized
+            and not tensor.is_inference()
+        )
+
+    def _bytes(self, tensor: torch.Tensor) -> torch.Tensor:
+        """All of its storage."""
+        storage = tensor.untyped_storage()
+        empty = torch.empty(0, dtype=torch.uint8, device=self._device)
+        return empty.set_(storage, 0, (storage.nbytes(),), (1,))
+
+    def store(self, version: int, source: torch.Tensor, clock: Clock | None) -> Any:
+        """Copies a tensor's storage to the engine. Returns the end of the copy, or `None` if it is over.
+
+        Raises `NoRoomError` if the engine has none.
+        """
+        begin = self.mark()
+        bytes = self._bytes(source)
+        slot = self._engine.produce(version, bytes.nbytes, "uint8")
+        room = torch.from_dlpack(slot)
+        room.copy_(bytes)
+        del room
+        slot.commit()
+        if clock:
+            clock.waits.append((begin, self.mark()))
+
+    def load(self, version: int, size: int, clock: Clock | None) -> tuple[torch.Tensor, Any]:
+        """Brings bytes back, for the last time. Returns the end of the copy, too, or `None` if it is over."""
+        begin = self.mark()
+        slot = self._engine.consume(version)
+        tensor = torch.from_dlpack(slot).clone()
+        slot.finish()
+        self.discard(version)
+        if clock:
+            clock.waits.append((begin, self.mark()))
+        return tensor, None
+
+    def discard(self, version: int) -> None:
+        # An engine may discard what was restored, too.
+        with suppress(UnknownVersionError):
+            self._engine.discard(version)
+
+    def work_waits(self, end: Any, clock: Clock | None) -> None:
+        """Work that is given from now on comes after a copy's end."""
+
+    def probe(self, version: int) -> Bus:
+        """What the bus does. Nothing hides here: who copies does not compute meanwhile."""
+        return Bus(1.0, 1.0)
+
+    def mark(self) -> Any:
+        """This moment of the work."""
+        return time.perf_counter()
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        elapsed: float = end - begin
+        return elapsed
+
+    def finish(self) -> None:
+        """Waits for the work."""
+
+
+class _OnGpu(Ways):
+    """For a GPU, whose copies run beside its work."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._out = torch.cuda.Stream(self._device)
+        self._back = torch.cuda.Stream(self._device)
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        return super().takes(tensor) and not torch.cuda.is_current_stream_capturing()
+
+    def store(self, version: int, source: torch.Tensor, clock: Clock | None) -> Any:
+        bytes = self._bytes(source)
+        slot = self._engine.produce(version, bytes.nbytes, "uint8")
+        self._out.wait_stream(torch.cuda.current_stream(self._device))
+        end = self._copied(self._out, torch.from_dlpack(slot), bytes, clock.out if clock else None)
+        slot.commit(self._out)
+        return end
+
+    def load(self, version: int, size: int, clock: Clock | None) -> tuple[torch.Tensor, Any]:
+        slot = self._engine.consume(version)
+        # Of the stream of the work, which has it back when nobody uses the tensor any more.
+        tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
+        self._back.wait_stream(torch.cuda.current_stream(self._device))
+        end = self._copied(self._back, tensor, torch.from_dlpack(slot), clock.back if clock else None)
+        slot.finish(self._back)
+        self.discard(version)
+        return tensor, end
+
+    def _copied(
+        self,
+        stream: torch.cuda.Stream,
+        target: torch.Tensor,
+        source: torch.Tensor,
+        copies: list[tuple[int, Any, Any]] | None,
+    ) -> torch.cuda.Event:
+        begin = self.mark(stream) if copies is not None else None
+        with torch.cuda.stream(stream):
+            target.copy_(source, non_blocking=True)
+        if copies is None:
+            return stream.record_event()
+        end = self.mark(stream)
+        copies.append((target.nbytes, begin, end))
+        return end
+
+    def work_waits(self, end: Any, clock: Clock | None) -> None:
+        begin = self.mark() if clock else None
+        torch.cuda.current_stream(self._device).wait_event(end)
+        if clock:
+            clock.waits.append((begin, self.mark()))
+
+    def probe(self, version: int) -> Bus:
+        size = min(_PROBE, self._engine.metrics()["tiers"][0]["capacity"])
+        tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
+        torch.cuda.synchronize(self._device)
+        slot = self._engine.produce(version, size, "uint8")
+        room = torch.from_dlpack(slot)
+        out = self._rate(self._out, room, tensor)
+        del room
+        slot.commit(self._out)
+        held = self._engine.consume(version)
+        back = self._rate(self._back, tensor, torch.from_dlpack(held))
+        held.finish(self._back)
+        self.discard(version)
+        return Bus(out, back)
+
+    def _rate(self, stream: torch.cuda.Stream, target: torch.Tensor, source: torch.Tensor) -> float:
+        copies: list[tuple[int, Any, Any]] = []
+        for _ in range(4):
+            self._copied(stream, target, source, copies)
+        stream.synchronize()
+        return max(size / max(1e-9, self.seconds(begin, end)) for size, begin, end in copies)
+
+    def mark(self, stream: torch.cuda.Stream | None = None) -> Any:
+        mark = torch.cuda.Event(enable_timing=True)
+        mark.record(stream or torch.cuda.current_stream(self._device))
+        return mark
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end)) / 1e3
+
+    def finish(self) -> None:
+        torch.cuda.synchronize(self._device)
