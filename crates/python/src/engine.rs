@@ -33,10 +33,12 @@ pub(crate) struct Engine {
     core: RwLock<Option<Arc<Core>>>,
     /// The process that built it.
     process: u32,
-    /// Whether versions outlive it.
-    lasts: bool,
     /// In seconds.
     closing_patience: f64,
+    /// Whose pieces of versions it has, of how many.
+    group: (u32, u32),
+    /// Where all ranks' pieces lie.
+    directory: Option<PathBuf>,
 }
 
 impl Engine {
@@ -143,7 +145,7 @@ impl Engine {
         let choice = options::choice(device)?;
         let after = options::after_restore(py, after_restore)?;
         let flush = flush.map(|name| options::flush(py, name)).transpose()?;
-        let lasts = node_local.is_some() || external.is_some();
+        let directory = external.clone().or_else(|| node_local.clone());
         let retention = match retention {
             None => None,
             Some(given) => match given.extract::<usize>() {
@@ -182,8 +184,9 @@ impl Engine {
         Ok(Self {
             core: RwLock::new(Some(Arc::new(core))),
             process: std::process::id(),
-            lasts,
             closing_patience,
+            group: (rank, ranks),
+            directory,
         })
     }
 
@@ -284,27 +287,8 @@ impl Engine {
     ) -> PyResult<ConsumeSlot> {
         let patience = Patience::new(py, timeout)?;
         let core = self.core(py)?;
-        let dtype = match dtype {
-            Some(dtype) => DType::of(dtype)?,
-            None => DType::of(intern!(py, "uint8"))?,
-        };
         let size = py.detach(|| core.engine.restore_size(version));
-        let held = usize::try_from(size.or_raise(py)?).unwrap_or(usize::MAX);
-        let layout = match shape {
-            Some(shape) => Layout::of(shape, dtype)?,
-            None => Layout::new(py, dtype, &[held / dtype.bytes()])?,
-        };
-        if layout.bytes() != held {
-            return Err(errors::argument(
-                py,
-                format!(
-                    "version {version} holds {held} bytes, and {:?} of {} are {}: name what was checkpointed",
-                    layout.shape(),
-                    dtype.name,
-                    layout.bytes()
-                ),
-            ));
-        }
+        let layout = Layout::held(py, (version, size.or_raise(py)?), shape, dtype)?;
         let slot = patience.spend(py, |py, patience| {
             Ok(py.detach(|| Held::consume(&core, patience, version)))
         });
@@ -427,7 +411,7 @@ impl Engine {
     /// `closing_patience` at most. What that raises tells what was lost; the engine is closed nevertheless. Slots that are still
     /// lent stay good, and the last of them ends it. Closing again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let waited = match self.lasts && !self.closed(py)? {
+        let waited = match self.directory.is_some() && !self.closed(py)? {
             true => self.patiently(py, Some(self.closing_patience), |within| within.wait()),
             false => Ok(()),
         };
@@ -440,6 +424,18 @@ impl Engine {
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         self.at_home(py)?;
         Ok(self.core.read().is_none())
+    }
+
+    /// Whose pieces of versions it has, of how many: `(0, 1)` without a group.
+    #[getter]
+    fn group(&self) -> (u32, u32) {
+        self.group
+    }
+
+    /// Where the versions outlive it, of all ranks: `external`, or else `node_local`; `None` if they do not.
+    #[getter]
+    fn directory(&self) -> Option<&PathBuf> {
+        self.directory.as_ref()
     }
 
     /// Where its fastest memory is: "host", or "cuda:0".
@@ -468,7 +464,7 @@ impl Engine {
     ) -> PyResult<bool> {
         let _ = (error, trace);
         let is_open = !self.closed(py)?;
-        let waited = match is_open && self.lasts && kind.is_none() {
+        let waited = match is_open && self.directory.is_some() && kind.is_none() {
             true => self.patiently(py, None, |within| within.wait()),
             false => Ok(()),
         };

@@ -28,7 +28,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Error::TimedOut { .. } => named(py, "TimedOutError", text),
         Error::OtherProcess { .. } => named(py, "ForkedError", text),
         Error::Stalled { .. } => named(py, "StalledError", text),
-        Error::Storage(error) => storage(py, error, text),
+        Error::Storage(error) => stored(py, error, text),
         Error::Device(error) => device(py, error),
         Error::Arena(ArenaError::Growth { source, .. }) => named(py, device_class(source), text),
         Error::Thread(_) => named(py, "DeviceError", text),
@@ -63,6 +63,11 @@ pub(crate) fn device(py: Python<'_>, error: &DeviceError) -> PyErr {
     named(py, device_class(error), error.to_string())
 }
 
+/// A directory of versions.
+pub(crate) fn storage(py: Python<'_>, error: &StoreError) -> PyErr {
+    stored(py, error, error.to_string())
+}
+
 /// The timeline or another file.
 pub(crate) fn file(py: Python<'_>, error: &std::io::Error) -> PyErr {
     named(py, "StorageError", error.to_string())
@@ -76,7 +81,7 @@ fn device_class(error: &DeviceError) -> &'static str {
     }
 }
 
-fn storage(py: Python<'_>, error: &StoreError, text: String) -> PyErr {
+fn stored(py: Python<'_>, error: &StoreError, text: String) -> PyErr {
     match error {
         StoreError::Damaged { .. } | StoreError::NoVersion { .. } => {
             named(py, "DamagedError", text)

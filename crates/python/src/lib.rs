@@ -2,7 +2,7 @@
 //!
 //! # How it is laid out
 //!
-//! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`. `array` finds out what an argument is
+//! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`, `repository` what is read without an engine. `array` finds out what an argument is
 //! and where its bytes lie, by the protocols that `ffi` speaks: the buffer protocol, DLPack, and
 //! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies, `patience` how long it waits. What is only Python (the
 //! exceptions, the table of the metrics, what is made for one framework) is Python, in `tierflow/`.
@@ -28,6 +28,7 @@ mod options;
 mod order;
 mod patience;
 mod pool;
+mod repository;
 mod slot;
 
 /// The part of `tierflow` that is made of Rust.
@@ -39,6 +40,8 @@ mod _tierflow {
     use crate::options::{Retention, number_of_bytes};
     #[pymodule_export]
     use crate::pool::HostPool;
+    #[pymodule_export]
+    use crate::repository::Repository;
     #[pymodule_export]
     use crate::slot::{ConsumeSlot, ProduceSlot};
 

@@ -28,3 +28,35 @@ def python() -> Callable[[str], str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def ranks() -> Callable[..., None]:
+    """Runs a program in so many interpreters side by side, each with its rank, how many there are, and more arguments."""
+
+    def run(program: str, count: int, *arguments: object) -> None:
+        running = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-X",
+                    "faulthandler",
+                    "-c",
+                    textwrap.dedent(program),
+                    str(rank),
+                    str(count),
+                    *map(str, arguments),
+                ],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(count)
+        ]
+        try:
+            told = [one.communicate(timeout=100)[1] for one in running]
+        finally:
+            for one in running:
+                one.kill()
+        assert all(one.returncode == 0 for one in running), "\n".join(told)
+
+    return run

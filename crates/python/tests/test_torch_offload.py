@@ -11,6 +11,8 @@ import tierflow
 
 torch = pytest.importorskip("torch")
 
+import itertools
+
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -140,7 +142,7 @@ def test_other_shapes_in_between(engine: tierflow.Engine) -> None:
             expected = next(steps(model, None, 1, length=length))
             del gradients, expected
         seen.append(engine.metrics()["produce"]["bytes"])
-    assert all(more > less for less, more in zip(seen, seen[1:], strict=False))
+    assert all(more > less for less, more in itertools.pairwise(seen))
     assert left(engine) == []
 
 

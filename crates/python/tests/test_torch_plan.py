@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tierflow.torch._plan import SHARE, WINDOW, Bus, Plan, Saved, plan  # noqa: E402
+from tierflow.torch._plan import SHARE, WINDOW, Bus, Plan, Saved, plan
 
 MIB = 1 << 20
 
@@ -65,7 +65,9 @@ def test_no_more_leaves_than_there_is_room_for() -> None:
 
 
 def test_what_others_hold_stays() -> None:
-    saved = [Saved(one.bytes, one.saved_at, None if index % 2 else one.used_at) for index, one in enumerate(layers(100))]
+    saved = [
+        Saved(one.bytes, one.saved_at, None if index % 2 else one.used_at) for index, one in enumerate(layers(100))
+    ]
     made = plan(saved, bus(16e9), budget=0, room=1 << 40)
     assert made.leaves == frozenset(range(0, 100, 2))
 

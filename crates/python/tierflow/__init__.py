@@ -36,7 +36,7 @@ from ._errors import (
     UnknownVersionError,
 )
 from ._metrics import Metrics
-from ._tierflow import ConsumeSlot, Engine, HostPool, ProduceSlot, Retention, __version__
+from ._tierflow import ConsumeSlot, Engine, HostPool, ProduceSlot, Repository, Retention, __version__
 
 __all__ = [
     "ArgumentError",
@@ -51,6 +51,7 @@ __all__ = [
     "Metrics",
     "NoRoomError",
     "ProduceSlot",
+    "Repository",
     "Retention",
     "StalledError",
     "StorageError",

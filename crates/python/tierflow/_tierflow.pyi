@@ -1,5 +1,6 @@
 from collections.abc import Iterable, Sequence
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, final
 
@@ -7,7 +8,16 @@ from typing_extensions import Buffer, CapsuleType, disjoint_base
 
 from ._metrics import Metrics
 
-__all__ = ["ConsumeSlot", "Engine", "HostPool", "ProduceSlot", "Retention", "__version__", "number_of_bytes"]
+__all__ = [
+    "ConsumeSlot",
+    "Engine",
+    "HostPool",
+    "ProduceSlot",
+    "Repository",
+    "Retention",
+    "__version__",
+    "number_of_bytes",
+]
 
 __version__: str
 
@@ -31,6 +41,7 @@ _DType: TypeAlias = Any
 _Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 
 def number_of_bytes(given: _Bytes) -> int: ...
+
 @final
 class Retention:
     def __new__(cls, newest: int = 1, *, every: int | None = None, younger_than: float | None = None) -> Self: ...
@@ -48,6 +59,17 @@ class HostPool:
     ) -> Self: ...
     @property
     def bytes(self) -> int: ...
+
+@final
+class Repository:
+    def __new__(cls, directory: _Path) -> Self: ...
+    def versions(self) -> list[int]: ...
+    def latest(self, before: SupportsIndex | None = None) -> int | None: ...
+    def ranks(self, version: SupportsIndex) -> int: ...
+    def size(self, version: SupportsIndex, rank: SupportsIndex) -> int: ...
+    def read(
+        self, version: SupportsIndex, rank: SupportsIndex, offsets: Sequence[SupportsIndex], *arrays: _Array
+    ) -> None: ...
 
 @final
 class ProduceSlot:
@@ -163,6 +185,10 @@ class Engine:
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
+    @property
+    def group(self) -> tuple[int, int]: ...
+    @property
+    def directory(self) -> Path | None: ...
     @property
     def device(self) -> str: ...
     def __enter__(self) -> Self: ...

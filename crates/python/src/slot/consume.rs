@@ -108,22 +108,12 @@ impl ConsumeSlot {
         finished.or_raise(py)
     }
 
-    /// Gives the bytes back and leaves the version unconsumed. Arrays over them must be gone. On a GPU, waits for all work
-    /// given to the device, as some may read them.
+    /// Gives the bytes back and leaves the version unconsumed, or leaves that to the last array over them. On a GPU, who gives them
+    /// back waits for all work given to the device, as some may read them.
     fn give_back(&self, py: Python<'_>) -> PyResult<()> {
-        let mut lent = self.own.alone(py, "given back")?;
-        let of_gpu = lent.is_of_gpu();
-        let Some(Slot::Consumed(held)) = lent.slot.take() else {
-            return Err(self.own.ended(py));
-        };
-        held.end(|slot, core| {
-            py.detach(|| {
-                if of_gpu && let Ok(stream) = core.behind_all_work() {
-                    let _done_or_lost = stream.synchronize();
-                }
-                slot.give_back();
-            });
-        });
+        let lent = self.own.taken(py)?;
+        lent.leave_unconsumed();
+        py.detach(|| drop(lent));
         Ok(())
     }
 

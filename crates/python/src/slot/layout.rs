@@ -1,6 +1,8 @@
 //! Shape and element type.
 
+use pyo3::intern;
 use pyo3::prelude::*;
+use tierflow_engine::Version;
 
 use crate::dtype::DType;
 use crate::errors;
@@ -38,6 +40,39 @@ impl Layout {
             Err(_) => shape.extract::<Vec<usize>>()?,
         };
         Self::new(shape.py(), dtype, &lengths)
+    }
+
+    /// Of what a version holds; flat, and of bytes, unless the caller says otherwise.
+    ///
+    /// # Errors
+    /// `ArgumentError` if what the caller says does not have as many bytes; as for [`Layout::of`].
+    pub(crate) fn held(
+        py: Python<'_>,
+        (version, bytes): (Version, u64),
+        shape: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let held = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let dtype = match dtype {
+            Some(dtype) => DType::of(dtype)?,
+            None => DType::of(intern!(py, "uint8"))?,
+        };
+        let layout = match shape {
+            Some(shape) => Self::of(shape, dtype)?,
+            None => Self::new(py, dtype, &[held / dtype.bytes()])?,
+        };
+        if layout.bytes() == held {
+            return Ok(layout);
+        }
+        Err(errors::argument(
+            py,
+            format!(
+                "version {version} holds {held} bytes, and {:?} of {} are {}: name what was checkpointed",
+                layout.shape(),
+                dtype.name,
+                layout.bytes()
+            ),
+        ))
     }
 
     fn counted(dtype: DType, shape: &[usize]) -> Option<Self> {

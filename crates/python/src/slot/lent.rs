@@ -1,6 +1,7 @@
 //! What the object and all arrays over a slot share.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -18,6 +19,8 @@ pub(crate) struct Lent {
     address: u64,
     device: dlpack::Device,
     is_read_only: bool,
+    /// To be given back as if nobody had read it.
+    is_unconsumed: AtomicBool,
     pub(super) version: Version,
     /// The process that has the engine.
     pub(super) process: u32,
@@ -65,6 +68,7 @@ impl Lent {
                 number: device.1,
             },
             is_read_only,
+            is_unconsumed: AtomicBool::new(false),
             version,
             process: std::process::id(),
         }
@@ -100,6 +104,11 @@ impl Lent {
         core.is_cuda()
     }
 
+    /// Whoever is the last to use the bytes leaves the version unconsumed.
+    pub(super) fn leave_unconsumed(&self) {
+        self.is_unconsumed.store(true, Ordering::Relaxed);
+    }
+
     /// # Errors
     /// `BufferError` if the processor does not reach the bytes.
     pub(crate) fn host_pointer(&self) -> PyResult<*mut c_void> {
@@ -122,7 +131,14 @@ impl Drop for Lent {
             std::mem::forget(slot);
             return;
         }
+        let is_unconsumed = *self.is_unconsumed.get_mut();
         match slot {
+            Slot::Consumed(held) if is_unconsumed => held.end(|slot, core| {
+                if of_gpu && let Ok(stream) = core.behind_all_work() {
+                    let _done_or_lost = stream.synchronize();
+                }
+                slot.give_back();
+            }),
             _ if !of_gpu => drop(slot),
             // Kernels may still write there: nobody else may have the bytes before they are done.
             Slot::Produced(held) => {

@@ -4,6 +4,7 @@
 - `StorageWriter`, `StorageReader`: for `torch.distributed.checkpoint`.
 """
 
+from ._checkpoint import StorageReader, StorageWriter
 from ._offload import offload
 
-__all__ = ["offload"]
+__all__ = ["StorageReader", "StorageWriter", "offload"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -35,7 +34,18 @@ _MEASURED = 3
 class _Entry:
     """One storage that the graph has saved. Who can ask for it holds it."""
 
-    __slots__ = ("__weakref__", "arrival", "bytes", "changes", "index", "of", "seen", "tensor", "version", "was_changed")
+    __slots__ = (
+        "__weakref__",
+        "arrival",
+        "bytes",
+        "changes",
+        "index",
+        "of",
+        "seen",
+        "tensor",
+        "version",
+        "was_changed",
+    )
 
     def __init__(self, of: _Iteration, index: int, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()

@@ -233,6 +233,38 @@ impl Piece {
         self.read_parts(self.parts(targets, false), &|_| {})
     }
 
+    /// Fills memory with parts of a region, each from its own offset; they do not overlap. Of the disk, the blocks that they lie in
+    /// are taken, and checked.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore); [`Error::Argument`] for parts that overlap, or that the region does not have.
+    pub fn restore_parts(&self, name: &str, into: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let region = self.region(name)?;
+        let mut targets = Vec::with_capacity(into.len());
+        for (offset, bytes) in into {
+            let end = offset.checked_add(bytes.len() as u64);
+            if end.is_none_or(|end| end > region.length) {
+                return Err(Error::Argument(format!(
+                    "region {name:?} has {} bytes, and {} from {offset} on were asked for",
+                    region.length,
+                    bytes.len()
+                )));
+            }
+            if !bytes.is_empty() {
+                targets.push((region.offset + *offset, &mut **bytes));
+            }
+        }
+        targets.sort_by_key(|(offset, _)| *offset);
+        let pairs = targets.iter().zip(targets.iter().skip(1));
+        for ((offset, bytes), (next, _)) in pairs {
+            if offset + bytes.len() as u64 > *next {
+                let text = format!("parts of region {name:?} overlap: ask for each byte once");
+                return Err(Error::Argument(text));
+            }
+        }
+        self.read_parts(self.parts(targets, false), &|_| {})
+    }
+
     /// Hands a region on to `push`, from its start to its end in parts of a few MiB, each with its offset in the region
     /// and checked before.
     ///

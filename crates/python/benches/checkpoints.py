@@ -1,0 +1,167 @@
+"""Checkpoints of a training on a GPU, by `torch.distributed.checkpoint`: what they block, and what they slow down.
+
+python checkpoints.py --directory /dev/shm        # 13 GB of state
+"""
+
+import argparse
+import contextlib
+import gc
+import shutil
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from offload import Model
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.staging import DefaultStager
+
+import tierflow
+
+warnings.filterwarnings("ignore", message="torch.distributed is")
+
+
+class Training:
+    def __init__(self, width: int, depth: int, length: int) -> None:
+        torch.manual_seed(0)
+        self.model = Model(width, depth, 32000).cuda()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), fused=True)
+        self.tokens = torch.randint(32000, (1, length), device="cuda")
+
+    def step(self) -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = self.model(self.tokens)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def state(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+
+def timed(call: Callable[[], Any]) -> float:
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - begun)
+
+
+def report(
+    name: str, training: Training, save: Callable[[], Any], wait: Callable[[Any], None], every: list[int]
+) -> None:
+    """`save` returns what `wait` waits for."""
+    plain = statistics.median(timed(training.step) for _ in range(8))
+    begun = time.perf_counter()
+    first = save()
+    blocked = [1e3 * (time.perf_counter() - begun)]
+    wait(first)
+    whole = 1e3 * (time.perf_counter() - begun)
+    print(f"{name}: step {plain:.1f} ms; the first save blocks {blocked[0]:.0f} ms of {whole:.0f}", flush=True)
+    for interval in every:
+        before, blocked, after, last = None, [], [], None
+        begun = time.perf_counter()
+        steps = 3 * interval
+        for step in range(steps):
+            if step % interval == 0:
+                if last is not None:
+                    wait(last)
+                torch.cuda.synchronize()
+                before = time.perf_counter()
+                last = save()
+                blocked.append(1e3 * (time.perf_counter() - before))
+                after.append(timed(training.step))
+            else:
+                timed(training.step)
+        whole = 1e3 * (time.perf_counter() - begun)
+        wait(last)
+        print(
+            f"    every {interval}: blocks {statistics.median(blocked):.1f} ms, the step after takes {statistics.median(after):.1f} ms, "
+            f"{steps} steps take {100 * (whole / (steps * plain) - 1):+.1f}%",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=Path("/tmp"))
+    parser.add_argument("--width", type=int, default=2048)
+    parser.add_argument("--depth", type=int, default=16)
+    parser.add_argument("--length", type=int, default=8192)
+    parser.add_argument("--only", nargs="*", default=["tierflow", "torch.save", "async", "pinned"])
+    options = parser.parse_args()
+    training = Training(options.width, options.depth, options.length)
+    for _ in range(3):
+        training.step()
+    tensors = [
+        tensor for tensor in torch.utils._pytree.tree_leaves(training.state()) if isinstance(tensor, torch.Tensor)
+    ]
+    size = sum(tensor.nbytes for tensor in tensors)
+    print(
+        f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {size / 1e9:.1f} GB of state in {len(tensors)} tensors"
+    )
+    here = options.directory / "checkpoints-of-a-bench"
+
+    @contextlib.contextmanager
+    def directory() -> Any:
+        shutil.rmtree(here, ignore_errors=True)
+        here.mkdir()
+        try:
+            yield here
+        finally:
+            shutil.rmtree(here, ignore_errors=True)
+            gc.collect()
+
+    if "tierflow" in options.only:
+        for kept in (False, True):
+            with directory() as path:
+                lasting = {"external": path, "retention": 1} if kept else {"after_restore": "discard"}
+                with tierflow.Engine(device="cuda", host_cache=2 * size + (64 << 20), **lasting) as engine:
+                    writer = tierflow.torch.StorageWriter(engine)
+
+                    def save(writer: Any = writer) -> Any:
+                        return dcp.async_save(training.state(), storage_writer=writer)
+
+                    def wait(response: Any, engine: Any = engine, writer: Any = writer, kept: bool = kept) -> None:
+                        response.upload_completion.result()
+                        if not kept:
+                            engine.discard(writer.version)
+
+                    report(f"tierflow, {'kept' if kept else 'in memory alone'}", training, save, wait, [10, 1])
+                    if kept:
+                        print(f"    on the disk after {timed(engine.wait):.0f} ms more", flush=True)
+                        expected = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+                        wait(save())
+                        training.step()
+                        state = training.state()
+                        begun = time.perf_counter()
+                        dcp.load(state, storage_reader=tierflow.torch.StorageReader(engine))
+                        torch.cuda.synchronize()
+                        print(f"    loaded in {time.perf_counter() - begun:.2f} s", flush=True)
+                        assert all(torch.equal(state["model"][name], tensor) for name, tensor in expected.items())
+                        del state, expected
+                    writer.close()
+    if "torch.save" in options.only:
+        with directory() as path:
+            print(f"torch.save: {timed(lambda: torch.save(training.state(), path / 'state')):.0f} ms", flush=True)
+    for name, stager in (("async", None), ("pinned", DefaultStager)):
+        if name in options.only:
+            with directory() as path:
+                stages = stager() if stager else None
+
+                def save(path: Path = path, stages: Any = stages) -> Any:
+                    return dcp.async_save(training.state(), checkpoint_id=path / "state", async_stager=stages)
+
+                def wait(response: Any) -> None:
+                    getattr(response, "upload_completion", response).result()
+
+                report(f"dcp.async_save, {name}", training, save, wait, [10] if stages else [])
+                if stages:
+                    stages.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""A transformer's training step on a GPU: time and peak memory, beside `save_on_cpu` and `torch.utils.checkpoint`.
+
+python offload.py                       # 1.1 B parameters, sequences of 2 k, 8 k and 32 k
+python offload.py --lengths 8192 --disk /tmp
+"""
+
+import argparse
+import contextlib
+import gc
+import statistics
+import time
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import tierflow
+
+GIB = 1 << 30
+
+
+class Block(nn.Module):
+    """As of Llama: 32 heads of queries, 8 of keys and values, and a gated feed-forward."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads, self.groups, self.size = width // 64, width // 256, 64
+        self.before, self.between = nn.Parameter(torch.ones(width)), nn.Parameter(torch.ones(width))
+        self.mixes = nn.Linear(width, (self.heads + 2 * self.groups) * self.size, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.gate, self.up = nn.Linear(width, 4 * width, bias=False), nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Any, turns: Any) -> Any:
+        batch, length, width = x.shape
+        mixed = self.mixes(functional.rms_norm(x, (width,), self.before))
+        mixed = mixed.view(batch, length, -1, self.size).transpose(1, 2)
+        q, k, v = mixed.split([self.heads, self.groups, self.groups], dim=1)
+        attention = functional.scaled_dot_product_attention(
+            turned(q, turns), turned(k, turns), v, is_causal=True, enable_gqa=True
+        )
+        x = x + self.out(attention.transpose(1, 2).reshape(batch, length, width))
+        between = functional.rms_norm(x, (width,), self.between)
+        return x + self.down(functional.silu(self.gate(between)) * self.up(between))
+
+
+def turned(x: Any, turns: Any) -> Any:
+    left, right = x.chunk(2, dim=-1)
+    return x * turns[0] + torch.cat((-right, left), dim=-1) * turns[1]
+
+
+class Model(nn.Module):
+    def __init__(self, width: int, depth: int, words: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
+        self.last = nn.Parameter(torch.ones(width))
+        self.guess = nn.Linear(width, words, bias=False)
+        self.recomputed = 0
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.words(tokens)
+        positions = torch.arange(tokens.shape[1], device=x.device)[:, None]
+        angles = positions * torch.exp(torch.arange(0, 64, 2, device=x.device) * -0.2878)[None]
+        turns = [part.repeat(1, 2).to(x.dtype) for part in (angles.cos(), angles.sin())]
+        for index, block in enumerate(self.blocks):
+            if index < self.recomputed:
+                x = checkpoint(block, x, turns, use_reentrant=False)
+            else:
+                x = block(x, turns)
+        logits = self.guess(functional.rms_norm(x, (x.shape[-1],), self.last))
+        return functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+
+def measured(model: Any, tokens: Any, saving: Any, count: int) -> tuple[float, float]:
+    """Milliseconds of a step (median of the last `count`), and GiB at most."""
+    times = []
+    for step in range(count + 6):
+        if step == 6:
+            torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        with saving:
+            loss = model(tokens)
+        loss.backward()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begun)
+        for parameter in model.parameters():
+            parameter.grad = None
+        del loss
+    return 1e3 * statistics.median(times[6:]), torch.cuda.max_memory_allocated() / GIB
+
+
+def equal(steps: int) -> None:
+    """Two trainings side by side, one of which keeps nothing: every gradient of every step is compared, bit for bit."""
+    torch.use_deterministic_algorithms(True)
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(Model(1024, 4, 8000).to("cuda", torch.bfloat16))
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True) for model in models]
+    with tierflow.Engine(device="cuda", host_cache="8GiB") as engine:
+        ways = [contextlib.nullcontext(), tierflow.torch.offload(engine, 0)]
+        for step in range(steps):
+            tokens = torch.randint(8000, (2, 2048), device="cuda")
+            for model, optimizer, way in zip(models, optimizers, ways, strict=True):
+                optimizer.zero_grad()
+                with way:
+                    loss = model(tokens)
+                loss.backward()
+                optimizer.step()
+            for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+                assert torch.equal(one.grad, other.grad), step
+        print(
+            f"{steps} steps of {ways[1]!r}: every gradient is the same to the bit, the last loss is {loss.item():.3f}"
+        )
+    torch.use_deterministic_algorithms(False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lengths", type=int, nargs="*", default=[2048, 8192, 32768])
+    parser.add_argument("--width", type=int, default=2048)
+    parser.add_argument("--depth", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--host-cache", default="48GiB")
+    parser.add_argument("--slow", action="store_true", help="with save_on_cpu, which takes its time")
+    parser.add_argument("--disk", help="a directory for what a host cache of a quarter does not hold")
+    parser.add_argument("--equal", type=int, default=0, metavar="STEPS", help="compare gradients for so many steps")
+    options = parser.parse_args()
+
+    if options.equal:
+        equal(options.equal)
+    torch.manual_seed(0)
+    model = Model(options.width, options.depth, 32000).to("cuda", torch.bfloat16)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {parameters / 1e9:.2f} B parameters")
+    engine = tierflow.Engine(device="cuda", host_cache=options.host_cache)
+    first = 0
+
+    def row(name: str, saving: Any = None, recomputed: int = 0, count: int = options.steps) -> tuple[float, float]:
+        nonlocal first
+        model.recomputed = recomputed
+        try:
+            time_, peak = measured(model, tokens, contextlib.nullcontext() if saving is None else saving, count)
+        except torch.OutOfMemoryError:
+            time_, peak = float("nan"), float("nan")
+        if isinstance(saving, tierflow.torch.offload):
+            first = saving.next_version
+            name += f"  {saving!r}, bus {saving.bus.out / 1e9:.1f} and {saving.bus.back / 1e9:.1f} GB/s"
+        gc.collect()
+        torch.cuda.empty_cache()
+        print(f"{length:>6}  {time_:>7.1f} ms  {peak:>6.2f} GiB  {name}", flush=True)
+        return time_, peak
+
+    def offload(budget: Any = None) -> Any:
+        return tierflow.torch.offload(engine, budget, first=first)
+
+    for length in options.lengths:
+        tokens = torch.randint(32000, (max(1, 8192 // length), length), device="cuda")
+        _, plain = row("nothing")
+        row("nothing, again")
+        row("all recomputed", recomputed=options.depth)
+        row("offload", saving := offload())
+        saved = saving.plan.saved
+        for less in (0.2, 0.3):
+            row(f"offload, {less:.0%} less at the peak", offload(int(saved - less * plain * GIB)))
+        half = options.depth // 2
+        row("half recomputed", recomputed=half)
+        row("half recomputed, offload", offload(), recomputed=half)
+        row("all recomputed, offload of all that is left", offload(0), recomputed=options.depth)
+        if options.slow:
+            row("save_on_cpu", torch.autograd.graph.save_on_cpu(pin_memory=True), count=1)
+        if options.disk:
+            leaving = saving.plan.leaving
+            with tierflow.Engine(device="cuda", host_cache=leaving // 4, scratch=options.disk) as small:
+                row("a quarter in memory, the rest on disk", tierflow.torch.offload(small, saved - leaving), count=3)
+                for hop in small.metrics()["hops"]:
+                    print("       ", {key: hop[key] for key in ("from", "to", "bytes", "busy")}, flush=True)
+        del saving
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()

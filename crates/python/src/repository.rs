@@ -1,0 +1,111 @@
+//! The class `Repository`.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use tierflow_device::{Choice, Device, open};
+use tierflow_engine::{RegionMut, Version};
+use tierflow_store::container::Element;
+use tierflow_store::{Options, Piece};
+
+use crate::array::{Arrays, Use};
+use crate::errors;
+use crate::order::{Order, Streams};
+
+/// Versions that outlive their engines, to be read without one: those of other ranks, and of groups of any size.
+///
+/// It is for the directory of `external=` or `node_local=`, whether or not it is written meanwhile.
+#[pyclass(frozen, module = "tierflow")]
+pub(crate) struct Repository {
+    inner: tierflow_store::Repository,
+    /// Of plain memory: arrays are read into that.
+    device: Device,
+    streams: Streams,
+}
+
+impl Repository {
+    fn piece(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Piece> {
+        let piece = py.detach(|| self.inner.piece_of(version, rank));
+        piece.map_err(|error| errors::storage(py, &error))
+    }
+}
+
+#[pymethods]
+impl Repository {
+    #[new]
+    fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
+        let options = Options::default();
+        let opened = py.detach(|| tierflow_store::Repository::read_only(directory, options));
+        let device = open(Choice::Host).map_err(|error| errors::device(py, &error))?;
+        Ok(Self {
+            inner: opened.map_err(|error| errors::storage(py, &error))?,
+            device,
+            streams: Streams::default(),
+        })
+    }
+
+    /// The versions of which every rank's piece is there, in ascending order.
+    fn versions(&self, py: Python<'_>) -> PyResult<Vec<Version>> {
+        let versions = py.detach(|| self.inner.versions());
+        let versions = versions.map_err(|error| errors::storage(py, &error))?;
+        Ok(versions.iter().map(|info| info.version).collect())
+    }
+
+    /// The newest of them; with `before`, the newest of a smaller number than that. `None` if there is none.
+    #[pyo3(signature = (before = None))]
+    fn latest(&self, py: Python<'_>, before: Option<Version>) -> PyResult<Option<Version>> {
+        let latest = py.detach(|| self.inner.latest(before));
+        latest.map_err(|error| errors::storage(py, &error))
+    }
+
+    /// Of how many ranks a version has a piece each.
+    fn ranks(&self, py: Python<'_>, version: Version) -> PyResult<u32> {
+        let (_, ranks) = self.piece(py, version, 0)?.rank();
+        Ok(ranks)
+    }
+
+    /// Bytes of a rank's piece.
+    fn size(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<u64> {
+        Ok(self.piece(py, version, rank)?.info().bytes)
+    }
+
+    /// Fills `arrays`, in main memory, with parts of a rank's piece, each from its own offset in bytes. The parts do not overlap.
+    /// Every block that is read is checked.
+    #[pyo3(signature = (version, rank, offsets, *arrays))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        version: Version,
+        rank: u32,
+        offsets: Vec<u64>,
+        arrays: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        if offsets.len() != arrays.len() {
+            let (offsets, arrays) = (offsets.len(), arrays.len());
+            let text = format!("there are {offsets} offsets for {arrays} arrays: each has its own");
+            return Err(errors::argument(py, text));
+        }
+        let piece = self.piece(py, version, rank)?;
+        let [region] = piece.regions() else {
+            let text = format!("version {version} was not written by an engine");
+            return Err(errors::argument(py, text));
+        };
+        if region.element == Element::Encoded {
+            let text = format!(
+                "version {version} lies there as a difference: restore it by an engine with dedup="
+            );
+            return Err(errors::argument(py, text));
+        }
+        let mut order = Order::new(&self.device, &self.streams, None)?;
+        let mut given = Arrays::of(arrays, Use::Write, &mut order)?;
+        let mut parts: Vec<(u64, &mut [u8])> = Vec::new();
+        for (offset, target) in offsets.into_iter().zip(given.regions_mut()) {
+            if let RegionMut::Bytes(bytes) = target {
+                parts.push((offset, bytes));
+            }
+        }
+        let read = py.detach(|| piece.restore_parts(&region.name, &mut parts));
+        read.map_err(|error| errors::storage(py, &error))
+    }
+}

@@ -1,0 +1,111 @@
+"""`tierflow.torch.offload` on a GPU: gradients to the bit, memory that goes down, and none that is reused too early."""
+
+from typing import Any
+
+import pytest
+
+import tierflow
+
+pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("default")]
+torch = pytest.importorskip("torch")
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def deterministic(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def network() -> Any:
+    torch.manual_seed(0)
+    sizes = [
+        torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1024)) for _ in range(8)
+    ]
+    return torch.nn.Sequential(*sizes).cuda()
+
+
+def step(model: Any, saving: Any, seed: int) -> tuple[list[Any], int]:
+    """The gradients, and the most memory that was allocated, beside what was there before."""
+    torch.manual_seed(seed)
+    x = torch.randn(8192, 1024, device="cuda")
+    model.zero_grad()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    with saving:
+        loss = model(x).square().mean()
+    loss.backward()
+    peak = torch.cuda.max_memory_allocated() - before
+    return [parameter.grad.clone() for parameter in model.parameters()], peak
+
+
+@pytest.mark.parametrize(
+    "tiers", [{"host_cache": "8GiB"}, {"device_cache": "2GiB", "host_cache": "8GiB"}], ids=["host", "device"]
+)
+@pytest.mark.parametrize("budget", [0, "512MiB", None])
+def test_gradients_and_memory(deterministic: Any, tiers: dict[str, Any], budget: Any) -> None:
+    import contextlib
+
+    model = network()
+    expected = [step(model, contextlib.nullcontext(), seed) for seed in range(6)]
+    with tierflow.Engine(device="cuda", **tiers) as engine:
+        saving = tierflow.torch.offload(engine, budget)
+        peaks = []
+        for seed, (gradients, _) in enumerate(expected):
+            got, peak = step(model, saving, seed)
+            assert all(torch.equal(a, b) for a, b in zip(gradients, got, strict=True))
+            peaks.append(peak)
+        assert saving.bus is not None
+        assert saving.bus.out > 1e9
+        if budget is not None:
+            assert saving.plan.staying <= saving.budget
+        if budget == 0:
+            # 8 layers of 32 + 128 + 128 MiB, of which the window and a layer remain.
+            assert peaks[-1] < 0.6 * expected[-1][1]
+        del got
+        torch.cuda.synchronize()
+        with saving:
+            pass
+        assert engine.versions() == []
+
+
+def test_what_is_being_copied_is_not_reused(deterministic: Any) -> None:
+    """Every tensor leaves, and the allocator has just as much as it needs: memory is used again as soon as it is free."""
+    model = network()
+    import contextlib
+
+    expected = [step(model, contextlib.nullcontext(), seed)[0] for seed in range(3)]
+    with tierflow.Engine(device="cuda", host_cache="8GiB") as engine:
+        saving = tierflow.torch.offload(engine, 0)
+        for repeat in range(10):
+            got, _ = step(model, saving, repeat % 3)
+            assert all(torch.equal(a, b) for a, b in zip(expected[repeat % 3], got, strict=True)), repeat
+
+
+def test_slots_in_host_memory_are_ordered_after_kernels() -> None:
+    """A commit behind the stream that still copies to the slot, and an end behind the one that still reads it."""
+    size = 64 * MIB
+    stream = torch.cuda.Stream()
+    with tierflow.Engine(device="cuda", host_cache=2 * size, after_restore="discard") as engine:
+        for version in range(6):
+            source = torch.full((size,), version, dtype=torch.uint8, device="cuda")
+            target = torch.empty_like(source)
+            torch.cuda.synchronize()
+            slot = engine.produce(version, size, "uint8")
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(50_000_000)
+                torch.from_dlpack(slot).copy_(source, non_blocking=True)
+            slot.commit(stream if version % 2 else None)
+            slot = engine.consume(version)
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(50_000_000)
+                target.copy_(torch.from_dlpack(slot), non_blocking=True)
+            slot.finish(stream if version % 2 else None)
+            # Into the room of the one before.
+            engine.checkpoint(100 + version, torch.full((size,), 77, dtype=torch.uint8))
+            engine.discard(100 + version)
+            stream.synchronize()
+            assert (target == version).all()

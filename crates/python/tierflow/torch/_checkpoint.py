@@ -1,0 +1,462 @@
+"""Checkpoints of `torch.distributed.checkpoint` as versions of an engine.
+
+A rank's piece of a version is what DCP gives it to write: tensors, each at a multiple of 64 bytes, then what was pickled; on the
+coordinator DCP's metadata, too; and a footer that says where that is.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
+from torch.distributed.checkpoint.planner import (
+    LoadItemType,
+    LoadPlan,
+    LoadPlanner,
+    SavePlan,
+    SavePlanner,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.staging import AsyncStager
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from .._errors import ArgumentError, StorageError, TierflowError
+from .._tierflow import Engine, Repository
+from ._staging import Staged, Staging
+
+if TYPE_CHECKING:
+    import concurrent.futures
+    from os import PathLike
+
+__all__ = ["StorageReader", "StorageWriter"]
+
+_FOOTER = struct.Struct("<8sQQ")
+_MAGIC = b"tierdcp1"
+
+# What a block of main memory is read with at most.
+_BATCH = 256 << 20
+
+# Numbers that are given out, and maybe not taken in yet.
+_given_out: WeakKeyDictionary[Engine, int] = WeakKeyDictionary()
+
+
+class Stored(NamedTuple):
+    """Where one item of DCP's lies. It is pickled as a part of the metadata."""
+
+    rank: int
+    offset: int
+    bytes: int
+    # Of a tensor.
+    dtype: torch.dtype | None
+    size: tuple[int, ...]
+
+
+def _number(checkpoint_id: str | PathLike[str] | int) -> int:
+    try:
+        number = int(str(checkpoint_id))
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise ArgumentError(f"a checkpoint_id is a version, as in checkpoint_id=7, and not {checkpoint_id!r}")
+    return number
+
+
+def _newest(engine: Engine) -> int:
+    """The newest number that is used, or -1."""
+    newest = engine.latest()
+    return max(-1 if newest is None else newest, _given_out.get(engine, -1))
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of a tensor, in C order."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _of_bytes(given: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(given), dtype=torch.uint8) if given else torch.empty(0, dtype=torch.uint8)
+
+
+class _Piece:
+    """What a rank writes: bytes one after the other."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._on_host = engine.device == "host"
+        self.arrays: list[torch.Tensor] = []
+        self.end = 0
+
+    def add(self, bytes: torch.Tensor) -> int:
+        gap = -self.end % 64
+        if gap:
+            self.arrays.append(torch.zeros(gap, dtype=torch.uint8))
+        at = self.end + gap
+        self.arrays.append(bytes.cpu() if self._on_host else bytes)
+        self.end = at + bytes.nbytes
+        return at
+
+    def commit(self, engine: Engine, version: int, metadata: bytes) -> None:
+        at = self.add(_of_bytes(metadata))
+        footer = _FOOTER.pack(_MAGIC, at, len(metadata))
+        engine.checkpoint(version, *(array for array in self.arrays if array.nbytes), _of_bytes(footer))
+
+
+class _StagedPiece:
+    """The same, of which the tensors were copied to the engine before."""
+
+    def __init__(self, staged: Staged) -> None:
+        self._staged = staged
+
+    def add(self, bytes: torch.Tensor) -> int:
+        return self._staged.add(bytes)
+
+    def commit(self, engine: Engine, version: int, metadata: bytes) -> None:
+        staged = self._staged
+        at = staged.add(_of_bytes(metadata))
+        staged.put(staged.size - _FOOTER.size, _of_bytes(_FOOTER.pack(_MAGIC, at, len(metadata))))
+        staged.commit()
+
+
+class StorageWriter(dcp.StorageWriter, AsyncStager):
+    """For `dcp.save` and `dcp.async_save`: a checkpoint becomes a version of `engine`.
+
+    `version` is its number, for one save, or `checkpoint_id=` says it to `dcp.save`. Without either it is the next free one.
+    `version` of the writer tells what it was. A save is over when the engine has the bytes; `engine.wait()` tells when they are
+    there to stay, and raises what kept them from it.
+
+    It is the stager of `dcp.async_save`, too: tensors are copied to the engine beside the work that follows, and the next step of
+    any optimizer comes after that. For what else changes them, wait for the `staging_completion` that `async_save` returns.
+
+    The engine has the same `rank` and `ranks` as the process group. `spare` is room for what is known only after staging: more than
+    enough, unless an error says otherwise.
+    """
+
+    def __init__(self, engine: Engine, version: int | None = None, *, spare: int | None = None) -> None:
+        super().__init__()
+        self.version = version
+        self._engine = engine
+        self._named = version
+        self._finishes = True
+        self._piece: _Piece | _StagedPiece | None = None
+        self._stored: list[WriteResult] = []
+        self._staging = Staging(engine, spare, footer=_FOOTER.size)
+        self._failure: TierflowError | None = None
+
+    # Staging.
+
+    def stage(self, state_dict: dict[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
+        """Copies tensors to the engine. What it fails with is raised by the save, on all ranks, and not here."""
+        self._failure = None
+        version = self._next() if self._named is None else self._named
+        try:
+            return self._staging.begin(version, state_dict)
+        except TierflowError as error:
+            self._failure = error
+            return self._staging.over(state_dict)
+
+    def close(self) -> None:
+        """Ends the thread that waits for the copies."""
+        self._staging.close()
+
+    # Saving.
+
+    def reset(self, checkpoint_id: str | PathLike[str] | int | None = None) -> None:
+        if checkpoint_id is not None:
+            self._named = _number(checkpoint_id)
+        self._piece = None
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        rank, ranks = self._engine.group
+        own = (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+        if (rank, ranks) != own and ranks != 1:
+            raise ArgumentError(
+                f"the engine is rank {rank} of {ranks}, and the process {own[0]} of {own[1]}: build it with those"
+            )
+        if ranks == 1 and own[1] > 1 and kwargs.get("use_collectives", True):
+            raise ArgumentError(
+                f"the engine is of one process, and there are {own[1]}: build it with rank={own[0]}, ranks={own[1]} and external="
+            )
+        # Who has the metadata writes last.
+        self._finishes = is_coordinator or not kwargs.get("use_collectives", True)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        staged = self._staging.current
+        if staged is not None:
+            if self._named not in (None, staged.version):
+                text = f"it was staged as version {staged.version}: make StorageWriter(engine, version={self._named}) for that"
+                raise ArgumentError(text)
+            return replace(plan, storage_data=staged.version)
+        return replace(plan, storage_data=self._next() if self._named is None else self._named)
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        versions = {plan.storage_data for plan in plans}
+        if len(versions) > 1 and (self._named is not None or self._staging.current is not None):
+            raise ArgumentError(f"ranks save versions {sorted(versions)}: give all of them the same version=")
+        return [replace(plan, storage_data=max(versions)) for plan in plans]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        self.version = plan.storage_data
+        staged = self._staging.take()
+        piece = self._piece = _Piece(self._engine) if staged is None else _StagedPiece(staged)
+        rank, _ = self._engine.group
+        results = []
+        for item in plan.items:
+            data = planner.resolve_data(item)
+            dtype, size = None, ()
+            at = None
+            if item.type == WriteItemType.BYTE_IO:
+                bytes = _of_bytes(data.getvalue())
+                length = bytes.nbytes
+            else:
+                dtype, size, length = data.dtype, tuple(data.size()), data.nbytes
+                at = None if staged is None else staged.place(data)
+                bytes = None if at is not None else _bytes_of(data)
+            if at is None:
+                at = piece.add(bytes)
+            results.append(WriteResult(item.index, length, Stored(rank, at, length, dtype, size)))
+        if not self._finishes:
+            self._commit(b"")
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(results)
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        metadata.storage_data = {one.index: one.storage_data for of_rank in results for one in of_rank}
+        metadata.storage_meta = self.storage_meta()
+        self._commit(pickle.dumps(metadata))
+
+    def _commit(self, metadata: bytes) -> None:
+        piece, self._piece = self._piece, None
+        if piece is None or self.version is None:
+            raise RuntimeError("finish comes after write_data")
+        piece.commit(self._engine, self.version, metadata)
+
+    def _next(self) -> int:
+        number = _newest(self._engine) + 1
+        _given_out[self._engine] = number
+        return number
+
+    def storage_meta(self) -> StorageMeta:
+        return StorageMeta(checkpoint_id=None if self.version is None else str(self.version))
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | PathLike[str]) -> bool:
+        return str(checkpoint_id).isdecimal()
+
+
+class StorageReader(dcp.StorageReader):
+    """For `dcp.load`: a version of an engine, or of the directory of a group of any size, as DCP reshards it.
+
+    `source` is the engine, or the directory that was its `external=` or `node_local=`. `version` is the number, or `checkpoint_id=`
+    says it; without either it is the newest. Of an engine, what it holds itself is read from its tiers; pieces of other ranks are
+    read from where they are there to stay, for which it waits so many seconds at most.
+    """
+
+    def __init__(
+        self, source: Engine | str | PathLike[str], version: int | None = None, *, timeout: float = 60.0
+    ) -> None:
+        super().__init__()
+        self.version = version
+        self._engine = source if isinstance(source, Engine) else None
+        self._directory = source.directory if isinstance(source, Engine) else source
+        self._named = version
+        self._timeout = timeout
+        self._metadata: Metadata | None = None
+
+    def reset(self, checkpoint_id: str | PathLike[str] | int | None = None) -> None:
+        if checkpoint_id is not None:
+            self._named = _number(checkpoint_id)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        self.version = self._choose()
+        rank = kwargs.get("rank") or 0
+        with self._source(rank) as source:
+            size = source.size()
+            (footer,) = source.read([(size - _FOOTER.size, _FOOTER.size)])
+            magic, at, length = _FOOTER.unpack(bytes(footer.tolist()))
+            if magic != _MAGIC or not 0 < length <= size - at:
+                raise StorageError(
+                    f"version {self.version} of rank {rank} has no metadata of torch.distributed.checkpoint"
+                )
+            (pickled,) = source.read([(at, length)])
+        # As DCP's own reader does: whoever can write to the directory is trusted.
+        metadata: Metadata = pickle.loads(pickled.numpy().tobytes())
+        return metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self._metadata = metadata
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        if self._metadata is None:
+            raise RuntimeError("read_data comes after set_up_storage_reader")
+        stored: dict[MetadataIndex, Stored] = self._metadata.storage_data
+
+        def rank(item: Any) -> int:
+            return stored[item.storage_index].rank
+
+        for of_rank, items in groupby(sorted(plan.items, key=rank), key=rank):
+            with self._source(of_rank) as source:
+                for batch in _batches(items, stored):
+                    ranges = [(one.offset, one.bytes) for one, _ in batch]
+                    for (one, requests), bytes in zip(batch, source.read(ranges), strict=True):
+                        for request, within in requests:
+                            _load(planner, request, one, bytes, within)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def _choose(self) -> int:
+        if self._named is not None:
+            return self._named
+        newest = None if self._engine is None else self._engine.latest()
+        if newest is None and self._directory is not None:
+            newest = Repository(self._directory).latest()
+        if newest is None:
+            raise StorageError("there is no checkpoint yet")
+        return newest
+
+    def _source(self, rank: int) -> _Slot | _File:
+        version, engine = self.version, self._engine
+        assert version is not None
+        if engine is not None and engine.group[0] == rank and version in engine.versions():
+            held = engine.restore_size(version)
+            if self._directory is None or engine.metrics()["tiers"][0]["capacity"] >= held:
+                return _Slot(engine, version)
+        if self._directory is None:
+            raise ArgumentError(
+                f"the engine does not hold version {version}, nor does it have a directory: see versions()"
+            )
+        return _File(self._whole(version), version, rank)
+
+    def _whole(self, version: int) -> Repository:
+        """Waits until all ranks' pieces are there."""
+        assert self._directory is not None
+        begun = time.monotonic()
+        if self._engine is not None and version in self._engine.versions():
+            self._engine.wait_version(version, timeout=self._timeout)
+        repository = Repository(self._directory)
+        while version not in repository.versions():
+            if self._engine is None or time.monotonic() - begun > self._timeout:
+                raise StorageError(
+                    f"version {version} is not whole in {self._directory}: there are {repository.versions()}"
+                )
+            # Other ranks are still writing.
+            time.sleep(0.05)
+        return repository
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | PathLike[str]) -> bool:
+        return str(checkpoint_id).isdecimal()
+
+
+class _Slot:
+    """This process's piece, where the engine has it."""
+
+    def __init__(self, engine: Engine, version: int) -> None:
+        self._slot = engine.consume(version)
+        self._bytes: torch.Tensor | None = torch.from_dlpack(self._slot)
+
+    def __enter__(self) -> _Slot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # It is still a version: to look at one is not to be done with it.
+        self._bytes = None
+        self._slot.give_back()
+
+    def size(self) -> int:
+        return self._slot.nbytes
+
+    def read(self, ranges: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
+        assert self._bytes is not None
+        return (self._bytes[at : at + length] for at, length in ranges)
+
+
+class _File:
+    """Any rank's piece, where it is there to stay."""
+
+    def __init__(self, repository: Repository, version: int, rank: int) -> None:
+        self._repository, self._version, self._rank = repository, version, rank
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def size(self) -> int:
+        return self._repository.size(self._version, self._rank)
+
+    def read(self, ranges: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
+        ranges = list(ranges)
+        read = [torch.empty(length, dtype=torch.uint8) for _, length in ranges]
+        self._repository.read(self._version, self._rank, [at for at, _ in ranges], *read)
+        return iter(read)
+
+
+# What is wanted of an item: the request, and where in the bytes that are read its rows begin.
+_Wanted = tuple[Stored, list[tuple[Any, tuple[int, ...]]]]
+
+
+def _batches(items: Iterable[Any], stored: dict[MetadataIndex, Stored]) -> Iterator[list[_Wanted]]:
+    """What to read at a time: each item once, and of one that is wanted once only the rows that are."""
+    requests: dict[Stored, list[Any]] = {}
+    for item in items:
+        requests.setdefault(stored[item.storage_index], []).append(item)
+    batch: list[_Wanted] = []
+    size = 0
+    for one, wanted in requests.items():
+        if len(wanted) == 1 and one.dtype is not None and one.size:
+            one, offsets = _rows(one, wanted[0])
+            found = [(wanted[0], offsets)]
+        else:
+            found = [(item, tuple(item.storage_offsets)) for item in wanted]
+        if batch and size + one.bytes > _BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append((one, found))
+        size += one.bytes
+    if batch:
+        yield batch
+
+
+def _rows(one: Stored, item: Any) -> tuple[Stored, tuple[int, ...]]:
+    """The rows of a tensor that an item wants, and where in them what it wants begins."""
+    row = one.bytes // max(1, one.size[0])
+    first, count = item.storage_offsets[0], item.lengths[0]
+    rows = one._replace(offset=one.offset + first * row, bytes=count * row, size=(count, *one.size[1:]))
+    return rows, (0, *item.storage_offsets[1:])
+
+
+def _load(planner: LoadPlanner, item: Any, one: Stored, bytes: torch.Tensor, offsets: tuple[int, ...]) -> None:
+    if item.type == LoadItemType.BYTE_IO:
+        planner.load_bytes(item, io.BytesIO(bytes.cpu().numpy().tobytes()))
+        return
+    assert one.dtype is not None
+    assert prod(one.size) * one.dtype.itemsize == one.bytes
+    tensor = bytes.view(one.dtype).view(one.size)
+    for dimension, (start, length) in enumerate(zip(offsets, item.lengths, strict=True)):
+        tensor = tensor.narrow(dimension, start, length)
+    target = planner.resolve_tensor(item).detach()
+    target.copy_(tensor)
+    planner.commit_tensor(item, target)

@@ -1,0 +1,183 @@
+"""State that is copied to an engine beside the work that follows."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
+
+from .._errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .._tierflow import Engine
+
+__all__ = ["Staged", "Staging"]
+
+_ALIGNMENT = 64
+
+
+class Staged:
+    """A slot of the engine, with tensors in it, and room for what is known later."""
+
+    def __init__(self, engine: Engine, version: int, tensors: int, size: int, footer: int) -> None:
+        self.version = version
+        self.size = size
+        self._end = tensors
+        self._limit = size - footer
+        self._places: dict[int, tuple[Any, int]] = {}
+        self._slot = engine.produce(version, size, "uint8")
+        # Where the copies run; the slot is a version behind them.
+        self.stream: torch.cuda.Stream | None = None
+        if engine.device != "host":
+            self.stream = torch.cuda.Stream(engine.device)
+            self.stream.wait_stream(torch.cuda.current_stream(engine.device))
+
+    def put(self, at: int, bytes: torch.Tensor) -> None:
+        torch.from_dlpack(self._slot)[at : at + bytes.nbytes].copy_(bytes)
+
+    def add(self, bytes: torch.Tensor) -> int:
+        """Behind the tensors."""
+        at = self._end + -self._end % _ALIGNMENT
+        if at + bytes.nbytes > self._limit:
+            raise ArgumentError(
+                f"what was staged has no room left for {bytes.nbytes} bytes more: make the writer with a larger spare="
+            )
+        self.put(at, bytes)
+        self._end = at + bytes.nbytes
+        return at
+
+    def keep(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
+        """Copies a tensor to its place; returns one without memory that stands for it."""
+        room = torch.from_dlpack(self._slot)[at : at + tensor.nbytes].view(tensor.dtype).view(tensor.size())
+        if self.stream is None or not tensor.is_cuda:
+            room.copy_(tensor)
+        else:
+            with torch.cuda.stream(self.stream):
+                room.copy_(tensor, non_blocking=True)
+            tensor.record_stream(self.stream)
+        name = torch.empty(tensor.size(), dtype=tensor.dtype, device="meta")
+        storage = name.untyped_storage()
+        self._places[storage._cdata] = (storage, at)
+        return name
+
+    def place(self, name: torch.Tensor) -> int | None:
+        """Where what stands for a tensor, or for a run of it, is to be found."""
+        storage, at = self._places.get(name.untyped_storage()._cdata, (None, 0))
+        if storage is None or not name.is_contiguous():
+            if name.is_meta:
+                raise ArgumentError(
+                    "a planner asks for a part of a tensor that does not lie in one run: save without staging"
+                )
+            return None
+        return int(at + name.storage_offset() * name.element_size())
+
+    def commit(self) -> None:
+        self._slot.commit(self.stream)
+
+
+class Staging:
+    """Takes state in, one checkpoint at a time."""
+
+    def __init__(self, engine: Engine, spare: int | None, *, footer: int) -> None:
+        self._engine = engine
+        self._spare = spare
+        self._footer = footer
+        self._thread: ThreadPoolExecutor | None = None
+        self.current: Staged | None = None
+
+    def begin(self, version: int, state: dict[str, Any]) -> Future[dict[str, Any]]:
+        """Starts the copies, and returns what stands for the state, once it may be changed."""
+        # An earlier one that came to nothing gives its room back.
+        self.current = None
+        leaves, structure = pytree.tree_flatten(state)
+        tensors: dict[tuple[Any, ...], tuple[torch.Tensor, int]] = {}
+        end, others = 0, 0
+        for leaf in leaves:
+            for tensor in _plain(leaf):
+                key = _key(tensor)
+                if key not in tensors:
+                    tensors[key] = (tensor, end)
+                    end += tensor.nbytes + -tensor.nbytes % _ALIGNMENT
+            if not isinstance(leaf, torch.Tensor):
+                others += 4096 + 2 * len(pickle.dumps(leaf))
+        ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        spare = self._spare
+        if spare is None:
+            spare = (1 << 20) + others + 2048 * ranks * len(leaves)
+        staged = Staged(self._engine, version, end, end + spare, self._footer)
+        names = {key: staged.keep(at, tensor.detach()) for key, (tensor, at) in tensors.items()}
+        stand_ins = [_named(leaf, names) for leaf in leaves]
+        self.current = staged
+        result = pytree.tree_unflatten(stand_ins, structure)
+        if staged.stream is None:
+            return self.over(result)
+        copied = staged.stream.record_event()
+        _before_the_next_update(copied)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="tierflow-staging")
+        return self._thread.submit(_when, copied, result)
+
+    def over(self, state: dict[str, Any]) -> Future[dict[str, Any]]:
+        done: Future[dict[str, Any]] = Future()
+        done.set_result(state)
+        return done
+
+    def take(self) -> Staged | None:
+        staged, self.current = self.current, None
+        return staged
+
+    def close(self) -> None:
+        self.current = None
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+
+def _when(copied: torch.cuda.Event, state: dict[str, Any]) -> dict[str, Any]:
+    copied.synchronize()
+    return state
+
+
+def _before_the_next_update(copied: torch.cuda.Event) -> None:
+    """The work of the next step of an optimizer comes after the copies."""
+
+    def wait(*_: Any) -> None:
+        torch.cuda.current_stream().wait_event(copied)
+        handle.remove()
+
+    handle = register_optimizer_step_pre_hook(wait)
+
+
+def _plain(leaf: Any) -> Iterator[torch.Tensor]:
+    """The tensors with memory of which a leaf consists, such as the local one of a distributed tensor."""
+    if is_traceable_wrapper_subclass(leaf):
+        names, _ = leaf.__tensor_flatten__()
+        for name in names:
+            yield from _plain(getattr(leaf, name))
+    elif isinstance(leaf, torch.Tensor):
+        yield leaf
+
+
+def _key(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The same for tensors that have the same bytes, such as weights that are tied."""
+    return (
+        (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.size(), tensor.stride())
+        if tensor.nbytes
+        else (id(tensor),)
+    )
+
+
+def _named(leaf: Any, names: dict[tuple[Any, ...], torch.Tensor]) -> Any:
+    if is_traceable_wrapper_subclass(leaf):
+        return transform_subclass(leaf, lambda _, inner: _named(inner, names))
+    if isinstance(leaf, torch.Tensor):
+        return names[_key(leaf)]
+    return copy.deepcopy(leaf)
