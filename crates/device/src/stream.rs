@@ -257,19 +257,57 @@ impl Stream {
         enqueued.and(done)
     }
 
-    /// The caller keeps both loans until the copy is done.
+    /// Gives a copy of `len` bytes, from an offset in each loan on, to the stream, and leaves it at that: neither the loans nor
+    /// anybody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::OutOfBounds`](crate::Invalid::OutOfBounds), [`Invalid::OtherDevice`](crate::Invalid::OtherDevice); the device's
+    /// failure.
+    ///
+    /// # Safety
+    ///
+    /// Until the work given to this stream so far is over, both memories are there, nobody writes to the bytes that are copied,
+    /// and nobody uses those that they are copied to.
+    pub unsafe fn copy_unwaited(
+        &self,
+        (src, from): (&ReadLoan, usize),
+        (dst, to): (&WriteLoan, usize),
+        len: usize,
+    ) -> Result<()> {
+        self.reaches(src.memory())?;
+        self.reaches(dst.memory())?;
+        for (start, limit) in [(from, src.len()), (to, dst.len())] {
+            if start.checked_add(len).is_none_or(|end| end > limit) {
+                let range = start..start.saturating_add(len);
+                return Err(Invalid::OutOfBounds { range, len: limit }.into());
+            }
+        }
+        self.enqueue_part((src, from), (dst, to), len)
+    }
+
     fn enqueue(&self, src: &ReadLoan, dst: &WriteLoan) -> Result<()> {
+        self.enqueue_part((src, 0), (dst, 0), src.len())
+    }
+
+    /// The caller keeps both loans until the copy is done.
+    fn enqueue_part(
+        &self,
+        (src, from_at): (&ReadLoan, usize),
+        (dst, to_at): (&WriteLoan, usize),
+        len: usize,
+    ) -> Result<()> {
         let (from, to) = (src.memory(), dst.memory());
-        let (from_start, to_start) = (src.range().start, dst.range().start);
+        let (from_start, to_start) = (src.range().start + from_at, dst.range().start + to_at);
         let run = |at| {
             from.run_from(from_start + at)
                 .min(to.run_from(to_start + at))
         };
-        cut(src.len(), run, |at, len| {
+        cut(len, run, |at, len| {
             let copy = Copy {
-                src: src.address() + at as u64,
+                src: src.address() + (from_at + at) as u64,
                 src_place: from.place(),
-                dst: dst.address() + at as u64,
+                dst: dst.address() + (to_at + at) as u64,
                 dst_place: to.place(),
                 len,
             };

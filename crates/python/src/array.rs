@@ -53,6 +53,14 @@ impl Arrays {
         Ok(Self(all))
     }
 
+    /// Calls `call` with one after the other, until it fails.
+    pub(crate) fn each<E>(&self, call: impl FnMut(&Given) -> Result<(), E>) -> Result<(), E> {
+        self.0
+            .iter()
+            .filter(|given| given.span().bytes() > 0)
+            .try_for_each(call)
+    }
+
     /// To read, as long as `self` holds them.
     pub(crate) fn regions(&self) -> Vec<Region<'_>> {
         self.0.iter().map(Given::region).collect()

@@ -24,15 +24,20 @@ impl Core {
         self.device.info().kind == Kind::Cuda
     }
 
-    /// A stream whose work comes after all that was given to the device so far.
-    pub(crate) fn behind_all_work(&self) -> tierflow_device::Result<Borrowed<'_>> {
+    /// A stream of the engine's own.
+    pub(crate) fn stream(&self) -> tierflow_device::Result<Borrowed<'_>> {
         let stream = self.streams.take_own(&self.device)?;
-        let borrowed = Borrowed {
+        Ok(Borrowed {
             stream: Some(stream),
             streams: &self.streams,
-        };
-        borrowed.wait_for_all_work()?;
-        Ok(borrowed)
+        })
+    }
+
+    /// One whose work comes after all that was given to the device so far.
+    pub(crate) fn behind_all_work(&self) -> tierflow_device::Result<Borrowed<'_>> {
+        let stream = self.stream()?;
+        stream.wait_for_all_work()?;
+        Ok(stream)
     }
 }
 

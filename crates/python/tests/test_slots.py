@@ -253,3 +253,40 @@ def test_slots_say_what_they_are(engine: tierflow.Engine) -> None:
     assert repr(slot) == "<tierflow.ProduceSlot of version 3, float32[2, 2], host>"
     slot.commit()
     assert "given back" in repr(slot)
+
+
+def test_copies_to_and_from_a_slot(engine: tierflow.Engine) -> None:
+    whole = np.arange(1000, dtype="f4")
+    slot = engine.produce(0, 1000, "f4")
+    slot.write(whole[:600])
+    slot.write(whole[600:], 2400)
+    slot.write(np.zeros(0))
+    for offset in (2401, 1 << 62):
+        with pytest.raises(tierflow.ArgumentError):
+            slot.write(whole[600:], offset)
+    with pytest.raises(tierflow.ArrayError, match="ascontiguousarray"):
+        slot.write(whole[::2])
+    slot.commit()
+    with pytest.raises(tierflow.ClosedError):
+        slot.write(whole)
+    with engine.consume(0) as slot:
+        part = np.zeros(10, "f4")
+        slot.read(part, 400)
+        assert (part == whole[100:110]).all()
+        part.flags.writeable = False
+        with pytest.raises(tierflow.ArrayError, match="read-only"):
+            slot.read(part)
+
+
+def test_what_is_given_back_is_not_consumed(engine: tierflow.Engine) -> None:
+    with tierflow.Engine(device="host", host_cache="1MiB", after_restore="discard") as engine:
+        engine.checkpoint(0, b"1234")
+        slot = engine.consume(0)
+        view = memoryview(slot)
+        slot.give_back()
+        assert bytes(view) == b"1234"
+        del view
+        assert engine.versions() == [0]
+        del slot
+        engine.consume(0).finish()
+        assert engine.versions() == []

@@ -22,6 +22,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
+# The machine may have other work.
+torch.set_num_threads(1)
+
 
 class Training:
     """A model and its optimizer, with some history. One weight is tied, one is not contiguous, and one has no elements."""

@@ -1,6 +1,7 @@
 """`tierflow.torch.offload` without a GPU: what leaves, what comes back, and that gradients are the same to the bit."""
 
 import gc
+import itertools
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -11,11 +12,12 @@ import tierflow
 
 torch = pytest.importorskip("torch")
 
-import itertools
-
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+# The machine may have other work.
+torch.set_num_threads(1)
 
 
 class Block(nn.Module):

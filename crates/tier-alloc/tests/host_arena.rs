@@ -175,7 +175,7 @@ fn dropping_it_early_gives_all_back() {
 }
 
 #[test]
-fn as_needed_it_grows_ahead_of_what_is_copied_and_no_farther() {
+fn as_needed_it_grows_ahead_of_what_is_used_and_no_farther() {
     let device = open(Choice::Host).unwrap();
     let options = HostOptions::from(pieces(2 * MIB, 2)).pace(Pace::AsNeeded { lead: 2 * MIB });
     let arena = HostArena::start(&device, 64 * MIB, options).unwrap();
@@ -212,6 +212,9 @@ fn as_needed_it_grows_ahead_of_what_is_copied_and_no_farther() {
         "touched {} unasked",
         arena.touched()
     );
+    // What is lent is copied by others.
+    drop(arena.lend_mut(50 * MIB..52 * MIB).unwrap());
+    reaches(60 * MIB);
 }
 
 #[test]

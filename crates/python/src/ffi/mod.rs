@@ -5,6 +5,7 @@
 )]
 
 pub(crate) mod buffer;
+pub(crate) mod copies;
 pub(crate) mod cuda_interface;
 pub(crate) mod dlpack;
 pub(crate) mod exchange;

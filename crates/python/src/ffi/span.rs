@@ -70,17 +70,23 @@ impl Given {
         device: &Device,
         hold: Hold,
     ) -> tierflow_device::Result<Self> {
-        static NOBODY: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
-        let (place, nobody) = (Place::Device, Arc::clone(&NOBODY));
-        // SAFETY: the promise of `Span::new`. The call that has this as an argument waits for its copies, so neither the
-        // memory nor a loan of it outlives what `hold` and the caller keep.
-        let memory = unsafe { Memory::from_raw(device, span.address, span.bytes, place, nobody) }?;
-        let memory = Some(memory);
+        let memory = Some(memory(span, device, Place::Device)?);
         Ok(Self { span, memory, hold })
     }
 
     pub(crate) fn is_on_device(&self) -> bool {
         self.memory.is_some()
+    }
+
+    /// Memory to be copied by a stream of `device`.
+    ///
+    /// # Errors
+    /// As [`Given::on_device`].
+    pub(crate) fn lendable(&self, device: &Device) -> tierflow_device::Result<Memory> {
+        match &self.memory {
+            Some(memory) => Ok(memory.clone()),
+            None => memory(self.span, device, Place::Host),
+        }
     }
 
     pub(crate) fn span(&self) -> Span {
@@ -115,6 +121,15 @@ impl Given {
             bytes => unsafe { std::slice::from_raw_parts_mut(pointer, bytes) },
         })
     }
+}
+
+/// The array's bytes, for the time of a call, or as long as a stream that the caller names has work on them.
+fn memory(span: Span, device: &Device, place: Place) -> tierflow_device::Result<Memory> {
+    static NOBODY: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
+    let nobody = Arc::clone(&NOBODY);
+    // SAFETY: the promise of `Span::new`. The call that has the array as an argument waits for its copies, or has them from
+    // the caller's stream, so neither the memory nor a loan of it outlives what `Given` and the caller keep.
+    unsafe { Memory::from_raw(device, span.address, span.bytes, place, nobody) }
 }
 
 /// The stream of a handle that an application names.

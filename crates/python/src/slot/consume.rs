@@ -11,6 +11,7 @@ use tierflow_engine::{ConsumeSlot as Consumed, Version};
 use super::Layout;
 use super::lent::{Lent, Slot};
 use super::own::Own;
+use crate::array::Use;
 use crate::core::let_go;
 use crate::errors::OrRaise;
 use crate::ffi;
@@ -115,6 +116,21 @@ impl ConsumeSlot {
         lent.leave_unconsumed();
         py.detach(|| drop(lent));
         Ok(())
+    }
+
+    /// Copies the slot's bytes, from `offset` on, to an array.
+    ///
+    /// An array on a GPU is filled in the order of its framework's current stream, or of `stream` behind that one, and nobody waits:
+    /// `finish` the slot behind the same stream. CUDA's own copies refuse host memory that was pinned in parts, as that
+    /// of an engine is; this one does not.
+    #[pyo3(signature = (array, offset = 0, *, stream = None))]
+    fn read(
+        &self,
+        array: &Bound<'_, PyAny>,
+        offset: usize,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.own.copy(array, (Use::Write, offset), stream)
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {

@@ -1,6 +1,7 @@
 //! What the object and all arrays over a slot share.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyBufferError;
@@ -8,6 +9,7 @@ use pyo3::prelude::*;
 use tierflow_engine::{ConsumeSlot as Consumed, ProduceSlot as Produced, Version};
 
 use super::Layout;
+use crate::core::Core;
 use crate::ffi::dlpack::{self, CPU, CUDA};
 use crate::ffi::lent::Held;
 
@@ -96,12 +98,14 @@ impl Lent {
 
     /// Whether a GPU may be at work on the bytes, wherever they lie.
     pub(super) fn is_of_gpu(&self) -> bool {
-        let core = match &self.slot {
-            Some(Slot::Produced(held)) => held.core(),
-            Some(Slot::Consumed(held)) => held.core(),
-            None => return false,
-        };
-        core.is_cuda()
+        self.core().is_some_and(|core| core.is_cuda())
+    }
+
+    pub(super) fn core(&self) -> Option<&Arc<Core>> {
+        match self.slot.as_ref()? {
+            Slot::Produced(held) => Some(held.core()),
+            Slot::Consumed(held) => Some(held.core()),
+        }
     }
 
     /// Whoever is the last to use the bytes leaves the version unconsumed.

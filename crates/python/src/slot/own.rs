@@ -8,9 +8,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_engine::Version;
 
-use super::Lent;
+use super::lent::{Lent, Slot};
+use crate::array::{Arrays, Use};
+use crate::core::let_go;
 use crate::errors;
 use crate::ffi;
+use crate::ffi::copies::Wait;
 use crate::ffi::dlpack;
 
 /// The object's own part in a slot, until it is ended.
@@ -91,6 +94,47 @@ impl Own {
             ))),
             None => Err(self.ended(py)),
         }
+    }
+
+    /// Copies between an array and the slot's bytes from `offset` on.
+    pub(super) fn copy(
+        &self,
+        array: &Bound<'_, PyAny>,
+        (access, offset): (Use, usize),
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let py = array.py();
+        let lent = self.shared(py)?;
+        let core = lent.core().cloned().ok_or_else(|| self.ended(py))?;
+        let mut order = core.order(stream)?;
+        let arrays = PyTuple::new(py, [array])?;
+        let given = Arrays::of(&arrays, access, &mut order)?;
+        let copied = given.each(|array| {
+            let array = &array.lendable(&core.device)?;
+            py.detach(|| {
+                let own = match order.stream() {
+                    Some(_) => None,
+                    None => Some(core.stream()?),
+                };
+                let by = match (order.stream(), own.as_deref()) {
+                    (Some(stream), _) => (stream, Wait::No),
+                    (None, Some(own)) => (own, Wait::Yes),
+                    (None, None) => return Ok(()),
+                };
+                match &lent.slot {
+                    Some(Slot::Produced(held)) => {
+                        ffi::copies::fill(by, (held.slot(), offset), array)
+                    }
+                    Some(Slot::Consumed(held)) => {
+                        ffi::copies::read(by, (held.slot(), offset), array)
+                    }
+                    None => Ok(()),
+                }
+            })
+        });
+        drop(order);
+        let_go(core);
+        copied.map_err(|error| errors::device(py, &error))
     }
 
     pub(super) fn ended(&self, py: Python<'_>) -> PyErr {

@@ -11,6 +11,7 @@ use tierflow_engine::{ProduceSlot as Produced, Version};
 use super::Layout;
 use super::lent::{Lent, Slot};
 use super::own::Own;
+use crate::array::Use;
 use crate::core::{Borrowed, Core, let_go};
 use crate::errors::{self, OrRaise};
 use crate::ffi;
@@ -101,6 +102,21 @@ impl ProduceSlot {
         let lent = self.own.alone(py, "given up")?;
         py.detach(|| drop(lent));
         Ok(())
+    }
+
+    /// Copies an array to the slot's bytes, from `offset` on.
+    ///
+    /// An array on a GPU is copied in the order of its framework's current stream, or of `stream` behind that one, and nobody waits:
+    /// `commit` it behind the same stream, and leave the array as it is until then. CUDA's own copies refuse host memory
+    /// that was pinned in parts, as that of an engine is; this one does not.
+    #[pyo3(signature = (array, offset = 0, *, stream = None))]
+    fn write(
+        &self,
+        array: &Bound<'_, PyAny>,
+        offset: usize,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.own.copy(array, (Use::Read, offset), stream)
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {

@@ -35,7 +35,7 @@ from torch.futures import Future
 
 from .._errors import ArgumentError, StorageError, TierflowError
 from .._tierflow import Engine, Repository
-from ._staging import Staged, Staging
+from ._staging import Staged, Staging, bytes_of
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -78,11 +78,6 @@ def _newest(engine: Engine) -> int:
     """The newest number that is used, or -1."""
     newest = engine.latest()
     return max(-1 if newest is None else newest, _given_out.get(engine, -1))
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """All bytes of a tensor, in C order."""
-    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _of_bytes(given: bytes) -> torch.Tensor:
@@ -166,7 +161,7 @@ class StorageWriter(dcp.StorageWriter, AsyncStager):
             return self._staging.over(state_dict)
 
     def close(self) -> None:
-        """Ends the thread that waits for the copies."""
+        """Ends what waits for the copies: call it after the last checkpoint is saved."""
         self._staging.close()
 
     # Saving.
@@ -224,7 +219,7 @@ class StorageWriter(dcp.StorageWriter, AsyncStager):
             else:
                 dtype, size, length = data.dtype, tuple(data.size()), data.nbytes
                 at = None if staged is None else staged.place(data)
-                bytes = None if at is not None else _bytes_of(data)
+                bytes = None if at is not None else bytes_of(data)
             if at is None:
                 at = piece.add(bytes)
             results.append(WriteResult(item.index, length, Stored(rank, at, length, dtype, size)))

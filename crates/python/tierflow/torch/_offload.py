@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["offload"]
 
-# Iterations that are measured, and planned anew after: in the first, much is done for the first time.
-_MEASURED = 3
+# Iterations that are measured, and planned anew after. In the first, much is done for the first time, and host memory becomes fast
+# in the background, once it is used.
+_MEASURED = frozenset({0, 1, 2, 9})
 
 
 class _Entry:
@@ -176,6 +177,8 @@ class _Iteration:
         entry.was_changed = end is not None and source._version != entry.changes
         if entry.index not in self.ahead:
             entry.tensor = None
+        # Before the entry goes, which looks whether anybody holds it.
+        del source
         return True
 
     # Backward.
@@ -248,7 +251,7 @@ class _Iteration:
         if entry.version is not None:
             self.owner.discarded.append(entry.version)
         entry.tensor = None
-        if not entry.seen.expired() and all(entry is not other for other, _, _ in self.leaving):
+        if not entry.seen.expired():
             self.held.add(entry.index)
 
     def measured(self) -> tuple[list[Saved], Bus | None] | None:
@@ -312,7 +315,7 @@ class offload:
         with self.lock:
             self._learn()
             self._forget()
-            current = _Iteration(self, self.plan, measured=self._seen < _MEASURED)
+            current = _Iteration(self, self.plan, measured=self._seen in _MEASURED)
             self._last = current
         self._hooks = saved_tensors_hooks(current.pack, _unpack)
         self._hooks.__enter__()
@@ -331,7 +334,7 @@ class offload:
         plan = self.plan
         return (
             f"<tierflow.torch.offload: of {plan.saved >> 20} MiB, {plan.leaving >> 20} MiB leave, "
-            f"{plan.hidden >> 20} MiB of them behind the work>"
+            f"{plan.hidden >> 20} MiB of them behind the work; {plan.held >> 20} MiB are held by others>"
         )
 
     def _learn(self) -> None:
@@ -343,14 +346,22 @@ class offload:
             # Other tensors than before: the next iteration is measured.
             self._seen, self.plan = 0, None
         seen = last.measured()
+        if last.began_back:
+            self._seen += 1
         if seen is None:
             return
         saved, bus = seen
-        self._seen += 1
         self.bus = bus or self.bus or self.ways.probe(self.next_version)
         if bus is None:
             self.next_version += 1
         self.plan = plan(saved, self.bus, budget=self.budget, room=self.room)
+        self._make_room(self.plan.leaving)
+
+    def _make_room(self, bytes: int) -> None:
+        """Lets the engine know how much memory there will be use for: it makes it fast in the background."""
+        if 0 < bytes <= self.largest:
+            with suppress(TierflowError):
+                self.engine.produce(self.next_version, bytes, "uint8", timeout=0).give_up()
 
     def _forget(self) -> None:
         while self.discarded:

@@ -57,9 +57,14 @@ class Plan:
         return sum(self.sizes[index] for index in self.leaves)
 
     @property
+    def held(self) -> int:
+        """Bytes that are not saved alone: the program has them anyway, or no backward uses them."""
+        return self.saved - sum(self.sizes[index] for index in self.uses)
+
+    @property
     def staying(self) -> int:
-        """Bytes that stay."""
-        return self.saved - self.leaving
+        """Bytes that stay for the backward alone."""
+        return self.saved - self.leaving - self.held
 
 
 @dataclass

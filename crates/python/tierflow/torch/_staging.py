@@ -17,11 +17,18 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transfor
 from .._errors import ArgumentError
 
 if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
     from .._tierflow import Engine
 
-__all__ = ["Staged", "Staging"]
+__all__ = ["Staged", "Staging", "bytes_of"]
 
 _ALIGNMENT = 64
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of a tensor, in C order."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 class Staged:
@@ -41,7 +48,8 @@ class Staged:
             self.stream.wait_stream(torch.cuda.current_stream(engine.device))
 
     def put(self, at: int, bytes: torch.Tensor) -> None:
-        torch.from_dlpack(self._slot)[at : at + bytes.nbytes].copy_(bytes)
+        if bytes.nbytes:
+            self._slot.write(bytes, at)
 
     def add(self, bytes: torch.Tensor) -> int:
         """Behind the tensors."""
@@ -56,13 +64,12 @@ class Staged:
 
     def keep(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
         """Copies a tensor to its place; returns one without memory that stands for it."""
-        room = torch.from_dlpack(self._slot)[at : at + tensor.nbytes].view(tensor.dtype).view(tensor.size())
+        bytes = bytes_of(tensor)
         if self.stream is None or not tensor.is_cuda:
-            room.copy_(tensor)
-        else:
-            with torch.cuda.stream(self.stream):
-                room.copy_(tensor, non_blocking=True)
-            tensor.record_stream(self.stream)
+            self.put(at, bytes.cpu() if self.stream is None else bytes)
+        elif bytes.nbytes:
+            self._slot.write(bytes, at, stream=self.stream)
+            bytes.record_stream(self.stream)
         name = torch.empty(tensor.size(), dtype=tensor.dtype, device="meta")
         storage = name.untyped_storage()
         self._places[storage._cdata] = (storage, at)
@@ -91,6 +98,8 @@ class Staging:
         self._spare = spare
         self._footer = footer
         self._thread: ThreadPoolExecutor | None = None
+        self._hook: RemovableHandle | None = None
+        self._copied: torch.cuda.Event | None = None
         self.current: Staged | None = None
 
     def begin(self, version: int, state: dict[str, Any]) -> Future[dict[str, Any]]:
@@ -120,10 +129,21 @@ class Staging:
         if staged.stream is None:
             return self.over(result)
         copied = staged.stream.record_event()
-        _before_the_next_update(copied)
+        self._before_an_update(copied)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="tierflow-staging")
         return self._thread.submit(_when, copied, result)
+
+    def _before_an_update(self, copied: torch.cuda.Event) -> None:
+        """The work of the next step of an optimizer comes after the copies."""
+        self._copied = copied
+        if self._hook is None:
+            self._hook = register_optimizer_step_pre_hook(self._updates)
+
+    def _updates(self, *_: Any) -> None:
+        copied, self._copied = self._copied, None
+        if copied is not None:
+            torch.cuda.current_stream(self._engine.device).wait_event(copied)
 
     def over(self, state: dict[str, Any]) -> Future[dict[str, Any]]:
         done: Future[dict[str, Any]] = Future()
@@ -136,6 +156,9 @@ class Staging:
 
     def close(self) -> None:
         self.current = None
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
@@ -144,16 +167,6 @@ class Staging:
 def _when(copied: torch.cuda.Event, state: dict[str, Any]) -> dict[str, Any]:
     copied.synchronize()
     return state
-
-
-def _before_the_next_update(copied: torch.cuda.Event) -> None:
-    """The work of the next step of an optimizer comes after the copies."""
-
-    def wait(*_: Any) -> None:
-        torch.cuda.current_stream().wait_event(copied)
-        handle.remove()
-
-    handle = register_optimizer_step_pre_hook(wait)
 
 
 def _plain(leaf: Any) -> Iterator[torch.Tensor]:

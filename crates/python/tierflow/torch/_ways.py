@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,7 @@ class Ways:
         begin = self.mark()
         bytes = self._bytes(source)
         slot = self._engine.produce(version, bytes.nbytes, "uint8")
-        room = torch.from_dlpack(slot)
-        room.copy_(bytes)
-        del room
+        slot.write(bytes)
         slot.commit()
         if clock:
             clock.waits.append((begin, self.mark()))
@@ -118,7 +117,7 @@ class _OnGpu(Ways):
         bytes = self._bytes(source)
         slot = self._engine.produce(version, bytes.nbytes, "uint8")
         self._out.wait_stream(torch.cuda.current_stream(self._device))
-        end = self._copied(self._out, torch.from_dlpack(slot), bytes, clock.out if clock else None)
+        end = self._run(self._out, slot.write, bytes, clock.out if clock else None)
         slot.commit(self._out)
         return end
 
@@ -127,25 +126,25 @@ class _OnGpu(Ways):
         # Of the stream of the work, which has it back when nobody uses the tensor any more.
         tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
         self._back.wait_stream(torch.cuda.current_stream(self._device))
-        end = self._copied(self._back, tensor, torch.from_dlpack(slot), clock.back if clock else None)
+        end = self._run(self._back, slot.read, tensor, clock.back if clock else None)
         slot.finish(self._back)
         self.discard(version)
         return tensor, end
 
-    def _copied(
+    def _run(
         self,
         stream: torch.cuda.Stream,
-        target: torch.Tensor,
-        source: torch.Tensor,
+        copy: Callable[..., None],
+        tensor: torch.Tensor,
         copies: list[tuple[int, Any, Any]] | None,
     ) -> torch.cuda.Event:
+        """Gives a copy to a stream, and returns its end."""
         begin = self.mark(stream) if copies is not None else None
-        with torch.cuda.stream(stream):
-            target.copy_(source, non_blocking=True)
+        copy(tensor, stream=stream)
         if copies is None:
             return stream.record_event()
         end = self.mark(stream)
-        copies.append((target.nbytes, begin, end))
+        copies.append((tensor.nbytes, begin, end))
         return end
 
     def work_waits(self, end: Any, clock: Clock | None) -> None:
@@ -159,20 +158,18 @@ class _OnGpu(Ways):
         tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
         torch.cuda.synchronize(self._device)
         slot = self._engine.produce(version, size, "uint8")
-        room = torch.from_dlpack(slot)
-        out = self._rate(self._out, room, tensor)
-        del room
+        out = self._rate(self._out, slot.write, tensor)
         slot.commit(self._out)
         held = self._engine.consume(version)
-        back = self._rate(self._back, tensor, torch.from_dlpack(held))
+        back = self._rate(self._back, held.read, tensor)
         held.finish(self._back)
         self.discard(version)
         return Bus(out, back)
 
-    def _rate(self, stream: torch.cuda.Stream, target: torch.Tensor, source: torch.Tensor) -> float:
+    def _rate(self, stream: torch.cuda.Stream, copy: Callable[..., None], tensor: torch.Tensor) -> float:
         copies: list[tuple[int, Any, Any]] = []
         for _ in range(4):
-            self._copied(stream, target, source, copies)
+            self._run(stream, copy, tensor, copies)
         stream.synchronize()
         return max(size / max(1e-9, self.seconds(begin, end)) for size, begin, end in copies)
 

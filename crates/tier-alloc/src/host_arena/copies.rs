@@ -92,9 +92,7 @@ impl HostArena {
 
     /// How many of these bytes need no ring, from the first one on.
     fn direct(&self, range: &Range<usize>, other_is_plain: bool) -> usize {
-        if self.growing.needed.level() < range.end {
-            self.growing.needed.raise(range.end);
-        }
+        self.growing.need(range.end);
         if self.ring.is_none() || other_is_plain {
             return range.len();
         }

@@ -45,6 +45,13 @@ struct Log {
 }
 
 impl Growing {
+    /// Somebody has a use for the bytes up to `end`.
+    pub(super) fn need(&self, end: usize) {
+        if self.needed.level() < end {
+            self.needed.raise(end);
+        }
+    }
+
     pub(super) fn new(
         obtained: Obtained,
         order: Order,

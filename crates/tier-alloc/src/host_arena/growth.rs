@@ -149,7 +149,7 @@ pub enum Pace {
     /// To its end, without a break.
     #[default]
     Full,
-    /// This many bytes ahead of the farthest copy so far, and touched four times as far. Memory that is never needed
+    /// This many bytes ahead of the farthest copy or loan so far, and touched four times as far. Memory that is never needed
     /// is never touched, and pinning, which every copy within the device feels, is spread over the time in which
     /// copies come this way at all.
     AsNeeded {

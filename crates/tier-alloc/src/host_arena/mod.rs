@@ -180,6 +180,7 @@ impl HostArena {
     ///
     /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend`].
     pub fn lend(&self, range: Range<usize>) -> Result<ReadLoan> {
+        self.growing.need(range.end);
         self.wait_usable(range.end)?;
         Ok(self.memory().lend(range)?)
     }
@@ -190,6 +191,7 @@ impl HostArena {
     ///
     /// Those of [`wait_usable`](Self::wait_usable) and of [`Memory::lend_mut`].
     pub fn lend_mut(&self, range: Range<usize>) -> Result<WriteLoan> {
+        self.growing.need(range.end);
         self.wait_usable(range.end)?;
         Ok(self.memory().lend_mut(range)?)
     }
