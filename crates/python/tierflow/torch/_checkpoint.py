@@ -34,12 +34,13 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from .._errors import ArgumentError, StorageError, TierflowError
-from .._tierflow import Engine, Repository
+from .._tierflow import Engine, Repository, number_of_bytes
 from ._staging import Staged, Staging, bytes_of
 
 if TYPE_CHECKING:
     import concurrent.futures
     from os import PathLike
+    from typing import SupportsIndex
 
 __all__ = ["StorageReader", "StorageWriter"]
 
@@ -133,11 +134,21 @@ class StorageWriter(dcp.StorageWriter, AsyncStager):
     It is the stager of `dcp.async_save`, too: tensors are copied to the engine beside the work that follows, and the next step of
     any optimizer comes after that. For what else changes them, wait for the `staging_completion` that `async_save` returns.
 
+    A step that is shorter than the copies waits for them at its end. `device_room` is GPU memory to copy so many bytes aside at once,
+    for as long as they take to the engine.
+
     The engine has the same `rank` and `ranks` as the process group. `spare` is room for what is known only after staging: more than
     enough, unless an error says otherwise.
     """
 
-    def __init__(self, engine: Engine, version: int | None = None, *, spare: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        version: int | None = None,
+        *,
+        device_room: SupportsIndex | str = 0,
+        spare: int | None = None,
+    ) -> None:
         super().__init__()
         self.version = version
         self._engine = engine
@@ -145,7 +156,7 @@ class StorageWriter(dcp.StorageWriter, AsyncStager):
         self._finishes = True
         self._piece: _Piece | _StagedPiece | None = None
         self._stored: list[WriteResult] = []
-        self._staging = Staging(engine, spare, footer=_FOOTER.size)
+        self._staging = Staging(engine, spare, number_of_bytes(device_room), footer=_FOOTER.size)
         self._failure: TierflowError | None = None
 
     # Staging.

@@ -62,14 +62,17 @@ class Staged:
         self._end = at + bytes.nbytes
         return at
 
-    def keep(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
-        """Copies a tensor to its place; returns one without memory that stands for it."""
+    def keep(self, at: int, tensor: torch.Tensor) -> None:
+        """Copies a tensor to its place."""
         bytes = bytes_of(tensor)
         if self.stream is None or not tensor.is_cuda:
             self.put(at, bytes.cpu() if self.stream is None else bytes)
         elif bytes.nbytes:
             self._slot.write(bytes, at, stream=self.stream)
             bytes.record_stream(self.stream)
+
+    def name(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor without memory that stands for the one at a place."""
         name = torch.empty(tensor.size(), dtype=tensor.dtype, device="meta")
         storage = name.untyped_storage()
         self._places[storage._cdata] = (storage, at)
@@ -93,9 +96,10 @@ class Staged:
 class Staging:
     """Takes state in, one checkpoint at a time."""
 
-    def __init__(self, engine: Engine, spare: int | None, *, footer: int) -> None:
+    def __init__(self, engine: Engine, spare: int | None, device_room: int, *, footer: int) -> None:
         self._engine = engine
         self._spare = spare
+        self._device_room = device_room
         self._footer = footer
         self._thread: ThreadPoolExecutor | None = None
         self._hook: RemovableHandle | None = None
@@ -122,13 +126,24 @@ class Staging:
         if spare is None:
             spare = (1 << 20) + others + 2048 * ranks * len(leaves)
         staged = Staged(self._engine, version, end, end + spare, self._footer)
-        names = {key: staged.keep(at, tensor.detach()) for key, (tensor, at) in tensors.items()}
+        aside, room = [], self._device_room
+        for tensor, at in reversed(tensors.values()):
+            if tensor.is_cuda and tensor.nbytes <= room:
+                room -= tensor.nbytes
+                aside.append((at, tensor.detach().clone()))
+            else:
+                staged.keep(at, tensor.detach())
+        # What was copied aside may be changed at once.
+        copied = None if staged.stream is None else staged.stream.record_event()
+        for at, clone in aside:
+            staged.keep(at, clone)
+        del aside
+        names = {key: staged.name(at, tensor) for key, (tensor, at) in tensors.items()}
         stand_ins = [_named(leaf, names) for leaf in leaves]
         self.current = staged
         result = pytree.tree_unflatten(stand_ins, structure)
-        if staged.stream is None:
+        if copied is None:
             return self.over(result)
-        copied = staged.stream.record_event()
         self._before_an_update(copied)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="tierflow-staging")
