@@ -13,8 +13,8 @@
             engine.restore(step, field)
             ...  # use it
 
-What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, and `tierflow.adjoint`
-for `checkpoint_schedules`.
+What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.devito`, and
+`tierflow.adjoint` for `checkpoint_schedules`.
 """
 
 from importlib import import_module as _import_module
@@ -63,9 +63,10 @@ __all__ = [
 
 if _TYPE_CHECKING:
     from . import adjoint as adjoint
+    from . import devito as devito
     from . import torch as torch
 
-_MODULES = frozenset({"adjoint", "torch"})
+_MODULES = frozenset({"adjoint", "devito", "torch"})
 
 
 def __getattr__(name: str) -> _Any:
