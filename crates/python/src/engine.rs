@@ -42,7 +42,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    fn core(&self, py: Python<'_>) -> PyResult<Arc<Core>> {
+    pub(crate) fn core(&self, py: Python<'_>) -> PyResult<Arc<Core>> {
         self.at_home(py)?;
         let core = self.core.read().clone();
         core.ok_or_else(|| errors::closed(py, "the engine is closed: build another one"))

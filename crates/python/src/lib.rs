@@ -14,7 +14,8 @@
 //! - No lock is held while Python is called: whoever waits for it may have the interpreter.
 //! - In a fork of the process, nothing of the engine is touched but its number of the process.
 //!
-//! **What is deliberately absent.** No link to CUDA, NumPy or any framework; no state of the module.
+//! **What is deliberately absent.** No link to CUDA, NumPy or any framework; no state of the module
+//! but the numbers by which programs of XLA know their tapes.
 #![deny(unsafe_code)]
 
 mod array;
@@ -30,6 +31,7 @@ mod patience;
 mod pool;
 mod repository;
 mod slot;
+mod tape;
 
 /// The part of `tierflow` that is made of Rust.
 #[pyo3::pymodule(gil_used = false)]
@@ -44,6 +46,8 @@ mod _tierflow {
     use crate::repository::Repository;
     #[pymodule_export]
     use crate::slot::{ConsumeSlot, ProduceSlot};
+    #[pymodule_export]
+    use crate::tape::Tape;
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's name for it")]

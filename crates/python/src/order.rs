@@ -35,6 +35,25 @@ impl Streams {
     pub(crate) fn give_back(&self, stream: Stream) {
         self.own.lock().push(stream);
     }
+
+    /// The stream of a handle that a framework names.
+    pub(crate) fn adopted(
+        &self,
+        device: &Device,
+        handle: u64,
+    ) -> tierflow_device::Result<Arc<Stream>> {
+        let known = self.adopted.lock().get(&handle).cloned();
+        if let Some(stream) = known {
+            return Ok(stream);
+        }
+        let stream = Arc::new(adopt(device, handle)?);
+        let mut all = self.adopted.lock();
+        if all.len() >= MOST_ADOPTED {
+            all.clear();
+        }
+        all.insert(handle, Arc::clone(&stream));
+        Ok(stream)
+    }
 }
 
 /// The stream of one call.
@@ -138,19 +157,8 @@ impl<'core> Order<'core> {
     }
 
     fn adopted(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<Stream>> {
-        let known = self.streams.adopted.lock().get(&handle).cloned();
-        if let Some(stream) = known {
-            return Ok(stream);
-        }
-        let device = self.device;
-        let adopted = py.detach(|| adopt(device, handle).map(Arc::new));
-        let stream = adopted.map_err(|error| errors::device(py, &error))?;
-        let mut all = self.streams.adopted.lock();
-        if all.len() >= MOST_ADOPTED {
-            all.clear();
-        }
-        all.insert(handle, Arc::clone(&stream));
-        Ok(stream)
+        let adopted = py.detach(|| self.streams.adopted(self.device, handle));
+        adopted.map_err(|error| errors::device(py, &error))
     }
 
     /// That work on the stream runs. Asked first, as anything else would spoil a graph that is being captured.

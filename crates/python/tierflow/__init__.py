@@ -13,8 +13,8 @@
             engine.restore(step, field)
             ...  # use it
 
-What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.devito`, and
-`tierflow.adjoint` for `checkpoint_schedules`.
+What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.jax`,
+`tierflow.devito`, and `tierflow.adjoint` for `checkpoint_schedules`.
 """
 
 from importlib import import_module as _import_module
@@ -36,7 +36,7 @@ from ._errors import (
     UnknownVersionError,
 )
 from ._metrics import Metrics
-from ._tierflow import ConsumeSlot, Engine, HostPool, ProduceSlot, Repository, Retention, __version__
+from ._tierflow import ConsumeSlot, Engine, HostPool, ProduceSlot, Repository, Retention, Tape, __version__
 
 __all__ = [
     "ArgumentError",
@@ -55,6 +55,7 @@ __all__ = [
     "Retention",
     "StalledError",
     "StorageError",
+    "Tape",
     "TierflowError",
     "TimedOutError",
     "UnknownVersionError",
@@ -64,9 +65,10 @@ __all__ = [
 if _TYPE_CHECKING:
     from . import adjoint as adjoint
     from . import devito as devito
+    from . import jax as jax
     from . import torch as torch
 
-_MODULES = frozenset({"adjoint", "devito", "torch"})
+_MODULES = frozenset({"adjoint", "devito", "jax", "torch"})
 
 
 def __getattr__(name: str) -> _Any:

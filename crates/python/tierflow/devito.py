@@ -40,7 +40,9 @@ class History:
     def __init__(self, engine: Engine, *functions: TimeFunction, first: int = 0, reach: int = 1) -> None:
         lengths = {function.shape[0] for function in functions}
         if len(lengths) != 1 or any(not function.save for function in functions):
-            raise ArgumentError("a history is of functions with buffers of one length: TimeFunction(..., save=Buffer(34))")
+            raise ArgumentError(
+                "a history is of functions with buffers of one length: TimeFunction(..., save=Buffer(34))"
+            )
         self._engine = engine
         self._functions = functions
         self._first = first
@@ -50,7 +52,9 @@ class History:
         self._block = (self._length - max(self._order, 2 * reach)) // 2
         if self._block < 1:
             least = max(self._order, 2 * reach) + 2
-            raise ArgumentError(f"a buffer of {self._length} time steps is too short: save=Buffer({least}), or better ten times that")
+            raise ArgumentError(
+                f"a buffer of {self._length} time steps is too short: save=Buffer({least}), or better ten times that"
+            )
         # Which time lies in which place of the buffers.
         self._there: dict[int, int] = {}
         self._times = range(0)
@@ -70,7 +74,9 @@ class History:
         self._there = {time % self._length: time for time in self._times[-self._length :]}
         assert last - 1 in self._there.values()
 
-    def reverse(self, operator: Operator, *, time_m: int | None = None, time_M: int | None = None, **arguments: Any) -> None:
+    def reverse(
+        self, operator: Operator, *, time_m: int | None = None, time_M: int | None = None, **arguments: Any
+    ) -> None:
         """Applies an operator that goes back, from `time_M` to `time_m`, and uses the history. Without them, as far as `forward`
         went."""
         start = self._times.start + self._order - 1 if time_m is None else time_m

@@ -43,3 +43,15 @@ fn ordered(stream: &Stream, wait: Wait, copied: Result<()>) -> Result<()> {
         Wait::No => copied,
     }
 }
+
+/// A number of a program's, in plain memory.
+pub(crate) fn number(at: *const u32) -> u32 {
+    // SAFETY: a buffer of 4 bytes of XLA's, which it keeps for the call.
+    unsafe { at.read_unaligned() }
+}
+
+/// Sets a number of a program's, in plain memory.
+pub(crate) fn set_number(at: *mut u32, number: u32) {
+    // SAFETY: as in `number`; it is a result, which is the call's to write.
+    unsafe { at.write_unaligned(number) };
+}

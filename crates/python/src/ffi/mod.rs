@@ -12,3 +12,4 @@ pub(crate) mod exchange;
 pub(crate) mod export;
 pub(crate) mod lent;
 pub(crate) mod span;
+pub(crate) mod xla;

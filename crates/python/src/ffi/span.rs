@@ -124,7 +124,7 @@ impl Given {
 }
 
 /// The array's bytes, for the time of a call, or as long as a stream that the caller names has work on them.
-fn memory(span: Span, device: &Device, place: Place) -> tierflow_device::Result<Memory> {
+pub(crate) fn memory(span: Span, device: &Device, place: Place) -> tierflow_device::Result<Memory> {
     static NOBODY: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
     let nobody = Arc::clone(&NOBODY);
     // SAFETY: the promise of `Span::new`. The call that has the array as an argument waits for its copies, or has them from

@@ -1,0 +1,323 @@
+//! The foreign function interface of XLA, as far as handlers here need it: its header `xla/ffi/api/c_api.h`, of which the structures
+//! begin with their size, and grow at the end only.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::span::Span;
+
+/// What a handler is told, and what it fails with.
+pub(crate) type Answer = Result<(), String>;
+
+/// Of the calls: the bytes that they read, those that they write, and the number of the tape.
+pub(crate) struct Call {
+    pub(crate) arguments: Vec<Span>,
+    pub(crate) results: Vec<Span>,
+    pub(crate) tape: u64,
+    /// The stream in the order of which they are executed, on a GPU.
+    pub(crate) stream: Option<u64>,
+}
+
+/// Says that the handler speaks this version. Later ones are obliged to understand it.
+const VERSION: (i32, i32) = (0, 1);
+
+const METADATA: i32 = 1;
+const EXECUTE: i32 = 3;
+const SCALAR: i32 = 3;
+const FAILED_PRECONDITION: i32 = 9;
+
+#[repr(C)]
+struct Extension {
+    size: usize,
+    kind: i32,
+    next: *mut Extension,
+}
+
+#[repr(C)]
+struct Version {
+    size: usize,
+    extension: *mut Extension,
+    major: i32,
+    minor: i32,
+}
+
+#[repr(C)]
+struct Metadata {
+    size: usize,
+    version: Version,
+    traits: u32,
+}
+
+#[repr(C)]
+struct MetadataExtension {
+    base: Extension,
+    metadata: *mut Metadata,
+}
+
+#[repr(C)]
+struct Buffer {
+    size: usize,
+    extension: *mut Extension,
+    dtype: i32,
+    data: *mut c_void,
+    rank: i64,
+    dims: *const i64,
+}
+
+/// Arguments, or results.
+#[repr(C)]
+struct Buffers {
+    size: usize,
+    extension: *mut Extension,
+    count: i64,
+    kinds: *const i32,
+    buffers: *const *const Buffer,
+}
+
+#[repr(C)]
+struct Scalar {
+    dtype: i32,
+    value: *const c_void,
+}
+
+#[repr(C)]
+struct Attributes {
+    size: usize,
+    extension: *mut Extension,
+    count: i64,
+    kinds: *const i32,
+    names: *const *const c_void,
+    values: *const *const c_void,
+}
+
+#[repr(C)]
+struct ErrorArguments {
+    size: usize,
+    extension: *mut Extension,
+    message: *const c_char,
+    code: i32,
+}
+
+#[repr(C)]
+struct StreamArguments {
+    size: usize,
+    extension: *mut Extension,
+    context: *mut c_void,
+    stream: *mut c_void,
+}
+
+#[repr(C)]
+struct Api {
+    size: usize,
+    extension: *mut Extension,
+    version: Version,
+    internal: *const c_void,
+    create_error: unsafe extern "C" fn(*mut ErrorArguments) -> *mut c_void,
+    error_message: *const c_void,
+    destroy_error: *const c_void,
+    register: *const c_void,
+    stream: unsafe extern "C" fn(*mut StreamArguments) -> *mut c_void,
+}
+
+#[repr(C)]
+pub(crate) struct Frame {
+    size: usize,
+    extension: *mut Extension,
+    api: *const Api,
+    context: *mut c_void,
+    stage: i32,
+    arguments: Buffers,
+    results: Buffers,
+    attributes: Attributes,
+}
+
+/// Handlers of XLA are functions of this type.
+pub(crate) type Handler = unsafe extern "C" fn(*mut Frame) -> *mut c_void;
+
+/// What a handler does: hands the call to `answer`, and its error to XLA. `on_gpu` is the platform that it is registered for.
+///
+/// # Safety
+/// `frame` is what XLA called the handler with.
+pub(crate) unsafe fn handle(
+    frame: *mut Frame,
+    on_gpu: bool,
+    answer: fn(Call) -> Answer,
+) -> *mut c_void {
+    // SAFETY: the caller's promise; XLA keeps the frame for the call.
+    let Some(frame) = (unsafe { frame.as_mut() }) else {
+        return ptr::null_mut();
+    };
+    // SAFETY: as above.
+    if unsafe { frame.tells_metadata() } || frame.stage != EXECUTE {
+        return ptr::null_mut();
+    }
+    // The caller is C: nothing may unwind into it.
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: as above, and this is the stage in which buffers are there.
+        unsafe { frame.call(on_gpu) }.and_then(answer)
+    }));
+    match answered {
+        Ok(Ok(())) => ptr::null_mut(),
+        Ok(Err(message)) => frame.error(&message),
+        Err(_) => frame.error("a handler of Tierflow panicked"),
+    }
+}
+
+impl Frame {
+    /// Whether XLA only asks which version the handler speaks.
+    ///
+    /// # Safety
+    /// The frame is XLA's.
+    unsafe fn tells_metadata(&mut self) -> bool {
+        // SAFETY: null, or an extension that lives for the call.
+        let Some(extension) = (unsafe { self.extension.as_ref() }) else {
+            return false;
+        };
+        if extension.kind != METADATA {
+            return false;
+        }
+        let asks: *mut MetadataExtension = self.extension.cast();
+        // SAFETY: extensions of this kind are of this type.
+        let metadata = unsafe { (*asks).metadata.as_mut() };
+        if let Some(metadata) = metadata {
+            (metadata.version.major, metadata.version.minor) = VERSION;
+        }
+        true
+    }
+
+    /// # Safety
+    /// The frame is XLA's, in the stage of execution.
+    unsafe fn call(&self, on_gpu: bool) -> Result<Call, String> {
+        let stream = match on_gpu {
+            // SAFETY: the caller's promise.
+            true => Some(unsafe { self.stream() }?),
+            false => None,
+        };
+        Ok(Call {
+            // SAFETY: the caller's promise.
+            arguments: unsafe { self.arguments.spans() }?,
+            // SAFETY: the caller's promise.
+            results: unsafe { self.results.spans() }?,
+            // SAFETY: the caller's promise.
+            tape: unsafe { self.attributes.number() }?,
+            stream,
+        })
+    }
+
+    /// # Safety
+    /// As for `call`.
+    unsafe fn stream(&self) -> Result<u64, String> {
+        let mut arguments = StreamArguments {
+            size: size_of::<StreamArguments>(),
+            extension: ptr::null_mut(),
+            context: self.context,
+            stream: ptr::null_mut(),
+        };
+        // SAFETY: XLA's own table and context, and a place for the answer. An error is leaked: the program ends with it.
+        let failed = unsafe { ((*self.api).stream)(&raw mut arguments) };
+        match failed.is_null() {
+            true => Ok(arguments.stream.expose_provenance() as u64),
+            false => Err("XLA does not tell its stream".to_owned()),
+        }
+    }
+
+    fn error(&self, message: &str) -> *mut c_void {
+        let text = std::ffi::CString::new(message.replace('\0', " ")).unwrap_or_default();
+        let mut arguments = ErrorArguments {
+            size: size_of::<ErrorArguments>(),
+            extension: ptr::null_mut(),
+            message: text.as_ptr(),
+            code: FAILED_PRECONDITION,
+        };
+        // SAFETY: XLA's own table; it copies the text.
+        unsafe { ((*self.api).create_error)(&raw mut arguments) }
+    }
+}
+
+impl Buffers {
+    /// # Safety
+    /// They are XLA's, in the stage of execution.
+    unsafe fn spans(&self) -> Result<Vec<Span>, String> {
+        let count = usize::try_from(self.count).unwrap_or(0);
+        let mut spans = Vec::with_capacity(count);
+        for index in 0..count {
+            // SAFETY: there are so many, and buffers are the only kind that there is.
+            let buffer = unsafe { &**self.buffers.add(index) };
+            let rank = usize::try_from(buffer.rank).unwrap_or(0);
+            let mut bytes = width(buffer.dtype)?;
+            for dimension in 0..rank {
+                // SAFETY: as many as the rank says.
+                let length = unsafe { *buffer.dims.add(dimension) };
+                bytes *= usize::try_from(length).unwrap_or(0);
+            }
+            // SAFETY: XLA lays arrays out without gaps, and keeps them for the call, and until the stream is done.
+            spans.push(unsafe { Span::new(buffer.data.expose_provenance() as u64, bytes) });
+        }
+        Ok(spans)
+    }
+}
+
+impl Attributes {
+    /// The one that there is, a number of 64 bits.
+    ///
+    /// # Safety
+    /// They are XLA's.
+    unsafe fn number(&self) -> Result<u64, String> {
+        // SAFETY: as many as it says.
+        if self.count != 1 || unsafe { *self.kinds } != SCALAR {
+            return Err("a call of Tierflow's has one attribute, the tape".to_owned());
+        }
+        // SAFETY: a scalar, as was asked above.
+        let scalar = unsafe { &**self.values.cast::<*const Scalar>() };
+        match width(scalar.dtype)? {
+            // SAFETY: a number of so many bytes, wherever it lies.
+            8 => Ok(unsafe { scalar.value.cast::<u64>().read_unaligned() }),
+            _ => Err("the tape is a number of 64 bits".to_owned()),
+        }
+    }
+}
+
+/// Bytes of an element.
+fn width(dtype: i32) -> Result<usize, String> {
+    Ok(match dtype {
+        1 | 2 | 6 | 19 | 20 | 23 | 24 | 25 | 28 | 29 | 33 => 1,
+        3 | 7 | 10 | 16 => 2,
+        4 | 8 | 11 => 4,
+        5 | 9 | 12 | 15 => 8,
+        18 => 16,
+        _ => {
+            return Err(format!(
+                "arrays of XLA's element type {dtype} cannot be kept"
+            ));
+        }
+    })
+}
+
+/// A handler, for `jax.ffi.register_ffi_target`.
+///
+/// # Errors
+/// `MemoryError`.
+pub(crate) fn capsule(py: Python<'_>, handler: Handler) -> PyResult<Bound<'_, PyAny>> {
+    const NAME: &CStr = c"xla._CUSTOM_CALL_TARGET";
+    // SAFETY: a pointer that is not null, a name that lives for ever, and nothing to destroy.
+    let capsule = unsafe { ffi::PyCapsule_New(handler as *mut c_void, NAME.as_ptr(), None) };
+    if capsule.is_null() {
+        return Err(PyErr::fetch(py));
+    }
+    // SAFETY: a new reference to an object.
+    Ok(unsafe { Bound::from_owned_ptr(py, capsule) })
+}
+
+/// The little number that a run of a tape is known by, which a call reads or writes; on a GPU the stream is waited for.
+pub(crate) fn host_number(span: Span) -> Result<*mut u32, String> {
+    match span.bytes() {
+        4 => Ok(ptr::with_exposed_provenance_mut(span.address() as usize)),
+        bytes => Err(format!(
+            "the number of a run has 4 bytes, and this one {bytes}"
+        )),
+    }
+}

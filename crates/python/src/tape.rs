@@ -1,0 +1,330 @@
+//! The class `Tape`: states that a compiled program of JAX saves on its way forward, and loads on its way back.
+//!
+//! A *run* is one way forward. Its states are a stack: the way back takes the last one first. Programs know a run by a number
+//! that one call returns and the others are given. On a GPU that number is not read by each call, as the processor would have to wait
+//! for it: calls come in the order of the device's one stream, and a run's way forward, or back, is not interrupted by another's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tierflow_device::{Memory, Place, Stream};
+use tierflow_engine::Version;
+
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::errors::OrRaise;
+use crate::ffi::copies::{self, Wait};
+use crate::ffi::span::{Span, memory};
+use crate::ffi::xla::{self, Answer, Call};
+
+/// States begin at multiples of this many bytes.
+const ALIGNMENT: usize = 64;
+
+/// Programs know tapes by numbers, as they may outlive them.
+static TAPES: LazyLock<Mutex<HashMap<u64, Weak<Inner>>>> = LazyLock::new(Mutex::default);
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// States of compiled programs of JAX, in an engine, which numbers them from `first` on. See `tierflow.jax`.
+#[pyclass(frozen, module = "tierflow")]
+pub(crate) struct Tape {
+    inner: Arc<Inner>,
+    id: u64,
+}
+
+struct Inner {
+    core: Arc<Core>,
+    runs: Mutex<Runs>,
+}
+
+#[derive(Default)]
+struct Runs {
+    next: Version,
+    last: u32,
+    stacks: BTreeMap<u32, Vec<Version>>,
+    /// On a GPU: the run that goes forward, and the one that goes back.
+    forward: u32,
+    back: u32,
+}
+
+#[pymethods]
+impl Tape {
+    #[new]
+    #[pyo3(signature = (engine, first = 0))]
+    fn new(py: Python<'_>, engine: &Engine, first: Version) -> PyResult<Self> {
+        let runs = Runs {
+            next: first,
+            ..Runs::default()
+        };
+        let inner = Arc::new(Inner {
+            core: engine.core(py)?,
+            runs: Mutex::new(runs),
+        });
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        TAPES.lock().insert(id, Arc::downgrade(&inner));
+        Ok(Self { inner, id })
+    }
+
+    /// By which programs know it.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// States that were saved and not loaded yet.
+    fn __len__(&self) -> usize {
+        self.inner.runs.lock().stacks.values().map(Vec::len).sum()
+    }
+
+    /// Discards what was saved and will not be loaded: of ways forward without a way back. Wait for them before.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        let stacks = std::mem::take(&mut self.inner.runs.lock().stacks);
+        for version in stacks.into_values().flatten() {
+            let discarded = py.detach(|| self.inner.core.engine.discard(version));
+            discarded.or_raise(py)?;
+        }
+        Ok(())
+    }
+
+    /// The handlers, by name, of a platform of JAX's.
+    #[staticmethod]
+    fn handlers<'py>(py: Python<'py>, on_gpu: bool) -> PyResult<Bound<'py, PyDict>> {
+        let all: [(&str, xla::Handler, xla::Handler); 4] = [
+            ("begin", begin::<false>, begin::<true>),
+            ("save", save::<false>, save::<true>),
+            ("rewind", rewind::<false>, rewind::<true>),
+            ("load", load::<false>, load::<true>),
+        ];
+        let handlers = PyDict::new(py);
+        for (name, plain, gpu) in all {
+            let handler = if on_gpu { gpu } else { plain };
+            handlers.set_item(format!("tierflow_{name}"), xla::capsule(py, handler)?)?;
+        }
+        Ok(handlers)
+    }
+}
+
+impl Drop for Tape {
+    fn drop(&mut self) {
+        TAPES.lock().remove(&self.id);
+    }
+}
+
+macro_rules! handlers {
+    ($($name:ident => $answer:path),*) => {$(
+        #[allow(unsafe_code, reason = "the interface's signature")]
+        unsafe extern "C" fn $name<const ON_GPU: bool>(frame: *mut xla::Frame) -> *mut std::ffi::c_void {
+            // SAFETY: XLA calls handlers with its frames.
+            unsafe { xla::handle(frame, ON_GPU, |call| with_tape(call, $answer)) }
+        }
+    )*};
+}
+
+handlers!(begin => Inner::begin, save => Inner::save, rewind => Inner::rewind, load => Inner::load);
+
+fn with_tape(call: Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answer) -> Answer {
+    let tape = TAPES.lock().get(&call.tape).and_then(Weak::upgrade);
+    let tape =
+        tape.ok_or("the tape is gone: keep it for as long as programs run that were made with it")?;
+    let core = &tape.core;
+    if call.stream.is_some() && !core.is_cuda() {
+        return Err(
+            "the engine keeps plain memory, and JAX runs on a GPU: build it with device=\"cuda\""
+                .to_owned(),
+        );
+    }
+    let way = Way::new(core, call.stream)?;
+    answer(&tape, &call, &way)
+}
+
+/// How bytes are copied between the engine and a program's arrays.
+enum Way<'core> {
+    Ordered(Arc<Stream>),
+    AtOnce(crate::core::Borrowed<'core>),
+}
+
+impl<'core> Way<'core> {
+    fn new(core: &'core Core, stream: Option<u64>) -> Result<Self, String> {
+        let way = match stream {
+            Some(handle) => core
+                .streams
+                .adopted(&core.device, handle.max(1))
+                .map(Self::Ordered),
+            None => core.stream().map(Self::AtOnce),
+        };
+        way.map_err(said)
+    }
+
+    fn by(&self) -> (&Stream, Wait) {
+        match self {
+            Self::Ordered(stream) => (stream, Wait::No),
+            Self::AtOnce(stream) => (stream, Wait::Yes),
+        }
+    }
+
+    fn ordered(&self) -> Option<&Stream> {
+        match self {
+            Self::Ordered(stream) => Some(stream),
+            Self::AtOnce(_) => None,
+        }
+    }
+}
+
+fn said(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl Inner {
+    fn memory(&self, span: Span, way: &Way<'_>) -> Result<Memory, String> {
+        let place = match way.ordered() {
+            Some(_) => Place::Device,
+            None => Place::Host,
+        };
+        memory(span, &self.core.device, place).map_err(said)
+    }
+
+    /// Reads the number of a run, for which the processor waits.
+    fn run_of(&self, span: Option<&Span>, way: &Way<'_>) -> Result<u32, String> {
+        let span = *span.ok_or("a call of Tierflow's is given the number of its run")?;
+        let number = xla::host_number(span)?;
+        if way.ordered().is_none() {
+            return Ok(copies::number(number));
+        }
+        let memory = self.memory(span, way)?;
+        let mut bytes = [0; 4];
+        let loan = memory.lend(0..4).map_err(said)?;
+        way.by().0.read(&loan, &mut bytes).map_err(said)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    /// A way forward begins: tells its number.
+    fn begin(&self, call: &Call, way: &Way<'_>) -> Answer {
+        let run = {
+            let mut runs = self.runs.lock();
+            runs.last = runs.last.wrapping_add(1);
+            let run = runs.last;
+            runs.forward = run;
+            runs.stacks.insert(run, Vec::new());
+            run
+        };
+        let span = *call
+            .results
+            .first()
+            .ok_or("the number of a run is a result")?;
+        let number = xla::host_number(span)?;
+        if way.ordered().is_none() {
+            copies::set_number(number, run);
+            return Ok(());
+        }
+        let memory = self.memory(span, way)?;
+        let mut loan = memory.lend_mut(0..4).map_err(said)?;
+        way.by()
+            .0
+            .write(&run.to_ne_bytes(), &mut loan)
+            .map_err(said)
+    }
+
+    fn save(&self, call: &Call, way: &Way<'_>) -> Answer {
+        let run = match way.ordered() {
+            Some(_) => self.runs.lock().forward,
+            None => self.run_of(call.arguments.first(), way)?,
+        };
+        let arrays = call.arguments.get(1..).unwrap_or_default();
+        let (places, size) = laid_out(arrays);
+        let version = {
+            let mut runs = self.runs.lock();
+            let version = runs.next;
+            runs.next += 1;
+            version
+        };
+        let slot = self.core.engine.produce(version, size).map_err(said)?;
+        for (span, at) in arrays.iter().zip(places) {
+            if span.bytes() > 0 {
+                let array = self.memory(*span, way)?;
+                copies::fill(way.by(), (&slot, at), &array).map_err(said)?;
+            }
+        }
+        match way.ordered() {
+            Some(stream) => slot.commit_after(stream).map_err(said)?,
+            None => slot.commit(),
+        }
+        let mut runs = self.runs.lock();
+        let stack = runs.stacks.get_mut(&run);
+        stack
+            .ok_or("a state is saved in a run that was not begun")?
+            .push(version);
+        Ok(())
+    }
+
+    /// A way back begins.
+    fn rewind(&self, call: &Call, way: &Way<'_>) -> Answer {
+        let run = self.run_of(call.arguments.first(), way)?;
+        let hints = {
+            let mut runs = self.runs.lock();
+            runs.back = run;
+            let stack = runs.stacks.get(&run);
+            let stack = stack
+                .ok_or("a way back begins that was gone already, or whose states were cleared")?;
+            stack.iter().rev().copied().collect::<Vec<_>>()
+        };
+        self.core.engine.hint(hints);
+        self.core.engine.prefetch_start();
+        Ok(())
+    }
+
+    fn load(&self, call: &Call, way: &Way<'_>) -> Answer {
+        let run = match way.ordered() {
+            Some(_) => self.runs.lock().back,
+            None => self.run_of(call.arguments.first(), way)?,
+        };
+        let version = {
+            let mut runs = self.runs.lock();
+            let stack = runs.stacks.get_mut(&run);
+            let version = stack.and_then(Vec::pop);
+            if runs.stacks.get(&run).is_some_and(Vec::is_empty) {
+                runs.stacks.remove(&run);
+            }
+            version.ok_or("more states are loaded than were saved")?
+        };
+        let arrays = call.results.get(1..).unwrap_or_default();
+        let (places, size) = laid_out(arrays);
+        let engine = &self.core.engine;
+        let slot = engine.consume(version).map_err(said)?;
+        if slot.len() != size {
+            return Err(format!(
+                "a state of {} bytes is loaded as one of {size}",
+                slot.len()
+            ));
+        }
+        for (span, at) in arrays.iter().zip(places) {
+            if span.bytes() > 0 {
+                let array = self.memory(*span, way)?;
+                copies::read(way.by(), (&slot, at), &array).map_err(said)?;
+            }
+        }
+        match way.ordered() {
+            Some(stream) => slot.finish_after(stream).map_err(said)?,
+            None => drop(slot),
+        }
+        // An engine may discard what was restored, too.
+        let _gone = engine.discard(version);
+        Ok(())
+    }
+}
+
+/// Where each array lies, and how many bytes that takes; at least one, as there are no versions without.
+fn laid_out(arrays: &[Span]) -> (Vec<usize>, usize) {
+    let mut end = 0_usize;
+    let places = arrays
+        .iter()
+        .map(|span| {
+            let at = end.next_multiple_of(ALIGNMENT);
+            end = at + span.bytes();
+            at
+        })
+        .collect();
+    (places, end.max(1))
+}

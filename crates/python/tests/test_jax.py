@@ -1,0 +1,179 @@
+"""Loops of JAX over an engine, on the processor."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tierflow
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+
+def step(state: Any, x: Any) -> Any:
+    u, v, count = state
+    u, v = u + 0.1 * jnp.sin(v) * x, v * 0.99 + jnp.roll(u, 1)
+    return (u, v, count + 1), (u * v).sum()
+
+
+def misfit(loop: Any, rate: Any, start: Any, xs: Any) -> Any:
+    def scaled(state: Any, x: Any) -> Any:
+        (u, v, count), y = step(state, x)
+        # What it closes over has a gradient, too.
+        return (u * rate, v, count), y
+
+    (u, v, count), ys = loop(scaled, (start, 2 * start, jnp.float32(0)), xs)
+    return (u * v).sum() + ys.sum() + count
+
+
+def arguments(steps: int = 50, size: int = 1000) -> tuple[Any, Any, Any]:
+    keys = jax.random.split(jax.random.key(0), 2)
+    return jnp.float32(0.999), jax.random.normal(keys[0], (size,)), jax.random.normal(keys[1], (steps,))
+
+
+def plain(body: Any, init: Any, xs: Any) -> Any:
+    return jax.lax.scan(jax.checkpoint(body), init, xs)
+
+
+def taped(tape: tierflow.Tape) -> Any:
+    return lambda body, init, xs: tierflow.jax.scan(tape, body, init, xs)
+
+
+def gradient(loop: Any) -> Any:
+    return jax.jit(jax.value_and_grad(lambda *given: misfit(loop, *given), argnums=(0, 1, 2)))
+
+
+def test_gradients_are_those_of_jax(engine: tierflow.Engine) -> None:
+    tape = tierflow.Tape(engine)
+    expected = gradient(plain)(*arguments())
+    compiled = gradient(taped(tape))
+    for _ in range(3):
+        got = compiled(*arguments())
+        for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(got), strict=True):
+            assert (one == other).all()
+    assert len(tape) == 0
+    assert engine.versions() == []
+    assert engine.metrics()["produce"]["count"] == 150
+
+
+def test_the_program_has_no_host_callback(engine: tierflow.Engine) -> None:
+    text = gradient(taped(tierflow.Tape(engine))).lower(*arguments()).as_text()
+    assert "tierflow_save" in text
+    assert "callback" not in text
+
+
+def test_without_a_gradient_nothing_is_saved(engine: tierflow.Engine) -> None:
+    tape = tierflow.Tape(engine)
+    value = jax.jit(lambda *given: misfit(taped(tape), *given))(*arguments())
+    assert value == gradient(plain)(*arguments())[0]
+    assert engine.metrics()["produce"]["count"] == 0
+
+
+def test_through_all_tiers(tmp_path: object) -> None:
+    """40 000 bytes a state, ten of which the memory holds."""
+    with tierflow.Engine(
+        device="host", device_cache="200KiB", host_cache="200KiB", scratch=str(tmp_path), after_restore="discard"
+    ) as engine:
+        tape = tierflow.Tape(engine, 1000)
+        given = arguments(steps=100, size=5000)
+        for one, other in zip(
+            jax.tree.leaves(gradient(plain)(*given)), jax.tree.leaves(gradient(taped(tape))(*given)), strict=True
+        ):
+            assert (one == other).all()
+        assert engine.metrics()["tiers"][-1]["peak"] > 1 << 20
+
+
+def test_loops_one_after_the_other_and_nested_ways_back(engine: tierflow.Engine) -> None:
+    tape = tierflow.Tape(engine)
+
+    def twice(loop: Any) -> Any:
+        def both(rate: Any, start: Any, xs: Any) -> Any:
+            return misfit(loop, rate, start, xs) * misfit(loop, rate * rate, start + 1, xs[:20])
+
+        return jax.jit(jax.grad(both, argnums=(0, 1, 2)))
+
+    for one, other in zip(twice(plain)(*arguments()), twice(taped(tape))(*arguments()), strict=True):
+        assert jnp.allclose(one, other, rtol=1e-5)
+    # Outside of one program, each way forward is known by its own number.
+    values, pulls = zip(
+        *(jax.vjp(lambda start: misfit(taped(tape), *given(start)), at) for at in starts()), strict=True
+    )
+    for at, pull in zip(starts(), pulls, strict=True):
+        expected = jax.grad(lambda start: misfit(plain, *given(start)))(at)
+        assert jnp.allclose(pull(jnp.float32(1))[0], expected, rtol=1e-5)
+    assert len(values) == 2
+    assert len(tape) == 0
+
+
+def given(start: Any) -> tuple[Any, Any, Any]:
+    rate, _, xs = arguments()
+    return rate, start, xs
+
+
+def starts() -> tuple[Any, Any]:
+    _, start, _ = arguments()
+    return start, start + 1
+
+
+def test_a_way_forward_that_is_not_gone_back(engine: tierflow.Engine) -> None:
+    tape = tierflow.Tape(engine)
+    rate, start, xs = arguments()
+    value, _pull = jax.vjp(lambda start: misfit(taped(tape), rate, start, xs), start)
+    value.block_until_ready()
+    assert len(tape) == 50
+    tape.clear()
+    assert len(tape) == 0
+    assert engine.versions() == []
+
+
+@pytest.mark.parametrize("what", ["cleared", "room", "gone"])
+def test_errors_are_those_of_the_program(python: Callable[[str], str], what: str) -> None:
+    """In a process of its own: JAX remembers them to its end."""
+    told = python(
+        f"""
+        import gc
+        import jax, jax.numpy as jnp, tierflow
+
+        def total(tape, start):
+            (end, ys) = tierflow.jax.scan(tape, lambda state, x: (state * 1.5, state.sum()), start, length=100)
+            return end.sum() + ys.sum()
+
+        engine = tierflow.Engine(device="host", host_cache="64KiB" if {what!r} == "room" else "64MiB")
+        tape = tierflow.Tape(engine)
+        program = jax.jit(lambda start: jax.vjp(lambda start: total(tape, start), start))
+        value, pull = program(jnp.ones(1000))
+        try:
+            jax.block_until_ready(value)
+            tape.clear()
+            if {what!r} == "gone":
+                del program, tape
+                jax.clear_caches()
+                gc.collect()
+            jax.block_until_ready(pull(jnp.float32(1)))
+        except Exception as error:
+            print(error)
+        """
+    )
+    assert what in told
+
+
+def test_a_state_of_many_kinds(engine: tierflow.Engine) -> None:
+    tape = tierflow.Tape(engine)
+
+    def kinds(state: Any, _: Any) -> Any:
+        small, whole, nothing = state["small"], state["whole"], state["nothing"]
+        return {
+            "small": (small * 2).astype(small.dtype),
+            "whole": whole.at[0].add(small.sum()),
+            "nothing": nothing,
+        }, None
+
+    def total(loop: Any, small: Any) -> Any:
+        state = {"small": small, "whole": jnp.ones((3, 5)), "nothing": jnp.zeros((0, 4))}
+        end, _ = loop(kinds, state, jnp.arange(4.0))
+        return end["whole"].sum() + end["small"].astype("float32").sum()
+
+    small = jnp.ones(7, jnp.bfloat16)
+    expected = jax.jit(jax.grad(lambda small: total(plain, small)))(small)
+    assert (jax.jit(jax.grad(lambda small: total(taped(tape), small)))(small) == expected).all()
