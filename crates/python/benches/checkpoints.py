@@ -131,7 +131,7 @@ def main() -> None:
                             engine.discard(writer.version)
 
                     how = f"{'kept' if kept else 'in memory alone'}, {room / 1e9:.1f} GB copied aside"
-                    report(f"tierflow, {how}", training, save, wait, [10, 1])
+                    report(f"tierflow, {how}", training, save, wait, [10] if kept else [10, 1])
                     if kept:
                         print(f"    on the disk after {timed(engine.wait):.0f} ms more", flush=True)
                         expected = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
