@@ -177,3 +177,23 @@ def test_a_state_of_many_kinds(engine: tierflow.Engine) -> None:
     small = jnp.ones(7, jnp.bfloat16)
     expected = jax.jit(jax.grad(lambda small: total(plain, small)))(small)
     assert (jax.jit(jax.grad(lambda small: total(taped(tape), small)))(small) == expected).all()
+
+
+def test_integers_beside_the_state(engine: tierflow.Engine) -> None:
+    tape = tierflow.Tape(engine)
+    table = jnp.linspace(0, 1, 10)
+
+    def total(loop: Any, start: Any, scale: Any) -> Any:
+        def step(state: Any, x: Any) -> Any:
+            state = state * table[x["index"]] + x["scale"]
+            return state, {"sum": state.sum(), "index": x["index"] + 1}
+
+        end, ys = loop(step, start, {"index": jnp.arange(10), "scale": scale})
+        return end.sum() + (ys["sum"] * ys["index"]).sum()
+
+    given = (jnp.arange(5.0), jnp.linspace(1, 2, 10))
+    expected = jax.jit(jax.grad(lambda *given: total(plain, *given), argnums=(0, 1)))(*given)
+    got = jax.jit(jax.grad(lambda *given: total(taped(tape), *given), argnums=(0, 1)))(*given)
+    assert all((one == other).all() for one, other in zip(expected, got, strict=True))
+    with pytest.raises(TypeError, match="xs=jnp.arange"):
+        tierflow.jax.scan(tape, lambda state, _: (state + 1, None), jnp.int32(0), length=3)

@@ -56,7 +56,11 @@ def scan(
     tape: Tape, step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None
 ) -> tuple[Any, Any]:
     """`jax.lax.scan(step, init, xs, length)`, with the states of its way forward in `tape`'s engine."""
-    init = tree_map(jnp.asarray, init)
+    init, xs = tree_map(jnp.asarray, (init, xs))
+    if not all(_is_real(leaf) for leaf in tree_flatten(init)[0]):
+        raise TypeError(
+            "a state of integers has no gradient: count in xs, as in xs=jnp.arange(length), or in floating-point numbers"
+        )
     example = tree_map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x)[1:], jnp.result_type(x)), xs)
     closed, held = jax.closure_convert(step, init, example)
     result: tuple[Any, Any] = _scan(tape, closed, length, init, xs, held)
@@ -89,18 +93,40 @@ def _back(tape: Tape, step: Any, length: int | None, residual: Any, given: Any) 
     leaves, structure = tree_flatten(tree_map(lambda bar: jax.ShapeDtypeStruct(bar.shape, bar.dtype), end))
     (run,) = _call("tierflow_rewind", tape, [_RUN], run)
 
+    xs_leaves, xs_structure = tree_flatten(xs)
+
     def back(carried: Any, these: Any) -> Any:
         run, state_bar, held_bar = carried
         x, y_bar = these
+
+        def forward(state: Any, x_real: list[Any], held: Any) -> Any:
+            state, y = step(state, tree_unflatten(xs_structure, _merged(x, x_real)), *held)
+            return state, _real(y)
+
         run, *state = _call("tierflow_load", tape, [_RUN, *leaves], run)
-        _, pull = jax.vjp(lambda state, x, held: step(state, x, *held), tree_unflatten(structure, state), x, held)
+        _, pull = jax.vjp(forward, tree_unflatten(structure, state), _real(x), held)
         state_bar, x_bar, more = pull((state_bar, y_bar))
-        held_bar = tree_map(lambda bar, more: bar + more, held_bar, more)
-        return (run, state_bar, held_bar), x_bar
+        return (run, state_bar, tree_map(jnp.add, held_bar, more)), x_bar
 
     zeros = tree_map(jnp.zeros_like, held)
-    (_, init_bar, held_bar), xs_bar = lax.scan(back, (run, end, zeros), (xs, ys), length, reverse=True)
-    return init_bar, xs_bar, held_bar
+    carried, real_bar = lax.scan(back, (run, end, zeros), (xs_leaves, _real(ys)), length, reverse=True)
+    xs_bar = [None if _is_real(x) else np.zeros(jnp.shape(x), jax.dtypes.float0) for x in xs_leaves]
+    return carried[1], tree_unflatten(xs_structure, _merged(xs_bar, real_bar)), carried[2]
+
+
+def _is_real(leaf: Any) -> bool:
+    """Whether there is a gradient with respect to it."""
+    return leaf is None or bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+def _real(tree: Any) -> list[Any]:
+    return [leaf for leaf in tree_flatten(tree)[0] if _is_real(leaf)]
+
+
+def _merged(leaves: list[Any], real: list[Any]) -> list[Any]:
+    """`leaves`, of which those with a gradient are taken from `real`."""
+    given = iter(real)
+    return [next(given) if _is_real(leaf) else leaf for leaf in leaves]
 
 
 _scan.defvjp(_forward, _back)
