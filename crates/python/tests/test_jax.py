@@ -195,5 +195,5 @@ def test_integers_beside_the_state(engine: tierflow.Engine) -> None:
     expected = jax.jit(jax.grad(lambda *given: total(plain, *given), argnums=(0, 1)))(*given)
     got = jax.jit(jax.grad(lambda *given: total(taped(tape), *given), argnums=(0, 1)))(*given)
     assert all((one == other).all() for one, other in zip(expected, got, strict=True))
-    with pytest.raises(TypeError, match="xs=jnp.arange"):
+    with pytest.raises(TypeError, match=r"xs=jnp\.arange"):
         tierflow.jax.scan(tape, lambda state, _: (state + 1, None), jnp.int32(0), length=3)

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
-from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint import storage
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import (
     LoadItemType,
@@ -27,11 +27,11 @@ from torch.distributed.checkpoint.planner import (
     LoadPlanner,
     SavePlan,
     SavePlanner,
-    WriteItemType,
 )
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
+from torch.utils.dlpack import from_dlpack
 
 from .._errors import ArgumentError, StorageError, TierflowError
 from .._tierflow import Engine, Repository, number_of_bytes
@@ -124,7 +124,7 @@ class _StagedPiece:
         staged.commit()
 
 
-class StorageWriter(dcp.StorageWriter, AsyncStager):
+class StorageWriter(storage.StorageWriter, AsyncStager):
     """For `dcp.save` and `dcp.async_save`: a checkpoint becomes a version of `engine`.
 
     `version` is its number, for one save, or `checkpoint_id=` says it to `dcp.save`. Without either it is the next free one.
@@ -222,18 +222,14 @@ class StorageWriter(dcp.StorageWriter, AsyncStager):
         results = []
         for item in plan.items:
             data = planner.resolve_data(item)
-            dtype, size = None, ()
-            at = None
-            if item.type == WriteItemType.BYTE_IO:
+            if isinstance(data, io.BytesIO):
                 bytes = _of_bytes(data.getvalue())
-                length = bytes.nbytes
+                stored = Stored(rank, piece.add(bytes), bytes.nbytes, None, ())
             else:
-                dtype, size, length = data.dtype, tuple(data.size()), data.nbytes
                 at = None if staged is None else staged.place(data)
-                bytes = None if at is not None else bytes_of(data)
-            if at is None:
-                at = piece.add(bytes)
-            results.append(WriteResult(item.index, length, Stored(rank, at, length, dtype, size)))
+                at = piece.add(bytes_of(data)) if at is None else at
+                stored = Stored(rank, at, data.nbytes, data.dtype, tuple(data.size()))
+            results.append(WriteResult(item.index, stored.bytes, stored))
         if not self._finishes:
             self._commit(b"")
         done: Future[list[WriteResult]] = Future()
@@ -264,7 +260,7 @@ class StorageWriter(dcp.StorageWriter, AsyncStager):
         return str(checkpoint_id).isdecimal()
 
 
-class StorageReader(dcp.StorageReader):
+class StorageReader(storage.StorageReader):
     """For `dcp.load`: a version of an engine, or of the directory of a group of any size, as DCP reshards it.
 
     `source` is the engine, or the directory that was its `external=` or `node_local=`. `version` is the number, or `checkpoint_id=`
@@ -380,7 +376,7 @@ class _Slot:
 
     def __init__(self, engine: Engine, version: int) -> None:
         self._slot = engine.consume(version)
-        self._bytes: torch.Tensor | None = torch.from_dlpack(self._slot)
+        self._bytes: torch.Tensor | None = from_dlpack(self._slot)
 
     def __enter__(self) -> _Slot:
         return self

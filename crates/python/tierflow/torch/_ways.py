@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from .._errors import UnknownVersionError
 from ._plan import Bus
@@ -71,7 +72,7 @@ class Ways:
         """Brings bytes back, for the last time. Returns the end of the copy, too, or `None` if it is over."""
         begin = self.mark()
         slot = self._engine.consume(version)
-        tensor = torch.from_dlpack(slot).clone()
+        tensor = from_dlpack(slot).clone()
         slot.finish()
         self.discard(version)
         if clock:
@@ -137,7 +138,7 @@ class _OnGpu(Ways):
         copy: Callable[..., None],
         tensor: torch.Tensor,
         copies: list[tuple[int, Any, Any]] | None,
-    ) -> torch.cuda.Event:
+    ) -> Any:
         """Gives a copy to a stream, and returns its end."""
         begin = self.mark(stream) if copies is not None else None
         copy(tensor, stream=stream)
