@@ -75,7 +75,9 @@ impl Plan {
                 return;
             };
             let grain = self.ledger().grain(blocked.version);
-            let Some(runs) = self.room_for(&blocked, tier, grain, outlook) else {
+            let runs = self.room_for(&blocked, tier, grain, outlook);
+            let unit = self.ledger().unit;
+            let Some(runs) = runs.or_else(|| self.room_for(&blocked, tier, unit, outlook)) else {
                 return;
             };
             self.calls.blocked.pop_front();
