@@ -9,7 +9,7 @@
 use super::Ledger;
 use super::Outlook;
 use crate::TierId;
-use crate::order::{ExtentId, Position};
+use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::space::Fragment;
 use crate::statistics::Cause;
@@ -81,11 +81,12 @@ impl Ledger {
         let position = |key| self.order.position(key);
         let end = outlook.end(tier);
         let outside = this.clean.latest_first(&self.order);
-        let outside = outside.take_while(|&(key, _)| position(key) >= end);
+        let outside = outside.take_while(|&(key, id)| self.point(key, id) >= end);
         let superseded = this.superseded.soonest_first(&self.order);
-        let superseded = superseded.take_while(|&(key, (version, start))| {
-            let fastest = self.extent((version, start)).and_then(Extent::fastest);
-            let belongs_above = fastest.is_some_and(|f| outlook.target(position(key)) <= f.tier);
+        let superseded = superseded.take_while(|&(key, id)| {
+            let fastest = self.extent(id).and_then(Extent::fastest);
+            let belongs_above =
+                fastest.is_some_and(|f| outlook.target(self.point(key, id)) <= f.tier);
             // Else the two could take each other's room for ever.
             belongs_above && position(key) < claim.position && !this.config.eager
         });
@@ -95,7 +96,7 @@ impl Ledger {
             Urgency::Ranked => position(key) > claim.position,
             Urgency::Urgent => true,
         });
-        let inside = inside.skip_while(|&(key, _)| position(key) >= end);
+        let inside = inside.skip_while(|&(key, id)| self.point(key, id) >= end);
         let mut victims: Vec<ExtentId> = Vec::new();
         let mut seen: HashSet<ExtentId> = HashSet::new();
         let mut freed = 0;
@@ -183,9 +184,14 @@ impl Ledger {
         let extent = self.extent(owner)?;
         let is_idle = extent.on(tier).is_some_and(Replica::is_idle);
         let position = self.position(owner.0);
+        let point = Point {
+            position,
+            byte: owner.1,
+        };
+        let is_outside = outlook.target(point) > tier;
         let may_go = match claim.urgency {
-            Urgency::Idle => outlook.target(position) > tier,
-            Urgency::Ranked => position > claim.position || outlook.target(position) > tier,
+            Urgency::Idle => is_outside,
+            Urgency::Ranked => position > claim.position || is_outside,
             Urgency::Urgent => true,
         };
         (is_idle && extent.has_below(tier) && may_go).then_some(position)
