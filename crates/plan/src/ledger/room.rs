@@ -37,6 +37,8 @@ pub(crate) struct Claim {
     /// Room counts in runs of multiples of so many bytes.
     pub(crate) grain: u64,
     pub(crate) cause: Cause,
+    /// What the tier holds is on its way to the next one: no room is taken that this makes by itself.
+    pub(crate) sinks: bool,
 }
 
 impl Ledger {
@@ -82,6 +84,15 @@ impl Ledger {
         let end = outlook.end(tier);
         let outside = this.clean.latest_first(&self.order);
         let outside = outside.take_while(|&(key, id)| self.point(key, id) >= end);
+        // What belongs on a tier between and is not there yet would have to be fetched again: it is moved, if that goes on.
+        let outside = outside.filter(|&(key, id)| {
+            let target = outlook.target(self.point(key, id));
+            let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_readable();
+            !claim.sinks
+                || self
+                    .extent(id)
+                    .is_some_and(|extent| extent.replicas.iter().any(is_there))
+        });
         let superseded = this.superseded.soonest_first(&self.order);
         let superseded = superseded.take_while(|&(key, id)| {
             let fastest = self.extent(id).and_then(Extent::fastest);

@@ -113,6 +113,7 @@ impl Plan {
                 position: Position::FIRST,
                 grain: self.ledger().grain(version),
                 cause: Cause::Prefetch,
+                sinks: false,
             };
             if self.traffic.fetch_run(version, claim, &outlook) {
                 return;

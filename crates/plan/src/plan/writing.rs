@@ -109,6 +109,7 @@ impl Plan {
             position: ledger.position(blocked.version),
             grain,
             cause: Cause::Checkpoint,
+            sinks: false,
         };
         let this = ledger.tier(tier);
         let bytes = this.space.reserved(blocked.size);

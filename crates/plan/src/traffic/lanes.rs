@@ -100,12 +100,15 @@ impl Traffic {
             position,
             grain: ledger.grain(id.0),
             cause: Cause::Prefetch,
+            sinks: false,
         };
         let is_whole = ledger.tier(from).config.whole;
         for to in (target.0..from.0).map(TierId) {
             if self.ledger.tier(to).closed {
                 continue;
             }
+            let sinks = self.depths[to.0 + 1].entering > 0;
+            let claim = Claim { sinks, ..claim };
             let started = match is_whole || self.ledger.tier(to).config.whole {
                 true => self.carry_version(Purpose::Prefetch, id.0, to, claim, outlook),
                 false => {

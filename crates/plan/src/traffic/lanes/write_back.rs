@@ -206,6 +206,7 @@ impl Traffic {
                 self.ledger.grain(part.id.0)
             },
             cause: Cause::Flush,
+            sinks: false,
         };
         if self.ledger.tier(to).config.whole {
             return self.carry_version(Purpose::WriteBack, part.id.0, to, claim, outlook);
