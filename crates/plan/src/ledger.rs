@@ -17,7 +17,7 @@ mod room;
 
 pub(crate) use differences::{Base, Newest};
 pub(crate) use outlook::{Outlook, Phase};
-pub(crate) use room::{Claim, Urgency};
+pub(crate) use room::{Claim, Spared, Urgency};
 
 use crate::command::Command;
 use crate::config::{AfterRestore, ConfigError, Differences, ExtentSize, PlanConfig, TierConfig};

@@ -37,8 +37,17 @@ pub(crate) struct Claim {
     /// Room counts in runs of multiples of so many bytes.
     pub(crate) grain: u64,
     pub(crate) cause: Cause,
-    /// What the tier holds is on its way to the next one: no room is taken that this makes by itself.
-    pub(crate) sinks: bool,
+    pub(crate) spared: Spared,
+}
+
+/// What is not given up, whoever asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spared {
+    Nothing,
+    /// What belongs on a tier between and is not there yet: it would have to be fetched again, and is about to be moved.
+    Sinking,
+    /// What a faster tier has: that one may be about to give it up.
+    Superseded,
 }
 
 impl Ledger {
@@ -51,9 +60,8 @@ impl Ledger {
         claim: Claim,
         outlook: &Outlook,
     ) -> Option<Vec<Range<u64>>> {
-        let bytes_of = |runs: &[Range<u64>]| runs.iter().map(|run| run.end - run.start).sum();
-        let runs = self.tier(tier).space.find(most, claim.grain);
-        let free: u64 = bytes_of(&runs);
+        let mut runs = self.tier(tier).space.find(most, claim.grain);
+        let free = bytes_of(&runs);
         if free >= most {
             return Some(runs);
         }
@@ -61,14 +69,24 @@ impl Ledger {
         if free + freed < least {
             return None;
         }
-        let mut missing = (most - free).next_multiple_of(claim.grain);
         for id in victims {
-            let before = self.tier(tier).space.free();
+            let missing = most.saturating_sub(bytes_of(&runs));
+            if missing == 0 {
+                break;
+            }
+            let missing = missing.next_multiple_of(claim.grain);
             self.give_up(id, tier, missing, claim.cause);
-            let freed = self.tier(tier).space.free() - before;
-            missing = missing.saturating_sub(freed / claim.grain * claim.grain);
+            runs = self.tier(tier).space.find(most, claim.grain);
         }
-        Some(self.tier(tier).space.find(most, claim.grain))
+        (bytes_of(&runs) >= least).then_some(runs)
+    }
+
+    /// How many bytes of `most` could be had on `tier`.
+    pub(crate) fn at_hand(&self, tier: TierId, most: u64, claim: Claim, outlook: &Outlook) -> u64 {
+        let runs = self.tier(tier).space.find(most, claim.grain);
+        let free = bytes_of(&runs);
+        let (_, freed) = self.victims(tier, most - free, claim, outlook);
+        free + freed.min(most - free)
     }
 
     /// The replicas to give up for so many bytes, and how many bytes they have together.
@@ -84,11 +102,10 @@ impl Ledger {
         let end = outlook.end(tier);
         let outside = this.clean.latest_first(&self.order);
         let outside = outside.take_while(|&(key, id)| self.point(key, id) >= end);
-        // What belongs on a tier between and is not there yet would have to be fetched again: it is moved, if that goes on.
         let outside = outside.filter(|&(key, id)| {
             let target = outlook.target(self.point(key, id));
             let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_readable();
-            !claim.sinks
+            claim.spared != Spared::Sinking
                 || self
                     .extent(id)
                     .is_some_and(|extent| extent.replicas.iter().any(is_there))
@@ -99,7 +116,8 @@ impl Ledger {
             let belongs_above =
                 fastest.is_some_and(|f| outlook.target(self.point(key, id)) <= f.tier);
             // Else the two could take each other's room for ever.
-            belongs_above && position(key) < claim.position && !this.config.eager
+            let is_spared = claim.spared == Spared::Superseded || this.config.eager;
+            belongs_above && position(key) < claim.position && !is_spared
         });
         let inside = this.clean.latest_first(&self.order);
         let inside = inside.take_while(|&(key, _)| match claim.urgency {
@@ -108,7 +126,7 @@ impl Ledger {
             Urgency::Urgent => true,
         });
         let inside = inside.skip_while(|&(key, id)| self.point(key, id) >= end);
-        let mut victims: Vec<ExtentId> = Vec::new();
+        let mut victims = Vec::new();
         let mut seen: HashSet<ExtentId> = HashSet::new();
         let mut freed = 0;
         for (_, id) in outside.chain(superseded).chain(inside) {
@@ -207,6 +225,10 @@ impl Ledger {
         };
         (is_idle && extent.has_below(tier) && may_go).then_some(position)
     }
+}
+
+fn bytes_of(runs: &[Range<u64>]) -> u64 {
+    runs.iter().map(|run| run.end - run.start).sum()
 }
 
 /// The shortest run of neighbours of at least `bytes` of which all may go, and whose soonest use is the latest.

@@ -11,7 +11,7 @@ mod write_back;
 
 use super::{Purpose, Traffic};
 use crate::config::ExtentSize;
-use crate::ledger::{Claim, Ledger, Outlook, Urgency};
+use crate::ledger::{Claim, Ledger, Outlook, Spared, Urgency};
 use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::statistics::Cause;
@@ -100,15 +100,18 @@ impl Traffic {
             position,
             grain: ledger.grain(id.0),
             cause: Cause::Prefetch,
-            sinks: false,
+            spared: Spared::Nothing,
         };
         let is_whole = ledger.tier(from).config.whole;
         for to in (target.0..from.0).map(TierId) {
             if self.ledger.tier(to).closed {
                 continue;
             }
-            let sinks = self.depths[to.0 + 1].entering > 0;
-            let claim = Claim { sinks, ..claim };
+            let spared = match self.depths[to.0 + 1].entering {
+                0 => Spared::Nothing,
+                _ => Spared::Sinking,
+            };
+            let claim = Claim { spared, ..claim };
             let started = match is_whole || self.ledger.tier(to).config.whole {
                 true => self.carry_version(Purpose::Prefetch, id.0, to, claim, outlook),
                 false => {

@@ -2,7 +2,7 @@
 
 use super::super::{Purpose, Traffic};
 use super::{End, Part, Pressure};
-use crate::ledger::{Claim, Outlook, Urgency};
+use crate::ledger::{Claim, Outlook, Spared, Urgency};
 use crate::order::{ExtentId, Key, Point, Ranked};
 use crate::statistics::Cause;
 use crate::{TierId, Version};
@@ -163,15 +163,19 @@ impl Traffic {
         false
     }
 
-    /// Bytes of an extent at a point and behind it.
+    /// Bytes of an extent at a point and behind it. What begins before it and cannot be cut there is before it.
     fn beyond(&self, key: Key, id: ExtentId, point: Point) -> u64 {
-        let len = self.ledger.extent(id).map_or(0, |extent| extent.len);
-        let begin = self.ledger.point(key, id);
-        match begin.position == point.position {
-            true => (id.1 + len).saturating_sub(point.byte).min(len),
-            false if begin > point => len,
-            false => 0,
+        let ledger = &self.ledger;
+        let len = ledger.extent(id).map_or(0, |extent| extent.len);
+        let begin = ledger.point(key, id);
+        if begin >= point {
+            return len;
         }
+        let behind = (id.1 + len).saturating_sub(point.byte);
+        let is_cut = begin.position == point.position
+            && ledger.is_divisible(id)
+            && ledger.cut_back(id, behind).is_some();
+        if is_cut { behind } else { 0 }
     }
 
     /// The soonest used of what stands at a point and behind it.
@@ -206,7 +210,7 @@ impl Traffic {
                 self.ledger.grain(part.id.0)
             },
             cause: Cause::Flush,
-            sinks: false,
+            spared: Spared::Nothing,
         };
         if self.ledger.tier(to).config.whole {
             return self.carry_version(Purpose::WriteBack, part.id.0, to, claim, outlook);
