@@ -36,9 +36,6 @@ const POLICIES: [NamedPolicy; 3] = [
     ("lru", |simulation| simulation.policy(|| Lru)),
 ];
 
-/// Cells that are run at a time.
-const THREADS: usize = 2;
-
 /// What came of one cell: the bound in ns, and by policy the outcome.
 struct Ran {
     bound_ns: u64,
@@ -110,7 +107,8 @@ fn run_all(cells: &[Cell], policies: &[NamedPolicy]) -> Vec<Result<Ran, String>>
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..THREADS {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..threads {
             scope.spawn(work);
         }
     });
