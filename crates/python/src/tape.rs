@@ -14,7 +14,7 @@ use pyo3::types::PyDict;
 use tierflow_device::{Memory, Place, Stream};
 use tierflow_engine::Version;
 
-use crate::core::Core;
+use crate::core::{Core, detached};
 use crate::engine::Engine;
 use crate::errors::OrRaise;
 use crate::ffi::copies::{self, Wait};
@@ -31,8 +31,18 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// States of compiled programs of JAX, in an engine, which numbers them from `first` on. See `tierflow.jax`.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Tape {
-    inner: Arc<Inner>,
+    /// There until it is dropped.
+    inner: Option<Arc<Inner>>,
     id: u64,
+}
+
+impl Tape {
+    fn inner(&self) -> &Inner {
+        match &self.inner {
+            Some(inner) => inner,
+            None => unreachable!("only dropping takes it"),
+        }
+    }
 }
 
 struct Inner {
@@ -65,7 +75,10 @@ impl Tape {
         });
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         TAPES.lock().insert(id, Arc::downgrade(&inner));
-        Ok(Self { inner, id })
+        Ok(Self {
+            inner: Some(inner),
+            id,
+        })
     }
 
     /// By which programs know it.
@@ -76,14 +89,14 @@ impl Tape {
 
     /// States that were saved and not loaded yet.
     fn __len__(&self) -> usize {
-        self.inner.runs.lock().stacks.values().map(Vec::len).sum()
+        self.inner().runs.lock().stacks.values().map(Vec::len).sum()
     }
 
     /// Discards what was saved and will not be loaded: of ways forward without a way back. Wait for them before.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
-        let stacks = std::mem::take(&mut self.inner.runs.lock().stacks);
+        let stacks = std::mem::take(&mut self.inner().runs.lock().stacks);
         for version in stacks.into_values().flatten() {
-            let discarded = py.detach(|| self.inner.core.engine.discard(version));
+            let discarded = py.detach(|| self.inner().core.engine.discard(version));
             discarded.or_raise(py)?;
         }
         Ok(())
@@ -110,6 +123,10 @@ impl Tape {
 impl Drop for Tape {
     fn drop(&mut self) {
         TAPES.lock().remove(&self.id);
+        // The last one to have the engine ends it.
+        if let Some(inner) = self.inner.take() {
+            detached(|| drop(inner));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ __all__ = [
     "ProduceSlot",
     "Repository",
     "Retention",
+    "Tape",
     "__version__",
     "number_of_bytes",
 ]

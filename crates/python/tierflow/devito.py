@@ -23,7 +23,8 @@ from ._errors import ArgumentError
 
 if TYPE_CHECKING:
     import numpy as np
-    from devito import Operator, TimeFunction
+    from devito import Operator as _Operator
+    from devito import TimeFunction as _TimeFunction
 
     from ._tierflow import Engine
 
@@ -37,7 +38,7 @@ class History:
     every time step is brought back once.
     """
 
-    def __init__(self, engine: Engine, *functions: TimeFunction, first: int = 0, reach: int = 1) -> None:
+    def __init__(self, engine: Engine, *functions: _TimeFunction, first: int = 0, reach: int = 1) -> None:
         lengths = {function.shape[0] for function in functions}
         if len(lengths) != 1 or any(not function.save for function in functions):
             raise ArgumentError(
@@ -59,7 +60,7 @@ class History:
         self._there: dict[int, int] = {}
         self._times = range(0)
 
-    def forward(self, operator: Operator, *, time_m: int | None = None, time_M: int, **arguments: Any) -> None:
+    def forward(self, operator: _Operator, *, time_m: int | None = None, time_M: int, **arguments: Any) -> None:
         """Applies an operator that goes forward, from `time_m`, which is the first step that it can, to `time_M`, and keeps all."""
         start = self._order - 1 if time_m is None else time_m
         self._times = range(start - self._order + 1, time_M + 2)
@@ -75,7 +76,7 @@ class History:
         assert last - 1 in self._there.values()
 
     def reverse(
-        self, operator: Operator, *, time_m: int | None = None, time_M: int | None = None, **arguments: Any
+        self, operator: _Operator, *, time_m: int | None = None, time_M: int | None = None, **arguments: Any
     ) -> None:
         """Applies an operator that goes back, from `time_M` to `time_m`, and uses the history. Without them, as far as `forward`
         went."""

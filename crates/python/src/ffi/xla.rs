@@ -182,8 +182,9 @@ impl Frame {
         }
         let asks: *mut MetadataExtension = self.extension.cast();
         // SAFETY: extensions of this kind are of this type.
-        let metadata = unsafe { (*asks).metadata.as_mut() };
-        if let Some(metadata) = metadata {
+        let metadata = unsafe { asks.as_ref() }.map_or(ptr::null_mut(), |asks| asks.metadata);
+        // SAFETY: null, or XLA's place for the answer.
+        if let Some(metadata) = unsafe { metadata.as_mut() } {
             (metadata.version.major, metadata.version.minor) = VERSION;
         }
         true
@@ -217,8 +218,9 @@ impl Frame {
             context: self.context,
             stream: ptr::null_mut(),
         };
-        // SAFETY: XLA's own table and context, and a place for the answer. An error is leaked: the program ends with it.
-        let failed = unsafe { ((*self.api).stream)(&raw mut arguments) };
+        let ask = self.api().ok_or("XLA has no functions")?.stream;
+        // SAFETY: XLA's own function and context, and a place for the answer. An error is leaked: the program ends with it.
+        let failed = unsafe { ask(&raw mut arguments) };
         match failed.is_null() {
             true => Ok(arguments.stream.expose_provenance() as u64),
             false => Err("XLA does not tell its stream".to_owned()),
@@ -233,8 +235,16 @@ impl Frame {
             message: text.as_ptr(),
             code: FAILED_PRECONDITION,
         };
-        // SAFETY: XLA's own table; it copies the text.
-        unsafe { ((*self.api).create_error)(&raw mut arguments) }
+        let Some(api) = self.api() else {
+            return ptr::null_mut();
+        };
+        // SAFETY: XLA's own function, which copies the text.
+        unsafe { (api.create_error)(&raw mut arguments) }
+    }
+
+    fn api(&self) -> Option<&Api> {
+        // SAFETY: XLA's own table, which lives for ever; later versions of it have more at its end.
+        unsafe { self.api.as_ref() }
     }
 }
 
@@ -242,18 +252,18 @@ impl Buffers {
     /// # Safety
     /// They are XLA's, in the stage of execution.
     unsafe fn spans(&self) -> Result<Vec<Span>, String> {
-        let count = usize::try_from(self.count).unwrap_or(0);
-        let mut spans = Vec::with_capacity(count);
-        for index in 0..count {
-            // SAFETY: there are so many, and buffers are the only kind that there is.
-            let buffer = unsafe { &**self.buffers.add(index) };
-            let rank = usize::try_from(buffer.rank).unwrap_or(0);
-            let mut bytes = width(buffer.dtype)?;
-            for dimension in 0..rank {
-                // SAFETY: as many as the rank says.
-                let length = unsafe { *buffer.dims.add(dimension) };
-                bytes *= usize::try_from(length).unwrap_or(0);
-            }
+        // SAFETY: there are so many, and buffers are the only kind that there is.
+        let buffers = unsafe { all(self.buffers, self.count) };
+        let mut spans = Vec::with_capacity(buffers.len());
+        for buffer in buffers {
+            // SAFETY: XLA's own.
+            let buffer = unsafe { buffer.as_ref() }.ok_or("XLA passes an array that is none")?;
+            // SAFETY: there are as many as the rank says.
+            let dims = unsafe { all(buffer.dims, buffer.rank) };
+            let lengths = dims
+                .iter()
+                .map(|&length| usize::try_from(length).unwrap_or(0));
+            let bytes = width(buffer.dtype)? * lengths.product::<usize>();
             // SAFETY: XLA lays arrays out without gaps, and keeps them for the call, and until the stream is done.
             spans.push(unsafe { Span::new(buffer.data.expose_provenance() as u64, bytes) });
         }
@@ -267,17 +277,35 @@ impl Attributes {
     /// # Safety
     /// They are XLA's.
     unsafe fn number(&self) -> Result<u64, String> {
-        // SAFETY: as many as it says.
-        if self.count != 1 || unsafe { *self.kinds } != SCALAR {
+        // SAFETY: there are so many.
+        let kinds = unsafe { all(self.kinds, self.count) };
+        // SAFETY: as above.
+        let values = unsafe { all(self.values, self.count) };
+        let ([SCALAR], [value]) = (kinds, values) else {
             return Err("a call of Tierflow's has one attribute, the tape".to_owned());
-        }
-        // SAFETY: a scalar, as was asked above.
-        let scalar = unsafe { &**self.values.cast::<*const Scalar>() };
+        };
+        // SAFETY: a scalar, as its kind says.
+        let scalar = unsafe { value.cast::<Scalar>().as_ref() };
+        let scalar = scalar.ok_or("the tape is a number that is none")?;
         match width(scalar.dtype)? {
             // SAFETY: a number of so many bytes, wherever it lies.
             8 => Ok(unsafe { scalar.value.cast::<u64>().read_unaligned() }),
             _ => Err("the tape is a number of 64 bits".to_owned()),
         }
+    }
+}
+
+/// So many of XLA's.
+///
+/// # Safety
+/// They are there for the call.
+unsafe fn all<'call, T>(first: *const T, count: i64) -> &'call [T] {
+    match usize::try_from(count) {
+        Ok(count) if count > 0 => {
+            // SAFETY: the caller's promise.
+            unsafe { std::slice::from_raw_parts(first, count) }
+        }
+        _ => &[],
     }
 }
 
