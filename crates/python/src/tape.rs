@@ -105,15 +105,9 @@ impl Tape {
     /// The handlers, by name, of a platform of JAX's.
     #[staticmethod]
     fn handlers<'py>(py: Python<'py>, on_gpu: bool) -> PyResult<Bound<'py, PyDict>> {
-        let all: [(&str, xla::Handler, xla::Handler); 4] = [
-            ("begin", begin::<false>, begin::<true>),
-            ("save", save::<false>, save::<true>),
-            ("rewind", rewind::<false>, rewind::<true>),
-            ("load", load::<false>, load::<true>),
-        ];
         let handlers = PyDict::new(py);
-        for (name, plain, gpu) in all {
-            let handler = if on_gpu { gpu } else { plain };
+        for (name, plain, gpu) in xla::HANDLERS {
+            let handler = if on_gpu { *gpu } else { *plain };
             handlers.set_item(format!("tierflow_{name}"), xla::capsule(py, handler)?)?;
         }
         Ok(handlers)
@@ -130,19 +124,27 @@ impl Drop for Tape {
     }
 }
 
-macro_rules! handlers {
-    ($($name:ident => $answer:path),*) => {$(
-        #[allow(unsafe_code, reason = "the interface's signature")]
-        unsafe extern "C" fn $name<const ON_GPU: bool>(frame: *mut xla::Frame) -> *mut std::ffi::c_void {
-            // SAFETY: XLA calls handlers with its frames.
-            unsafe { xla::handle(frame, ON_GPU, |call| with_tape(call, $answer)) }
-        }
-    )*};
+/// A way forward begins.
+pub(crate) fn begin(call: Call) -> Answer {
+    with_tape(&call, Inner::begin)
 }
 
-handlers!(begin => Inner::begin, save => Inner::save, rewind => Inner::rewind, load => Inner::load);
+/// A state is saved.
+pub(crate) fn save(call: Call) -> Answer {
+    with_tape(&call, Inner::save)
+}
 
-fn with_tape(call: Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answer) -> Answer {
+/// A way back begins.
+pub(crate) fn rewind(call: Call) -> Answer {
+    with_tape(&call, Inner::rewind)
+}
+
+/// The state before is loaded.
+pub(crate) fn load(call: Call) -> Answer {
+    with_tape(&call, Inner::load)
+}
+
+fn with_tape(call: &Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answer) -> Answer {
     let tape = TAPES.lock().get(&call.tape).and_then(Weak::upgrade);
     let tape =
         tape.ok_or("the tape is gone: keep it for as long as programs run that were made with it")?;
@@ -154,7 +156,7 @@ fn with_tape(call: Call, answer: fn(&Inner, &Call, &Way<'_>) -> Answer) -> Answe
         );
     }
     let way = Way::new(core, call.stream)?;
-    answer(&tape, &call, &way)
+    answer(&tape, call, &way)
 }
 
 /// How bytes are copied between the engine and a program's arrays.

@@ -9,6 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::span::Span;
+use crate::tape;
 
 /// What a handler is told, and what it fails with.
 pub(crate) type Answer = Result<(), String>;
@@ -142,11 +143,7 @@ pub(crate) type Handler = unsafe extern "C" fn(*mut Frame) -> *mut c_void;
 ///
 /// # Safety
 /// `frame` is what XLA called the handler with.
-pub(crate) unsafe fn handle(
-    frame: *mut Frame,
-    on_gpu: bool,
-    answer: fn(Call) -> Answer,
-) -> *mut c_void {
+unsafe fn handle(frame: *mut Frame, on_gpu: bool, answer: fn(Call) -> Answer) -> *mut c_void {
     // SAFETY: the caller's promise; XLA keeps the frame for the call.
     let Some(frame) = (unsafe { frame.as_mut() }) else {
         return ptr::null_mut();
@@ -166,6 +163,21 @@ pub(crate) unsafe fn handle(
         Err(_) => frame.error("a handler of Tierflow panicked"),
     }
 }
+
+macro_rules! handlers {
+    ($($name:ident),*) => {
+        $(unsafe extern "C" fn $name<const ON_GPU: bool>(frame: *mut Frame) -> *mut c_void {
+            // SAFETY: XLA calls handlers with its frames.
+            unsafe { handle(frame, ON_GPU, tape::$name) }
+        })*
+
+        /// The handlers by name: for the processor, and for a GPU.
+        pub(crate) const HANDLERS: &[(&str, Handler, Handler)] =
+            &[$((stringify!($name), $name::<false>, $name::<true>)),*];
+    };
+}
+
+handlers!(begin, save, rewind, load);
 
 impl Frame {
     /// Whether XLA only asks which version the handler speaks.
