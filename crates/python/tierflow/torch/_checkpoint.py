@@ -391,7 +391,8 @@ class _Slot:
 
     def read(self, ranges: Iterable[tuple[int, int]]) -> Iterator[torch.Tensor]:
         assert self._bytes is not None
-        return (self._bytes[at : at + length] for at, length in ranges)
+        # Of their own: CUDA refuses to copy what an engine pinned in parts.
+        return (self._bytes[at : at + length].clone() for at, length in ranges)
 
 
 class _File:

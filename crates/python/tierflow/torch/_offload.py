@@ -342,6 +342,8 @@ class offload:
         last, self._last = self._last, None
         if last is None or not last.sizes:
             return
+        while last.leaving:
+            last.let_go(wait=True)
         if last.plan is not None and (not last.as_planned or len(last.sizes) != len(last.plan.sizes)):
             # Other tensors than before: the next iteration is measured.
             self._seen, self.plan = 0, None
