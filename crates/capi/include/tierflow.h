@@ -111,9 +111,9 @@ int tf_close(tf_engine engine);
 
 /* Where a region lies. */
 enum tf_place {
-    TF_ANYWHERE = 0, /* the driver is asked, which takes a microsecond */
-    TF_HOST = 1,
-    TF_DEVICE = 2
+    TF_PLACE_ANY = 0, /* the driver is asked, which takes a microsecond */
+    TF_PLACE_HOST = 1,
+    TF_PLACE_DEVICE = 2
 };
 
 /* Bytes of the application's. Those that are restored to must not overlap. */
