@@ -1,7 +1,7 @@
 ! VELOC's client API for Fortran: the names and arguments of VELOC's own module.
 !
-! Arrays of every kind and rank are protected by what they are. They have the target attribute or are allocated, have no gaps,
-! and stay where they are.
+! Variables and arrays of every kind and rank are protected by what they are. They have the target attribute, have no gaps,
+! and stay where they are: without target, the compiler may keep them somewhere else than in memory.
 module veloc
   use, intrinsic :: iso_c_binding
   implicit none
@@ -42,7 +42,7 @@ module veloc
     integer(c_int) function protect_array_c(id, array) bind(c, name='veloc_mem_protect_f')
       import :: c_int
       integer(c_int), value :: id
-      type(*), dimension(..), intent(in) :: array
+      type(*), dimension(..), target :: array
     end function
     integer(c_int) function protect_address_c(id, address, count, base_size) bind(c, name='VELOC_Mem_protect')
       import :: c_int, c_ptr, c_size_t
@@ -158,7 +158,7 @@ contains
 
   subroutine protect_array(id, array, err)
     integer, intent(in) :: id
-    type(*), dimension(..), intent(in) :: array
+    type(*), dimension(..), target :: array
     integer, intent(out) :: err
     err = protect_array_c(int(id, c_int), array)
   end subroutine

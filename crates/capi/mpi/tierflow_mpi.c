@@ -2,6 +2,10 @@
  * The ranks of an MPI communicator as a tf_group, and VELOC's initialisation with one. Compiled by the application's own
  * mpicc: the library itself knows no MPI.
  */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200112L
+#endif
+
 #include "tierflow_mpi.h"
 #include "veloc.h"
 
