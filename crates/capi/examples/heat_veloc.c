@@ -65,9 +65,10 @@ int main(int argc, char **argv)
         step++;
         if (step % every == 0) {
             MUST(VELOC_Checkpoint_wait());
+            MPI_Barrier(MPI_COMM_WORLD);
             if (rank == 0) {
-                /* Those before this one are durable on this rank. */
-                printf("durable before %d\n", step);
+                /* Nobody goes back behind that one any more. */
+                printf("durable %d\n", step - every);
                 fflush(stdout);
             }
             MUST(VELOC_Checkpoint_begin("heat", step));

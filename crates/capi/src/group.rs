@@ -21,12 +21,12 @@ type AllGather = unsafe extern "C" fn(
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct RawGroup {
-    rank: u32,
-    ranks: u32,
-    run: u64,
-    all_gather: Option<AllGather>,
-    release: Option<unsafe extern "C" fn(context: *mut c_void)>,
-    context: *mut c_void,
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    pub(crate) run: u64,
+    pub(crate) all_gather: Option<AllGather>,
+    pub(crate) release: Option<unsafe extern "C" fn(context: *mut c_void)>,
+    pub(crate) context: *mut c_void,
 }
 
 /// A rank of a group.

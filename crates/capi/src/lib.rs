@@ -7,6 +7,8 @@ mod failure;
 mod ffi;
 mod group;
 mod handles;
+#[cfg(test)]
+mod layout;
 mod memory;
 mod options;
 mod process;

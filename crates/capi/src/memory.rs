@@ -21,8 +21,8 @@ pub(crate) struct RawRegion {
 
 /// Values of `enum tf_place`.
 pub(crate) const ANYWHERE: i32 = 0;
-const HOST: i32 = 1;
-const DEVICE: i32 = 2;
+pub(crate) const HOST: i32 = 1;
+pub(crate) const DEVICE: i32 = 2;
 
 /// A region for the time of a call.
 pub(crate) struct Span {

@@ -15,8 +15,8 @@ use crate::{ffi, handles};
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct RawCall {
-    stream: *mut c_void,
-    seconds: f64,
+    pub(crate) stream: *mut c_void,
+    pub(crate) seconds: f64,
 }
 
 impl RawCall {

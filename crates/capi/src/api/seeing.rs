@@ -14,7 +14,7 @@ use crate::ffi;
 pub(crate) struct RawCalls {
     count: u64,
     bytes: u64,
-    blocked_seconds: f64,
+    pub(crate) blocked_seconds: f64,
 }
 
 /// `tf_metrics` of the header.
@@ -24,9 +24,9 @@ pub(crate) struct RawMetrics {
     checkpoint: RawCalls,
     restore: RawCalls,
     produce: RawCalls,
-    consume: RawCalls,
+    pub(crate) consume: RawCalls,
     /// Of restores and consumes, by where they found the version: the fastest tier first.
-    restores_from: [u64; TIERS],
+    pub(crate) restores_from: [u64; TIERS],
 }
 
 /// Tiers of an engine, at most.

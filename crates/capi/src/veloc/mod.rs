@@ -24,9 +24,9 @@ use client::{Client, Context, DEFAULT, Observer, Which};
 const SUCCESS: c_int = 0;
 const FAILURE: c_int = -1;
 /// `VELOC_MAX_NAME`: room for a routed path.
-const ROUTED: usize = 1024;
+pub(crate) const ROUTED: usize = 1024;
 /// `VELOC_OBSERVE_CKPT_END`.
-const AT_END: c_int = 0;
+pub(crate) const AT_END: c_int = 0;
 
 static CLIENT: PerProcess<RwLock<Option<Arc<Client>>>> = PerProcess::new();
 
