@@ -32,12 +32,14 @@ static CLIENT: PerProcess<RwLock<Option<Arc<Client>>>> = PerProcess::new();
 
 /// The client that `VELOC_Init` made.
 fn client() -> Outcome<Arc<Client>> {
-    if let Some(parent) = CLIENT.parent() {
-        let text = format!("VELOC_Init was called by process {parent}, of which this one is a fork");
-        return Err(Failure::new(Status::Closed, text));
+    if let Some(own) = CLIENT.get().read().clone() {
+        return Ok(own);
     }
-    let missing = || Failure::new(Status::Closed, "VELOC_Init was not called");
-    CLIENT.get().read().clone().ok_or_else(missing)
+    let text = match CLIENT.parent() {
+        Some(parent) => format!("VELOC_Init was called by process {parent}, of which this one is a fork"),
+        None => "VELOC_Init was not called".to_owned(),
+    };
+    Err(Failure::new(Status::Closed, text))
 }
 
 /// Runs a call. What goes wrong is told on the standard error, too: VELOC's codes tell nothing.
