@@ -57,14 +57,17 @@ pub(crate) fn build(compiler: &str, options: &[&str], source: &str, to: &Path) -
 pub(crate) fn program(path: &Path) -> Command {
     let wrapper = std::env::var("TIERFLOW_WRAPPER").unwrap_or_default();
     let mut words = wrapper.split_whitespace();
-    match words.next() {
+    let mut command = match words.next() {
         None => Command::new(path),
         Some(first) => {
             let mut command = Command::new(first);
             command.args(words).arg(path);
             command
         }
-    }
+    };
+    // Cargo's names another folder first, in which an older build may lie.
+    command.env_remove("LD_LIBRARY_PATH");
+    command
 }
 
 /// An MPI that is installed.
@@ -103,6 +106,7 @@ impl Mpi {
     /// Runs a program as so many ranks.
     pub(crate) fn run(&self, ranks: u32, program: &Path) -> Command {
         let mut command = self.tool("mpiexec");
+        command.env_remove("LD_LIBRARY_PATH");
         for (name, value) in [
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -186,7 +190,7 @@ impl Draws {
 pub(crate) fn wait_for(
     mut child: std::process::Child,
     patience: Duration,
-) -> Option<std::process::Output> {
+) -> Option<Output> {
     let begun = Instant::now();
     while begun.elapsed() < patience {
         if child.try_wait().unwrap().is_some() {
