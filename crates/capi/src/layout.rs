@@ -16,7 +16,10 @@ fn structures_and_codes_are_the_same_in_c() {
         ("sizeof(tf_group)", size_of::<RawGroup>()),
         ("offsetof(tf_group, ranks)", offset_of!(RawGroup, ranks)),
         ("offsetof(tf_group, run)", offset_of!(RawGroup, run)),
-        ("offsetof(tf_group, all_gather)", offset_of!(RawGroup, all_gather)),
+        (
+            "offsetof(tf_group, all_gather)",
+            offset_of!(RawGroup, all_gather),
+        ),
         ("offsetof(tf_group, release)", offset_of!(RawGroup, release)),
         ("offsetof(tf_group, context)", offset_of!(RawGroup, context)),
         ("sizeof(tf_region)", size_of::<RawRegion>()),
@@ -25,10 +28,19 @@ fn structures_and_codes_are_the_same_in_c() {
         ("sizeof(tf_call)", size_of::<RawCall>()),
         ("offsetof(tf_call, seconds)", offset_of!(RawCall, seconds)),
         ("sizeof(tf_calls)", size_of::<RawCalls>()),
-        ("offsetof(tf_calls, blocked_seconds)", offset_of!(RawCalls, blocked_seconds)),
+        (
+            "offsetof(tf_calls, blocked_seconds)",
+            offset_of!(RawCalls, blocked_seconds),
+        ),
         ("sizeof(tf_metrics)", size_of::<RawMetrics>()),
-        ("offsetof(tf_metrics, consume)", offset_of!(RawMetrics, consume)),
-        ("offsetof(tf_metrics, restores_from)", offset_of!(RawMetrics, restores_from)),
+        (
+            "offsetof(tf_metrics, consume)",
+            offset_of!(RawMetrics, consume),
+        ),
+        (
+            "offsetof(tf_metrics, restores_from)",
+            offset_of!(RawMetrics, restores_from),
+        ),
         ("TF_OK", Status::Ok as usize),
         ("TF_ARGUMENT", Status::Argument as usize),
         ("TF_UNKNOWN", Status::Unknown as usize),
@@ -48,16 +60,28 @@ fn structures_and_codes_are_the_same_in_c() {
         ("VELOC_OBSERVE_CKPT_END", crate::veloc::AT_END as usize),
     ];
     let directory = tempfile::tempdir().unwrap();
-    let mut source = String::from("#define VELOC_WITHOUT_MPI\n#include \"veloc.h\"\n#include <stdio.h>\nint main(void) {\n");
+    let mut source = String::from(
+        "#define VELOC_WITHOUT_MPI\n#include \"veloc.h\"\n#include <stdio.h>\nint main(void) {\n",
+    );
     for (what, _) in rust {
         source.push_str(&format!("    printf(\"%zu\\n\", (size_t)({what}));\n"));
     }
     source.push_str("    return 0;\n}\n");
-    let (path, program) = (directory.path().join("layout.c"), directory.path().join("layout"));
+    let (path, program) = (
+        directory.path().join("layout.c"),
+        directory.path().join("layout"),
+    );
     std::fs::write(&path, source).unwrap();
     let mut compiler = Command::new("cc");
-    compiler.arg("-I").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/include"));
-    let built = compiler.arg(&path).arg("-o").arg(&program).status().unwrap();
+    compiler
+        .arg("-I")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/include"));
+    let built = compiler
+        .arg(&path)
+        .arg("-o")
+        .arg(&program)
+        .status()
+        .unwrap();
     assert!(built.success());
     let output = Command::new(&program).output().unwrap().stdout;
     let printed = String::from_utf8(output).unwrap();

@@ -39,9 +39,8 @@ impl Span {
     pub(crate) unsafe fn new(core: &Core, raw: RawRegion) -> Outcome<Self> {
         let bytes = usize::try_from(raw.bytes).ok();
         let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
-        let bytes = bytes.ok_or_else(|| {
-            Failure::argument(format!("a region of {} bytes is none", raw.bytes))
-        })?;
+        let bytes = bytes
+            .ok_or_else(|| Failure::argument(format!("a region of {} bytes is none", raw.bytes)))?;
         let address = raw.address.expose_provenance() as u64;
         if bytes > 0 && address == 0 {
             return Err(Failure::argument("a region that has bytes is null"));
@@ -75,10 +74,10 @@ impl Span {
         match (&self.memory, self.bytes) {
             (Some(memory), _) => Region::from(memory),
             (None, 0) => Region::Bytes(&[]),
-            // SAFETY: the promise of `Span::new`.
-            (None, bytes) => Region::Bytes(unsafe {
-                std::slice::from_raw_parts(self.address, bytes)
-            }),
+            (None, bytes) => {
+                // SAFETY: the promise of `Span::new`.
+                Region::Bytes(unsafe { std::slice::from_raw_parts(self.address, bytes) })
+            }
         }
     }
 
@@ -86,10 +85,10 @@ impl Span {
         match (&self.memory, self.bytes) {
             (Some(memory), _) => RegionMut::from(memory),
             (None, 0) => RegionMut::Bytes(&mut []),
-            // SAFETY: the promise of `Span::new`; regions of one call do not overlap, which the header asks for.
-            (None, bytes) => RegionMut::Bytes(unsafe {
-                std::slice::from_raw_parts_mut(self.address, bytes)
-            }),
+            (None, bytes) => {
+                // SAFETY: the promise of `Span::new`; callers see to it that no two regions of a call overlap.
+                RegionMut::Bytes(unsafe { std::slice::from_raw_parts_mut(self.address, bytes) })
+            }
         }
     }
 }

@@ -65,9 +65,11 @@ impl Default for Options {
 impl Options {
     /// Chooses something. `None` if nothing is called so.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Outcome> {
-        Some(self.chosen(key, value).transpose()?.map_err(|why| {
-            Failure::argument(format!("{key} = {value}: {why}"))
-        }))
+        Some(
+            self.chosen(key, value)
+                .transpose()?
+                .map_err(|why| Failure::argument(format!("{key} = {value}: {why}"))),
+        )
     }
 
     fn chosen(&mut self, key: &str, value: &str) -> Result<Option<()>, String> {
@@ -83,7 +85,10 @@ impl Options {
             "keep_newest" => self.newest = Some(number(value)?),
             "keep_every" => self.every = Some(number(value)?),
             "after_restore" => {
-                let all = [("keep", AfterRestore::Keep), ("discard", AfterRestore::Discard)];
+                let all = [
+                    ("keep", AfterRestore::Keep),
+                    ("discard", AfterRestore::Discard),
+                ];
                 self.after_restore = one_of(value, &all)?;
             }
             "flush" => {
@@ -160,7 +165,11 @@ impl Options {
 }
 
 fn device(value: &str) -> Result<Choice, String> {
-    let ordinal = |number: &str| Some(Choice::Cuda { ordinal: number.parse().ok()? });
+    let ordinal = |number: &str| {
+        Some(Choice::Cuda {
+            ordinal: number.parse().ok()?,
+        })
+    };
     let chosen = match value {
         "auto" => Some(Choice::Auto),
         "host" => Some(Choice::Host),
@@ -205,7 +214,10 @@ pub(crate) fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
 }
 
 fn truth(value: &str) -> Result<bool, String> {
-    one_of(&value.to_ascii_lowercase(), &[("true", true), ("false", false)])
+    one_of(
+        &value.to_ascii_lowercase(),
+        &[("true", true), ("false", false)],
+    )
 }
 
 fn seconds(value: &str) -> Result<Duration, String> {
@@ -239,7 +251,11 @@ mod tests {
     #[test]
     fn what_is_not_known_and_what_is_wrong_are_told_apart() {
         let mut options = Options::default();
-        assert!(options.set("host_cache", "1MiB").is_some_and(|set| set.is_ok()));
+        assert!(
+            options
+                .set("host_cache", "1MiB")
+                .is_some_and(|set| set.is_ok())
+        );
         assert!(options.set("host_cash", "1MiB").is_none());
         let wrong = options.set("flush", "soon");
         let text = wrong.and_then(Result::err).map(|failure| failure.text);

@@ -16,7 +16,11 @@ fn declared(header: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string(home().join("include").join(header)).unwrap();
     let mut code = String::new();
     for (index, part) in text.split("/*").enumerate() {
-        let part = if index == 0 { part } else { part.split_once("*/").unwrap().1 };
+        let part = if index == 0 {
+            part
+        } else {
+            part.split_once("*/").unwrap().1
+        };
         code.push_str(part);
     }
     // Types and calls that are passed are in parentheses.
@@ -25,7 +29,10 @@ fn declared(header: &str) -> BTreeSet<String> {
         let Some((before, _)) = statement.split_once('(') else {
             continue;
         };
-        let name = before.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+        let name = before
+            .rsplit(|c: char| !c.is_alphanumeric() && c != '_')
+            .next()
+            .unwrap();
         if name.starts_with("tf_") || name.starts_with("VELOC_") {
             names.insert(name.to_owned());
         }
@@ -34,8 +41,15 @@ fn declared(header: &str) -> BTreeSet<String> {
 }
 
 fn exported() -> BTreeSet<String> {
-    let nm = must(Command::new("nm").args(["-D", "--defined-only"]).arg(library().join("libtierflow.so")));
-    nm.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
+    let nm = must(
+        Command::new("nm")
+            .args(["-D", "--defined-only"])
+            .arg(library().join("libtierflow.so")),
+    );
+    nm.lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -53,7 +67,8 @@ fn c_and_cpp_take_every_address() {
     let mut all = declared("tierflow.h");
     all.extend(declared("veloc.h"));
     all.retain(|name| !OF_MPI.contains(&name.as_str()));
-    let mut source = String::from("#include \"veloc.h\"\ntypedef void (*any)(void);\nany all[] = {\n");
+    let mut source =
+        String::from("#include \"veloc.h\"\ntypedef void (*any)(void);\nany all[] = {\n");
     for name in &all {
         source.push_str(&format!("    (any){name},\n"));
     }
@@ -67,8 +82,20 @@ fn c_and_cpp_take_every_address() {
         std::fs::write(&path, &source).unwrap();
         let program = directory.path().join("all");
         let mut command = Command::new(compiler);
-        command.args([standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-DVELOC_WITHOUT_MPI", "-I"]);
-        command.arg(home().join("include")).arg(&path).arg("-o").arg(&program);
+        command.args([
+            standard,
+            "-pedantic",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-DVELOC_WITHOUT_MPI",
+            "-I",
+        ]);
+        command
+            .arg(home().join("include"))
+            .arg(&path)
+            .arg("-o")
+            .arg(&program);
         must(support::linked(&mut command));
         must(&mut Command::new(&program));
     }

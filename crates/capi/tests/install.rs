@@ -66,7 +66,10 @@ fn by_pkg_config(prefix: &Path, directory: &Path) {
         let printed = must(command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
         printed.split_whitespace().map(str::to_owned).collect()
     };
-    for (name, kind) in [("shared", &["--cflags", "--libs"][..]), ("modversion", &["--modversion"])] {
+    for (name, kind) in [
+        ("shared", &["--cflags", "--libs"][..]),
+        ("modversion", &["--modversion"]),
+    ] {
         let flags = flags(kind);
         if name == "modversion" {
             assert_eq!(flags, [env!("CARGO_PKG_VERSION")]);
@@ -74,7 +77,11 @@ fn by_pkg_config(prefix: &Path, directory: &Path) {
         }
         let program = directory.join(name);
         let mut compiler = Command::new("cc");
-        compiler.arg(directory.join("user.c")).arg("-o").arg(&program).args(flags);
+        compiler
+            .arg(directory.join("user.c"))
+            .arg("-o")
+            .arg(&program)
+            .args(flags);
         must(compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display())));
         must(Command::new(&program).env_remove("LD_LIBRARY_PATH"));
     }
@@ -100,7 +107,9 @@ fn pkg_config_and_cmake_find_it() {
     let prefix = directory.path().join("prefix");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut install = Command::new(cargo);
-    install.current_dir(home()).args(["xtask", "install", "--profile", "dev", "--prefix"]);
+    install
+        .current_dir(home())
+        .args(["xtask", "install", "--profile", "dev", "--prefix"]);
     must(install.arg(&prefix));
     std::fs::write(directory.path().join("user.c"), PROGRAM).unwrap();
     std::fs::write(directory.path().join("CMakeLists.txt"), BY_CMAKE).unwrap();

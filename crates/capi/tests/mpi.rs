@@ -70,7 +70,11 @@ impl Case {
 
     fn run(&self, mpi: &Mpi, ranks: u32, program: &Path, place: &Path, steps: u32) -> Command {
         let mut command = mpi.run(ranks, program);
-        command.arg(place).args(self.more).arg(steps.to_string()).arg(EVERY.to_string());
+        command
+            .arg(place)
+            .args(self.more)
+            .arg(steps.to_string())
+            .arg(EVERY.to_string());
         // The files of the file mode are called by their names alone.
         command.current_dir(place.parent().unwrap());
         command
@@ -80,7 +84,9 @@ impl Case {
 /// What follows a word in what a program printed, last.
 fn last<'a>(printed: &'a str, word: &str) -> Option<&'a str> {
     let mut lines = printed.lines().rev();
-    lines.find_map(|line| line.trim().strip_prefix(word)).map(str::trim)
+    lines
+        .find_map(|line| line.trim().strip_prefix(word))
+        .map(str::trim)
 }
 
 #[test]
@@ -101,7 +107,12 @@ fn a_run_goes_on_from_where_the_last_one_ended() {
                 let other = tempfile::tempdir_in(&directory).unwrap();
                 let place = case.place(other.path());
                 let whole = must(&mut case.run(&mpi, ranks, &program, &place, 60));
-                assert_eq!(last(&longer, "result"), last(&whole, "result"), "{}", case.name);
+                assert_eq!(
+                    last(&longer, "result"),
+                    last(&whole, "result"),
+                    "{}",
+                    case.name
+                );
             }
         }
     }
@@ -139,7 +150,11 @@ fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws)
         let mut durable = 0;
         loop {
             let mut command = case.run(mpi, ranks, program, &place, STEPS);
-            let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let child = command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
             let wants_kill = done < kills;
             if wants_kill {
                 std::thread::sleep(Duration::from_millis(draws.below(length)));
@@ -147,7 +162,9 @@ fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws)
                 if !processes.is_empty() {
                     let victim = processes[draws.below(processes.len() as u64) as usize];
                     // It may have ended by itself meanwhile.
-                    let _ended = Command::new("kill").args(["-9", &victim.to_string()]).status();
+                    let _ended = Command::new("kill")
+                        .args(["-9", &victim.to_string()])
+                        .status();
                     done += 1;
                 }
             }
@@ -156,7 +173,11 @@ fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws)
             let printed = String::from_utf8_lossy(&output.stdout).into_owned();
             if let Some(from) = last(&printed, "from") {
                 let from: u32 = from.parse().unwrap();
-                assert!(from >= durable, "{}: from {from}, after {durable}", case.name);
+                assert!(
+                    from >= durable,
+                    "{}: from {from}, after {durable}",
+                    case.name
+                );
                 resumed += u64::from(from > 0);
             }
             // None before the first one.
@@ -167,8 +188,16 @@ fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws)
                 assert_eq!(result, expected, "{}", case.name);
                 break;
             }
-            assert!(wants_kill, "{}: nobody was killed, and {}", case.name, told(&output));
+            assert!(
+                wants_kill,
+                "{}: nobody was killed, and {}",
+                case.name,
+                told(&output)
+            );
         }
     }
-    eprintln!("{mpi:?}, {}: {done} kills, {resumed} runs resumed", case.name);
+    eprintln!(
+        "{mpi:?}, {}: {done} kills, {resumed} runs resumed",
+        case.name
+    );
 }

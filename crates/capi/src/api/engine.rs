@@ -142,12 +142,12 @@ pub(crate) unsafe extern "C" fn tf_hint(
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tf_forget_hints(handle: u64) -> c_int {
-    status(|| Ok(engine(handle)?.engine.forget_hints()))
+    status(|| engine(handle).map(|core| core.engine.forget_hints()))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tf_prefetch_start(handle: u64) -> c_int {
-    status(|| Ok(engine(handle)?.engine.prefetch_start()))
+    status(|| engine(handle).map(|core| core.engine.prefetch_start()))
 }
 
 #[unsafe(no_mangle)]
@@ -159,10 +159,11 @@ pub(crate) extern "C" fn tf_discard(handle: u64, version: Version) -> c_int {
 pub(crate) extern "C" fn tf_wait(handle: u64, seconds: f64) -> c_int {
     status(|| {
         let core = engine(handle)?;
-        Ok(match ffi::patience(seconds)? {
-            None => core.engine.wait()?,
-            Some(patience) => core.engine.wait_for(patience)?,
-        })
+        let waited = match ffi::patience(seconds)? {
+            None => core.engine.wait(),
+            Some(patience) => core.engine.wait_for(patience),
+        };
+        Ok(waited?)
     })
 }
 
@@ -170,10 +171,11 @@ pub(crate) extern "C" fn tf_wait(handle: u64, seconds: f64) -> c_int {
 pub(crate) extern "C" fn tf_wait_version(handle: u64, version: Version, seconds: f64) -> c_int {
     status(|| {
         let core = engine(handle)?;
-        Ok(match ffi::patience(seconds)? {
-            None => core.engine.wait_version(version)?,
-            Some(patience) => core.engine.within(patience).wait_version(version)?,
-        })
+        let waited = match ffi::patience(seconds)? {
+            None => core.engine.wait_version(version),
+            Some(patience) => core.engine.within(patience).wait_version(version),
+        };
+        Ok(waited?)
     })
 }
 
@@ -238,7 +240,9 @@ pub(crate) unsafe extern "C" fn tf_versions(
 pub(crate) extern "C" fn tf_resize_device_cache(handle: u64, bytes: usize, seconds: f64) -> c_int {
     status(|| {
         let patience = ffi::patience(seconds)?.unwrap_or(Duration::MAX);
-        Ok(engine(handle)?.engine.resize_device_cache(bytes, patience)?)
+        Ok(engine(handle)?
+            .engine
+            .resize_device_cache(bytes, patience)?)
     })
 }
 

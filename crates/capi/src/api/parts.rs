@@ -26,8 +26,16 @@ pub(crate) unsafe extern "C" fn tf_find(
         // SAFETY: the header's contract.
         let directory = unsafe { ffi::text(directory, "directory") }?;
         let whole = open(directory)?.versions()?;
-        let older = whole.iter().rev().find(|info| before == u64::MAX || info.version < before);
-        let none = || Failure::new(Status::Unknown, format!("{directory} holds no such version"));
+        let older = whole
+            .iter()
+            .rev()
+            .find(|info| before == u64::MAX || info.version < before);
+        let none = || {
+            Failure::new(
+                Status::Unknown,
+                format!("{directory} holds no such version"),
+            )
+        };
         let found = older.ok_or_else(none)?;
         // SAFETY: the header's contract.
         unsafe { ffi::put(version, found.version, "version") }?;

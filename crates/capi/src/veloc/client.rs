@@ -128,7 +128,9 @@ impl Client {
             }
         }
         let patience = config.options.group_patience();
-        let ranks_here = group.as_ref().map_or(Ok(1), |group| group.ranks_here(patience))?;
+        let ranks_here = group
+            .as_ref()
+            .map_or(Ok(1), |group| group.ranks_here(patience))?;
         if !config.has_host_cache {
             config.options.host_cache = usual_host_cache(ranks_here);
         }
@@ -172,9 +174,15 @@ impl Client {
             written.map_err(|error| Failure::file(path.as_ref(), &error))?;
         }
         handles::forget(self.handle);
-        let ranks = self.core.group.as_ref().map_or((0, 1), |group| (group.rank, group.ranks));
+        let ranks = self
+            .core
+            .group
+            .as_ref()
+            .map_or((0, 1), |group| (group.rank, group.ranks));
         let core = Arc::try_unwrap(self.core).map_err(|_| {
-            Failure::argument("slots of the engine are still lent, or calls of other threads under way")
+            Failure::argument(
+                "slots of the engine are still lent, or calls of other threads under way",
+            )
         })?;
         close(core)?;
         waited?;
@@ -185,7 +193,13 @@ impl Client {
         }
     }
 
-    pub(super) fn protect(&self, group: &str, id: i32, address: *mut c_void, bytes: Option<u64>) -> Outcome {
+    pub(super) fn protect(
+        &self,
+        group: &str,
+        id: i32,
+        address: *mut c_void,
+        bytes: Option<u64>,
+    ) -> Outcome {
         let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or_else(|| Failure::argument(format!("region {id} is too large")))?;
         if address.is_null() && bytes > 0 {
@@ -242,11 +256,15 @@ impl Client {
         let table: Vec<(i64, u64)> = chosen().map(|(id, region)| (*id, region.bytes)).collect();
         // SAFETY: the contract of `VELOC_Mem_protect`: the memory is there until it is unprotected.
         let span = |region: &Protected| unsafe { region.span(&self.core, region.bytes) };
-        let spans: Vec<Span> = chosen().map(|(_, region)| span(region)).collect::<Outcome<_>>()?;
+        let spans: Vec<Span> = chosen()
+            .map(|(_, region)| span(region))
+            .collect::<Outcome<_>>()?;
         let part = Content::Memory(table);
         let empties = self.core.group.is_some();
         if part.bytes() == 0 && !empties {
-            return Err(Failure::argument("no byte of memory is protected and chosen"));
+            return Err(Failure::argument(
+                "no byte of memory is protected and chosen",
+            ));
         }
         let number = writing.next_part()?;
         // SAFETY: there is no stream of the application's.
@@ -281,7 +299,10 @@ impl Client {
     fn ended(&self, mut writing: Writing, success: bool) -> Outcome<Option<Taken>> {
         let engine = &self.core.engine;
         let empties = self.core.group.is_some();
-        let file = writing.file.take().map(|original| (self.routed(&writing), original));
+        let file = writing
+            .file
+            .take()
+            .map(|original| (self.routed(&writing), original));
         let mut complete = || {
             if let Some((routed, _)) = &file {
                 let number = writing.next_part()?;
@@ -329,7 +350,12 @@ impl Client {
     }
 
     fn routed(&self, writing: &Writing) -> PathBuf {
-        files::routed(&self.config.scratch, &writing.name, self.rank, writing.version)
+        files::routed(
+            &self.config.scratch,
+            &writing.name,
+            self.rank,
+            writing.version,
+        )
     }
 
     /// Where the application writes the checkpoint that was begun, or reads the one that it restarts from.
@@ -391,7 +417,9 @@ impl Writing {
     /// The engine's version of the part that comes next.
     fn next_part(&self) -> Outcome<u64> {
         if self.parts.len() >= MOST_PARTS {
-            return Err(Failure::argument(format!("a checkpoint has {MOST_PARTS} parts at most")));
+            return Err(Failure::argument(format!(
+                "a checkpoint has {MOST_PARTS} parts at most"
+            )));
         }
         Ok(part_of(self.serial, self.parts.len()))
     }
@@ -436,5 +464,7 @@ fn clean(
     let numbers = heads.flat_map(|head| head.numbers(true)).collect();
     let options = tierflow_store::Options::default().rank(rank, ranks);
     let directory = tierflow_store::Repository::open(scratch, options)?;
-    directory.remove(&numbers).map_err(|error| Failure::new(Status::Storage, error.to_string()))
+    directory
+        .remove(&numbers)
+        .map_err(|error| Failure::new(Status::Storage, error.to_string()))
 }

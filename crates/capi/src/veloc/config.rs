@@ -42,13 +42,25 @@ const NOTHING_TO_DO: &[(&str, &str)] = &[
     ("threaded", ""),
     ("aggregated", ""),
     ("watchdog_interval", "no process is watched"),
-    ("ec_interval", "no erasure codes are made: give `persistent`, and every version outlives its node"),
+    (
+        "ec_interval",
+        "no erasure codes are made: give `persistent`, and every version outlives its node",
+    ),
     ("failure_domain", "no erasure codes are made"),
     ("axl_type", "files are copied by tierflow itself"),
-    ("daos_pool", "DAOS is not spoken: give a directory as `persistent`"),
-    ("daos_cont", "DAOS is not spoken: give a directory as `persistent`"),
+    (
+        "daos_pool",
+        "DAOS is not spoken: give a directory as `persistent`",
+    ),
+    (
+        "daos_cont",
+        "DAOS is not spoken: give a directory as `persistent`",
+    ),
     ("persistent_interval", "every version is made persistent"),
-    ("scratch_versions", "the scratch directory is limited in bytes: see `scratch_limit`"),
+    (
+        "scratch_versions",
+        "the scratch directory is limited in bytes: see `scratch_limit`",
+    ),
 ];
 
 /// Keys of ours that engines know, too.
@@ -163,7 +175,11 @@ impl Config {
                 options.set(key, &value).transpose()?;
             }
         }
-        warnings.extend(given.keys().map(|key| format!("`{key}` is not known: is it a typing error?")));
+        warnings.extend(
+            given
+                .keys()
+                .map(|key| format!("`{key}` is not known: is it a typing error?")),
+        );
         Ok(Self {
             options,
             is_sync,
@@ -196,7 +212,9 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, usize> {
 /// Bytes of host memory that may be a cache if nobody says how many: a quarter of what is available, shared by so many ranks.
 pub(super) fn usual_host_cache(ranks_here: usize) -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
     let share = kib.unwrap_or_default().saturating_mul(1024) / 4 / ranks_here.max(1);
     // Whole MiB.
@@ -222,8 +240,14 @@ mod tests {
         );
         let config = config(&text).unwrap();
         assert!(config.is_sync && config.has_host_cache);
-        assert_eq!((config.max_versions, config.options.host_cache), (2, 1 << 20));
-        assert_eq!(config.options.external, Some(scratch.join("p/tierflow/here")));
+        assert_eq!(
+            (config.max_versions, config.options.host_cache),
+            (2, 1 << 20)
+        );
+        assert_eq!(
+            config.options.external,
+            Some(scratch.join("p/tierflow/here"))
+        );
         assert_eq!(config.warnings, [""; 0]);
     }
 
@@ -231,7 +255,8 @@ mod tests {
     fn what_is_not_known_or_has_no_effect_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let scratch = directory.path().display();
-        let text = format!("scratch = {scratch}\nmax_version = 2\nec_interval = 5\nwatchdog_interval = 0");
+        let text =
+            format!("scratch = {scratch}\nmax_version = 2\nec_interval = 5\nwatchdog_interval = 0");
         let warnings = config(&text).unwrap().warnings;
         assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(warnings[0].contains("`ec_interval` has no effect"));

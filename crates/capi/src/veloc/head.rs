@@ -140,7 +140,10 @@ mod tests {
         };
         let bytes = head.encode();
         assert_eq!(Head::decode(&bytes), Some(head.clone()));
-        assert_eq!(head.numbers(false).collect::<Vec<_>>(), [7 << 8, 7 << 8 | 2, 7 << 8 | 255]);
+        assert_eq!(
+            head.numbers(false).collect::<Vec<_>>(),
+            [7 << 8, 7 << 8 | 2, 7 << 8 | 255]
+        );
         assert_eq!(head.numbers(true).count(), 4);
         let fixed = bytes.len() - head.name.len();
         for length in 0..fixed {

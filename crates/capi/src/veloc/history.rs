@@ -61,7 +61,9 @@ impl History {
     /// Those whose place this one, or one before it, has taken.
     pub(super) fn give_way_to(&mut self, durable: &Head) -> Vec<Head> {
         let is_kept = |old: &Head| old.name != durable.name || old.serial >= durable.serial;
-        let (kept, gone) = std::mem::take(&mut self.outdated).into_iter().partition(is_kept);
+        let (kept, gone) = std::mem::take(&mut self.outdated)
+            .into_iter()
+            .partition(is_kept);
         self.outdated = kept;
         gone
     }

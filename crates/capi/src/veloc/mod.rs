@@ -36,7 +36,9 @@ fn client() -> Outcome<Arc<Client>> {
         return Ok(own);
     }
     let text = match CLIENT.parent() {
-        Some(parent) => format!("VELOC_Init was called by process {parent}, of which this one is a fork"),
+        Some(parent) => {
+            format!("VELOC_Init was called by process {parent}, of which this one is a fork")
+        }
         None => "VELOC_Init was not called".to_owned(),
     };
     Err(Failure::new(Status::Closed, text))
@@ -124,7 +126,9 @@ pub(crate) extern "C" fn VELOC_Mem_protect(
     base_size: usize,
 ) -> c_int {
     let bytes = count.checked_mul(base_size).map(|bytes| bytes as u64);
-    with("VELOC_Mem_protect", |client| client.protect(DEFAULT, id, address, bytes))
+    with("VELOC_Mem_protect", |client| {
+        client.protect(DEFAULT, id, address, bytes)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -145,7 +149,9 @@ pub(crate) unsafe extern "C" fn VELOC_Region_protect(
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn VELOC_Mem_unprotect(id: c_int) -> c_int {
-    with("VELOC_Mem_unprotect", |client| client.unprotect(DEFAULT, id))
+    with("VELOC_Mem_unprotect", |client| {
+        client.unprotect(DEFAULT, id)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -228,7 +234,9 @@ unsafe fn which(mode: c_int, ids: *const c_int, count: c_int) -> Outcome<Which> 
     match mode {
         1 => Ok(Which::Some(ids)),
         2 => Ok(Which::Rest(ids)),
-        other => Err(Failure::argument(format!("{other} is no mode: see veloc/defs.h"))),
+        other => Err(Failure::argument(format!(
+            "{other} is no mode: see veloc/defs.h"
+        ))),
     }
 }
 
@@ -261,7 +269,13 @@ pub(crate) extern "C" fn VELOC_Checkpoint_wait() -> c_int {
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn VELOC_Checkpoint_finished() -> c_int {
-    let finished = |client: &Client| if client.is_finished() { SUCCESS } else { FAILURE };
+    let finished = |client: &Client| {
+        if client.is_finished() {
+            SUCCESS
+        } else {
+            FAILURE
+        }
+    };
     told("VELOC_Checkpoint_finished", || Ok(finished(&*client()?)))
 }
 
@@ -295,7 +309,9 @@ pub(crate) unsafe extern "C" fn VELOC_Restart_test_rank(
         // SAFETY: the header's contract.
         let name = unsafe { ffi::text(name, "name") }?;
         let newest = client.newest(name, version, u32::try_from(rank).ok())?;
-        Ok(newest.and_then(|newest| c_int::try_from(newest).ok()).unwrap_or(FAILURE))
+        Ok(newest
+            .and_then(|newest| c_int::try_from(newest).ok())
+            .unwrap_or(FAILURE))
     })
 }
 
@@ -340,7 +356,9 @@ pub(crate) extern "C" fn VELOC_Recover_size(id: c_int) -> c_int {
     told("VELOC_Recover_size", || {
         let bytes = client()?.recover_size(id)?;
         c_int::try_from(bytes).map_err(|_| {
-            Failure::argument(format!("region {id} has {bytes} bytes: call VELOC_Recover_bytes"))
+            Failure::argument(format!(
+                "region {id} has {bytes} bytes: call VELOC_Recover_bytes"
+            ))
         })
     })
 }
@@ -377,7 +395,11 @@ pub(crate) extern "C" fn VELOC_Observe(
         let observer = observer.filter(|_| kind == AT_END);
         let none = || Failure::argument(format!("{kind} is nothing to observe, or nobody does"));
         let observer = observer.ok_or_else(none)?;
-        client.state.lock().observers.push((observer, Context(context)));
+        client
+            .state
+            .lock()
+            .observers
+            .push((observer, Context(context)));
         Ok(())
     })
 }

@@ -110,11 +110,15 @@ impl Client {
             Hints::None => return,
             Hints::Reverse => {
                 let rest = history.versions(name).rev();
-                rest.filter(|head| head.version <= version).flat_map(parts).collect()
+                rest.filter(|head| head.version <= version)
+                    .flat_map(parts)
+                    .collect()
             }
             Hints::Forward => {
                 let rest = history.versions(name);
-                rest.filter(|head| head.version >= version).flat_map(parts).collect()
+                rest.filter(|head| head.version >= version)
+                    .flat_map(parts)
+                    .collect()
             }
         };
         drop(history);
@@ -167,7 +171,9 @@ impl Client {
                 let head = Head::decode(&read(&piece)?);
                 let head = head.filter(|head| head.name == name && is_wanted(head.version));
                 if let Some(head) = head.filter(|head| {
-                    found.as_ref().is_none_or(|(_, best)| head.version >= best.version)
+                    found
+                        .as_ref()
+                        .is_none_or(|(_, best)| head.version >= best.version)
                 }) {
                     found = Some((info.created, head));
                 }
@@ -210,7 +216,9 @@ impl Client {
         let target = |id: i64, bytes: u64| -> Outcome<Protected> {
             let region = regions.get(&id).copied();
             let region = region.ok_or_else(|| {
-                Failure::argument(format!("no region {id} is protected, and the checkpoint has one"))
+                Failure::argument(format!(
+                    "no region {id} is protected, and the checkpoint has one"
+                ))
             })?;
             match region.bytes < bytes {
                 true => Err(Failure::argument(format!(
@@ -227,7 +235,11 @@ impl Client {
         let mut raw = Vec::new();
         for (id, bytes) in table.iter().filter(|(id, _)| chosen(*id)) {
             let address = target(*id, *bytes)?.address;
-            raw.push(RawRegion { address, bytes: *bytes, place: 0 });
+            raw.push(RawRegion {
+                address,
+                bytes: *bytes,
+                place: 0,
+            });
         }
         if overlap(&raw) {
             return Err(Failure::argument("protected regions share bytes"));
@@ -297,10 +309,14 @@ impl Client {
 
 impl Reading {
     fn regions(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
-        self.head.parts.iter().flat_map(|part| match part {
-            Content::Memory(regions) => regions.as_slice(),
-            Content::File(_) => &[],
-        }).copied()
+        self.head
+            .parts
+            .iter()
+            .flat_map(|part| match part {
+                Content::Memory(regions) => regions.as_slice(),
+                Content::File(_) => &[],
+            })
+            .copied()
     }
 
     fn unknown(&self, id: i64) -> Failure {
@@ -346,7 +362,9 @@ impl Reading {
 
 /// A rank's piece; that of a process on its own is rank 0's.
 fn piece(directory: &Repository, number: u64, rank: u32) -> Outcome<Piece> {
-    Ok(directory.piece_of(number, rank).or_else(|_| directory.piece_of(number, 0))?)
+    Ok(directory
+        .piece_of(number, rank)
+        .or_else(|_| directory.piece_of(number, 0))?)
 }
 
 fn read(piece: &Piece) -> Outcome<Vec<u8>> {

@@ -1,6 +1,7 @@
 //! Programs in C, C++ and Fortran, built against the library of this build and run.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
+#![allow(clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -15,7 +16,11 @@ pub(crate) fn home() -> &'static Path {
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap().to_owned();
-    assert!(deps.join("libtierflow.so").is_file(), "{} has no library", deps.display());
+    assert!(
+        deps.join("libtierflow.so").is_file(),
+        "{} has no library",
+        deps.display()
+    );
     deps
 }
 
@@ -39,16 +44,30 @@ pub(crate) fn must(command: &mut Command) -> String {
 
 pub(crate) fn told(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+    format!(
+        "{}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    )
 }
 
 /// Builds a program of `tests/c` in a directory, by a compiler and its options.
 pub(crate) fn build(compiler: &str, options: &[&str], source: &str, to: &Path) -> PathBuf {
     let program = to.join(Path::new(source).file_stem().unwrap());
     let mut command = Command::new(compiler);
-    command.args(options).args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]);
+    command.args(options).args([
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-unused-function",
+    ]);
     command.args(["-DVELOC_WITHOUT_MPI", "-I"]);
-    command.arg(home().join("include")).arg(home().join("tests/c").join(source));
+    command
+        .arg(home().join("include"))
+        .arg(home().join("tests/c").join(source));
     must(linked(command.arg("-o").arg(&program)));
     program
 }
@@ -84,15 +103,17 @@ impl Mpi {
             let run = Command::new(program).arg("--version").output();
             run.is_ok_and(|output| output.status.success())
         };
-        let has = |suffix: &&str| {
-            works(format!("mpicc{suffix}")) && works(format!("mpiexec{suffix}"))
-        };
+        let has =
+            |suffix: &&str| works(format!("mpicc{suffix}")) && works(format!("mpiexec{suffix}"));
         let mut found: Vec<&str> = [".mpich", ".openmpi"].into_iter().filter(has).collect();
         if found.is_empty() {
             found = [""].into_iter().filter(has).collect();
         }
         let is_required = std::env::var("TIERFLOW_MPI").is_ok_and(|value| value == "required");
-        assert!(!is_required || found.len() >= 2, "MPICH and Open MPI are required, and there is {found:?}");
+        assert!(
+            !is_required || found.len() >= 2,
+            "MPICH and Open MPI are required, and there is {found:?}"
+        );
         if found.is_empty() {
             eprintln!("NOT RUN: there is no mpicc; install mpich or openmpi");
         }
@@ -122,19 +143,34 @@ impl Mpi {
 
     /// Builds an example in a directory; `None` where there is no compiler for its language.
     pub(crate) fn example(&self, source: &str, to: &Path) -> Option<PathBuf> {
-        let program = to.join(format!("{}{}", source.replace('.', "_"), self.suffix));
+        self.program(&home().join("examples").join(source), &[], to)
+    }
+
+    /// Builds a program of one file, with options.
+    pub(crate) fn program(&self, source: &Path, options: &[&str], to: &Path) -> Option<PathBuf> {
+        let name = source
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .replace('.', "_");
+        let program = to.join(format!("{name}{}", self.suffix));
         let include = home().join("include");
         let objects = to.join(format!("objects{}", self.suffix));
         std::fs::create_dir_all(&objects).unwrap();
         let object = |tool: &str, options: &[&str], source: &str| {
             let mut command = self.tool(tool);
-            command.current_dir(&objects).args(options).args(["-O2", "-c", "-I"]).arg(&include);
+            command
+                .current_dir(&objects)
+                .args(options)
+                .args(["-O2", "-c", "-I"])
+                .arg(&include);
             must(command.arg(home().join(source)));
             objects.join(Path::new(source).with_extension("o").file_name().unwrap())
         };
         let strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra"];
         let mut inputs = vec![object("mpicc", &strict, "mpi/tierflow_mpi.c")];
-        let compiler = match Path::new(source).extension().unwrap().to_str().unwrap() {
+        let compiler = match source.extension().unwrap().to_str().unwrap() {
             "c" => "mpicc",
             "cpp" => "mpicxx",
             "f90" => {
@@ -146,15 +182,28 @@ impl Mpi {
                     return None;
                 }
                 inputs.push(object("mpicc", &[], "fortran/tierflow_fortran.c"));
-                inputs.push(object("mpif90", &["-std=f2018", "-Wall"], "fortran/veloc.f90"));
-                inputs.push(object("mpif90", &["-std=f2018", "-Wall"], "fortran/tierflow.f90"));
+                inputs.push(object(
+                    "mpif90",
+                    &["-std=f2018", "-Wall"],
+                    "fortran/veloc.f90",
+                ));
+                inputs.push(object(
+                    "mpif90",
+                    &["-std=f2018", "-Wall"],
+                    "fortran/tierflow.f90",
+                ));
                 "mpif90"
             }
             other => panic!("{other}"),
         };
         let mut command = self.tool(compiler);
-        command.current_dir(&objects).arg("-O2").arg("-I").arg(&include);
-        command.arg(home().join("examples").join(source)).args(inputs);
+        command
+            .current_dir(&objects)
+            .args(["-O2", "-I"])
+            .arg(&include)
+            .args(options)
+            .arg(source)
+            .args(inputs);
         must(linked(command.arg("-o").arg(&program)));
         Some(program)
     }
@@ -164,7 +213,10 @@ impl Mpi {
 pub(crate) fn ranks_of(program: &Path, argument: &Path) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
         let Some(number) = number else { continue };
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0);
@@ -181,16 +233,16 @@ pub(crate) struct Draws(pub(crate) u64);
 
 impl Draws {
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 }
 
 /// Waits for a child, so long at most; `None` if it goes on, in which case it is ended.
-pub(crate) fn wait_for(
-    mut child: std::process::Child,
-    patience: Duration,
-) -> Option<Output> {
+pub(crate) fn wait_for(mut child: std::process::Child, patience: Duration) -> Option<Output> {
     let begun = Instant::now();
     while begun.elapsed() < patience {
         if child.try_wait().unwrap().is_some() {
