@@ -1,10 +1,27 @@
-//! What a call costs, of small checkpoints and of 1 MiB: medians in µs, to compare front doors with.
+//! What a call costs, and what of it is not copying: medians in µs, to compare front doors with, and to see where time goes.
 //!
 //! `cargo run --release --example calls`, with `cuda` as an argument on a GPU.
+//!
+//! | column | the time of |
+//! |---|---|
+//! | copy | one copy of the same bytes by the device crate alone: enqueued, and waited for |
+//! | plan | what the plan takes for the call's two events, without an engine |
+//! | rest | what is left of the call: the engine's locks, gates, loans and counters |
 
-use std::time::Instant;
-use tierflow_device::{Choice, open};
+use std::time::{Duration, Instant};
+use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{Engine, Region, RegionMut};
+use tierflow_plan::{Coding, Refusal, Ticket, TierId, Transfer, TransferId};
+use tierflow_plan::{Event, Executor, Piece, PlanConfig, TierConfig, Version, World};
+
+/// Bytes, calls, and the pause before each: an application computes between two checkpoints.
+const CASES: [(usize, u64, Duration); 5] = [
+    (8, 100_000, Duration::ZERO),
+    (4096, 100_000, Duration::ZERO),
+    (1 << 20, 2000, Duration::ZERO),
+    (128 << 20, 30, Duration::ZERO),
+    (128 << 20, 30, Duration::from_millis(10)),
+];
 
 fn main() -> anyhow::Result<()> {
     let on_gpu = std::env::args().any(|argument| argument == "cuda");
@@ -13,37 +30,125 @@ fn main() -> anyhow::Result<()> {
     } else {
         Choice::Host
     })?;
-    for (size, count) in [(8, 100_000), (4096, 100_000), (1 << 20, 2000)] {
+    println!("     bytes  pause      call    median    copy    plan    rest     99%     most");
+    for (size, count, pause) in CASES {
+        // Of 4 KiB each, so that all fit into one cache.
         let cache = count as usize * size.max(4096) + (64 << 20);
+        let copied = copies(&device, size, count, pause)?;
+        let (planned, replanned) = plans(cache as u64, size as u64, count)?;
         let engine = Engine::builder(&device).device_cache(cache).build()?;
-        let mut plain = vec![1_u8; size];
         let field = device.alloc(size)?;
-        let written = median(count, |version| match on_gpu {
-            true => engine.checkpoint(version, &[Region::from(&field)]),
-            false => engine.checkpoint(version, &[Region::from(plain.as_slice())]),
+        touch(&device, &field)?;
+        let written = times(count, pause, |version| {
+            engine.checkpoint(version, &[Region::from(&field)])
         })?;
-        let read = median(count, |version| match on_gpu {
-            true => engine.restore(version, &mut [RegionMut::from(&field)]),
-            false => engine.restore(version, &mut [RegionMut::from(plain.as_mut_slice())]),
+        let read = times(count, pause, |version| {
+            engine.restore(version, &mut [RegionMut::from(&field)])
         })?;
-        println!(
-            "{size:>8} bytes, {count} calls: checkpoint {written:.2} µs, restore {read:.2} µs"
-        );
+        for (call, times, plan) in [
+            ("checkpoint", &written, &planned),
+            ("restore", &read, &replanned),
+        ] {
+            let (all, copy, plan) = (at(times, 50), at(&copied, 50), at(plan, 50));
+            println!(
+                "{size:>10} {:>4} ms {call:>10} {all:>8.2} {copy:>7.2} {plan:>7.2} {:>7.2} {:>7.2} {:>8.2}",
+                pause.as_millis(),
+                all - copy - plan,
+                at(times, 99),
+                at(times, 100),
+            );
+        }
     }
     Ok(())
 }
 
-/// The median time of `count` calls, in µs.
-fn median(
+/// Times of copies that the engine would make: from one field to ever other places.
+fn copies(device: &Device, size: usize, count: u64, pause: Duration) -> anyhow::Result<Vec<f64>> {
+    let stream = device.stream()?;
+    let places = (count as usize).min((4 << 30) / size);
+    let (from, to) = (device.alloc(size)?, device.alloc(places * size)?);
+    touch(device, &to)?;
+    let times = times(count, pause, |version| {
+        let at = version as usize % places * size;
+        stream.copy_now(&from.lend(0..size)?, &mut to.lend_mut(at..at + size)?)
+    })?;
+    Ok(times)
+}
+
+fn touch(device: &Device, memory: &Memory) -> tierflow_device::Result<()> {
+    device
+        .stream()?
+        .fill(&mut memory.lend_mut(0..memory.len())?, 1)
+}
+
+/// Nothing moves, and nobody waits.
+struct Nobody;
+
+impl Executor for Nobody {
+    fn write(&mut self, _: Ticket, _: Version, _: Vec<Piece>) {}
+    fn read(&mut self, _: Ticket, _: Version, _: Vec<Piece>, _: Coding) {}
+    fn transfer(&mut self, _: Transfer) {}
+    fn cancel(&mut self, _: TransferId) {}
+    fn answer(&mut self, _: Ticket, _: Result<(), Refusal>) {}
+    fn released(&mut self, _: TierId, _: u64) {}
+    fn removed(&mut self, _: Version, _: TierId, _: u64) {}
+}
+
+/// Times of a plan over one tier: of checkpoints and of restores.
+fn plans(cache: u64, size: u64, count: u64) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
+    let tier = TierConfig {
+        alignment: 512,
+        ..TierConfig::new(cache)
+    };
+    let mut world = World::new(PlanConfig::new(vec![tier]))?;
+    let mut both = |ask: fn(Ticket, Version, u64) -> Event, tell: fn(Ticket) -> Event| {
+        times(count, Duration::ZERO, |version| {
+            let ticket = world.ticket();
+            world.tell(0, ask(ticket, version, size), &mut Nobody)?;
+            world.tell(0, tell(ticket), &mut Nobody)
+        })
+    };
+    let written = both(
+        |ticket, version, size| Event::Checkpoint {
+            ticket,
+            version,
+            size,
+        },
+        |ticket| Event::Written { ticket, ok: true },
+    )?;
+    let read = both(
+        |ticket, version, _| Event::Restore { ticket, version },
+        |ticket| Event::Read { ticket, ok: true },
+    )?;
+    Ok((written, read))
+}
+
+/// The times of `count` calls in µs, in ascending order.
+fn times<E>(
     count: u64,
-    mut call: impl FnMut(u64) -> tierflow_engine::Result<()>,
-) -> tierflow_engine::Result<f64> {
+    pause: Duration,
+    mut call: impl FnMut(u64) -> Result<(), E>,
+) -> Result<Vec<f64>, E> {
     let mut times = Vec::new();
     for version in 0..count {
+        compute(pause);
         let begun = Instant::now();
         call(version)?;
-        times.push(begun.elapsed());
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
     }
-    times.sort_unstable();
-    Ok(times[times.len() / 2].as_secs_f64() * 1e6)
+    times.sort_unstable_by(f64::total_cmp);
+    Ok(times)
+}
+
+/// Keeps the processor for so long.
+fn compute(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// A percentile of sorted times.
+fn at(sorted: &[f64], percent: usize) -> f64 {
+    sorted[(sorted.len() - 1) * percent / 100]
 }

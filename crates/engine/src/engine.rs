@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
 use tierflow_tier_alloc::Lease;
 
+/// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
+/// millisecond.
+const HINTS: usize = 64;
+
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
 ///
 /// Every method may be called from any thread. A call blocks only as long as its own bytes are copied, and for room
@@ -96,9 +100,13 @@ impl Engine {
         if self.at_home().is_err() {
             return;
         }
-        self.shared.tell(Event::Hint {
-            versions: versions.into_iter().collect(),
-        });
+        let versions: Vec<_> = versions.into_iter().collect();
+        // One list after the other, whoever names them.
+        let _one_list = self.shared.hinting.lock();
+        for piece in versions.chunks(HINTS) {
+            let versions = piece.to_vec();
+            self.shared.tell(Event::Hint { versions });
+        }
     }
 
     /// Lets prefetching begin. The first restore begins it, too: call this to begin earlier.

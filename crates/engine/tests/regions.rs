@@ -52,3 +52,46 @@ fn a_region_that_is_not_in_its_memory_is_refused() {
     assert_eq!(engine.versions(), [7], "nothing was taken in");
     engine.checkpoint(1, &[good]).unwrap();
 }
+
+/// What is larger than the device cache begins there, and goes on in the host's.
+#[test]
+fn a_checkpoint_larger_than_a_cache_is_spread_and_comes_back() {
+    const MIB: usize = 1 << 20;
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device)
+        .device_cache(16 * MIB)
+        .host_cache(64 * MIB)
+        .build()
+        .unwrap();
+    let field = device.alloc(16 * MIB + 4321).unwrap();
+    let rest: Vec<u8> = (0..20 * MIB + 77).map(|at| (at * 31 >> 9) as u8).collect();
+    {
+        let mut lent = field.lend_mut(0..field.len()).unwrap();
+        let bytes = lent.bytes_mut().unwrap();
+        let each = bytes.iter_mut().zip(0_usize..);
+        each.for_each(|(byte, at)| *byte = (at * 7 >> 5) as u8);
+    }
+    let regions = [Region::from(&field), Region::from(rest.as_slice())];
+    engine.checkpoint(1, &regions).unwrap();
+    let used: Vec<_> = engine
+        .metrics()
+        .tiers
+        .iter()
+        .map(|tier| tier.used)
+        .collect();
+    assert!(used.iter().all(|&bytes| bytes > 0), "{used:?}");
+    let back = device.alloc(field.len()).unwrap();
+    let mut behind = vec![0; rest.len()];
+    let mut regions = [
+        RegionMut::from(&back),
+        RegionMut::from(behind.as_mut_slice()),
+    ];
+    engine.restore(1, &mut regions).unwrap();
+    assert!(behind == rest, "the second region came back wrong");
+    let all = 0..field.len();
+    let (back, field) = (back.lend(all.clone()).unwrap(), field.lend(all).unwrap());
+    assert!(
+        back.bytes().unwrap() == field.bytes().unwrap(),
+        "the first one did"
+    );
+}

@@ -17,13 +17,13 @@ mod room;
 
 pub(crate) use differences::{Base, Newest};
 pub(crate) use outlook::{Outlook, Phase};
-pub(crate) use room::{Claim, Urgency};
+pub(crate) use room::{Claim, Spared, Urgency};
 
 use crate::command::Command;
 use crate::config::{AfterRestore, ConfigError, Differences, ExtentSize, PlanConfig, TierConfig};
 use crate::discarded::Discarded;
 use crate::hints::Hints;
-use crate::order::{ExtentId, Key, Order, Position, Ranked};
+use crate::order::{ExtentId, Key, Order, Point, Position, Ranked};
 use crate::policy::{Policy, Usage};
 use crate::record::{Extent, Record, WriteBack};
 use crate::space::Space;
@@ -201,6 +201,12 @@ impl Ledger {
     pub(crate) fn position(&self, version: Version) -> Position {
         let record = self.records.get(&version);
         record.map_or(Position::LAST, |record| self.order.position(record.key))
+    }
+
+    /// Where an extent begins in the order of use.
+    pub(crate) fn point(&self, key: Key, (_, byte): ExtentId) -> Point {
+        let position = self.order.position(key);
+        Point { position, byte }
     }
 
     pub(crate) fn extent(&self, (version, start): ExtentId) -> Option<&Extent> {

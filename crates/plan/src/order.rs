@@ -50,6 +50,22 @@ impl Position {
     pub(crate) const LAST: Self = Self(u64::MAX);
 }
 
+/// A byte in the order of use: one of the version that stands at a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Point {
+    pub(crate) position: Position,
+    /// The byte's place in its version.
+    pub(crate) byte: u64,
+}
+
+impl Point {
+    /// Behind all others.
+    pub(crate) const LAST: Self = Self {
+        position: Position::LAST,
+        byte: u64::MAX,
+    };
+}
+
 /// Which waiting versions are used first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) enum Direction {
@@ -99,6 +115,11 @@ impl Order {
         Position(self.flip(key.0))
     }
 
+    /// Of the version that stands there, if one does.
+    fn key(&self, position: Position) -> Key {
+        Key(self.flip(position.0))
+    }
+
     /// All weights together.
     pub(crate) fn total(&self) -> Weight {
         let mut total = Weight::default();
@@ -113,9 +134,8 @@ impl Order {
         total
     }
 
-    /// The first position with which the bytes from the front add up to more than `most`, where each unwritten version
-    /// has `each`; [`Position::LAST`] if they never do.
-    pub(crate) fn boundary(&self, most: u64, each: u64) -> Position {
+    /// The byte that has `most` bytes before it, where each unwritten version has `each`; [`Point::LAST`] if there is none.
+    pub(crate) fn boundary(&self, most: u64, each: u64) -> Point {
         let mut left = most;
         for (class, sums) in self.classes.iter().enumerate() {
             let bytes = sums.total().at(each);
@@ -127,11 +147,12 @@ impl Order {
                 true => sums.last_beyond(left, each),
                 false => sums.first_beyond(left, each),
             };
-            if let Some(number) = found {
-                return self.position(Key((class as u64) << SHIFT | number));
+            if let Some((number, byte)) = found {
+                let position = self.position(Key((class as u64) << SHIFT | number));
+                return Point { position, byte };
             }
         }
-        Position::LAST
+        Point::LAST
     }
 
     /// Bytes of all that stands before a key.
@@ -195,23 +216,38 @@ impl Ranked {
         }
     }
 
+    /// The last extent of the version at a point that begins before it.
+    pub(crate) fn just_before(&self, order: &Order, point: Point) -> Option<(Key, ExtentId)> {
+        let key = order.key(point.position);
+        let range = (key, 0)..(key, point.byte);
+        Self::found(self.entries.range(range).next_back())
+    }
+
+    /// The soonest-used extent that begins at or behind a point.
+    pub(crate) fn soonest_from(&self, order: &Order, from: Point) -> Option<(Key, ExtentId)> {
+        let key = order.key(from.position);
+        let here = (key, from.byte)..=(key, u64::MAX);
+        let here = Self::found(self.entries.range(here).next());
+        here.or_else(|| self.soonest_of_versions(order, from.position.0.checked_add(1)?))
+    }
+
     /// The soonest-used extent at or behind a position.
-    pub(crate) fn soonest_from(&self, order: &Order, from: Position) -> Option<(Key, ExtentId)> {
+    fn soonest_of_versions(&self, order: &Order, from: u64) -> Option<(Key, ExtentId)> {
         if order.direction == Direction::OldestFirst {
-            return self.first_in(from.0..=u64::MAX, false);
+            return self.first_in(from..=u64::MAX, false);
         }
-        let before = (from.0 < WAITING).then(|| self.first_in(from.0..=WAITING - 1, false));
+        let before = (from < WAITING).then(|| self.first_in(from..=WAITING - 1, false));
         let waiting = || {
-            let last = order.flip(from.0.max(WAITING));
-            (from.0 < PASSED).then(|| self.first_in(WAITING..=last, true))?
+            let last = order.flip(from.max(WAITING));
+            (from < PASSED).then(|| self.first_in(WAITING..=last, true))?
         };
-        let passed = || self.first_in(from.0.max(PASSED)..=u64::MAX, false);
+        let passed = || self.first_in(from.max(PASSED)..=u64::MAX, false);
         before.flatten().or_else(waiting).or_else(passed)
     }
 
     /// The soonest-used extent.
     pub(crate) fn soonest(&self, order: &Order) -> Option<(Key, ExtentId)> {
-        self.soonest_from(order, Position::FIRST)
+        self.soonest_of_versions(order, 0)
     }
 
     /// The latest-used extent; of one version the last one.
@@ -315,7 +351,10 @@ mod tests {
             prop_assert!(positions.is_sorted());
             let mut sum = 0;
             let beyond = list.iter().find(|item| { sum += item.2; sum > most });
-            let expected = beyond.map_or(Position::LAST, |item| order.position(item.1));
+            let expected = beyond.map_or(Point::LAST, |item| Point {
+                position: order.position(item.1),
+                byte: most - (sum - item.2),
+            });
             prop_assert_eq!(order.boundary(most, 0), expected);
             let mut sum = 0;
             for item in &list {
@@ -330,9 +369,18 @@ mod tests {
             prop_assert_eq!(ranked.soonest_first(&order).map(|(key, _)| key).collect::<Vec<_>>(), keys.clone());
             keys.reverse();
             prop_assert_eq!(ranked.latest_first(&order).map(|(key, _)| key).collect::<Vec<_>>(), keys);
-            let from = order.position(Key::new(standing(probe.0, probe.1)));
-            let next = list.iter().find(|item| order.position(item.1) >= from).map(|item| item.1);
-            prop_assert_eq!(ranked.soonest_from(&order, from).map(|(key, _)| key), next);
+            let position = order.position(Key::new(standing(probe.0, probe.1)));
+            for byte in [0, 3, 7, 8] {
+                let extents = list.iter().flat_map(|item| [(item.1, 0), (item.1, 7)]);
+                let point = |(key, byte)| Point { position: order.position(key), byte };
+                let from = Point { position, byte };
+                let next = extents.clone().find(|&extent| point(extent) >= from);
+                let found = ranked.soonest_from(&order, from);
+                prop_assert_eq!(found.map(|(key, (_, start))| (key, start)), next);
+                let mut before = extents.filter(|&extent| point(extent) < from && order.position(extent.0) == position);
+                let found = ranked.just_before(&order, from);
+                prop_assert_eq!(found.map(|(key, (_, start))| (key, start)), before.next_back());
+            }
         }
     }
 }

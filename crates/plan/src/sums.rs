@@ -144,13 +144,13 @@ impl Sums {
     }
 
     /// The first item, from the smallest number upwards, with which the bytes add up to more than `most`, where each
-    /// unwritten version has `each`.
-    pub(crate) fn first_beyond(&self, most: u64, each: u64) -> Option<u64> {
+    /// unwritten version has `each`; and by how much those before it fall short of `most`.
+    pub(crate) fn first_beyond(&self, most: u64, each: u64) -> Option<(u64, u64)> {
         self.descend(most, each, 0..FANOUT)
     }
 
     /// The same, from the largest number downwards.
-    pub(crate) fn last_beyond(&self, most: u64, each: u64) -> Option<u64> {
+    pub(crate) fn last_beyond(&self, most: u64, each: u64) -> Option<(u64, u64)> {
         self.descend(most, each, (0..FANOUT).rev())
     }
 
@@ -159,7 +159,7 @@ impl Sums {
         most: u64,
         each: u64,
         children: impl Iterator<Item = usize> + Clone,
-    ) -> Option<u64> {
+    ) -> Option<(u64, u64)> {
         if self.total.at(each) <= most {
             return None;
         }
@@ -178,7 +178,7 @@ impl Sums {
             }
             at = (at << BITS) | found? as u64;
         }
-        Some(at)
+        Some((at, left))
     }
 }
 
@@ -223,9 +223,12 @@ mod tests {
                 let expected: u64 = list.range(..probe).map(|(_, w)| at(w)).sum();
                 prop_assert_eq!(sums.before(probe).at(each), expected);
             }
-            fn beyond<'a>(mut items: impl Iterator<Item = (&'a u64, &'a Weight)>, each: u64, most: u64) -> Option<u64> {
-                let mut sum = 0;
-                items.find(|(_, w)| { sum += w.at(each); sum > most }).map(|(&n, _)| n)
+            fn beyond<'a>(mut items: impl Iterator<Item = (&'a u64, &'a Weight)>, each: u64, most: u64) -> Option<(u64, u64)> {
+                let mut left = most;
+                items.find_map(|(&n, w)| match w.at(each) {
+                    bytes if bytes > left => Some((n, left)),
+                    bytes => { left -= bytes; None }
+                })
             }
             prop_assert_eq!(sums.first_beyond(most, each), beyond(list.iter(), each, most));
             prop_assert_eq!(sums.last_beyond(most, each), beyond(list.iter().rev(), each, most));

@@ -92,6 +92,32 @@ fn a_write_never_waits_while_clean_bytes_can_go() {
 }
 
 #[test]
+fn a_checkpoint_larger_than_a_tier_lies_on_it_in_part() {
+    let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Discard));
+    machine.hint(vec![0]);
+    let ticket = machine.checkpoint(0, 50, false);
+    assert!(machine.is_granted(ticket));
+    assert_eq!(machine.tiers_of(ticket), [0, 1].into());
+    machine.settle();
+    machine.read_back();
+}
+
+#[test]
+fn what_belongs_on_a_tier_in_part_is_fetched_in_part() {
+    let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
+    write(&mut machine, 0, [50; 3]);
+    machine.wait();
+    machine.settle();
+    machine.hint(vec![1, 2, 0]);
+    read(&mut machine, [1]);
+    // 2 is next, and is larger than the tier: it is full of 2.
+    let near = machine.plan().pieces(2, TierId(0));
+    let near: u64 = near.iter().map(|piece| piece.place.size).sum();
+    assert!(near >= 16, "{near} bytes are near");
+    machine.read_back();
+}
+
+#[test]
 fn the_hinted_order_decides_what_stays() {
     for (order, stays) in [
         ((0..8).collect::<Vec<_>>(), 0..3),

@@ -4,22 +4,28 @@
 //! an error, that stands in place of the time lost. `TIERFLOW_TRACES` names a folder of recorded sizes, one CSV file
 //! with the columns `version,bytes` for each shot, in place of the made-up ones. With `TIERFLOW_CHECK=1` every event is
 //! followed by a check of the plan's invariants. `TIERFLOW_CELLS` restricts the sweep to the cells whose names contain
-//! it, and after `TIERFLOW_SECONDS` no further cell is begun.
+//! it, and after `TIERFLOW_SECONDS` no further cell is begun. `TIERFLOW_TIMELINE` names a file for the time line of each run,
+//! which the next one overwrites: for one cell and one policy.
 //!
 //! Where figures of the seed were recorded in `data/`, the summary compares with them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::fmt::Display;
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tierflow_engine::Timeline;
 use tierflow_plan::{Fifo, Lru, Residency};
 use tierflow_sim::sweep::{Cell, Ratios, cells_with};
-use tierflow_sim::{Hardware, Outcome, Simulation, Stalls, UNLIMITED, fluid_bound, sizes_from_csv};
+use tierflow_sim::{
+    Hardware, Outcome, Simulation, Stalls, UNLIMITED, Workload, fluid_bound, sizes_from_csv,
+};
 
 /// A policy's name, and how a simulation is told to use it.
 type NamedPolicy = (&'static str, fn(Simulation) -> Simulation);
@@ -29,9 +35,6 @@ const POLICIES: [NamedPolicy; 3] = [
     ("fifo", |simulation| simulation.policy(|| Fifo)),
     ("lru", |simulation| simulation.policy(|| Lru)),
 ];
-
-/// Cells that are run at a time.
-const THREADS: usize = 2;
 
 /// What came of one cell: the bound in ns, and by policy the outcome.
 struct Ran {
@@ -104,7 +107,8 @@ fn run_all(cells: &[Cell], policies: &[NamedPolicy]) -> Vec<Result<Ran, String>>
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..THREADS {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..threads {
             scope.spawn(work);
         }
     });
@@ -126,9 +130,13 @@ fn run_one(cell: &Cell, policies: &[NamedPolicy]) -> Result<Ran, String> {
         if std::env::var_os("TIERFLOW_CHECK").is_some_and(|checks| checks == "1") {
             simulation = simulation.check_every_event();
         }
-        let ran = catch_unwind(AssertUnwindSafe(|| simulation.run(workloads)));
+        let run = || match std::env::var_os("TIERFLOW_TIMELINE") {
+            Some(path) => run_recorded(&simulation, workloads, path.as_ref()),
+            None => simulation.run(workloads).map_err(text),
+        };
+        let ran = catch_unwind(AssertUnwindSafe(run));
         match ran {
-            Ok(outcome) => outcome.map_err(text),
+            Ok(outcome) => outcome,
             Err(_) => Err("a panic".to_owned()),
         }
     });
@@ -136,6 +144,20 @@ fn run_one(cell: &Cell, policies: &[NamedPolicy]) -> Result<Ran, String> {
         bound_ns: bound.lost_ns,
         outcomes: outcomes.collect(),
     })
+}
+
+fn run_recorded(
+    simulation: &Simulation,
+    workloads: &[Workload],
+    path: &Path,
+) -> Result<Outcome, String> {
+    const EVENTS: usize = 1 << 20;
+    let mut timeline = Timeline::new(EVENTS);
+    let outcome = simulation.run_with_timeline(workloads, &mut timeline);
+    let outcome = outcome.map_err(text)?;
+    let file = File::create(path).map_err(text)?;
+    timeline.write(BufWriter::new(file)).map_err(text)?;
+    Ok(outcome)
 }
 
 /// An error as one field of a row.

@@ -220,6 +220,8 @@ pub(crate) struct Shared {
     pub(crate) produced: CallCounter,
     pub(crate) consumed: CallCounter,
     pub(crate) recorder: Recorder,
+    /// Locked while a list of hints is handed over.
+    pub(crate) hinting: Mutex<()>,
     /// Versions without bytes.
     pub(crate) empties: Arc<Empties>,
     /// Locked while a cache is resized.
@@ -253,6 +255,7 @@ impl Shared {
             produced: CallCounter::default(),
             consumed: CallCounter::default(),
             recorder,
+            hinting: Mutex::new(()),
             empties,
             resized: Mutex::default(),
             pending: Pending::default(),

@@ -266,7 +266,7 @@ impl Lane {
                     let mut staged = staging.lend_mut(padded(storage, length))?;
                     storage.read_at(place.offset + at + start, staged.bytes_mut()?)?;
                 }
-                Reach::Kept(_) => {}
+                Reach::Kept => {}
             }
             let staged = staging.lend(length)?;
             let start = start as usize;
@@ -292,7 +292,7 @@ impl Lane {
                     let staged = staging.lend(padded(storage, length))?;
                     storage.write_at(place.offset + at + start, staged.bytes()?)?;
                 }
-                Reach::Kept(_) => {}
+                Reach::Kept => {}
             }
         }
         Ok(())

@@ -64,29 +64,38 @@ impl Lane {
         let Some(first) = pieces.first() else {
             return Ok(());
         };
-        match media(tiers, first).reach() {
-            Reach::Kept(kept) => {
-                let size = pieces.iter().map(|piece| piece.place.size).sum();
-                self.keep_regions(source, kept, (version, size), stream)
-            }
-            Reach::Memory(media) => {
-                let lend = |piece: &Piece| Ok((piece.start, media.lend_mut(whole(piece))?));
-                let targets = pieces.iter().map(lend).collect::<Result<Vec<_>>>()?;
-                source.copy_to(targets, self.stream_or(stream)?)
-            }
-            Reach::Storage(storage) => {
-                for Piece { start, place } in pieces {
-                    let staging = self.staging(place.size)?;
-                    let stream = self.stream_or(stream)?;
-                    for (at, length) in cuts(place.size, STAGING) {
-                        source.copy_to([(start + at, staging.lend_mut(length)?)], stream)?;
-                        let bytes = staging.lend(padded(storage, length))?;
-                        storage.write_at(place.offset + at, bytes.bytes()?)?;
-                    }
-                }
-                Ok(())
+        if let Some(kept) = media(tiers, first).kept() {
+            let size = pieces.iter().map(|piece| piece.place.size).sum();
+            return self.keep_regions(source, kept, (version, size), stream);
+        }
+        let mut targets = Vec::new();
+        for piece in pieces {
+            match media(tiers, piece).reach() {
+                Reach::Memory(media) => targets.push((piece.start, media.lend_mut(whole(piece))?)),
+                Reach::Storage(storage) => self.write_piece(source, piece, storage, stream)?,
+                // Whole versions only: see above.
+                Reach::Kept => {}
             }
         }
+        source.copy_to(targets, self.stream_or(stream)?)
+    }
+
+    /// Writes the application's regions to one piece of storage.
+    fn write_piece(
+        &mut self,
+        source: &Source<'_, '_>,
+        Piece { start, place }: &Piece,
+        storage: &dyn Storage,
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let staging = self.staging(place.size)?;
+        let stream = self.stream_or(stream)?;
+        for (at, length) in cuts(place.size, STAGING) {
+            source.copy_to([(start + at, staging.lend_mut(length)?)], stream)?;
+            let bytes = staging.lend(padded(storage, length))?;
+            storage.write_at(place.offset + at, bytes.bytes()?)?;
+        }
+        Ok(())
     }
 
     /// Reads these pieces into the application's regions, on `stream` if the caller brings its own.
@@ -110,7 +119,7 @@ impl Lane {
                     gather(storage, piece, sink, self.stream_or(stream)?, buffers)?;
                 }
                 // Looked for above.
-                Reach::Kept(_) => {}
+                Reach::Kept => {}
             }
         }
         sink.copy_from(sources, self.stream_or(stream)?)
@@ -192,7 +201,7 @@ impl Lane {
                     )?;
                 }
                 // Not in pieces: see above.
-                (Reach::Kept(_), _) | (_, Reach::Kept(_)) => {}
+                (Reach::Kept, _) | (_, Reach::Kept) => {}
             }
         }
         Ok(())

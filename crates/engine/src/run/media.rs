@@ -41,7 +41,7 @@ pub(crate) enum Reach<'a> {
     /// Through reads and writes.
     Storage(&'a dyn Storage),
     /// As a whole, by its version.
-    Kept(&'a Kept),
+    Kept,
 }
 
 impl Media {
@@ -49,7 +49,7 @@ impl Media {
         match self {
             Self::Device(_) | Self::Peers(_) | Self::Host(_) => Reach::Memory(self),
             Self::Storage(storage) => Reach::Storage(storage.as_ref()),
-            Self::Kept(kept) => Reach::Kept(kept),
+            Self::Kept(_) => Reach::Kept,
         }
     }
 

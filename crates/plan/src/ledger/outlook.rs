@@ -6,7 +6,7 @@
 use super::Ledger;
 use crate::TierId;
 use crate::config::AfterRestore;
-use crate::order::Position;
+use crate::order::{Point, Position};
 
 /// Room that is kept on the fastest tier while writes are expected, in quarters of the last checkpoint: it and, as sizes
 /// grow, a little more. Of less, a checkpoint that is a little larger than the last one waits for an eviction; of more,
@@ -44,8 +44,8 @@ impl Phase {
 /// What belongs on a tier and above, and what does not.
 #[derive(Debug)]
 struct Boundary {
-    /// The first position that belongs below.
-    end: Position,
+    /// The first byte that belongs below.
+    end: Point,
     /// What is held and what is to come may not fit.
     overflows: bool,
 }
@@ -82,13 +82,24 @@ impl Outlook {
             true => phase.last_size.saturating_mul(LANDING_QUARTERS) / 4,
             false => 0,
         };
-        let (_, above) = ledger.tiers.split_last().unwrap_or((&ledger.tiers[0], &[]));
         let mut reach = 0_u64;
-        let boundaries = above.iter().map(|tier| {
-            reach = reach.saturating_add(tier.space.limit());
+        let boundaries = ledger.tiers.windows(2).map(|tiers| {
+            reach = reach.saturating_add(tiers[0].space.limit());
             let usable = reach.saturating_sub(landing);
+            let mut end = ledger.order.boundary(usable, phase.last_size);
+            // A part of a version belongs above where versions move in parts.
+            let in_parts =
+                ledger.differences.is_none() && tiers.iter().all(|tier| !tier.config.whole);
+            let least = if in_parts {
+                ledger.extents.least
+            } else {
+                u64::MAX
+            };
+            if end != Point::LAST {
+                end.byte = end.byte / least * least;
+            }
             Boundary {
-                end: ledger.order.boundary(usable, phase.last_size),
+                end,
                 overflows: expects_writes && !fits(reach),
             }
         });
@@ -109,15 +120,15 @@ impl Outlook {
         boundary.is_some_and(|boundary| boundary.overflows)
     }
 
-    /// The tier where what is used then belongs.
-    pub(crate) fn target(&self, position: Position) -> TierId {
+    /// The tier where a byte belongs.
+    pub(crate) fn target(&self, point: Point) -> TierId {
         let above = self.boundaries.iter();
-        TierId(above.take_while(|above| position >= above.end).count())
+        TierId(above.take_while(|above| point >= above.end).count())
     }
 
-    /// The first position that belongs below a tier.
-    pub(crate) fn end(&self, tier: TierId) -> Position {
+    /// The first byte that belongs below a tier.
+    pub(crate) fn end(&self, tier: TierId) -> Point {
         let boundary = self.boundaries.get(tier.0);
-        boundary.map_or(Position::LAST, |boundary| boundary.end)
+        boundary.map_or(Point::LAST, |boundary| boundary.end)
     }
 }

@@ -10,13 +10,14 @@ use std::ops::Range;
 use tierflow_lifecycle::{Event as Move, State};
 
 impl Ledger {
-    /// Puts the bytes of a new version into free runs of one tier: one extent each, being written by the caller.
-    pub(crate) fn grant(&mut self, version: Version, tier: TierId, runs: &[Range<u64>]) {
+    /// Puts the bytes of a new version into free runs: one extent each, being written by the caller.
+    pub(crate) fn grant(&mut self, version: Version, room: &[(TierId, Range<u64>)]) {
         let Some(record) = self.records.get_mut(&version) else {
             return;
         };
         let mut start = 0;
-        for run in runs {
+        for (tier, run) in room {
+            let tier = *tier;
             let len = (run.end - run.start).min(record.size - start);
             let mut state = State::Init;
             Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
@@ -35,7 +36,8 @@ impl Ledger {
             self.tiers[tier.0].space.take(run.clone(), (version, start));
             start += len;
         }
-        self.count_peak(tier);
+        let tiers = room.iter().map(|&(tier, _)| tier);
+        tiers.for_each(|tier| self.count_peak(tier));
     }
 
     /// Puts an extent into a free run of a tier, to be filled by a transfer.

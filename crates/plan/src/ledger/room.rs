@@ -9,7 +9,7 @@
 use super::Ledger;
 use super::Outlook;
 use crate::TierId;
-use crate::order::{ExtentId, Position};
+use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::space::Fragment;
 use crate::statistics::Cause;
@@ -37,6 +37,17 @@ pub(crate) struct Claim {
     /// Room counts in runs of multiples of so many bytes.
     pub(crate) grain: u64,
     pub(crate) cause: Cause,
+    pub(crate) spared: Spared,
+}
+
+/// What is not given up, whoever asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spared {
+    Nothing,
+    /// What belongs on a tier between and is not there yet: it would have to be fetched again, and is about to be moved.
+    Sinking,
+    /// What a faster tier has: that one may be about to give it up.
+    Superseded,
 }
 
 impl Ledger {
@@ -49,9 +60,8 @@ impl Ledger {
         claim: Claim,
         outlook: &Outlook,
     ) -> Option<Vec<Range<u64>>> {
-        let bytes_of = |runs: &[Range<u64>]| runs.iter().map(|run| run.end - run.start).sum();
-        let runs = self.tier(tier).space.find(most, claim.grain);
-        let free: u64 = bytes_of(&runs);
+        let mut runs = self.tier(tier).space.find(most, claim.grain);
+        let free = bytes_of(&runs);
         if free >= most {
             return Some(runs);
         }
@@ -59,14 +69,24 @@ impl Ledger {
         if free + freed < least {
             return None;
         }
-        let mut missing = (most - free).next_multiple_of(claim.grain);
         for id in victims {
-            let before = self.tier(tier).space.free();
+            let missing = most.saturating_sub(bytes_of(&runs));
+            if missing == 0 {
+                break;
+            }
+            let missing = missing.next_multiple_of(claim.grain);
             self.give_up(id, tier, missing, claim.cause);
-            let freed = self.tier(tier).space.free() - before;
-            missing = missing.saturating_sub(freed / claim.grain * claim.grain);
+            runs = self.tier(tier).space.find(most, claim.grain);
         }
-        Some(self.tier(tier).space.find(most, claim.grain))
+        (bytes_of(&runs) >= least).then_some(runs)
+    }
+
+    /// How many bytes of `most` could be had on `tier`.
+    pub(crate) fn at_hand(&self, tier: TierId, most: u64, claim: Claim, outlook: &Outlook) -> u64 {
+        let runs = self.tier(tier).space.find(most, claim.grain);
+        let free = bytes_of(&runs);
+        let (_, freed) = self.victims(tier, most - free, claim, outlook);
+        free + freed.min(most - free)
     }
 
     /// The replicas to give up for so many bytes, and how many bytes they have together.
@@ -81,13 +101,23 @@ impl Ledger {
         let position = |key| self.order.position(key);
         let end = outlook.end(tier);
         let outside = this.clean.latest_first(&self.order);
-        let outside = outside.take_while(|&(key, _)| position(key) >= end);
+        let outside = outside.take_while(|&(key, id)| self.point(key, id) >= end);
+        let outside = outside.filter(|&(key, id)| {
+            let target = outlook.target(self.point(key, id));
+            let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_readable();
+            claim.spared != Spared::Sinking
+                || self
+                    .extent(id)
+                    .is_some_and(|extent| extent.replicas.iter().any(is_there))
+        });
         let superseded = this.superseded.soonest_first(&self.order);
-        let superseded = superseded.take_while(|&(key, (version, start))| {
-            let fastest = self.extent((version, start)).and_then(Extent::fastest);
-            let belongs_above = fastest.is_some_and(|f| outlook.target(position(key)) <= f.tier);
+        let superseded = superseded.take_while(|&(key, id)| {
+            let fastest = self.extent(id).and_then(Extent::fastest);
+            let belongs_above =
+                fastest.is_some_and(|f| outlook.target(self.point(key, id)) <= f.tier);
             // Else the two could take each other's room for ever.
-            belongs_above && position(key) < claim.position && !this.config.eager
+            let is_spared = claim.spared == Spared::Superseded || this.config.eager;
+            belongs_above && position(key) < claim.position && !is_spared
         });
         let inside = this.clean.latest_first(&self.order);
         let inside = inside.take_while(|&(key, _)| match claim.urgency {
@@ -95,8 +125,8 @@ impl Ledger {
             Urgency::Ranked => position(key) > claim.position,
             Urgency::Urgent => true,
         });
-        let inside = inside.skip_while(|&(key, _)| position(key) >= end);
-        let mut victims: Vec<ExtentId> = Vec::new();
+        let inside = inside.skip_while(|&(key, id)| self.point(key, id) >= end);
+        let mut victims = Vec::new();
         let mut seen: HashSet<ExtentId> = HashSet::new();
         let mut freed = 0;
         for (_, id) in outside.chain(superseded).chain(inside) {
@@ -183,13 +213,22 @@ impl Ledger {
         let extent = self.extent(owner)?;
         let is_idle = extent.on(tier).is_some_and(Replica::is_idle);
         let position = self.position(owner.0);
+        let point = Point {
+            position,
+            byte: owner.1,
+        };
+        let is_outside = outlook.target(point) > tier;
         let may_go = match claim.urgency {
-            Urgency::Idle => outlook.target(position) > tier,
-            Urgency::Ranked => position > claim.position || outlook.target(position) > tier,
+            Urgency::Idle => is_outside,
+            Urgency::Ranked => position > claim.position || is_outside,
             Urgency::Urgent => true,
         };
         (is_idle && extent.has_below(tier) && may_go).then_some(position)
     }
+}
+
+fn bytes_of(runs: &[Range<u64>]) -> u64 {
+    runs.iter().map(|run| run.end - run.start).sum()
 }
 
 /// The shortest run of neighbours of at least `bytes` of which all may go, and whose soonest use is the latest.

@@ -14,13 +14,6 @@ pub(super) struct Blocked {
     pub(super) size: u64,
 }
 
-/// A caller that copies in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Writing {
-    pub(super) version: Version,
-    pub(super) tier: TierId,
-}
-
 /// A caller that copies out.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reading {
@@ -49,7 +42,8 @@ pub(super) struct Calls {
     pub(super) in_place: HashSet<Ticket>,
     /// Checkpoints without room, in the order of their calls.
     pub(super) blocked: VecDeque<Blocked>,
-    pub(super) writing: HashMap<Ticket, Writing>,
+    /// Versions that callers copy in.
+    pub(super) writing: HashMap<Ticket, Version>,
     pub(super) reading: HashMap<Ticket, Reading>,
     /// Waits, and up to which moment versions have to be on the lowest tier for each.
     pub(super) waiting: Vec<(Ticket, u64)>,

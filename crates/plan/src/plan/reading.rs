@@ -5,7 +5,7 @@ use super::calls::Reading;
 use crate::command::{Coding, Command};
 use crate::config::AfterRestore;
 use crate::event::Misuse;
-use crate::ledger::{Claim, Outlook, Urgency};
+use crate::ledger::{Claim, Outlook, Spared, Urgency};
 use crate::order::Position;
 use crate::record::Extent;
 use crate::statistics::{Cause, PrefetchDistance};
@@ -113,6 +113,7 @@ impl Plan {
                 position: Position::FIRST,
                 grain: self.ledger().grain(version),
                 cause: Cause::Prefetch,
+                spared: Spared::Nothing,
             };
             if self.traffic.fetch_run(version, claim, &outlook) {
                 return;

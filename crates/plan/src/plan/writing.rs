@@ -1,10 +1,10 @@
 //! Checkpoints: taken in where there is room, made to wait for it, or sent past a full tier.
 
 use super::Plan;
-use super::calls::{Blocked, Writing};
+use super::calls::Blocked;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
-use crate::ledger::{Claim, Outlook, Urgency};
+use crate::ledger::{Claim, Outlook, Spared, Tier, Urgency};
 use crate::statistics::Cause;
 use crate::{Ticket, TierId, Version};
 use std::ops::Range;
@@ -74,12 +74,13 @@ impl Plan {
             let Some(tier) = self.first_fitting(&blocked) else {
                 return;
             };
-            let grain = self.ledger().grain(blocked.version);
-            let Some(runs) = self.room_for(&blocked, tier, grain, outlook) else {
+            let (grain, unit) = (self.ledger().grain(blocked.version), self.ledger().unit);
+            let room = self.room_for(&blocked, tier, grain, outlook);
+            let Some(room) = room.or_else(|| self.room_for(&blocked, tier, unit, outlook)) else {
                 return;
             };
             self.calls.blocked.pop_front();
-            self.grant(blocked, tier, &runs);
+            self.grant(blocked, tier, &room);
         }
     }
 
@@ -93,13 +94,15 @@ impl Plan {
         fitting.filter(|&tier| !in_place || tier == TierId::FASTEST)
     }
 
+    /// Room for a checkpoint on a tier; where versions are cut, in runs, and of what is larger than the tiers above, as much
+    /// there as can be had at once.
     fn room_for(
         &mut self,
         blocked: &Blocked,
         tier: TierId,
         grain: u64,
         outlook: &Outlook,
-    ) -> Option<Vec<Range<u64>>> {
+    ) -> Option<Vec<(TierId, Range<u64>)>> {
         let in_place = self.calls.in_place.contains(&blocked.ticket);
         let ledger = self.ledger_mut();
         let claim = Claim {
@@ -107,17 +110,41 @@ impl Plan {
             position: ledger.position(blocked.version),
             grain,
             cause: Cause::Checkpoint,
+            spared: Spared::Nothing,
         };
-        let this = ledger.tier(tier);
-        let bytes = this.space.reserved(blocked.size);
-        let is_cut = !in_place && !this.config.whole && ledger.differences.is_none();
-        match is_cut {
-            true => ledger.make_room(tier, (bytes, bytes), claim, outlook),
-            false => {
-                let run = ledger.make_run(tier, bytes, claim, outlook)?;
-                Some(vec![run])
+        let is_cut = |tier: &Tier| !in_place && !tier.config.whole && ledger.differences.is_none();
+        if !is_cut(ledger.tier(tier)) {
+            let bytes = ledger.tier(tier).space.reserved(blocked.size);
+            let run = ledger.make_run(tier, bytes, claim, outlook)?;
+            return Some(vec![(tier, run)]);
+        }
+        // What is given up on one of them is still on those above, and the other way round.
+        let shared = Claim {
+            spared: Spared::Superseded,
+            ..claim
+        };
+        let mut shares = Vec::new();
+        let mut left = blocked.size;
+        for (above, this) in (0..tier.0).map(TierId).zip(&ledger.tiers) {
+            let most = left.min(this.space.limit()) / grain * grain;
+            if is_cut(this) && !this.closed {
+                let share = ledger.at_hand(above, most, shared, outlook);
+                shares.push((above, share));
+                left -= share;
             }
         }
+        let rest = ledger.tier(tier).space.reserved(left);
+        let below = if left < blocked.size { shared } else { claim };
+        let mut room = Vec::new();
+        for run in ledger.make_room(tier, (rest, rest), below, outlook)? {
+            room.push((tier, run));
+        }
+        for (above, share) in shares.into_iter().rev() {
+            let runs = ledger.make_room(above, (share, share), shared, outlook)?;
+            room.splice(0..0, runs.into_iter().map(|run| (above, run)));
+        }
+        room.retain(|(_, run)| !run.is_empty());
+        Some(room)
     }
 
     /// Nothing is under way that could make room for the first that waits: it takes whatever gaps there are, a lower tier
@@ -134,25 +161,31 @@ impl Plan {
             let fits = this.space.reserved(blocked.size) <= this.space.limit();
             if !this.closed
                 && fits
-                && let Some(runs) = self.room_for(&blocked, tier, self.ledger().unit, outlook)
+                && let Some(room) = self.room_for(&blocked, tier, self.ledger().unit, outlook)
             {
-                return self.grant(blocked, tier, &runs);
+                return self.grant(blocked, tier, &room);
             }
         }
         self.forget(blocked.version, Refusal::Unknown);
         self.refuse(blocked.ticket, Refusal::NoRoom);
     }
 
-    fn grant(&mut self, blocked: Blocked, tier: TierId, runs: &[Range<u64>]) {
+    /// Lets a caller copy in: to that tier, and to those above of which there is room, too.
+    fn grant(&mut self, blocked: Blocked, tier: TierId, room: &[(TierId, Range<u64>)]) {
         let Blocked {
             ticket, version, ..
         } = blocked;
         let ledger = self.ledger_mut();
-        ledger.grant(version, tier, runs);
+        ledger.grant(version, room);
         ledger.lies_whole(version, tier);
         ledger.counts.tiers[tier.0].checkpoints += 1;
-        let pieces = self.pieces(version, tier);
-        self.calls.writing.insert(ticket, Writing { version, tier });
+        let record = ledger.records.get(&version);
+        let extents = record.iter().flat_map(|record| &record.extents);
+        let replicas =
+            extents.filter_map(|extent| extent.replicas.first().map(|replica| (extent, replica)));
+        let pieces = replicas.map(|(extent, replica)| ledger.piece(extent, replica));
+        let pieces = pieces.collect();
+        self.calls.writing.insert(ticket, version);
         self.say(Command::Write {
             ticket,
             version,
@@ -162,14 +195,15 @@ impl Plan {
 
     pub(super) fn written(&mut self, ticket: Ticket, ok: bool) -> Result<(), Misuse> {
         let writing = self.calls.writing.remove(&ticket);
-        let Writing { version, tier } = writing.ok_or(Misuse::NotGranted(ticket))?;
+        let version = writing.ok_or(Misuse::NotGranted(ticket))?;
         self.calls.end(ticket);
         let record = self.ledger().records.get(&version);
         let extents = record.iter().flat_map(|record| &record.extents);
-        let starts: Vec<_> = extents.map(|extent| extent.start).collect();
+        let places = extents.filter_map(|e| Some((e.start, e.replicas.first()?.tier)));
+        let places: Vec<_> = places.collect();
         let is_discarded = record.is_some_and(|record| record.discarded);
         if !ok {
-            for start in starts {
+            for (start, tier) in places {
                 self.ledger_mut().release((version, start), tier);
             }
             match is_discarded {
@@ -184,7 +218,7 @@ impl Plan {
             record.is_taken_in = true;
             record.written = tick;
         });
-        for start in starts {
+        for (start, tier) in places {
             ledger.step((version, start), tier, Move::WriteEnded);
         }
         ledger.settle_owed(version);

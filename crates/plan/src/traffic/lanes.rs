@@ -11,8 +11,8 @@ mod write_back;
 
 use super::{Purpose, Traffic};
 use crate::config::ExtentSize;
-use crate::ledger::{Claim, Ledger, Outlook, Urgency};
-use crate::order::{ExtentId, Position};
+use crate::ledger::{Claim, Ledger, Outlook, Spared, Urgency};
+use crate::order::{ExtentId, Point, Position};
 use crate::record::{Extent, Replica};
 use crate::statistics::Cause;
 use crate::{TierId, Version};
@@ -23,6 +23,21 @@ use std::ops::Range;
 enum End {
     Front,
     Back,
+}
+
+/// What of an extent is to move: so many bytes of one end of it at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    id: ExtentId,
+    end: End,
+    most: u64,
+}
+
+impl Part {
+    fn all(id: ExtentId, end: End) -> Self {
+        let most = u64::MAX;
+        Self { id, end, most }
+    }
 }
 
 /// Who needs what moves.
@@ -78,26 +93,37 @@ impl Traffic {
         if position >= before {
             return false;
         }
+        let byte = id.1;
+        let target = outlook.target(Point { position, byte });
         let claim = Claim {
             urgency: Urgency::Ranked,
             position,
             grain: ledger.grain(id.0),
             cause: Cause::Prefetch,
+            spared: Spared::Nothing,
         };
         let is_whole = ledger.tier(from).config.whole;
-        for to in (outlook.target(position).0..from.0).map(TierId) {
+        for to in (target.0..from.0).map(TierId) {
             if self.ledger.tier(to).closed {
                 continue;
             }
+            let spared = match self.depths[to.0 + 1].entering {
+                0 => Spared::Nothing,
+                _ => Spared::Sinking,
+            };
+            let claim = Claim { spared, ..claim };
             let started = match is_whole || self.ledger.tier(to).config.whole {
                 true => self.carry_version(Purpose::Prefetch, id.0, to, claim, outlook),
-                false => self.carry(
-                    (Purpose::Prefetch, End::Front),
-                    id,
-                    (from, to),
-                    claim,
-                    outlook,
-                ),
+                false => {
+                    let end = outlook.end(to);
+                    let most = match end.position == position {
+                        true => end.byte.saturating_sub(byte),
+                        false => u64::MAX,
+                    };
+                    let end = End::Front;
+                    let part = Part { id, end, most };
+                    self.carry(Purpose::Prefetch, part, (from, to), claim, outlook)
+                }
             };
             if started {
                 return true;
@@ -107,11 +133,11 @@ impl Traffic {
         false
     }
 
-    /// Starts to copy an extent, or as much of one end of it as one transfer takes and there is room for.
+    /// Starts to copy a part of an extent, or as much of it as one transfer takes and there is room for.
     fn carry(
         &mut self,
-        (purpose, end): (Purpose, End),
-        id: ExtentId,
+        purpose: Purpose,
+        Part { id, end, most }: Part,
         (from, to): (TierId, TierId),
         claim: Claim,
         outlook: &Outlook,
@@ -123,11 +149,17 @@ impl Traffic {
         let Some(len) = ledger.extent(id).map(|extent| extent.len) else {
             return false;
         };
-        let ExtentSize { least, most } = ledger.extents;
         let is_divisible = ledger.is_divisible(id);
-        let wanted = match is_divisible && len >= most.saturating_add(least) {
+        // Rather all than leave a rest that is too short.
+        let part = match end {
+            End::Front => ledger.cut_front(id, most),
+            End::Back => ledger.cut_back(id, most).map(|at| len - at),
+        };
+        let part = part.filter(|_| is_divisible && most < len).unwrap_or(len);
+        let ExtentSize { least, most } = ledger.extents;
+        let wanted = match is_divisible && part >= most.saturating_add(least) {
             true => most,
-            false => len,
+            false => part,
         };
         let space = &ledger.tier(to).space;
         let room = space.reserved(ledger.room_on(id.0, to, wanted));

@@ -1,9 +1,9 @@
 //! Down: what is written back, and when.
 
 use super::super::{Purpose, Traffic};
-use super::{End, Pressure};
-use crate::ledger::{Claim, Outlook, Urgency};
-use crate::order::ExtentId;
+use super::{End, Part, Pressure};
+use crate::ledger::{Claim, Outlook, Spared, Urgency};
+use crate::order::{ExtentId, Key, Point, Ranked};
 use crate::statistics::Cause;
 use crate::{TierId, Version};
 
@@ -50,22 +50,20 @@ impl Traffic {
         let above = TierId(to.0 - 1);
         let (begin, end) = (outlook.end(above), outlook.end(to));
         let ledger = &self.ledger;
-        let sinkable = ledger
-            .tier(above)
-            .sinkable
-            .soonest_from(&ledger.order, begin);
+        let sinkable = self.first_beyond(&ledger.tier(above).sinkable, begin);
         // A difference is made once.
-        if let Some((key, id)) = sinkable
-            && ledger.order.position(key) < end
+        if let Some((key, part)) = sinkable
+            && ledger.point(key, part.id) < end
             && ledger.differences.is_none()
         {
+            let id = part.id;
             let is_dirty = ledger
                 .extent(id)
                 .is_some_and(|extent| !extent.has_below(to));
             // What is only to lie nearer takes nothing from what belongs there, and waits for who waits.
             let urgency = if is_dirty { urgency } else { Urgency::Idle };
             if (is_dirty || !pressure.write_waits)
-                && self.carry_down((id, End::Front), (above, to), urgency, outlook)
+                && self.carry_down(part, (above, to), urgency, outlook)
             {
                 return true;
             }
@@ -73,17 +71,20 @@ impl Traffic {
         for from in (0..to.0).rev().map(TierId) {
             let ledger = &self.ledger;
             let dirty = &ledger.tier(from).dirty;
-            let outside = dirty.soonest_from(&ledger.order, begin);
-            let outside = outside.map(|(_, id)| ((id, End::Front), urgency));
+            let outside = self.first_beyond(dirty, begin);
+            let outside = outside.map(|(_, part)| (part, urgency));
             // What belongs there has to make room, too, if a checkpoint finds none beside it, or will not. Before one
             // waits, it takes no room that is fetched for: the two would take it from each other.
             let early = match pressure.write_waits {
                 true => Some(urgency),
                 false => outlook.overflows(above).then_some(Urgency::Idle),
             };
-            let inside = || Some(((dirty.latest(&ledger.order)?.1, End::Back), early?));
-            if let Some((moving, urgency)) = outside.or_else(inside)
-                && self.carry_down(moving, (from, to), urgency, outlook)
+            let inside = || {
+                let (_, id) = dirty.latest(&ledger.order)?;
+                Some((Part::all(id, End::Back), early?))
+            };
+            if let Some((part, urgency)) = outside.or_else(inside)
+                && self.carry_down(part, (from, to), urgency, outlook)
             {
                 return true;
             }
@@ -97,7 +98,8 @@ impl Traffic {
         while let Some(entry) = self.next_owed(to, after) {
             after = Some(entry);
             if let Some((id, from)) = self.owed_extent(entry.1, to) {
-                return self.carry_down((id, End::Front), (from, to), Urgency::Idle, outlook);
+                let part = Part::all(id, End::Front);
+                return self.carry_down(part, (from, to), Urgency::Idle, outlook);
             }
         }
         false
@@ -143,20 +145,56 @@ impl Traffic {
             let Some((key, id)) = ledger.tier(from).dirty.latest(&ledger.order) else {
                 continue;
             };
-            let belongs_there = ledger.order.position(key) >= end;
-            if (belongs_there || outlook.overflows(TierId(last.0 - 1)) || is_short || may_as_well)
-                && self.carry_down((id, End::Back), (from, last), Urgency::Idle, outlook)
-            {
+            let is_all = outlook.overflows(TierId(last.0 - 1)) || is_short || may_as_well;
+            let most = if is_all {
+                u64::MAX
+            } else {
+                self.beyond(key, id, end)
+            };
+            let part = Part {
+                id,
+                end: End::Back,
+                most,
+            };
+            if most > 0 && self.carry_down(part, (from, last), Urgency::Idle, outlook) {
                 return true;
             }
         }
         false
     }
 
-    /// Starts to write an extent back, or so much of its end as one transfer takes.
+    /// Bytes of an extent at a point and behind it. What begins before it and cannot be cut there is before it.
+    fn beyond(&self, key: Key, id: ExtentId, point: Point) -> u64 {
+        let ledger = &self.ledger;
+        let len = ledger.extent(id).map_or(0, |extent| extent.len);
+        let begin = ledger.point(key, id);
+        if begin >= point {
+            return len;
+        }
+        let behind = (id.1 + len).saturating_sub(point.byte);
+        let is_cut = begin.position == point.position
+            && ledger.is_divisible(id)
+            && ledger.cut_back(id, behind).is_some();
+        if is_cut { behind } else { 0 }
+    }
+
+    /// The soonest used of what stands at a point and behind it.
+    fn first_beyond(&self, set: &Ranked, point: Point) -> Option<(Key, Part)> {
+        let order = &self.ledger.order;
+        if let Some((key, id)) = set.just_before(order, point)
+            && let most @ 1.. = self.beyond(key, id, point)
+        {
+            let end = End::Back;
+            return Some((key, Part { id, end, most }));
+        }
+        let (key, id) = set.soonest_from(order, point)?;
+        Some((key, Part::all(id, End::Front)))
+    }
+
+    /// Starts to write a part of an extent back, or so much of it as one transfer takes.
     fn carry_down(
         &mut self,
-        (id, end): (ExtentId, End),
+        part: Part,
         (from, to): (TierId, TierId),
         urgency: Urgency,
         outlook: &Outlook,
@@ -164,19 +202,20 @@ impl Traffic {
         let is_last = to == self.ledger.last();
         let claim = Claim {
             urgency,
-            position: self.ledger.position(id.0),
+            position: self.ledger.position(part.id.0),
             // Nothing else takes what the lowest tier has no room for.
             grain: if is_last {
                 self.ledger.unit
             } else {
-                self.ledger.grain(id.0)
+                self.ledger.grain(part.id.0)
             },
             cause: Cause::Flush,
+            spared: Spared::Nothing,
         };
         if self.ledger.tier(to).config.whole {
-            return self.carry_version(Purpose::WriteBack, id.0, to, claim, outlook);
+            return self.carry_version(Purpose::WriteBack, part.id.0, to, claim, outlook);
         }
-        self.carry((Purpose::WriteBack, end), id, (from, to), claim, outlook)
+        self.carry(Purpose::WriteBack, part, (from, to), claim, outlook)
     }
 
     /// Starts to move what lies beyond the limit of the tier above.
@@ -198,7 +237,12 @@ impl Traffic {
                 if is_dirty
                     && self.depths[lower.0].entering < depth
                     && !this.closed
-                    && self.carry_down((id, End::Front), (from, lower), Urgency::Urgent, outlook)
+                    && self.carry_down(
+                        Part::all(id, End::Front),
+                        (from, lower),
+                        Urgency::Urgent,
+                        outlook,
+                    )
                 {
                     break;
                 }
