@@ -1,11 +1,7 @@
 //! VELOC's own programs, unchanged: built with these headers, killed and resumed. `TIERFLOW_VELOC` names a checkout of VELOC
 //! (with `test/fheatdis.f90` of its Fortran branch, if that is to run, too); without one, nothing is run.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
@@ -126,14 +122,16 @@ fn resumes(
             std::thread::sleep(Duration::from_millis(
                 length / 3 + draws.below(length * 2 / 3),
             ));
-            for victim in ranks_of(program, &place.configuration).first() {
+            if let Some(victim) = ranks_of(program, &place.configuration).first() {
                 let _ended = Command::new("kill")
                     .args(["-9", &victim.to_string()])
                     .status();
             }
         }
-        let output = wait_for(child, PATIENCE);
-        let output = output.expect("a run hangs");
+        let output = wait_for(child, PATIENCE, || {
+            let left = ranks_of(program, &place.configuration);
+            assert!(left.is_empty(), "ranks {left:?} hang");
+        });
         let printed = String::from_utf8_lossy(&output.stdout);
         let is_restart = |line: &&str| line.contains("estart") && !line.contains("test restart");
         resumed += usize::from(printed.lines().any(|line| is_restart(&line)));

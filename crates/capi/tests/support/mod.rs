@@ -3,8 +3,9 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// The crate's folder.
@@ -241,16 +242,29 @@ impl Draws {
     }
 }
 
-/// Waits for a child, so long at most; `None` if it goes on, in which case it is ended.
-pub(crate) fn wait_for(mut child: std::process::Child, patience: Duration) -> Option<Output> {
+/// Waits for a child, so long at most; if it goes on, `hangs` is called, and it is ended. What it printed.
+pub(crate) fn wait_for(mut child: Child, patience: Duration, hangs: impl FnOnce()) -> Output {
+    // Read while it runs: pipes hold little.
+    let read = |from: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _as_far_as_it_goes = from.map(|mut from| from.read_to_end(&mut bytes));
+            bytes
+        })
+    };
+    let stdout = read(child.stdout.take().map(|from| Box::new(from) as _));
+    let stderr = read(child.stderr.take().map(|from| Box::new(from) as _));
     let begun = Instant::now();
-    while begun.elapsed() < patience {
-        if child.try_wait().unwrap().is_some() {
-            return Some(child.wait_with_output().unwrap());
-        }
+    while child.try_wait().unwrap().is_none() && begun.elapsed() < patience {
         std::thread::sleep(Duration::from_millis(2));
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    None
+    if child.try_wait().unwrap().is_none() {
+        hangs();
+        child.kill().unwrap();
+    }
+    Output {
+        status: child.wait().unwrap(),
+        stdout: stdout.join().unwrap(),
+        stderr: stderr.join().unwrap(),
+    }
 }
