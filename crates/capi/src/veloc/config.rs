@@ -209,14 +209,14 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, usize> {
     Ok(given)
 }
 
-/// Bytes of host memory that may be a cache if nobody says how many: a quarter of what is available, shared by so many ranks.
+/// Bytes of host memory that may be a cache if nobody says how many: an eighth of what is available, shared by so many ranks.
 pub(super) fn usual_host_cache(ranks_here: usize) -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
-    let share = kib.unwrap_or_default().saturating_mul(1024) / 4 / ranks_here.max(1);
+    let share = kib.unwrap_or_default().saturating_mul(1024) / 8 / ranks_here.max(1);
     // Whole MiB.
     share >> 20 << 20
 }
