@@ -13,8 +13,9 @@ use tierflow_tier_alloc::{HostOptions, Pace};
 use crate::failure::{Failure, Outcome};
 use crate::group::Group;
 
-/// Host memory is made ready so much ahead of what is used: this part of the cache, and no more than that many bytes.
-const LEAD: (usize, usize) = (8, 1 << 30);
+/// Host memory is pinned so far ahead of what is used, and touched four times as far: this part of the cache, and no more than
+/// that many bytes. So a cache of 4 GiB at most is ready soon after the engine is.
+const LEAD: (usize, usize) = (4, 1 << 30);
 
 /// An engine to be.
 #[derive(Clone, Debug)]
