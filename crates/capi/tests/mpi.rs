@@ -1,5 +1,6 @@
 //! The examples as MPI programs, with MPICH and with Open MPI: killed at random instants, they resume to the same result bit
-//! for bit. `TIERFLOW_KILLS` sets how often; `TIERFLOW_MPI=required` makes a missing MPI an error.
+//! for bit. `TIERFLOW_KILLS` sets how often; `TIERFLOW_MPI=required` makes a missing MPI an error, `mpich` and
+//! `openmpi` choose one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,6 +9,8 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tierflow_store::{Options, Repository};
+
 use support::{Draws, Mpi, must, ranks_of, told, wait_for};
 
 /// Longer than any run, and than the ranks wait for each other.
@@ -78,6 +81,19 @@ impl Case {
         // The files of the file mode are called by their names alone.
         command.current_dir(place.parent().unwrap());
         command
+    }
+}
+
+/// That no rank keeps what the others gave up.
+fn keep_the_same(directory: &Path, ranks: u32) {
+    let pieces = |rank| {
+        let options = Options::default().rank(rank, ranks);
+        let opened = Repository::read_only(directory, options).unwrap();
+        let pieces = opened.own_pieces().unwrap().into_iter();
+        pieces.map(|piece| piece.version).collect::<Vec<u64>>()
+    };
+    for rank in 1..ranks {
+        assert_eq!(pieces(rank), pieces(0), "{}", directory.display());
     }
 }
 
@@ -195,6 +211,12 @@ fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws)
             }
             if let Some(result) = last(&printed, "result") {
                 assert_eq!(result, expected, "{}", case.name);
+                if case.reads_configuration && output.status.success() {
+                    let home = own
+                        .path()
+                        .join(format!("persistent/tierflow/ranks-{ranks}"));
+                    keep_the_same(&home, ranks);
+                }
                 break;
             }
             assert!(

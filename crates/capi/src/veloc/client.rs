@@ -16,7 +16,7 @@ use super::keeper::{Keeper, Taken};
 use super::restart::Reading;
 use crate::api::{close, order};
 use crate::core::Core;
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome};
 use crate::group::Group;
 use crate::handles;
 use crate::memory::{ANYWHERE, RawRegion, Span};
@@ -164,6 +164,11 @@ impl Client {
     /// Ends the client. What was taken in is durable before, unless that fails.
     pub(super) fn close(self) -> Outcome {
         let waited = self.keeper.wait();
+        if let (Some(group), true) = (&self.core.group, self.config.max_versions > 0) {
+            // All ranks are done: they keep the same. One that does not come keeps some more.
+            let all = group.numbers(0, self.config.options.group_patience());
+            let _more_or_less = all.and_then(|_| self.keeper.prune());
+        }
         drop(self.keeper);
         if let Some(path) = &self.config.timeline_file {
             let path = match &self.core.group {
@@ -184,12 +189,28 @@ impl Client {
                 "slots of the engine are still lent, or calls of other threads under way",
             )
         })?;
+        let held: BTreeSet<u64> = core.engine.versions().into_iter().collect();
+        // What could not be read may be there nevertheless.
+        let is_sound = core.engine.damage().is_empty();
         close(core)?;
         waited?;
-        let state = self.state.into_inner();
-        match (&self.config.options.node_local, state.cleaned.is_empty()) {
-            (Some(scratch), false) => clean(scratch, ranks, &state.cleaned, &self.history.lock()),
-            _ => Ok(()),
+        if !is_sound {
+            return Ok(());
+        }
+        let options = &self.config.options;
+        if let Some(external) = &options.external {
+            sweep(external, ranks, &held)?;
+        }
+        let (state, history) = (self.state.into_inner(), self.history.lock());
+        let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
+        let cleaned: BTreeSet<u64> = cleaned.flat_map(|head| head.numbers(true)).collect();
+        match &options.node_local {
+            Some(scratch) => sweep(
+                scratch,
+                ranks,
+                &held.difference(&cleaned).copied().collect(),
+            ),
+            None => Ok(()),
         }
     }
 
@@ -453,18 +474,15 @@ pub(super) fn named(name: &str, version: i32) -> Outcome<u64> {
     u64::try_from(version).map_err(wrong)
 }
 
-/// Removes what the scratch directory holds of these names, all of which lies on persistent storage.
-fn clean(
-    scratch: &Path,
-    (rank, ranks): (u32, u32),
-    names: &BTreeSet<String>,
-    history: &History,
-) -> Outcome {
-    let heads = names.iter().flat_map(|name| history.versions(name));
-    let numbers = heads.flat_map(|head| head.numbers(true)).collect();
+/// Removes this rank's pieces of all but these versions: of those that a name was cleaned of, and of those that other ranks gave
+/// up before they were killed, so that no engine knows them any more.
+fn sweep(directory: &Path, (rank, ranks): (u32, u32), kept: &BTreeSet<u64>) -> Outcome {
     let options = tierflow_store::Options::default().rank(rank, ranks);
-    let directory = tierflow_store::Repository::open(scratch, options)?;
-    directory
-        .remove(&numbers)
-        .map_err(|error| Failure::new(Status::Storage, error.to_string()))
+    let directory = tierflow_store::Repository::open(directory, options)?;
+    let pieces = directory
+        .own_pieces()?
+        .into_iter()
+        .map(|piece| piece.version);
+    let others: BTreeSet<u64> = pieces.filter(|version| !kept.contains(version)).collect();
+    Ok(directory.remove(&others)?)
 }

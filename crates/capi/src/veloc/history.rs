@@ -92,6 +92,10 @@ impl History {
         versions.into_values().collect()
     }
 
+    pub(super) fn names(&self) -> Vec<String> {
+        self.names.keys().cloned().collect()
+    }
+
     pub(super) fn find(&self, name: &str, version: u64) -> Option<&Head> {
         self.names.get(name)?.get(&version)
     }

@@ -22,6 +22,13 @@ pub(super) struct Taken {
     pub(super) file: Option<(PathBuf, Option<PathBuf>)>,
 }
 
+/// Work for the thread.
+enum Job {
+    Settle(Taken),
+    /// Give up what is not to be kept, of all names.
+    Prune,
+}
+
 #[derive(Default)]
 struct Progress {
     pending: usize,
@@ -29,7 +36,7 @@ struct Progress {
 }
 
 pub(super) struct Keeper {
-    jobs: Option<Sender<Taken>>,
+    jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     progress: Arc<(Mutex<Progress>, Condvar)>,
 }
@@ -72,10 +79,20 @@ impl Keeper {
     }
 
     pub(super) fn taken(&self, taken: Taken) -> Outcome {
-        self.progress.0.lock().pending += 1;
+        self.give(Job::Settle(taken))
+    }
+
+    /// Gives up what is not to be kept, as far as all ranks have what is newer by now.
+    pub(super) fn prune(&self) -> Outcome {
+        self.give(Job::Prune)?;
+        self.wait()
+    }
+
+    fn give(&self, job: Job) -> Outcome {
         let gone = || Failure::argument("VELOC_Finalize was called");
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
-        jobs.send(taken).map_err(|_| gone())
+        self.progress.0.lock().pending += 1;
+        jobs.send(job).map_err(|_| gone())
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -104,9 +121,12 @@ impl Drop for Keeper {
 }
 
 impl Work {
-    fn run(mut self, jobs: &Receiver<Taken>, progress: &(Mutex<Progress>, Condvar)) {
-        while let Ok(taken) = jobs.recv() {
-            let done = self.settle(&taken);
+    fn run(mut self, jobs: &Receiver<Job>, progress: &(Mutex<Progress>, Condvar)) {
+        while let Ok(job) = jobs.recv() {
+            let done = match job {
+                Job::Settle(taken) => self.settle(&taken),
+                Job::Prune => self.prune_all(),
+            };
             let (progress, changed) = progress;
             let mut progress = progress.lock();
             progress.pending -= 1;
@@ -130,17 +150,23 @@ impl Work {
             }
             files::remove(routed)?;
         }
-        for old in self.history.lock().give_way_to(&taken.head) {
-            self.discard(&old);
+        let old = self.history.lock().give_way_to(&taken.head);
+        for head in old {
+            self.discard(&head);
         }
-        if self.most > 0 {
-            self.prune(&taken.head.name)?;
-        }
-        Ok(())
+        self.prune(&taken.head.name)
+    }
+
+    fn prune_all(&mut self) -> Outcome {
+        let names = self.history.lock().names();
+        names.iter().try_for_each(|name| self.prune(name))
     }
 
     /// Gives up the versions of a name that are older than as many as are to be kept, which all ranks have.
     fn prune(&mut self, name: &str) -> Outcome {
+        if self.most == 0 {
+            return Ok(());
+        }
         let is_whole: Box<dyn Fn(&Head) -> bool> = if self.core.group.is_some() {
             let opened = match self.lowest_opened.take() {
                 Some(opened) => opened,

@@ -98,7 +98,7 @@ pub(crate) struct Mpi {
 }
 
 impl Mpi {
-    /// All that there are. None is an error if `TIERFLOW_MPI` is `required`, and is said else.
+    /// All that there are, or the one that `TIERFLOW_MPI` names. A missing one is an error if that is `required`, and is said else.
     pub(crate) fn installed() -> Vec<Self> {
         let works = |program: String| {
             let run = Command::new(program).arg("--version").output();
@@ -106,13 +106,18 @@ impl Mpi {
         };
         let has =
             |suffix: &&str| works(format!("mpicc{suffix}")) && works(format!("mpiexec{suffix}"));
-        let mut found: Vec<&str> = [".mpich", ".openmpi"].into_iter().filter(has).collect();
+        let named = std::env::var("TIERFLOW_MPI").unwrap_or_default();
+        let is_asked = |suffix: &&str| match named.as_str() {
+            "mpich" | "openmpi" => suffix.ends_with(&named),
+            _ => true,
+        };
+        let all = [".mpich", ".openmpi"].into_iter();
+        let mut found: Vec<&str> = all.filter(is_asked).filter(has).collect();
         if found.is_empty() {
             found = [""].into_iter().filter(has).collect();
         }
-        let is_required = std::env::var("TIERFLOW_MPI").is_ok_and(|value| value == "required");
         assert!(
-            !is_required || found.len() >= 2,
+            named != "required" || found.len() >= 2,
             "MPICH and Open MPI are required, and there is {found:?}"
         );
         if found.is_empty() {
@@ -177,8 +182,8 @@ impl Mpi {
             "f90" => {
                 let works = self.tool("mpif90").arg("--version").output();
                 if !works.is_ok_and(|output| output.status.success()) {
-                    let is_required = std::env::var("TIERFLOW_MPI").is_ok();
-                    assert!(!is_required, "gfortran is required");
+                    let named = std::env::var("TIERFLOW_MPI").unwrap_or_default();
+                    assert!(named != "required", "gfortran is required");
                     eprintln!("NOT RUN: there is no Fortran compiler; install gfortran");
                     return None;
                 }
