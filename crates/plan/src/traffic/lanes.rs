@@ -68,8 +68,12 @@ impl Traffic {
             return;
         }
         for from in (1..=last.0).map(TierId) {
-            let depth = self.ledger.tier(from).config.depth.max(1);
+            let config = self.ledger.tier(from).config;
+            let depth = config.depth.max(1);
+            // Who waits comes first: for what is read, and for what is written where both share a way.
+            let is_awaited = pressure.settles && config.shared && from == last;
             while self.depths[from.0].rising < depth
+                && !is_awaited
                 && self.ledger.tier(from).callers == 0
                 && self.prefetch(from, pressure.fetched_before, outlook)
             {}
