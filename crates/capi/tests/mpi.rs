@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tierflow_store::{Options, Repository};
 
-use support::{Draws, Mpi, must, ranks_of, told, wait_for};
+use support::{Draws, Mpi, home, must, ranks_of, told, wait_for};
 
 /// Longer than any run, and than the ranks wait for each other.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -131,6 +131,23 @@ fn a_run_goes_on_from_where_the_last_one_ended() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn fortran_arrays_of_every_rank_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    for mpi in Mpi::installed() {
+        let source = home().join("tests/fortran/arrays.f90");
+        let Some(program) = mpi.program(&source, &[], directory.path()) else {
+            continue;
+        };
+        let own = tempfile::tempdir_in(&directory).unwrap();
+        let configuration = CASES[0].place(own.path());
+        let external = own.path().join("external");
+        std::fs::create_dir(&external).unwrap();
+        let printed = must(mpi.run(2, &program).args([&external, &configuration]));
+        assert_eq!(printed.matches("passed").count(), 2, "{printed}");
     }
 }
 
