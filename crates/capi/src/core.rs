@@ -70,6 +70,13 @@ impl Core {
             own.wait_for_all_work()?;
             return Ok(Some(Ordered::Own(Some(own), self)));
         }
+        // Asked first, as anything else would spoil a graph that is being captured.
+        // SAFETY: the caller's promise.
+        if unsafe { self.device.is_captured(handle) }? {
+            return Err(Failure::argument(
+                "a CUDA graph is being captured on the stream, and a copy must run: call before or after the capture",
+            ));
+        }
         let known = self.adopted.lock().get(&handle).cloned();
         if let Some(known) = known {
             return Ok(Some(Ordered::Adopted(known)));
