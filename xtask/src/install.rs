@@ -1,7 +1,7 @@
 //! `cargo xtask install`: the library for C, C++ and Fortran, as their build systems find it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -46,7 +46,7 @@ pub(crate) fn run(prefix: &Path, profile: &str, mpicc: Option<&str>) -> Result<(
         configure(package, name, &prefix.join(to))?;
     }
     if let Some(mpicc) = mpicc {
-        client(&prefix, mpicc)?;
+        client(package, &prefix, mpicc)?;
     }
     println!("tierflow {} is in {}", package.version, prefix.display());
     Ok(())
@@ -94,18 +94,20 @@ fn configure(package: &Package, name: &str, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `libveloc-client.so`, for programs whose makefiles name it: with the MPI of this compiler.
-fn client(prefix: &Path, mpicc: &str) -> Result<()> {
-    let library: PathBuf = prefix.join("lib");
+/// `libveloc-client.so`, for programs whose makefiles name it: the whole library, with the MPI of this compiler.
+fn client(package: &Package, prefix: &Path, mpicc: &str) -> Result<()> {
+    let library = prefix.join("lib");
+    let exports = package.folder().join("package/veloc-client.map");
     stream(
         Command::new(mpicc)
             .args(["-O2", "-shared", "-fPIC", "-I"])
             .arg(prefix.join("include"))
             .arg(prefix.join("share/tierflow/tierflow_mpi.c"))
-            .arg("-o")
-            .arg(library.join("libveloc-client.so"))
-            .arg("-L")
-            .arg(&library)
-            .args(["-Wl,--no-as-needed", "-ltierflow", "-Wl,-rpath,$ORIGIN"]),
+            .arg("-Wl,--whole-archive")
+            .arg(library.join("libtierflow.a"))
+            .arg("-Wl,--no-whole-archive")
+            .arg(format!("-Wl,--version-script={}", exports.display()))
+            .args(["-lgcc_s", "-lrt", "-lpthread", "-lm", "-ldl", "-o"])
+            .arg(library.join("libveloc-client.so")),
     )
 }

@@ -101,6 +101,40 @@ fn by_cmake(prefix: &Path, directory: &Path) {
     assert_eq!(build.join("heat").is_file(), !Mpi::installed().is_empty());
 }
 
+/// A makefile that names VELOC's library.
+fn by_velocs_name(mpi: &Mpi, prefix: &Path, directory: &Path) {
+    let program = directory.join("by-name");
+    let mut compiler = mpi.tool("mpicc");
+    compiler.arg(home().join("examples/heat_veloc.c"));
+    compiler
+        .arg("-I")
+        .arg(prefix.join("include"))
+        .arg("-L")
+        .arg(prefix.join("lib"));
+    compiler.arg("-lveloc-client").arg("-o").arg(&program);
+    must(compiler.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display())));
+    let library = prefix.join("lib/libveloc-client.so");
+    let names = must(
+        Command::new("nm")
+            .args(["-D", "--defined-only"])
+            .arg(library),
+    );
+    let names = names
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2));
+    for name in names {
+        assert!(
+            name.starts_with("tf_") || name.starts_with("VELOC_"),
+            "{name}"
+        );
+    }
+    let configuration = directory.join("heat.cfg");
+    let scratch = directory.join("scratch");
+    std::fs::write(&configuration, format!("scratch = {}\n", scratch.display())).unwrap();
+    let mut run = mpi.run(2, &program);
+    must(run.arg(&configuration).args(["memory", "20", "10"]));
+}
+
 #[test]
 fn pkg_config_and_cmake_find_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -110,7 +144,15 @@ fn pkg_config_and_cmake_find_it() {
     install
         .current_dir(home())
         .args(["xtask", "install", "--profile", "dev", "--prefix"]);
-    must(install.arg(&prefix));
+    install.arg(&prefix);
+    let mpis = Mpi::installed();
+    if let Some(mpi) = mpis.first() {
+        install.arg("--mpicc").arg(mpi.tool("mpicc").get_program());
+    }
+    must(&mut install);
+    if let Some(mpi) = mpis.first() {
+        by_velocs_name(mpi, &prefix, directory.path());
+    }
     std::fs::write(directory.path().join("user.c"), PROGRAM).unwrap();
     std::fs::write(directory.path().join("CMakeLists.txt"), BY_CMAKE).unwrap();
     if has("pkg-config") {

@@ -126,7 +126,7 @@ impl Mpi {
         found.into_iter().map(|suffix| Self { suffix }).collect()
     }
 
-    fn tool(&self, name: &str) -> Command {
+    pub(crate) fn tool(&self, name: &str) -> Command {
         Command::new(format!("{name}{}", self.suffix))
     }
 
