@@ -6,10 +6,13 @@
 mod bench;
 mod cargo;
 mod dist;
+mod install;
 mod kernels;
 mod python;
 mod tidy;
 mod toolchain;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -50,6 +53,18 @@ enum Chore {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
+    /// Install the library for C, C++ and Fortran: headers, sources for MPI and Fortran, pkg-config and CMake packages
+    Install {
+        /// Where to: include, lib and share come below
+        #[arg(long)]
+        prefix: PathBuf,
+        /// The profile to build by
+        #[arg(long, default_value = "release")]
+        profile: String,
+        /// An MPI compiler for C: makes libveloc-client.so, too, which links to its MPI
+        #[arg(long)]
+        mpicc: Option<String>,
+    },
     /// Put release tests, benches and examples into target/bundle/tierflow, for a machine without Rust
     Dist {
         /// Packages or targets to carry, separated by commas; all of them when left out
@@ -65,6 +80,11 @@ fn main() -> Result<()> {
         Chore::Tidy => tidy::run(),
         Chore::Bench { quick, names } => bench::run(quick, &names),
         Chore::Python { wheel, pytest } => python::run(wheel, &pytest),
+        Chore::Install {
+            prefix,
+            profile,
+            mpicc,
+        } => install::run(&prefix, &profile, mpicc.as_deref()),
         Chore::Dist { only } => dist::run(&only),
     }
 }

@@ -185,8 +185,11 @@ impl Engine {
         self.copied("checkpoint", version, size, granted);
         copied?;
         self.shared.checkpoints.add(size, begun.elapsed());
-        if let Some(piece) = grant.pieces.first() {
-            self.shared.housekeep(piece.place.tier);
+        // What was given up is removed by those who flush; files take long to go.
+        let lasting = grant.pieces.iter().map(|piece| piece.place.tier);
+        let mut lasting = lasting.filter(|tier| self.shared.tiers[tier.0].media.kept().is_some());
+        if let Some(tier) = lasting.next() {
+            self.shared.housekeep(tier);
         }
         Ok(())
     }

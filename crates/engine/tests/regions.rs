@@ -64,12 +64,14 @@ fn a_checkpoint_larger_than_a_cache_is_spread_and_comes_back() {
         .build()
         .unwrap();
     let field = device.alloc(16 * MIB + 4321).unwrap();
-    let rest: Vec<u8> = (0..20 * MIB + 77).map(|at| (at * 31 >> 9) as u8).collect();
+    let rest: Vec<u8> = (0..20 * MIB + 77)
+        .map(|at| ((at * 31) >> 9) as u8)
+        .collect();
     {
         let mut lent = field.lend_mut(0..field.len()).unwrap();
         let bytes = lent.bytes_mut().unwrap();
         let each = bytes.iter_mut().zip(0_usize..);
-        each.for_each(|(byte, at)| *byte = (at * 7 >> 5) as u8);
+        each.for_each(|(byte, at)| *byte = ((at * 7) >> 5) as u8);
     }
     let regions = [Region::from(&field), Region::from(rest.as_slice())];
     engine.checkpoint(1, &regions).unwrap();

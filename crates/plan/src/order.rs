@@ -155,6 +155,19 @@ impl Order {
         Point::LAST
     }
 
+    /// From which end on the waiting versions are read, as one of them is: the nearer one, by bytes.
+    pub(crate) fn nearer_end(&self, key: Key) -> Option<Direction> {
+        let waiting = &self.classes[key.class()];
+        let older = waiting.before(key.number()).bytes;
+        let mut newer = waiting.total();
+        newer -= waiting.before(key.number() + 1);
+        let is_waiting = key.class() as u64 == WAITING >> SHIFT && older != newer.bytes;
+        is_waiting.then_some(match older < newer.bytes {
+            true => Direction::OldestFirst,
+            false => Direction::NewestFirst,
+        })
+    }
+
     /// Bytes of all that stands before a key.
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn before(&self, key: Key, each: u64) -> u64 {

@@ -124,7 +124,6 @@ impl Sums {
     }
 
     /// The weights of all items of smaller numbers together.
-    #[cfg(any(test, feature = "check"))]
     pub(crate) fn before(&self, number: u64) -> Weight {
         let Some(top) = self.levels.len().checked_sub(1) else {
             return Weight::default();

@@ -11,7 +11,12 @@ use crate::cargo::Metadata;
 const MOST_LINES: usize = 500;
 
 /// Where `unsafe` may stand.
-const UNSAFE: &[&str] = &["crates/device/", "crates/dedup/", "crates/python/src/ffi/"];
+const UNSAFE: &[&str] = &[
+    "crates/device/",
+    "crates/dedup/",
+    "crates/python/src/ffi/",
+    "crates/capi/src/",
+];
 /// Files elsewhere that launch CUDA kernels of an example, or fork, where no library of ours can do it for them.
 const UNSAFE_FILES: &[&str] = &[
     "crates/engine/examples/rtm/cuda.rs",

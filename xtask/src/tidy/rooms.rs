@@ -109,6 +109,17 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-capi",
+        ours: &[
+            "tierflow-device",
+            "tierflow-tier-alloc",
+            "tierflow-dedup",
+            "tierflow-store",
+            "tierflow-engine",
+        ],
+        others: true,
+    },
+    Room {
         package: "tierflow-benches",
         ours: &[
             "tierflow-lifecycle",

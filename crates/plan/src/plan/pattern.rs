@@ -18,14 +18,14 @@ pub(super) struct Pattern {
 
 impl Pattern {
     /// Takes in that a version is read that was taken in at `written`, and of which the last reading began after so many
-    /// bytes, where the fastest tier holds `reach` bytes. Returns which way a scan goes that it is part of: one
-    /// to a neighbour, or by the same step twice.
+    /// bytes, where the fastest tier holds `reach` bytes. Returns which way a scan goes that it is part of, one
+    /// to a neighbour or by the same step twice; and whether it is one to a neighbour.
     pub(super) fn observe(
         &mut self,
         (version, written): (Version, u64),
         last_reading: Option<u64>,
         reach: u64,
-    ) -> Option<Direction> {
+    ) -> Option<(Direction, bool)> {
         if let Some(before) = last_reading {
             self.returns_soon = self.bytes.saturating_sub(before) <= reach;
         }
@@ -34,9 +34,10 @@ impl Pattern {
         let before = self.step.replace(step);
         let is_scan = step != 0 && (step.unsigned_abs() == 1 || before == Some(step));
         self.returns_soon &= !is_scan;
-        is_scan.then_some(match written > its {
+        let direction = match written > its {
             true => Direction::OldestFirst,
             false => Direction::NewestFirst,
-        })
+        };
+        is_scan.then_some((direction, step.unsigned_abs() == 1))
     }
 }

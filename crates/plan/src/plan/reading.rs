@@ -194,7 +194,13 @@ impl Plan {
             let read = (version, record.written);
             let scan = self.pattern.observe(read, record.reading, reach);
             self.pattern.bytes += record.size;
-            if let Some(direction) = scan.filter(|_| ledger.hints.next(version).is_none()) {
+            let direction = match scan.filter(|_| ledger.hints.next(version).is_none()) {
+                // Blocks may be read one way, and their versions the other.
+                Some((_, true)) => ledger.order.nearer_end(record.key),
+                Some((direction, false)) => Some(direction),
+                None => None,
+            };
+            if let Some(direction) = direction {
                 ledger.order.set_direction(direction);
             }
         }

@@ -1,0 +1,237 @@
+/*
+ * Tierflow from C: a checkpoint cache over GPU memory, host memory, disk and external storage.
+ *
+ * Every function returns a tf_status unless it says otherwise, and may be called from any thread. None aborts, exits or
+ * throws. After an error, tf_error_message() tells the whole story.
+ *
+ * Engines, options and slots are named by handles. A handle that was closed, and one of the process that this one is a fork
+ * of, is TF_CLOSED; it is never followed.
+ */
+#ifndef TIERFLOW_H
+#define TIERFLOW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the caller does next. */
+enum tf_status {
+    TF_OK = 0,
+    TF_ARGUMENT = 1,  /* mend the call, or the options */
+    TF_UNKNOWN = 2,   /* there is no such version: ask for another */
+    TF_NO_ROOM = 3,   /* discard or restore versions, or enlarge a tier; then call again */
+    TF_TIMED_OUT = 4, /* what was begun goes on: wait again, or go on without it */
+    TF_STALLED = 5,   /* versions could not get to the lowest tier and stay where they are: mend that, wait again */
+    TF_DAMAGED = 6,   /* this version cannot be read: go on from an older one */
+    TF_STORAGE = 7,   /* see to the storage */
+    TF_DEVICE = 8,    /* see to the GPU, or the memory of the machine */
+    TF_GROUP = 9,     /* the ranks did not meet or do not agree: start all of them together */
+    TF_CLOSED = 10,   /* the handle is closed, or another process's */
+    TF_INTERNAL = 11  /* a defect of the library: report it */
+};
+
+/* What went wrong in the last call of this thread that failed: good until the next one fails. Never NULL. */
+const char *tf_error_message(void);
+
+/* The release of the library, such as "0.1.0". */
+const char *tf_version(void);
+
+/* ---- options -------------------------------------------------------------------------------------------------------- */
+
+typedef uint64_t tf_options;
+
+int tf_options_new(tf_options *options);
+
+/*
+ * Chooses something by its name. Bytes are numbers or such as "512MiB", times are seconds.
+ *
+ *   device            auto | host | cuda | cuda:N               auto: the first GPU if there is one
+ *   device_cache      bytes of GPU memory to keep checkpoints in
+ *   host_cache        bytes of host memory
+ *   scratch           directory for a file that goes with the engine
+ *   storage_limit     bytes of that file
+ *   node_local        directory of this node in which versions outlive the process
+ *   node_local_limit  bytes of it; what also lies on external storage gives way
+ *   external          directory, such as of a parallel file system, in which versions outlive the node
+ *   keep_newest       versions to keep there; keep_every keeps every so many-th, too
+ *   after_restore     keep | discard
+ *   flush             needed | eager
+ *   durable_in_order  true | false: whether versions become durable in the order of their numbers
+ *   dedup             bytes of a chunk: what leaves the fastest tier is stored as differences
+ *   timeline          entries of the time line
+ *   group_patience    how long the ranks of a group wait for each other; 300
+ *   closing_patience  how long closing waits for storage; 60
+ *
+ * Without any cache or directory there is no engine.
+ */
+int tf_options_set(tf_options options, const char *key, const char *value);
+
+int tf_options_free(tf_options options);
+
+/* ---- groups --------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Gives `bytes` bytes of `mine` to all ranks, and writes what each of them gave, in the order of the ranks, to `all`.
+ * Every rank calls it at about the same time, with as many bytes. Returns 0, or anything else if some rank did not call it
+ * within `seconds`.
+ */
+typedef int (*tf_all_gather)(void *context, const void *mine, void *all, size_t bytes, double seconds);
+
+/*
+ * The ranks of an application that checkpoint together: a version counts when every rank's part of it is durable.
+ * tf_mpi_group() of tierflow_mpi.h makes one of an MPI communicator.
+ */
+typedef struct tf_group {
+    uint32_t rank;
+    uint32_t ranks;
+    uint64_t run;                   /* the same for all, another one after each restart; 0: rank 0 draws it */
+    tf_all_gather all_gather;       /* called within calls of the application's alone, on their threads, one at a time */
+    void (*release)(void *context); /* called once, when the engine is closed; may be NULL */
+    void *context;
+} tf_group;
+
+/* ---- engines -------------------------------------------------------------------------------------------------------- */
+
+typedef uint64_t tf_engine;
+
+/*
+ * Opens an engine. With a group this is collective: all return with the same versions held, the newest being the newest
+ * that every rank has. `group` may be NULL. The options may be freed afterwards.
+ */
+int tf_open(tf_options options, const tf_group *group, tf_engine *engine);
+
+/*
+ * Waits until what was taken in lies on the lowest tier, if that outlives the engine, and ends the engine. It is ended even
+ * if that fails, but for TF_ARGUMENT: slots are still lent, or other threads are in a call.
+ */
+int tf_close(tf_engine engine);
+
+/* Where a region lies. */
+enum tf_place {
+    TF_PLACE_ANY = 0, /* the driver is asked, which takes a microsecond */
+    TF_PLACE_HOST = 1,
+    TF_PLACE_DEVICE = 2
+};
+
+/* Bytes of the application's. Those that are restored to must not overlap. */
+typedef struct tf_region {
+    void *address;
+    uint64_t bytes;
+    int32_t place; /* an enum tf_place */
+} tf_region;
+
+/* How to make a call; NULL for one that waits as long as it takes, behind all work given to the GPU. */
+typedef struct tf_call {
+    void *stream;   /* a cudaStream_t of the engine's GPU: the copy comes after its work. NULL: after all work. */
+    double seconds; /* to wait for room, bytes or storage at most; 0 or less: as long as it takes */
+} tf_call;
+
+/*
+ * Takes in the regions, one after the other, as `version`, and returns when they are copied: they may be changed at once.
+ * Every version has a number of its own. Flushes to lower tiers go on in the background.
+ */
+int tf_checkpoint(tf_engine engine, uint64_t version, const tf_region *regions, size_t count, const tf_call *call);
+
+/* Brings a version back. The regions add up to what was checkpointed, and may be cut another way. */
+int tf_restore(tf_engine engine, uint64_t version, const tf_region *regions, size_t count, const tf_call *call);
+
+/*
+ * Tells which versions will be restored, in this order, after those hinted before; they are brought up ahead of time. Advice:
+ * wrong, missing and late hints cost time, never correctness.
+ */
+int tf_hint(tf_engine engine, const uint64_t *versions, size_t count);
+int tf_forget_hints(tf_engine engine);
+
+/* Lets prefetching begin; the first restore does, too. */
+int tf_prefetch_start(tf_engine engine);
+
+/* Gives a version up, restored or not. */
+int tf_discard(tf_engine engine, uint64_t version);
+
+/* Waits until all versions, or one, lie on the lowest tier: `seconds` at most, for ever if that is less than 0. */
+int tf_wait(tf_engine engine, double seconds);
+int tf_wait_version(tf_engine engine, uint64_t version, double seconds);
+
+/* Sets `durable` to 1 or 0. */
+int tf_is_durable(tf_engine engine, uint64_t version, int *durable);
+
+/* The newest version held of a smaller number than `before`; UINT64_MAX for the newest of all. TF_UNKNOWN if there is none. */
+int tf_latest(tf_engine engine, uint64_t before, uint64_t *version);
+
+/* Bytes of a version. */
+int tf_size(tf_engine engine, uint64_t version, uint64_t *bytes);
+
+/* Writes the first `room` of the versions held, in ascending order, and how many there are. */
+int tf_versions(tf_engine engine, uint64_t *versions, size_t room, size_t *count);
+
+/* Leaves a cache its first bytes and gives the other memory back, or takes it again up to what it was opened with. */
+int tf_resize_device_cache(tf_engine engine, size_t bytes, double seconds);
+int tf_resize_host_cache(tf_engine engine, size_t bytes, double seconds);
+
+/* ---- in place ------------------------------------------------------------------------------------------------------- */
+
+typedef uint64_t tf_slot;
+
+enum tf_slot_end_how {
+    TF_GIVE_UP = 0, /* a slot to write: no version comes of it; one to read: the version is not consumed */
+    TF_FINISH = 1   /* a slot to write: it is the version; one to read: the version is consumed */
+};
+
+/* Lends room in the fastest tier, to be written and finished: no copy is made of it. */
+int tf_produce(tf_engine engine, uint64_t version, size_t bytes, tf_slot *slot, void **address);
+
+/* Lends the cached copy of a version, to be read. */
+int tf_consume(tf_engine engine, uint64_t version, tf_slot *slot, const void **address, size_t *bytes);
+
+/*
+ * Ends a loan, by an enum tf_slot_end_how. On a GPU the bytes count as written, or read, once the work given to `stream` is
+ * done: NULL for all work given to the GPU. The call does not wait for it.
+ */
+int tf_slot_end(tf_slot slot, int how, void *stream);
+
+/* ---- seeing --------------------------------------------------------------------------------------------------------- */
+
+typedef struct tf_calls {
+    uint64_t count;
+    uint64_t bytes;
+    double blocked_seconds;
+} tf_calls;
+
+typedef struct tf_metrics {
+    tf_calls checkpoint;
+    tf_calls restore;
+    tf_calls produce;
+    tf_calls consume;
+    uint64_t restores_from[6]; /* by the tier in which they found the version, the fastest first */
+} tf_metrics;
+
+int tf_metrics_read(tf_engine engine, tf_metrics *metrics);
+
+/* All that is known, as text, and its length without the final zero, which may be more than fits; `length` may be NULL. */
+int tf_report(tf_engine engine, char *buffer, size_t size, size_t *length);
+
+/* Writes the time line to a file that Perfetto and chrome://tracing open. */
+int tf_write_timeline(tf_engine engine, const char *path);
+
+/* ---- another number of ranks ---------------------------------------------------------------------------------------- */
+
+/*
+ * The newest version in a directory that all its ranks have, of a smaller number than `before` (UINT64_MAX: of all), and of
+ * how many ranks. The directory is one that was `external`, or `node_local` alone; nothing is written there.
+ */
+int tf_find(const char *directory, uint64_t before, uint64_t *version, uint32_t *ranks);
+
+/* Bytes of a rank's part of a version. */
+int tf_part_size(const char *directory, uint64_t version, uint32_t rank, uint64_t *bytes);
+
+/* Brings any rank's part of a version into host memory. */
+int tf_restore_from(const char *directory, uint64_t version, uint32_t rank, const tf_region *regions, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

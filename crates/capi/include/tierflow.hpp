@@ -1,0 +1,194 @@
+// Tierflow from C++ (17): what tierflow.h has, with objects that end what they began, and exceptions.
+#ifndef TIERFLOW_HPP
+#define TIERFLOW_HPP
+
+#include "tierflow.h"
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tierflow {
+
+// What a call did not do, and by its code what to do next.
+class Error : public std::runtime_error {
+public:
+    explicit Error(int code) : std::runtime_error(tf_error_message()), code_(static_cast<tf_status>(code)) {}
+    tf_status code() const noexcept { return code_; }
+
+private:
+    tf_status code_;
+};
+
+inline void check(int code)
+{
+    if (code != TF_OK)
+        throw Error(code);
+}
+
+using Region = tf_region;
+
+// Memory as a region: an object, or elements one after the other.
+template <typename T> Region bytes(T &object, tf_place place = TF_PLACE_ANY)
+{
+    static_assert(std::is_trivially_copyable<T>::value, "only plain bytes are checkpointed");
+    return {static_cast<void *>(&object), sizeof object, place};
+}
+
+template <typename T> Region elements(T *first, std::size_t count, tf_place place = TF_PLACE_ANY)
+{
+    static_assert(std::is_trivially_copyable<T>::value, "only plain bytes are checkpointed");
+    return {first, count * sizeof(T), place};
+}
+
+// What may be chosen about an engine: the keys are those of tf_options_set.
+class Options {
+public:
+    Options() { check(tf_options_new(&handle_)); }
+    ~Options() { tf_options_free(handle_); }
+    Options(const Options &) = delete;
+    Options &operator=(const Options &) = delete;
+
+    Options &set(const std::string &key, const std::string &value)
+    {
+        check(tf_options_set(handle_, key.c_str(), value.c_str()));
+        return *this;
+    }
+
+    tf_options handle() const noexcept { return handle_; }
+
+private:
+    tf_options handle_ = 0;
+};
+
+// Room that is lent to be written, or a version that is lent to be read. What is not finished is given up.
+class Slot {
+public:
+    Slot(tf_slot handle, void *address, std::size_t size) : handle_(handle), address_(address), size_(size) {}
+    Slot(Slot &&other) noexcept
+        : handle_(std::exchange(other.handle_, 0)), address_(other.address_), size_(other.size_)
+    {
+    }
+    Slot &operator=(Slot &&other) = delete;
+    ~Slot()
+    {
+        if (handle_ != 0)
+            tf_slot_end(handle_, TF_GIVE_UP, nullptr);
+    }
+
+    void *data() const noexcept { return address_; }
+    std::size_t size() const noexcept { return size_; }
+    void finish(void *stream = nullptr) { check(tf_slot_end(std::exchange(handle_, 0), TF_FINISH, stream)); }
+
+private:
+    tf_slot handle_;
+    void *address_;
+    std::size_t size_;
+};
+
+// An engine. Its end waits for what is on its way; close() says whether all of it arrived.
+class Engine {
+public:
+    explicit Engine(const Options &options) { check(tf_open(options.handle(), nullptr, &handle_)); }
+    Engine(const Options &options, const tf_group &group) { check(tf_open(options.handle(), &group, &handle_)); }
+    Engine(Engine &&other) noexcept : handle_(std::exchange(other.handle_, 0)) {}
+    Engine &operator=(Engine &&other) = delete;
+    ~Engine()
+    {
+        if (handle_ != 0)
+            tf_close(handle_);
+    }
+
+    void close() { check(tf_close(std::exchange(handle_, 0))); }
+    tf_engine handle() const noexcept { return handle_; }
+
+    void checkpoint(std::uint64_t version, std::initializer_list<Region> regions, const tf_call *call = nullptr)
+    {
+        check(tf_checkpoint(handle_, version, regions.begin(), regions.size(), call));
+    }
+    void restore(std::uint64_t version, std::initializer_list<Region> regions, const tf_call *call = nullptr)
+    {
+        check(tf_restore(handle_, version, regions.begin(), regions.size(), call));
+    }
+
+    Slot produce(std::uint64_t version, std::size_t bytes)
+    {
+        tf_slot slot = 0;
+        void *address = nullptr;
+        check(tf_produce(handle_, version, bytes, &slot, &address));
+        return Slot(slot, address, bytes);
+    }
+    // The bytes are not to be written.
+    Slot consume(std::uint64_t version)
+    {
+        tf_slot slot = 0;
+        const void *address = nullptr;
+        std::size_t bytes = 0;
+        check(tf_consume(handle_, version, &slot, &address, &bytes));
+        return Slot(slot, const_cast<void *>(address), bytes);
+    }
+
+    void hint(const std::vector<std::uint64_t> &versions)
+    {
+        check(tf_hint(handle_, versions.data(), versions.size()));
+    }
+    void forget_hints() { check(tf_forget_hints(handle_)); }
+    void prefetch_start() { check(tf_prefetch_start(handle_)); }
+    void discard(std::uint64_t version) { check(tf_discard(handle_, version)); }
+    void wait(double seconds = -1) { check(tf_wait(handle_, seconds)); }
+    void wait_version(std::uint64_t version, double seconds = -1)
+    {
+        check(tf_wait_version(handle_, version, seconds));
+    }
+
+    bool is_durable(std::uint64_t version) const
+    {
+        int durable = 0;
+        check(tf_is_durable(handle_, version, &durable));
+        return durable != 0;
+    }
+    std::optional<std::uint64_t> latest(std::uint64_t before = UINT64_MAX) const
+    {
+        std::uint64_t version = 0;
+        int code = tf_latest(handle_, before, &version);
+        if (code == TF_UNKNOWN)
+            return std::nullopt;
+        check(code);
+        return version;
+    }
+    std::uint64_t size(std::uint64_t version) const
+    {
+        std::uint64_t bytes = 0;
+        check(tf_size(handle_, version, &bytes));
+        return bytes;
+    }
+
+    tf_metrics metrics() const
+    {
+        tf_metrics metrics{};
+        check(tf_metrics_read(handle_, &metrics));
+        return metrics;
+    }
+    std::string report() const
+    {
+        std::size_t length = 0;
+        check(tf_report(handle_, nullptr, 0, &length));
+        std::string text(length + 1, '\0');
+        check(tf_report(handle_, &text[0], text.size(), &length));
+        text.resize(length < text.size() ? length : text.size() - 1);
+        return text;
+    }
+    void write_timeline(const std::string &path) const { check(tf_write_timeline(handle_, path.c_str())); }
+
+private:
+    tf_engine handle_ = 0;
+};
+
+} // namespace tierflow
+
+#endif

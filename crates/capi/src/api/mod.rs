@@ -1,0 +1,15 @@
+//! What `tierflow.h` declares.
+
+mod engine;
+mod options;
+mod parts;
+mod seeing;
+mod slots;
+
+#[cfg(test)]
+pub(crate) use engine::RawCall;
+pub(crate) use engine::order;
+pub(crate) use options::close;
+pub(crate) use parts::{NAME, scatter};
+#[cfg(test)]
+pub(crate) use seeing::{RawCalls, RawMetrics};

@@ -1,0 +1,166 @@
+//! The ranks of a group, as the application lets them meet: by one all-gather of equal parts.
+
+use std::ffi::{c_int, c_void};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tierflow_store::{Collective, Error as StoreError};
+
+use crate::failure::{Failure, Outcome, Status};
+
+/// `tf_all_gather` of the header.
+type AllGather = unsafe extern "C" fn(
+    context: *mut c_void,
+    mine: *const c_void,
+    all: *mut c_void,
+    bytes: usize,
+    seconds: f64,
+) -> c_int;
+
+/// `tf_group` of the header.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawGroup {
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    pub(crate) run: u64,
+    pub(crate) all_gather: Option<AllGather>,
+    pub(crate) release: Option<unsafe extern "C" fn(context: *mut c_void)>,
+    pub(crate) context: *mut c_void,
+}
+
+/// A rank of a group.
+pub(crate) struct Group {
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    run: u64,
+    /// One call at a time.
+    calls: Mutex<Calls>,
+}
+
+struct Calls {
+    all_gather: AllGather,
+    release: Option<unsafe extern "C" fn(context: *mut c_void)>,
+    context: *mut c_void,
+}
+
+// SAFETY: `tierflow.h` says that the functions are called from whichever thread calls the engine, one at a time.
+unsafe impl Send for Calls {}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank {} of {}", self.rank, self.ranks)
+    }
+}
+
+impl Group {
+    /// # Errors
+    /// If it is none.
+    pub(crate) fn new(raw: &RawGroup) -> Outcome<Self> {
+        let all_gather = raw.all_gather;
+        let missing = || Failure::argument("the group has no all_gather");
+        if raw.rank >= raw.ranks {
+            let (rank, ranks) = (raw.rank, raw.ranks);
+            return Err(Failure::argument(format!(
+                "rank {rank} is none of {ranks}: they are counted from 0"
+            )));
+        }
+        Ok(Self {
+            rank: raw.rank,
+            ranks: raw.ranks,
+            run: raw.run,
+            calls: Mutex::new(Calls {
+                all_gather: all_gather.ok_or_else(missing)?,
+                release: raw.release,
+                context: raw.context,
+            }),
+        })
+    }
+
+    /// Every rank's bytes, of which each gives as many.
+    fn gather(&self, mine: &[u8], patience: Duration) -> Result<Vec<u8>, StoreError> {
+        let mut all = vec![0; mine.len().saturating_mul(self.ranks as usize)];
+        if mine.is_empty() {
+            return Ok(all);
+        }
+        let calls = self.calls.lock();
+        let (context, to) = (calls.context, all.as_mut_ptr().cast());
+        let (from, seconds) = (mine.as_ptr().cast(), patience.as_secs_f64());
+        // SAFETY: the application's function, by the contract of `tf_group`: it reads as many bytes as `mine` has, and writes
+        // as many for each rank.
+        let code = unsafe { (calls.all_gather)(context, from, to, mine.len(), seconds) };
+        match code {
+            0 => Ok(all),
+            code => Err(StoreError::Remote(format!(
+                "the ranks of the group did not meet within {patience:?}: the application's all_gather returned {code}"
+            ))),
+        }
+    }
+
+    /// A number of every rank's.
+    pub(crate) fn numbers(&self, mine: i64, patience: Duration) -> Outcome<Vec<i64>> {
+        let failed = |error: StoreError| Failure::new(Status::Group, error.to_string());
+        let all = self.gather(&mine.to_le_bytes(), patience).map_err(failed)?;
+        let all = all.as_chunks().0.iter();
+        Ok(all.map(|bytes| i64::from_le_bytes(*bytes)).collect())
+    }
+
+    /// The number of this run of the application, the same for all: given, or drawn by rank 0.
+    pub(crate) fn agree_on_run(&self, patience: Duration) -> Outcome<u64> {
+        if self.run != 0 {
+            return Ok(self.run);
+        }
+        let mut drawn = [0; 8];
+        let source = std::fs::File::open("/dev/urandom");
+        let read = source.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut drawn));
+        read.map_err(|error| Failure::file("/dev/urandom".as_ref(), &error))?;
+        let all = self.numbers(i64::from_le_bytes(drawn), patience)?;
+        let first = all.first().copied().unwrap_or_default();
+        Ok(u64::from_le_bytes(first.to_le_bytes()).max(1))
+    }
+
+    /// How many ranks are on this machine.
+    pub(crate) fn ranks_here(&self, patience: Duration) -> Outcome<usize> {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits = id.chars().filter_map(|digit| digit.to_digit(16));
+        let mine = digits.fold(0_i64, |sum, digit| {
+            sum.wrapping_mul(31).wrapping_add(i64::from(digit))
+        });
+        let all = self.numbers(mine, patience)?;
+        Ok(all.iter().filter(|other| **other == mine).count())
+    }
+}
+
+/// What each rank gives may have another length: first they tell each other which.
+impl Collective for Group {
+    fn all_gather(&self, mine: &[u8], patience: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
+        let begun = Instant::now();
+        let lengths = self.gather(&(mine.len() as u64).to_le_bytes(), patience)?;
+        let lengths: Vec<usize> = lengths
+            .as_chunks()
+            .0
+            .iter()
+            .map(|bytes| u64::from_le_bytes(*bytes) as usize)
+            .collect();
+        let longest = lengths.iter().copied().max().unwrap_or_default();
+        let mut padded = mine.to_vec();
+        padded.resize(longest, 0);
+        let left = patience.saturating_sub(begun.elapsed());
+        let all = self.gather(&padded, left)?;
+        let part = |(rank, length): (usize, &usize)| {
+            let start = rank * longest;
+            all[start..start + length].to_vec()
+        };
+        Ok(lengths.iter().enumerate().map(part).collect())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let calls = self.calls.get_mut();
+        if let Some(release) = calls.release {
+            // SAFETY: the application's function, by the contract of `tf_group`: called once, when nothing else will be.
+            unsafe { release(calls.context) };
+        }
+    }
+}

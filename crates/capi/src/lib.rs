@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+// What is exported is what `include/` declares: its headers are the documentation.
+
+mod api;
+mod core;
+mod failure;
+mod ffi;
+mod group;
+mod handles;
+#[cfg(test)]
+mod layout;
+mod memory;
+mod options;
+mod process;
+mod veloc;

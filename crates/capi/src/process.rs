@@ -1,0 +1,55 @@
+//! What a process has of its own: a fork starts with nothing, and touches no lock of its parent's.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A value of this process's, made when it is first asked for, that is never dropped.
+pub(crate) struct PerProcess<T>(AtomicPtr<Owned<T>>);
+
+struct Owned<T> {
+    process: u32,
+    /// The process that this one is a fork of, if that had one, too.
+    parent: Option<u32>,
+    value: T,
+}
+
+impl<T: Default + Send + Sync + 'static> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    fn owned(&self) -> &'static Owned<T> {
+        let process = std::process::id();
+        let found = self.0.load(Ordering::Acquire);
+        // SAFETY: null, or from `Box::into_raw` below, and never dropped.
+        let known = unsafe { found.as_ref() };
+        if let Some(known) = known.filter(|known| known.process == process) {
+            return known;
+        }
+        let made = Box::into_raw(Box::new(Owned {
+            process,
+            parent: known.map(|known| known.process),
+            value: T::default(),
+        }));
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let kept = match self.0.compare_exchange(found, made, order.0, order.1) {
+            Ok(_) => made,
+            Err(first) => {
+                // SAFETY: from above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(made) });
+                first
+            }
+        };
+        // SAFETY: from `Box::into_raw`, here or by the thread that came first, and never dropped.
+        unsafe { &*kept }
+    }
+
+    pub(crate) fn get(&self) -> &'static T {
+        &self.owned().value
+    }
+
+    /// The process that this one is a fork of, if it had such a value.
+    pub(crate) fn parent(&self) -> Option<u32> {
+        self.owned().parent
+    }
+}

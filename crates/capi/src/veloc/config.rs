@@ -1,0 +1,278 @@
+//! VELOC's configuration file, and what the environment says instead.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Outcome};
+use crate::options::{Options, number, one_of};
+
+/// The order in which a name's versions are restored, as the configuration tells ahead of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hints {
+    None,
+    /// The newest first, as adjoint codes do.
+    Reverse,
+    Forward,
+}
+
+/// What a configuration says.
+#[derive(Debug)]
+pub(super) struct Config {
+    pub(super) options: Options,
+    pub(super) is_sync: bool,
+    /// Versions of a name to keep; 0 for all.
+    pub(super) max_versions: usize,
+    pub(super) hints: Hints,
+    /// Where routed files lie.
+    pub(super) scratch: PathBuf,
+    pub(super) persistent: Option<PathBuf>,
+    /// Whether the host cache is as large as was chosen.
+    pub(super) has_host_cache: bool,
+    /// Where to write the time line in the end.
+    pub(super) timeline_file: Option<PathBuf>,
+    /// What the user should know of it.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Keys of VELOC's for which there is nothing to do, and why.
+const NOTHING_TO_DO: &[(&str, &str)] = &[
+    ("chksum", ""),
+    ("meta", ""),
+    ("log_prefix", ""),
+    ("threaded", ""),
+    ("aggregated", ""),
+    ("watchdog_interval", "no process is watched"),
+    (
+        "ec_interval",
+        "no erasure codes are made: give `persistent`, and every version outlives its node",
+    ),
+    ("failure_domain", "no erasure codes are made"),
+    ("axl_type", "files are copied by tierflow itself"),
+    (
+        "daos_pool",
+        "DAOS is not spoken: give a directory as `persistent`",
+    ),
+    (
+        "daos_cont",
+        "DAOS is not spoken: give a directory as `persistent`",
+    ),
+    ("persistent_interval", "every version is made persistent"),
+    (
+        "scratch_versions",
+        "the scratch directory is limited in bytes: see `scratch_limit`",
+    ),
+];
+
+/// Keys of ours that engines know, too.
+const OURS: &[&str] = &[
+    "device",
+    "device_cache",
+    "host_cache",
+    "timeline",
+    "group_patience",
+    "closing_patience",
+];
+
+/// All other keys that have a meaning here.
+const OTHERS: &[&str] = &[
+    "scratch",
+    "persistent",
+    "mode",
+    "max_versions",
+    "scratch_limit",
+    "hints",
+    "timeline_file",
+];
+
+impl Config {
+    /// Of a file, if there is one, and of variables such as `VELOC_SCRATCH`, which count more. `home` is a directory within
+    /// those of the configuration.
+    pub(super) fn read(file: &str, home: &str) -> Outcome<Self> {
+        let mut given = match file {
+            "" => BTreeMap::new(),
+            path => {
+                let read = std::fs::read_to_string(path);
+                let text = read.map_err(|error| Failure::file(path.as_ref(), &error))?;
+                parse(&text).map_err(|line| {
+                    Failure::argument(format!("{path}: line {line} is not such as `key = value`"))
+                })?
+            }
+        };
+        let idle = NOTHING_TO_DO.iter().map(|(key, _)| key);
+        for key in idle.chain(OURS).chain(OTHERS) {
+            let variable = format!("VELOC_{}", key.to_ascii_uppercase());
+            if let Ok(value) = std::env::var(variable)
+                && !value.is_empty()
+            {
+                given.insert((*key).to_owned(), value);
+            }
+        }
+        Self::of(given, home)
+    }
+
+    fn of(mut given: BTreeMap<String, String>, home: &str) -> Outcome<Self> {
+        let mut warnings = Vec::new();
+        let mut options = Options::default();
+        for (key, why) in NOTHING_TO_DO {
+            let value = given.remove(*key).map(|value| value.to_ascii_lowercase());
+            let matters = value.is_some_and(|value| value != "false" && value != "0");
+            if matters && !why.is_empty() {
+                warnings.push(format!("`{key}` has no effect: {why}"));
+            }
+        }
+        let wrong = |key: &str, value: &str, why: String| {
+            Failure::argument(format!("{key} = {value}: {why}"))
+        };
+        let mut take = |key: &str| given.remove(key).filter(|value| !value.is_empty());
+        let is_sync = match take("mode") {
+            None => false,
+            Some(value) => one_of(&value, &[("sync", true), ("async", false)])
+                .map_err(|why| wrong("mode", &value, why))?,
+        };
+        let max_versions = match take("max_versions") {
+            None => 0,
+            Some(value) => number(&value).map_err(|why| wrong("max_versions", &value, why))?,
+        };
+        let hints = match take("hints") {
+            None => Hints::None,
+            Some(value) => {
+                let all = [
+                    ("none", Hints::None),
+                    ("reverse", Hints::Reverse),
+                    ("forward", Hints::Forward),
+                ];
+                one_of(&value, &all).map_err(|why| wrong("hints", &value, why))?
+            }
+        };
+        let missing = || {
+            Failure::argument("the configuration has no `scratch`: name a directory of the node")
+        };
+        let scratch = PathBuf::from(take("scratch").ok_or_else(missing)?);
+        let persistent = take("persistent").map(PathBuf::from);
+        let within = |directory: &Path| directory.join("tierflow").join(home);
+        for directory in [Some(&scratch), persistent.as_ref()].into_iter().flatten() {
+            let made = std::fs::create_dir_all(within(directory));
+            made.map_err(|error| Failure::file(directory, &error))?;
+        }
+        options.node_local = Some(within(&scratch));
+        options.external = persistent.as_deref().map(within);
+        options.in_order = Some(true);
+        if let Some(value) = take("scratch_limit") {
+            options.set("node_local_limit", &value).transpose()?;
+        }
+        let timeline_file = take("timeline_file").map(PathBuf::from);
+        if timeline_file.is_some() {
+            options.timeline = 1 << 20;
+        }
+        let has_host_cache = given.contains_key("host_cache");
+        let uses_device = given.contains_key("device_cache") || given.contains_key("device");
+        if !uses_device {
+            // Opening a GPU takes time and memory of it, which a program on the processor has no use for.
+            options.set("device", "host").transpose()?;
+        }
+        for key in OURS {
+            if let Some(value) = given.remove(*key) {
+                options.set(key, &value).transpose()?;
+            }
+        }
+        warnings.extend(
+            given
+                .keys()
+                .map(|key| format!("`{key}` is not known: is it a typing error?")),
+        );
+        Ok(Self {
+            options,
+            is_sync,
+            max_versions,
+            hints,
+            scratch,
+            persistent,
+            has_host_cache,
+            timeline_file,
+            warnings,
+        })
+    }
+}
+
+/// Lines `key = value`; `#` and `;` begin comments, and sections mean nothing. The number of the first line that is neither.
+fn parse(text: &str) -> Result<BTreeMap<String, String>, usize> {
+    let mut given = BTreeMap::new();
+    for (number, line) in (1_usize..).zip(text.lines()) {
+        let comment = line.find(" ;").or_else(|| line.find(" #"));
+        let line = line[..comment.unwrap_or(line.len())].trim();
+        if line.is_empty() || line.starts_with(['#', ';', '[']) {
+            continue;
+        }
+        let (key, value) = line.split_once(['=', ':']).ok_or(number)?;
+        given.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
+    }
+    Ok(given)
+}
+
+/// Bytes of host memory that may be a cache if nobody says how many: an eighth of what is available, shared by so many ranks.
+pub(super) fn usual_host_cache(ranks_here: usize) -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+    let share = kib.unwrap_or_default().saturating_mul(1024) / 8 / ranks_here.max(1);
+    // Whole MiB.
+    share >> 20 << 20
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Outcome<Config> {
+        let given = parse(text).map_err(|line| Failure::argument(line.to_string()))?;
+        Config::of(given, "here")
+    }
+
+    #[test]
+    fn a_configuration_of_veloc_is_understood() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = directory.path().join("scratch");
+        let text = format!(
+            "# ours\n[section]\nscratch = {0}\npersistent={0}/p ; there\nmode = sync\nmax_versions = 2\nchksum = true\nhost_cache = 1MiB",
+            scratch.display()
+        );
+        let config = config(&text).unwrap();
+        assert!(config.is_sync && config.has_host_cache);
+        assert_eq!(
+            (config.max_versions, config.options.host_cache),
+            (2, 1 << 20)
+        );
+        assert_eq!(
+            config.options.external,
+            Some(scratch.join("p/tierflow/here"))
+        );
+        assert_eq!(config.warnings, [""; 0]);
+    }
+
+    #[test]
+    fn what_is_not_known_or_has_no_effect_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = directory.path().display();
+        let text =
+            format!("scratch = {scratch}\nmax_version = 2\nec_interval = 5\nwatchdog_interval = 0");
+        let warnings = config(&text).unwrap().warnings;
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].contains("`ec_interval` has no effect"));
+        assert!(warnings[1].contains("`max_version` is not known"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_its_name() {
+        for (text, named) in [
+            ("mode = soon", "mode = soon"),
+            ("mode = sync", "`scratch`"),
+            ("scratch = /tmp\nmax_versions = -1", "max_versions = -1"),
+            ("nonsense", "1"),
+        ] {
+            let failure = config(text).unwrap_err();
+            assert!(failure.text.contains(named), "{}", failure.text);
+        }
+    }
+}

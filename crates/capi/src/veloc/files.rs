@@ -1,0 +1,81 @@
+//! Files that the application writes and reads itself.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use tierflow_engine::{Engine, Error};
+
+use crate::failure::{Failure, Outcome};
+
+/// Where the application writes the file of a checkpoint.
+pub(super) fn routed(scratch: &Path, name: &str, rank: u32, version: u64) -> PathBuf {
+    scratch.join(format!("{name}-{rank}-{version}.dat"))
+}
+
+/// Takes a file in as a version of the engine. Says how many bytes it has.
+pub(super) fn take_in(engine: &Engine, path: &Path, number: u64, empties: bool) -> Outcome<u64> {
+    let failed = |error: io::Error| Failure::file(path, &error);
+    let mut file = File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    if length == 0 {
+        if empties {
+            engine.checkpoint(number, &[])?;
+        }
+        return Ok(0);
+    }
+    let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+    match engine.produce(number, bytes) {
+        Ok(mut slot) if slot.host_accessible() => {
+            file.read_exact(slot.bytes_mut()?).map_err(failed)?;
+            slot.commit();
+        }
+        Ok(_) | Err(Error::TooLarge { .. } | Error::NoRoom { .. } | Error::NoMemoryTier) => {
+            let mut copy = vec![0; bytes];
+            file.read_exact(&mut copy).map_err(failed)?;
+            engine.checkpoint(number, &[copy.as_slice().into()])?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(length)
+}
+
+/// Writes a version of the engine to a file.
+pub(super) fn give_out(engine: &Engine, number: u64, length: u64, path: &Path) -> Outcome {
+    let failed = |error: io::Error| Failure::file(path, &error);
+    let mut file = File::create(path).map_err(failed)?;
+    if length == 0 {
+        return Ok(());
+    }
+    let slot = engine.consume(number)?;
+    if slot.host_accessible() {
+        return file.write_all(slot.bytes()?).map_err(failed);
+    }
+    slot.give_back();
+    let mut copy = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    engine.restore(number, &mut [copy.as_mut_slice().into()])?;
+    file.write_all(&copy).map_err(failed)
+}
+
+/// Copies a routed file to where the application called it; there it is whole or not at all.
+pub(super) fn publish(routed: &Path, original: &Path) -> Outcome {
+    let failed = |error: io::Error| Failure::file(original, &error);
+    let mut part = original.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    fs::copy(routed, &part).map_err(failed)?;
+    let file = File::options().write(true).open(&part);
+    file.and_then(|file| file.sync_data()).map_err(failed)?;
+    fs::rename(&part, original).map_err(failed)?;
+    let directory = original.parent().unwrap_or(original);
+    let directory = File::open(directory).and_then(|directory| directory.sync_all());
+    directory.map_err(failed)
+}
+
+/// Removes a file, if it is there.
+pub(super) fn remove(path: &Path) -> Outcome {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Failure::file(path, &error)),
+        _ => Ok(()),
+    }
+}

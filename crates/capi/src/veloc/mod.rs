@@ -1,0 +1,415 @@
+//! What `veloc.h` declares: VELOC's client API, over the same engine.
+
+mod client;
+mod config;
+mod files;
+mod head;
+mod history;
+mod keeper;
+mod restart;
+
+use std::collections::BTreeSet;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::failure::{Failure, Outcome, Status, guarded, message};
+use crate::ffi;
+use crate::group::{Group, RawGroup};
+use crate::process::PerProcess;
+use client::{Client, Context, DEFAULT, Observer, Which};
+
+const SUCCESS: c_int = 0;
+const FAILURE: c_int = -1;
+/// `VELOC_MAX_NAME`: room for a routed path.
+pub(crate) const ROUTED: usize = 1024;
+/// `VELOC_OBSERVE_CKPT_END`.
+pub(crate) const AT_END: c_int = 0;
+
+static CLIENT: PerProcess<RwLock<Option<Arc<Client>>>> = PerProcess::new();
+
+/// The client that `VELOC_Init` made.
+fn client() -> Outcome<Arc<Client>> {
+    if let Some(own) = CLIENT.get().read().clone() {
+        return Ok(own);
+    }
+    let text = match CLIENT.parent() {
+        Some(parent) => {
+            format!("VELOC_Init was called by process {parent}, of which this one is a fork")
+        }
+        None => "VELOC_Init was not called".to_owned(),
+    };
+    Err(Failure::new(Status::Closed, text))
+}
+
+/// Runs a call. What goes wrong is told on the standard error, too: VELOC's codes tell nothing.
+fn told(name: &str, call: impl FnOnce() -> Outcome<c_int>) -> c_int {
+    guarded(call).unwrap_or_else(|_| {
+        eprintln!("tierflow: {name}: {}", message());
+        FAILURE
+    })
+}
+
+fn with(name: &str, call: impl FnOnce(&Client) -> Outcome) -> c_int {
+    told(name, || call(&*client()?).map(|()| SUCCESS))
+}
+
+fn init(file: &str, group: Option<Group>, alone: u32) -> Outcome {
+    let mut client = CLIENT.get().write();
+    if client.is_none() {
+        *client = Some(Arc::new(Client::open(file, group, alone)?));
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `file` is null or a string.
+unsafe fn file_name<'a>(file: *const c_char) -> Outcome<&'a str> {
+    match file.is_null() {
+        true => Ok(""),
+        // SAFETY: the caller's promise.
+        false => unsafe { ffi::text(file, "cfg_file") },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Init_single(id: u32, file: *const c_char) -> c_int {
+    told("VELOC_Init_single", || {
+        // SAFETY: the header's contract.
+        let file = unsafe { file_name(file) }?;
+        init(file, None, id).map(|()| SUCCESS)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Init_group(
+    group: *const RawGroup,
+    file: *const c_char,
+) -> c_int {
+    told("VELOC_Init", || {
+        // SAFETY: the header's contract.
+        let group = unsafe { ffi::read(group) };
+        let missing = || Failure::argument("the group is null");
+        let group = Group::new(&group.ok_or_else(missing)?)?;
+        // SAFETY: the header's contract.
+        let file = unsafe { file_name(file) }?;
+        init(file, Some(group), 0).map(|()| SUCCESS)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Finalize(_drain: c_int) -> c_int {
+    told("VELOC_Finalize", || {
+        client()?;
+        let missing = || Failure::new(Status::Closed, "VELOC_Init was not called");
+        let client = CLIENT.get().write().take().ok_or_else(missing)?;
+        let client = Arc::try_unwrap(client).map_err(|client| {
+            *CLIENT.get().write() = Some(client);
+            Failure::argument("another thread is in a call of VELOC")
+        })?;
+        client.close().map(|()| SUCCESS)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Engine() -> u64 {
+    guarded(|| Ok(client()?.handle)).unwrap_or(0)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Mem_protect(
+    id: c_int,
+    address: *mut c_void,
+    count: usize,
+    base_size: usize,
+) -> c_int {
+    let bytes = count.checked_mul(base_size).map(|bytes| bytes as u64);
+    with("VELOC_Mem_protect", |client| {
+        client.protect(DEFAULT, id, address, bytes)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Region_protect(
+    id: c_int,
+    address: *mut c_void,
+    count: usize,
+    base_size: usize,
+    name: *const c_char,
+) -> c_int {
+    let bytes = count.checked_mul(base_size).map(|bytes| bytes as u64);
+    with("VELOC_Region_protect", |client| {
+        // SAFETY: the header's contract.
+        let name = unsafe { ffi::text(name, "name") }?;
+        client.protect(name, id, address, bytes)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Mem_unprotect(id: c_int) -> c_int {
+    with("VELOC_Mem_unprotect", |client| {
+        client.unprotect(DEFAULT, id)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Region_unprotect(id: c_int, name: *const c_char) -> c_int {
+    with("VELOC_Region_unprotect", |client| {
+        // SAFETY: the header's contract.
+        client.unprotect(unsafe { ffi::text(name, "name") }?, id)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Mem_clear() -> c_int {
+    with("VELOC_Mem_clear", |client| {
+        client.state.lock().regions.remove(DEFAULT);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Region_clear(name: *const c_char) -> c_int {
+    with("VELOC_Region_clear", |client| {
+        // SAFETY: the header's contract.
+        let name = unsafe { ffi::text(name, "name") }?;
+        client.state.lock().regions.remove(name);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Route_file(
+    original: *const c_char,
+    routed: *mut c_char,
+) -> c_int {
+    with("VELOC_Route_file", |client| {
+        // SAFETY: the header's contract.
+        let path = client.route(unsafe { ffi::text(original, "original") }?)?;
+        let path = String::from_utf8_lossy(path.as_os_str().as_bytes());
+        if path.len() >= ROUTED || routed.is_null() {
+            let text = format!("{path} does not fit into VELOC_MAX_NAME bytes");
+            return Err(Failure::argument(text));
+        }
+        // SAFETY: the header's contract: room for `VELOC_MAX_NAME`, or as many as the path has.
+        unsafe { ffi::put_text(routed, path.len() + 1, &path) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Cleanup(name: *const c_char) -> c_int {
+    with("VELOC_Cleanup", |client| {
+        // SAFETY: the header's contract.
+        client.clean(unsafe { ffi::text(name, "name") }?)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Checkpoint_begin(
+    name: *const c_char,
+    version: c_int,
+) -> c_int {
+    with("VELOC_Checkpoint_begin", |client| {
+        // SAFETY: the header's contract.
+        client.begin(unsafe { ffi::text(name, "name") }?, version)
+    })
+}
+
+/// `VELOC_CKPT_*` and `VELOC_RECOVER_*`.
+///
+/// # Safety
+/// `ids` are `count` identifiers, or null.
+unsafe fn which(mode: c_int, ids: *const c_int, count: c_int) -> Outcome<Which> {
+    let count = usize::try_from(count);
+    let count = count.map_err(|_| Failure::argument("id_count is less than 0"))?;
+    let ids = match mode {
+        0 => return Ok(Which::All),
+        // SAFETY: the caller's promise.
+        _ => unsafe { ffi::list(ids, count, "ids") }?,
+    };
+    let ids: BTreeSet<i64> = ids.iter().map(|id| i64::from(*id)).collect();
+    match mode {
+        1 => Ok(Which::Some(ids)),
+        2 => Ok(Which::Rest(ids)),
+        other => Err(Failure::argument(format!(
+            "{other} is no mode: see veloc/defs.h"
+        ))),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Checkpoint_selective(
+    mode: c_int,
+    ids: *mut c_int,
+    count: c_int,
+) -> c_int {
+    with("VELOC_Checkpoint_selective", |client| {
+        // SAFETY: the header's contract.
+        client.take_in(&unsafe { which(mode, ids, count) }?)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Checkpoint_mem() -> c_int {
+    with("VELOC_Checkpoint_mem", |client| client.take_in(&Which::All))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Checkpoint_end(success: c_int) -> c_int {
+    with("VELOC_Checkpoint_end", |client| client.end(success != 0))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Checkpoint_wait() -> c_int {
+    with("VELOC_Checkpoint_wait", Client::wait)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Checkpoint_finished() -> c_int {
+    let finished = |client: &Client| {
+        if client.is_finished() {
+            SUCCESS
+        } else {
+            FAILURE
+        }
+    };
+    told("VELOC_Checkpoint_finished", || Ok(finished(&*client()?)))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Checkpoint(name: *const c_char, version: c_int) -> c_int {
+    with("VELOC_Checkpoint", |client| {
+        // SAFETY: the header's contract.
+        let name = unsafe { ffi::text(name, "name") }?;
+        client.wait()?;
+        client.begin(name, version)?;
+        let taken = client.take_in(&Which::All);
+        let ended = client.end(taken.is_ok());
+        taken.and(ended)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Restart_test(name: *const c_char, version: c_int) -> c_int {
+    // SAFETY: the header's contract.
+    unsafe { VELOC_Restart_test_rank(name, version, -1) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Restart_test_rank(
+    name: *const c_char,
+    version: c_int,
+    rank: c_int,
+) -> c_int {
+    told("VELOC_Restart_test", || {
+        let client = client()?;
+        // SAFETY: the header's contract.
+        let name = unsafe { ffi::text(name, "name") }?;
+        let newest = client.newest(name, version, u32::try_from(rank).ok())?;
+        Ok(newest
+            .and_then(|newest| c_int::try_from(newest).ok())
+            .unwrap_or(FAILURE))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Restart_begin(name: *const c_char, version: c_int) -> c_int {
+    // SAFETY: the header's contract.
+    unsafe { VELOC_Restart_begin_rank(name, version, -1) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Restart_begin_rank(
+    name: *const c_char,
+    version: c_int,
+    rank: c_int,
+) -> c_int {
+    with("VELOC_Restart_begin", |client| {
+        // SAFETY: the header's contract.
+        let name = unsafe { ffi::text(name, "name") }?;
+        client.begin_restart(name, version, u32::try_from(rank).ok())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Recover_selective(
+    mode: c_int,
+    ids: *mut c_int,
+    count: c_int,
+) -> c_int {
+    with("VELOC_Recover_selective", |client| {
+        // SAFETY: the header's contract.
+        client.recover(&unsafe { which(mode, ids, count) }?)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Recover_mem() -> c_int {
+    with("VELOC_Recover_mem", |client| client.recover(&Which::All))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Recover_size(id: c_int) -> c_int {
+    told("VELOC_Recover_size", || {
+        let bytes = client()?.recover_size(id)?;
+        c_int::try_from(bytes).map_err(|_| {
+            Failure::argument(format!(
+                "region {id} has {bytes} bytes: call VELOC_Recover_bytes"
+            ))
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Recover_bytes(id: c_int) -> i64 {
+    guarded(|| Ok(client()?.recover_size(id)?.cast_signed())).unwrap_or(-1)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Restart_end(_success: c_int) -> c_int {
+    with("VELOC_Restart_end", Client::end_restart)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn VELOC_Restart(name: *const c_char, version: c_int) -> c_int {
+    with("VELOC_Restart", |client| {
+        // SAFETY: the header's contract.
+        let name = unsafe { ffi::text(name, "name") }?;
+        client.begin_restart(name, version, None)?;
+        let recovered = client.recover(&Which::All);
+        let ended = client.end_restart();
+        recovered.and(ended)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Observe(
+    kind: c_int,
+    observer: Option<Observer>,
+    context: *mut c_void,
+) -> c_int {
+    with("VELOC_Observe", |client| {
+        let observer = observer.filter(|_| kind == AT_END);
+        let none = || Failure::argument(format!("{kind} is nothing to observe, or nobody does"));
+        let observer = observer.ok_or_else(none)?;
+        client
+            .state
+            .lock()
+            .observers
+            .push((observer, Context(context)));
+        Ok(())
+    })
+}
+
+/// Tells observers that a checkpoint was ended.
+fn observe(observers: &[(Observer, Context)], name: &str, version: u64) {
+    let name = CString::new(name).unwrap_or_default();
+    let version = c_int::try_from(version).unwrap_or(c_int::MAX);
+    for (observer, Context(context)) in observers {
+        // SAFETY: the application's function, by the contract of `VELOC_Observe`.
+        unsafe { observer(*context, name.as_ptr(), version) };
+    }
+}

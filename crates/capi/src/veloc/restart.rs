@@ -1,0 +1,372 @@
+//! Restarts: which version all ranks have, and its bytes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tierflow_engine::RegionMut;
+use tierflow_store::{Options, Piece, Repository};
+
+use super::client::{Client, Protected, State, Which, named, not_begun, of_name};
+use super::config::Hints;
+use super::files;
+use super::head::{Content, Head, is_head, part_of};
+use crate::api::{NAME, order, scatter};
+use crate::failure::{Failure, Outcome, Status};
+use crate::memory::{RawRegion, Span, overlap};
+
+/// A restart that was begun.
+pub(super) struct Reading {
+    head: Head,
+    from: From,
+}
+
+enum From {
+    /// This rank's engine.
+    Engine,
+    /// A directory in which another rank's parts lie.
+    Rank(Arc<Repository>, u32),
+}
+
+impl Client {
+    /// The newest version of a name that all ranks have, no newer than `most`, or the newest of all if that is 0. With a rank,
+    /// what that one has.
+    pub(super) fn newest(&self, name: &str, most: i32, rank: Option<u32>) -> Outcome<Option<u64>> {
+        let mut most = match named(name, most)? {
+            0 => i32::MAX as u64,
+            most => most,
+        };
+        if let Some(rank) = rank.filter(|rank| *rank != self.rank) {
+            let found = self.elsewhere(name, rank, |version| version <= most)?;
+            return Ok(found.map(|(head, _)| head.version));
+        }
+        loop {
+            let mine = self.history.lock().newest(name, most);
+            let Some(group) = &self.core.group else {
+                return Ok(mine);
+            };
+            let mine = mine.map_or(-1, u64::cast_signed);
+            let all = group.numbers(mine, self.config.options.group_patience())?;
+            let oldest = all.iter().copied().min().unwrap_or(-1);
+            if oldest < 0 {
+                return Ok(None);
+            }
+            if all.iter().all(|version| *version == oldest) {
+                return Ok(Some(oldest.cast_unsigned()));
+            }
+            most = oldest.cast_unsigned();
+        }
+    }
+
+    /// Begins a restart. Without a rank, all ranks do, or none does.
+    pub(super) fn begin_restart(&self, name: &str, version: i32, rank: Option<u32>) -> Outcome {
+        let version = named(name, version)?;
+        if self.is_writing() {
+            return Err(Failure::argument("a checkpoint was begun and not ended"));
+        }
+        let unknown = || {
+            let text = format!("there is no version {version} of {name:?}");
+            Failure::new(Status::Unknown, text)
+        };
+        let reading = match rank.filter(|rank| *rank != self.rank) {
+            Some(rank) => {
+                let found = self.elsewhere(name, rank, |other| other == version)?;
+                found.map(|(head, from)| Reading {
+                    head,
+                    from: From::Rank(Arc::new(from), rank),
+                })
+            }
+            None => {
+                let found = self.history.lock().find(name, version).cloned();
+                found.map(|head| Reading {
+                    head,
+                    from: From::Engine,
+                })
+            }
+        };
+        if let (None, Some(group)) = (rank, &self.core.group) {
+            let mine = i64::from(reading.is_some());
+            let all = group.numbers(mine, self.config.options.group_patience())?;
+            if let Some(rank) = all.iter().position(|has| *has == 0).filter(|_| mine != 0) {
+                let text = format!("rank {rank} has no version {version} of {name:?}");
+                return Err(Failure::new(Status::Unknown, text));
+            }
+        }
+        let reading = reading.ok_or_else(unknown)?;
+        if let From::Engine = reading.from {
+            self.hint(name, version);
+        }
+        self.state.lock().reading = Some(reading);
+        Ok(())
+    }
+
+    /// Tells the engine what will be restored next, if the configuration says so.
+    fn hint(&self, name: &str, version: u64) {
+        let history = self.history.lock();
+        let parts = |head: &Head| {
+            let stored = head.numbers(false).filter(|number| !is_head(*number));
+            stored.collect::<Vec<u64>>()
+        };
+        let order: Vec<u64> = match self.config.hints {
+            Hints::None => return,
+            Hints::Reverse => {
+                let rest = history.versions(name).rev();
+                rest.filter(|head| head.version <= version)
+                    .flat_map(parts)
+                    .collect()
+            }
+            Hints::Forward => {
+                let rest = history.versions(name);
+                rest.filter(|head| head.version >= version)
+                    .flat_map(parts)
+                    .collect()
+            }
+        };
+        drop(history);
+        let mut hinted = self.hinted.lock();
+        // As foretold: the rest was hinted before.
+        if !order.is_empty() && hinted.ends_with(&order) {
+            return;
+        }
+        self.core.engine.forget_hints();
+        self.core.engine.hint(order.iter().copied());
+        *hinted = order;
+    }
+
+    /// Another rank's newest checkpoint of a name that is wanted, and the directory in which it lies: of this group, or of one of
+    /// another size.
+    fn elsewhere(
+        &self,
+        name: &str,
+        rank: u32,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Outcome<Option<(Head, Repository)>> {
+        let own = self.config.options.external.as_ref();
+        let own = own.or(self.config.options.node_local.as_ref());
+        let Some(home) = own.and_then(|own| own.parent()) else {
+            return Ok(None);
+        };
+        let mut places = vec![home.join(format!("id-{rank}"))];
+        if self.core.group.is_some() {
+            let listed = std::fs::read_dir(home).map_err(|error| Failure::file(home, &error))?;
+            let groups = listed.filter_map(|entry| Some(entry.ok()?.path()));
+            let of_group = |path: &PathBuf| {
+                let name = path.file_name().and_then(|name| name.to_str());
+                name.is_some_and(|name| name.starts_with("ranks-"))
+            };
+            places = groups.filter(of_group).collect();
+            // This group's own first, of two that are as good.
+            places.sort_by_key(|place| own.is_some_and(|own| own != place));
+        }
+        let mut best: Option<(u64, Head, Repository)> = None;
+        for place in places.iter().filter(|place| place.is_dir()) {
+            let opened = Repository::read_only(place, Options::default())?;
+            let whole = opened.versions()?;
+            let mut found: Option<(u64, Head)> = None;
+            for info in whole.iter().filter(|info| is_head(info.version)) {
+                // In a directory of one process, it is the only one.
+                let of = if info.ranks == 1 { 0 } else { rank };
+                let Ok(piece) = opened.piece_of(info.version, of) else {
+                    continue;
+                };
+                let head = Head::decode(&read(&piece)?);
+                let head = head.filter(|head| head.name == name && is_wanted(head.version));
+                if let Some(head) = head.filter(|head| {
+                    found
+                        .as_ref()
+                        .is_none_or(|(_, best)| head.version >= best.version)
+                }) {
+                    found = Some((info.created, head));
+                }
+            }
+            if let Some((created, head)) = found
+                && best.as_ref().is_none_or(|(other, ..)| created > *other)
+            {
+                best = Some((created, head, opened));
+            }
+        }
+        Ok(best.map(|(_, head, opened)| (head, opened)))
+    }
+
+    /// Brings the regions that are chosen back.
+    pub(super) fn recover(&self, which: &Which) -> Outcome {
+        let state = self.state.lock();
+        let reading = state.reading.as_ref().ok_or_else(not_begun)?;
+        let saved: Vec<i64> = reading.regions().map(|(id, _)| id).collect();
+        if let Which::Some(ids) | Which::Rest(ids) = which
+            && let Some(id) = ids.iter().find(|id| !saved.contains(id))
+        {
+            return Err(reading.unknown(*id));
+        }
+        for (part, content) in (0..).zip(&reading.head.parts) {
+            if let Content::Memory(table) = content {
+                self.recover_part(&state, reading, (part, table), which)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_part(
+        &self,
+        state: &State,
+        reading: &Reading,
+        (part, table): (usize, &[(i64, u64)]),
+        which: &Which,
+    ) -> Outcome {
+        let regions = of_name(&state.regions, &reading.head.name);
+        let target = |id: i64, bytes: u64| -> Outcome<Protected> {
+            let region = regions.get(&id).copied();
+            let region = region.ok_or_else(|| {
+                Failure::argument(format!(
+                    "no region {id} is protected, and the checkpoint has one"
+                ))
+            })?;
+            match region.bytes < bytes {
+                true => Err(Failure::argument(format!(
+                    "region {id} has {} bytes, and the checkpoint holds {bytes} of it",
+                    region.bytes
+                ))),
+                false => Ok(region),
+            }
+        };
+        let chosen = |id: i64| which.has(id);
+        if !table.iter().any(|(id, bytes)| chosen(*id) && *bytes > 0) {
+            return Ok(());
+        }
+        let mut raw = Vec::new();
+        for (id, bytes) in table.iter().filter(|(id, _)| chosen(*id)) {
+            let address = target(*id, *bytes)?.address;
+            raw.push(RawRegion {
+                address,
+                bytes: *bytes,
+                place: 0,
+            });
+        }
+        if overlap(&raw) {
+            return Err(Failure::argument("protected regions share bytes"));
+        }
+        let total: u64 = table.iter().map(|(_, bytes)| bytes).sum();
+        let skipped = total - raw.iter().map(|region| region.bytes).sum::<u64>();
+        let mut rest = vec![0; usize::try_from(skipped).unwrap_or(usize::MAX)];
+        let mut rest = rest.as_mut_slice();
+        // SAFETY: the contract of `VELOC_Mem_protect`; no two overlap.
+        let span = |raw: RawRegion| unsafe { Span::new(&self.core, raw) };
+        let mut spans: Vec<Span> = raw.into_iter().map(span).collect::<Outcome<_>>()?;
+        // SAFETY: there is no stream of the application's.
+        let stream = unsafe { order(&self.core, &spans, 0) }?;
+        let mut wanted = spans.iter_mut();
+        let mut targets: Vec<RegionMut<'_>> = Vec::new();
+        for (id, bytes) in table {
+            if chosen(*id) {
+                targets.extend(wanted.next().map(Span::region_mut));
+            } else {
+                let (skip, after) = rest.split_at_mut(*bytes as usize);
+                targets.push(skip.into());
+                rest = after;
+            }
+        }
+        let number = part_of(reading.head.serial, part);
+        match (&reading.from, stream.as_deref()) {
+            (From::Engine, None) => self.core.engine.restore(number, &mut targets)?,
+            (From::Engine, Some(stream)) => {
+                self.core.engine.restore_on(stream, number, &mut targets)?;
+            }
+            (From::Rank(directory, rank), _) => {
+                let mut slices = Vec::new();
+                for target in &mut targets {
+                    match target {
+                        RegionMut::Bytes(bytes) => slices.push(&mut **bytes),
+                        RegionMut::Memory(..) => {
+                            let text = "another rank's checkpoint is restored to host memory alone";
+                            return Err(Failure::argument(text));
+                        }
+                    }
+                }
+                let piece = piece(directory, number, *rank)?;
+                scatter(&piece, &mut slices)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a region in the checkpoint that is restarted from.
+    pub(super) fn recover_size(&self, id: i32) -> Outcome<u64> {
+        let state = self.state.lock();
+        let reading = state.reading.as_ref().ok_or_else(not_begun)?;
+        let id = i64::from(id);
+        let mut found = reading.regions().filter(|(other, _)| *other == id);
+        let (_, bytes) = found.next_back().ok_or_else(|| reading.unknown(id))?;
+        Ok(bytes)
+    }
+
+    pub(super) fn end_restart(&self) -> Outcome {
+        let reading = self.state.lock().reading.take().ok_or_else(not_begun)?;
+        match reading.has_file() {
+            Some(_) => files::remove(&reading.routed(self)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Reading {
+    fn regions(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
+        self.head
+            .parts
+            .iter()
+            .flat_map(|part| match part {
+                Content::Memory(regions) => regions.as_slice(),
+                Content::File(_) => &[],
+            })
+            .copied()
+    }
+
+    fn unknown(&self, id: i64) -> Failure {
+        let text = format!(
+            "version {} of {:?} has no region {id}",
+            self.head.version, self.head.name
+        );
+        Failure::new(Status::Unknown, text)
+    }
+
+    fn has_file(&self) -> Option<(usize, u64)> {
+        let mut parts = (0..).zip(&self.head.parts);
+        parts.find_map(|(index, part)| match part {
+            Content::File(bytes) => Some((index, *bytes)),
+            Content::Memory(_) => None,
+        })
+    }
+
+    fn routed(&self, client: &Client) -> PathBuf {
+        let scratch = &client.config.scratch;
+        files::routed(scratch, &self.head.name, client.rank, self.head.version)
+    }
+
+    /// Writes the file of the checkpoint to where the application reads it.
+    pub(super) fn file(&self, client: &Client) -> Outcome<PathBuf> {
+        let none = || {
+            let (version, name) = (self.head.version, &self.head.name);
+            Failure::argument(format!("version {version} of {name:?} has no file"))
+        };
+        let (part, length) = self.has_file().ok_or_else(none)?;
+        let (number, path) = (part_of(self.head.serial, part), self.routed(client));
+        match &self.from {
+            From::Engine => files::give_out(&client.core.engine, number, length, &path)?,
+            From::Rank(directory, rank) => {
+                let bytes = read(&piece(directory, number, *rank)?)?;
+                let written = std::fs::write(&path, bytes);
+                written.map_err(|error| Failure::file(&path, &error))?;
+            }
+        }
+        Ok(path)
+    }
+}
+
+/// A rank's piece; that of a process on its own is rank 0's.
+fn piece(directory: &Repository, number: u64, rank: u32) -> Outcome<Piece> {
+    Ok(directory
+        .piece_of(number, rank)
+        .or_else(|_| directory.piece_of(number, 0))?)
+}
+
+fn read(piece: &Piece) -> Outcome<Vec<u8>> {
+    Ok(piece.read(NAME)?)
+}

@@ -1,0 +1,34 @@
+//! Programs in C and C++ that use the library as an application does. `TIERFLOW_WRAPPER` may name what runs them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use support::{build, must, program};
+
+fn run(compiler: &str, standard: &str, source: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = [standard, "-pedantic", "-D_POSIX_C_SOURCE=200809L"];
+    let built = build(compiler, &options, source, directory.path());
+    must(program(&built).arg(directory.path()));
+}
+
+#[test]
+fn an_engine_serves_c() {
+    run("cc", "-std=c99", "engine.c");
+}
+
+#[test]
+fn what_lasts_and_groups_serve_c() {
+    run("cc", "-std=c99", "lasting.c");
+}
+
+#[test]
+fn velocs_api_does_what_it_says() {
+    run("cc", "-std=c99", "veloc.c");
+}
+
+#[test]
+fn the_classes_end_what_they_began() {
+    run("c++", "-std=c++17", "classes.cpp");
+}

@@ -1,0 +1,105 @@
+// The C++ headers: what goes out of scope is ended, what fails is thrown, and what has a serializer is checkpointed.
+#include "check.h"
+#include "tierflow.hpp"
+#include "veloc.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+static void engine(const std::string &directory)
+{
+    std::vector<double> field(3000, 1.5);
+    tierflow::Options options;
+    options.set("device", "host").set("host_cache", "1MiB").set("node_local", directory);
+    {
+        tierflow::Engine engine(options);
+        CHECK(!engine.latest());
+        engine.hint({2, 1});
+        engine.checkpoint(1, {tierflow::elements(field.data(), field.size())});
+        field.assign(field.size(), 2.5);
+        tierflow::Slot room = engine.produce(2, field.size() * sizeof(double));
+        std::memcpy(room.data(), field.data(), room.size());
+        room.finish();
+        {
+            tierflow::Slot given_up = engine.produce(3, 10);
+        }
+        CHECK(engine.latest() == 2u && engine.latest(2) == 1u && engine.size(2) == 24000);
+        tierflow::Engine moved(std::move(engine));
+        moved.wait(60);
+        CHECK(moved.is_durable(2) && moved.metrics().checkpoint.count == 1);
+        CHECK(moved.report().find("checkpoint") != std::string::npos);
+        moved.close();
+        try {
+            moved.wait();
+            CHECK(!"a closed engine is no engine");
+        } catch (const tierflow::Error &error) {
+            CHECK(error.code() == TF_ARGUMENT && std::strlen(error.what()) > 0);
+        }
+    }
+    tierflow::Engine again(options);
+    again.restore(1, {tierflow::elements(field.data(), field.size())});
+    CHECK(field[2999] == 1.5);
+    tierflow::Slot lent = again.consume(2);
+    CHECK(static_cast<double *>(lent.data())[0] == 2.5);
+    lent.finish();
+}
+
+static void client(const std::string &config)
+{
+    veloc::client_t *client = veloc::get_client(0u, config);
+    CHECK(client == veloc::get_client(0u, config));
+    int number = 7, seen = 0;
+    std::vector<int> list{1, 2, 3};
+    std::string text = "first", other = "kept";
+    CHECK(client->register_observer(VELOC_OBSERVE_CKPT_END, [&](const std::string &, int version) { seen = version; }));
+    auto write = [&](std::ostream &out) {
+        for (int element : list)
+            out.write(reinterpret_cast<char *>(&element), sizeof element);
+    };
+    auto read = [&](std::istream &in) {
+        list.clear();
+        for (int element; in.read(reinterpret_cast<char *>(&element), sizeof element);)
+            list.push_back(element);
+        return true;
+    };
+    auto write_text = [&](std::ostream &out) { out << text; };
+    auto read_text = [&](std::istream &in) { return static_cast<bool>(std::getline(in, text)); };
+    CHECK(client->mem_protect(0, &number, 1, sizeof number, "mixed"));
+    CHECK(client->mem_protect(1, write, read, "mixed"));
+    CHECK(client->mem_protect(2, write_text, read_text));
+    CHECK(client->checkpoint("mixed", 4) && seen == 4);
+    CHECK(client->checkpoint("text", 1) && seen == 1);
+    number = 0;
+    list.assign(100, 9);
+    text = "second";
+    CHECK(client->restart_test("mixed", 0) == 4);
+    CHECK(client->restart("mixed", 4) && number == 7 && list == std::vector<int>({1, 2, 3}));
+    CHECK(text == "second" && client->restart("text", 1) && text == "first");
+    list.clear();
+    CHECK(client->restart_begin("mixed", 4) && client->recover_size(1) == 12 && client->recover_size(9) == 0);
+    CHECK(client->recover_mem(VELOC_RECOVER_SOME, {0}) && list.empty());
+    CHECK(client->recover_mem(VELOC_RECOVER_REST, {0}) && list.size() == 3);
+    CHECK(client->restart_end(true));
+    CHECK(!client->restart("mixed", 5));
+    CHECK(client->checkpoint_begin("file", 1));
+    const std::string routed = client->route_file(config + ".copy");
+    std::ofstream(routed) << "text";
+    CHECK(client->checkpoint_end(true) && client->checkpoint_wait() && client->checkpoint_finished());
+    CHECK(client->mem_unprotect(0, "mixed") && !client->mem_unprotect(0, "mixed"));
+    client->mem_clear("mixed");
+    CHECK(client->cleanup("mixed"));
+    delete client;
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2);
+    const std::string directory = argv[1], config = directory + "/veloc.cfg";
+    CHECK(std::system(("mkdir " + directory + "/node").c_str()) == 0);
+    engine(directory + "/node");
+    std::ofstream(config) << "scratch = " << directory << "/s\nhost_cache = 1MiB\n";
+    client(config);
+    return 0;
+}

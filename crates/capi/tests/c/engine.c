@@ -1,0 +1,207 @@
+/* An engine from C: a history in three tiers, slots, every kind of error, several threads, and a fork. */
+#include "check.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BYTES = 100000, VERSIONS = 40 };
+
+static unsigned char memory[BYTES];
+
+static tf_engine opened(const char *directory)
+{
+    tf_options options;
+    tf_engine engine;
+    CHECK(tf_options_new(&options) == TF_OK);
+    CHECK(tf_options_set(options, "device", "host") == TF_OK);
+    CHECK(tf_options_set(options, "host_cache", "1MiB") == TF_OK);
+    CHECK(tf_options_set(options, "scratch", directory) == TF_OK);
+    CHECK(tf_options_set(options, "timeline", "1000") == TF_OK);
+    CHECK(tf_open(options, NULL, &engine) == TF_OK);
+    CHECK(tf_options_free(options) == TF_OK);
+    CHECK(tf_options_free(options) == TF_CLOSED);
+    return engine;
+}
+
+static void options_are_checked(const char *directory)
+{
+    tf_options options;
+    tf_engine engine = 7;
+    CHECK(tf_options_new(NULL) == TF_ARGUMENT);
+    CHECK(tf_options_new(&options) == TF_OK);
+    CHECK(tf_options_set(options, "host_cash", "1MiB") == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "host_cash") != NULL);
+    CHECK(tf_options_set(options, "host_cache", "much") == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "host_cache = much") != NULL);
+    CHECK(tf_options_set(options, NULL, "1") == TF_ARGUMENT);
+    CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);
+    CHECK(tf_options_set(options, "scratch", directory) == TF_OK);
+    CHECK(tf_open(options, NULL, NULL) == TF_ARGUMENT);
+    CHECK(tf_options_set(options, "external", "/none/such") == TF_OK);
+    CHECK(tf_open(options, NULL, &engine) == TF_STORAGE);
+    CHECK(tf_options_free(options) == TF_OK);
+}
+
+static void history(tf_engine engine)
+{
+    uint64_t order[VERSIONS], version, newest, bytes;
+    size_t count;
+    tf_metrics metrics;
+    tf_region whole = {memory, BYTES, TF_PLACE_ANY};
+    tf_region halves[2] = {{memory, 1000, TF_PLACE_HOST}, {memory + 1000, BYTES - 1000, TF_PLACE_HOST}};
+    tf_call patient = {NULL, 60};
+    for (version = 0; version < VERSIONS; version++)
+        order[version] = VERSIONS - 1 - version;
+    CHECK(tf_hint(engine, order, VERSIONS) == TF_OK);
+    for (version = 0; version < VERSIONS; version++) {
+        fill(memory, BYTES, (unsigned)version);
+        CHECK(tf_checkpoint(engine, version, &whole, 1, version % 2 ? &patient : NULL) == TF_OK);
+    }
+    CHECK(tf_checkpoint(engine, 3, &whole, 1, NULL) == TF_ARGUMENT);
+    CHECK(tf_latest(engine, UINT64_MAX, &newest) == TF_OK && newest == VERSIONS - 1);
+    CHECK(tf_latest(engine, 5, &newest) == TF_OK && newest == 4);
+    CHECK(tf_latest(engine, 0, &newest) == TF_UNKNOWN);
+    CHECK(tf_size(engine, 5, &bytes) == TF_OK && bytes == BYTES);
+    CHECK(tf_size(engine, 1000, &bytes) == TF_UNKNOWN);
+    CHECK(tf_versions(engine, order, 2, &count) == TF_OK && count == VERSIONS && order[1] == 1);
+    CHECK(tf_prefetch_start(engine) == TF_OK);
+    for (version = VERSIONS; version-- > 0;) {
+        memset(memory, 0, BYTES);
+        CHECK(tf_restore(engine, version, halves, 2, version % 2 ? &patient : NULL) == TF_OK);
+        CHECK(holds(memory, BYTES, (unsigned)version));
+    }
+    CHECK(tf_metrics_read(engine, &metrics) == TF_OK);
+    CHECK(metrics.checkpoint.count == VERSIONS && metrics.restore.bytes == (uint64_t)VERSIONS * BYTES);
+    CHECK(metrics.restores_from[0] + metrics.restores_from[1] == VERSIONS);
+}
+
+static void mistakes_are_told(tf_engine engine)
+{
+    tf_region twice[2] = {{memory, 60000, TF_PLACE_ANY}, {memory + 40000, 40000, TF_PLACE_ANY}};
+    tf_region none = {NULL, 8, TF_PLACE_ANY};
+    tf_region small = {memory, 8, TF_PLACE_ANY};
+    tf_region endless = {memory, UINT64_MAX, TF_PLACE_ANY};
+    tf_call on_stream = {memory, 0};
+    tf_region whole = {memory, BYTES, TF_PLACE_ANY};
+    CHECK(tf_restore(engine, 1, twice, 2, NULL) == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "share bytes") != NULL);
+    CHECK(tf_checkpoint(engine, 100, &none, 1, NULL) == TF_ARGUMENT);
+    CHECK(tf_checkpoint(engine, 100, &endless, 1, NULL) == TF_ARGUMENT);
+    CHECK(tf_checkpoint(engine, 100, NULL, 1, NULL) == TF_ARGUMENT);
+    CHECK(tf_checkpoint(engine, 100, NULL, 0, NULL) == TF_ARGUMENT);
+    CHECK(tf_checkpoint(engine, 100, &whole, 1, &on_stream) == TF_ARGUMENT);
+    CHECK(tf_restore(engine, 1, &small, 1, NULL) == TF_ARGUMENT);
+    CHECK(tf_restore(engine, 1000, &small, 1, NULL) == TF_UNKNOWN);
+    CHECK(tf_checkpoint(0, 1, &small, 1, NULL) == TF_ARGUMENT);
+    CHECK(tf_checkpoint(engine + 1000, 1, &small, 1, NULL) == TF_CLOSED);
+    CHECK(tf_wait(engine, 0.0 / 0.0) == TF_ARGUMENT);
+    CHECK(tf_latest(engine, 5, NULL) == TF_ARGUMENT);
+}
+
+static void slots(tf_engine engine)
+{
+    tf_slot slot;
+    void *room;
+    const void *lent;
+    size_t bytes;
+    CHECK(tf_produce(engine, 200, 5000, &slot, &room) == TF_OK);
+    fill(room, 5000, 200);
+    CHECK(tf_close(engine) == TF_ARGUMENT);
+    CHECK(tf_slot_end(slot, 5, NULL) == TF_ARGUMENT);
+    CHECK(tf_slot_end(slot, TF_FINISH, NULL) == TF_OK);
+    CHECK(tf_slot_end(slot, TF_FINISH, NULL) == TF_CLOSED);
+    CHECK(tf_consume(engine, 200, &slot, &lent, &bytes) == TF_OK);
+    CHECK(bytes == 5000 && holds(lent, bytes, 200));
+    CHECK(tf_slot_end(slot, TF_GIVE_UP, NULL) == TF_OK);
+    CHECK(tf_produce(engine, 201, 5000, &slot, &room) == TF_OK);
+    CHECK(tf_slot_end(slot, TF_GIVE_UP, NULL) == TF_OK);
+    CHECK(tf_consume(engine, 201, &slot, &lent, &bytes) == TF_UNKNOWN);
+    CHECK(tf_discard(engine, 200) == TF_OK);
+    CHECK(tf_discard(engine, 200) == TF_UNKNOWN);
+}
+
+static tf_engine shared;
+
+static void *works(void *number)
+{
+    unsigned char own[4096];
+    tf_region region = {own, sizeof own, TF_PLACE_ANY};
+    uint64_t first = 1000 * (uint64_t)(size_t)number, version;
+    for (version = first; version < first + 20; version++) {
+        fill(own, sizeof own, (unsigned)version);
+        CHECK(tf_checkpoint(shared, version, &region, 1, NULL) == TF_OK);
+    }
+    for (version = first; version < first + 20; version++) {
+        CHECK(tf_restore(shared, version, &region, 1, NULL) == TF_OK);
+        CHECK(holds(own, sizeof own, (unsigned)version));
+        CHECK(tf_discard(shared, version) == TF_OK);
+        CHECK(tf_restore(shared, version, &region, 1, NULL) == TF_UNKNOWN);
+        CHECK(strstr(tf_error_message(), "is gone") != NULL);
+    }
+    return NULL;
+}
+
+static void threads(tf_engine engine)
+{
+    pthread_t all[4];
+    size_t number;
+    shared = engine;
+    for (number = 0; number < 4; number++)
+        CHECK(pthread_create(&all[number], NULL, works, (void *)(number + 1)) == 0);
+    for (number = 0; number < 4; number++)
+        CHECK(pthread_join(all[number], NULL) == 0);
+}
+
+static void a_fork_has_an_engine_of_its_own(tf_engine engine, const char *directory)
+{
+    tf_region region = {memory, BYTES, TF_PLACE_ANY};
+    int code;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        tf_engine own;
+        CHECK(tf_checkpoint(engine, 500, &region, 1, NULL) == TF_CLOSED);
+        CHECK(strstr(tf_error_message(), "fork") != NULL);
+        CHECK(tf_close(engine) == TF_CLOSED);
+        own = opened(directory);
+        CHECK(tf_checkpoint(own, 500, &region, 1, NULL) == TF_OK);
+        CHECK(tf_close(own) == TF_OK);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &code, 0) == child && code == 0);
+    CHECK(tf_checkpoint(engine, 500, &region, 1, NULL) == TF_OK);
+}
+
+int main(int argc, char **argv)
+{
+    char path[4096], report[8192];
+    tf_engine engine;
+    size_t length;
+    int durable;
+    CHECK(argc == 2);
+    CHECK(tf_error_message()[0] == 0 && tf_version()[0] != 0);
+    options_are_checked(argv[1]);
+    engine = opened(argv[1]);
+    history(engine);
+    mistakes_are_told(engine);
+    slots(engine);
+    threads(engine);
+    a_fork_has_an_engine_of_its_own(engine, argv[1]);
+    CHECK(tf_wait(engine, 60) == TF_OK);
+    CHECK(tf_wait_version(engine, 500, -1) == TF_OK);
+    CHECK(tf_is_durable(engine, 500, &durable) == TF_OK && durable == 1);
+    CHECK(tf_resize_host_cache(engine, 1 << 19, 60) == TF_OK);
+    CHECK(tf_resize_device_cache(engine, 0, 60) == TF_ARGUMENT);
+    CHECK(tf_forget_hints(engine) == TF_OK);
+    CHECK(tf_report(engine, report, sizeof report, &length) == TF_OK && strlen(report) == length);
+    CHECK(tf_report(engine, report, 8, NULL) == TF_OK && strlen(report) == 7);
+    snprintf(path, sizeof path, "%s/timeline.json", argv[1]);
+    CHECK(tf_write_timeline(engine, path) == TF_OK && access(path, R_OK) == 0);
+    CHECK(tf_write_timeline(engine, "/none/such") == TF_STORAGE);
+    CHECK(tf_close(engine) == TF_OK);
+    CHECK(tf_close(engine) == TF_CLOSED);
+    CHECK(tf_wait(engine, 1) == TF_CLOSED);
+    return 0;
+}

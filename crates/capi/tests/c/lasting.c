@@ -1,0 +1,135 @@
+/* Versions that outlive their engine, and a group of two ranks that are threads. */
+#include "check.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { BYTES = 20000, RANKS = 2 };
+
+static const char *directory;
+
+static tf_engine opened(const tf_group *group)
+{
+    tf_options options;
+    tf_engine engine;
+    CHECK(tf_options_new(&options) == TF_OK);
+    CHECK(tf_options_set(options, "device", "host") == TF_OK);
+    CHECK(tf_options_set(options, "host_cache", "1MiB") == TF_OK);
+    CHECK(tf_options_set(options, "external", directory) == TF_OK);
+    CHECK(tf_options_set(options, "group_patience", "20") == TF_OK);
+    CHECK(tf_open(options, group, &engine) == TF_OK);
+    CHECK(tf_options_free(options) == TF_OK);
+    return engine;
+}
+
+/* Where the threads meet. */
+static pthread_barrier_t here;
+static unsigned char table[RANKS][4096];
+
+static int all_gather(void *context, const void *mine, void *all, size_t bytes, double seconds)
+{
+    size_t rank = *(size_t *)context, other;
+    CHECK(bytes <= sizeof table[0] && seconds >= 0);
+    memcpy(table[rank], mine, bytes);
+    pthread_barrier_wait(&here);
+    for (other = 0; other < RANKS; other++)
+        memcpy((char *)all + other * bytes, table[other], bytes);
+    pthread_barrier_wait(&here);
+    return 0;
+}
+
+static int released[RANKS];
+
+static void release(void *context)
+{
+    released[*(size_t *)context]++;
+}
+
+static void *takes_part(void *context)
+{
+    size_t rank = *(size_t *)context;
+    unsigned char own[BYTES];
+    tf_region region = {own, BYTES - rank, TF_PLACE_ANY};
+    tf_group group;
+    tf_engine engine;
+    uint64_t newest;
+    memset(&group, 0, sizeof group);
+    group.rank = (uint32_t)rank;
+    group.ranks = RANKS;
+    group.all_gather = all_gather;
+    group.release = release;
+    group.context = context;
+    engine = opened(&group);
+    CHECK(tf_latest(engine, UINT64_MAX, &newest) == TF_UNKNOWN);
+    fill(own, BYTES, (unsigned)rank);
+    CHECK(tf_checkpoint(engine, 1, &region, 1, NULL) == TF_OK);
+    /* One that only rank 0 has is none. */
+    if (rank == 0)
+        CHECK(tf_checkpoint(engine, 2, &region, 1, NULL) == TF_OK);
+    CHECK(tf_close(engine) == TF_OK);
+    pthread_barrier_wait(&here);
+    engine = opened(&group);
+    CHECK(tf_latest(engine, UINT64_MAX, &newest) == TF_OK && newest == 1);
+    memset(own, 0, BYTES);
+    CHECK(tf_restore(engine, 1, &region, 1, NULL) == TF_OK && holds(own, BYTES - rank, (unsigned)rank));
+    CHECK(tf_close(engine) == TF_OK);
+    return NULL;
+}
+
+static void a_group_of_threads(void)
+{
+    pthread_t all[RANKS];
+    size_t ranks[RANKS] = {0, 1}, rank;
+    CHECK(pthread_barrier_init(&here, NULL, RANKS) == 0);
+    for (rank = 0; rank < RANKS; rank++)
+        CHECK(pthread_create(&all[rank], NULL, takes_part, &ranks[rank]) == 0);
+    for (rank = 0; rank < RANKS; rank++) {
+        CHECK(pthread_join(all[rank], NULL) == 0);
+        CHECK(released[rank] == 2);
+    }
+}
+
+static void another_number_of_ranks(void)
+{
+    unsigned char part[BYTES];
+    tf_region pieces[2] = {{part, 7, TF_PLACE_ANY}, {part + 7, BYTES - 8, TF_PLACE_ANY}};
+    uint64_t version, bytes;
+    uint32_t ranks;
+    CHECK(tf_find(directory, UINT64_MAX, &version, &ranks) == TF_OK && version == 1 && ranks == RANKS);
+    CHECK(tf_find(directory, 1, &version, &ranks) == TF_UNKNOWN);
+    CHECK(tf_find("/none/such", 1, &version, &ranks) == TF_STORAGE);
+    CHECK(tf_part_size(directory, 1, 1, &bytes) == TF_OK && bytes == BYTES - 1);
+    CHECK(tf_part_size(directory, 1, 2, &bytes) == TF_ARGUMENT);
+    CHECK(tf_restore_from(directory, 1, 1, pieces, 2) == TF_OK && holds(part, BYTES - 1, 1));
+    CHECK(tf_restore_from(directory, 1, 0, pieces, 2) == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "holds 20000 bytes") != NULL);
+    CHECK(tf_restore_from(directory, 7, 0, pieces, 2) == TF_UNKNOWN);
+}
+
+static void a_group_that_does_not_fit(void)
+{
+    tf_group group;
+    tf_options options;
+    tf_engine engine;
+    memset(&group, 0, sizeof group);
+    CHECK(tf_options_new(&options) == TF_OK);
+    CHECK(tf_options_set(options, "device", "host") == TF_OK);
+    CHECK(tf_options_set(options, "external", directory) == TF_OK);
+    CHECK(tf_open(options, &group, &engine) == TF_ARGUMENT);
+    group.ranks = 1;
+    CHECK(tf_open(options, &group, &engine) == TF_ARGUMENT);
+    /* The newest version there is of two ranks. */
+    CHECK(tf_open(options, NULL, &engine) == TF_GROUP);
+    CHECK(strstr(tf_error_message(), "a group of 2 ranks") != NULL);
+    CHECK(tf_options_free(options) == TF_OK);
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2);
+    directory = argv[1];
+    a_group_of_threads();
+    another_number_of_ranks();
+    a_group_that_does_not_fit();
+    return 0;
+}

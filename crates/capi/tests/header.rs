@@ -1,0 +1,102 @@
+//! What the headers declare is what the library exports, and C and C++ understand it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use support::{home, library, must};
+
+/// In `mpi/tierflow_mpi.c`, which the application compiles.
+const OF_MPI: &[&str] = &["VELOC_Init", "tf_mpi_group"];
+
+/// The functions that a header declares.
+fn declared(header: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(home().join("include").join(header)).unwrap();
+    let mut code = String::new();
+    for (index, part) in text.split("/*").enumerate() {
+        let part = if index == 0 {
+            part
+        } else {
+            part.split_once("*/").unwrap().1
+        };
+        code.push_str(part);
+    }
+    // Types and calls that are passed are in parentheses.
+    let mut names = BTreeSet::new();
+    for statement in code.split(';') {
+        let Some((before, _)) = statement.split_once('(') else {
+            continue;
+        };
+        let name = before
+            .rsplit(|c: char| !c.is_alphanumeric() && c != '_')
+            .next()
+            .unwrap();
+        if name.starts_with("tf_") || name.starts_with("VELOC_") {
+            names.insert(name.to_owned());
+        }
+    }
+    names
+}
+
+fn exported() -> BTreeSet<String> {
+    let nm = must(
+        Command::new("nm")
+            .args(["-D", "--defined-only"])
+            .arg(library().join("libtierflow.so")),
+    );
+    nm.lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn what_is_declared_is_exported_and_nothing_else() {
+    let mut all = declared("tierflow.h");
+    all.extend(declared("veloc.h"));
+    all.retain(|name| !OF_MPI.contains(&name.as_str()));
+    assert!(all.len() > 50, "{all:?}");
+    assert_eq!(exported(), all);
+}
+
+#[test]
+fn c_and_cpp_take_every_address() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut all = declared("tierflow.h");
+    all.extend(declared("veloc.h"));
+    all.retain(|name| !OF_MPI.contains(&name.as_str()));
+    let mut source =
+        String::from("#include \"veloc.h\"\ntypedef void (*any)(void);\nany all[] = {\n");
+    for name in &all {
+        source.push_str(&format!("    (any){name},\n"));
+    }
+    source.push_str("};\nint main(void) { return tf_version()[0] == 0 || all[0] == 0; }\n");
+    for (compiler, standard, file) in [
+        ("cc", "-std=c99", "all.c"),
+        ("c++", "-std=c++11", "all.cpp"),
+        ("c++", "-std=c++17", "all.cpp"),
+    ] {
+        let path = directory.path().join(file);
+        std::fs::write(&path, &source).unwrap();
+        let program = directory.path().join("all");
+        let mut command = Command::new(compiler);
+        command.args([
+            standard,
+            "-pedantic",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-DVELOC_WITHOUT_MPI",
+            "-I",
+        ]);
+        command
+            .arg(home().join("include"))
+            .arg(&path)
+            .arg("-o")
+            .arg(&program);
+        must(support::linked(&mut command));
+        must(&mut Command::new(&program));
+    }
+}

@@ -1,0 +1,275 @@
+//! Programs in C, C++ and Fortran, built against the library of this build and run.
+
+#![allow(dead_code, reason = "each test file uses some of it")]
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The crate's folder.
+pub(crate) fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where Cargo put `libtierflow.so` of this build.
+pub(crate) fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let deps = test.parent().unwrap().to_owned();
+    assert!(
+        deps.join("libtierflow.so").is_file(),
+        "{} has no library",
+        deps.display()
+    );
+    deps
+}
+
+/// What follows a compiler's inputs to link to the library.
+pub(crate) fn linked(command: &mut Command) -> &mut Command {
+    let library = library();
+    command
+        .arg("-L")
+        .arg(&library)
+        .args(["-ltierflow", "-lm", "-lpthread"])
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+}
+
+/// Runs a command that must succeed; what it printed.
+pub(crate) fn must(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", told(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn told(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!(
+        "{}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    )
+}
+
+/// Builds a program of `tests/c` in a directory, by a compiler and its options.
+pub(crate) fn build(compiler: &str, options: &[&str], source: &str, to: &Path) -> PathBuf {
+    let program = to.join(Path::new(source).file_stem().unwrap());
+    let mut command = Command::new(compiler);
+    command.args(options).args([
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-unused-function",
+    ]);
+    command.args(["-DVELOC_WITHOUT_MPI", "-I"]);
+    command
+        .arg(home().join("include"))
+        .arg(home().join("tests/c").join(source));
+    must(linked(command.arg("-o").arg(&program)));
+    program
+}
+
+/// Runs a program, by what `TIERFLOW_WRAPPER` names if it is set (such as `valgrind -q --error-exitcode=9`).
+pub(crate) fn program(path: &Path) -> Command {
+    let wrapper = std::env::var("TIERFLOW_WRAPPER").unwrap_or_default();
+    let mut words = wrapper.split_whitespace();
+    let mut command = match words.next() {
+        None => Command::new(path),
+        Some(first) => {
+            let mut command = Command::new(first);
+            command.args(words).arg(path);
+            command
+        }
+    };
+    // Cargo's names another folder first, in which an older build may lie.
+    command.env_remove("LD_LIBRARY_PATH");
+    command
+}
+
+/// An MPI that is installed.
+#[derive(Clone, Debug)]
+pub(crate) struct Mpi {
+    /// What its programs end with: `.mpich`, `.openmpi` or nothing.
+    suffix: &'static str,
+}
+
+impl Mpi {
+    /// All that there are, or the one that `TIERFLOW_MPI` names. A missing one is an error if that is `required`, and is said else.
+    pub(crate) fn installed() -> Vec<Self> {
+        let works = |program: String| {
+            let run = Command::new(program).arg("--version").output();
+            run.is_ok_and(|output| output.status.success())
+        };
+        let has =
+            |suffix: &&str| works(format!("mpicc{suffix}")) && works(format!("mpiexec{suffix}"));
+        let named = std::env::var("TIERFLOW_MPI").unwrap_or_default();
+        let is_asked = |suffix: &&str| match named.as_str() {
+            "mpich" | "openmpi" => suffix.ends_with(&named),
+            _ => true,
+        };
+        let all = [".mpich", ".openmpi"].into_iter();
+        let mut found: Vec<&str> = all.filter(is_asked).filter(has).collect();
+        if found.is_empty() {
+            found = [""].into_iter().filter(has).collect();
+        }
+        assert!(
+            named != "required" || found.len() >= 2,
+            "MPICH and Open MPI are required, and there is {found:?}"
+        );
+        if found.is_empty() {
+            eprintln!("NOT RUN: there is no mpicc; install mpich or openmpi");
+        }
+        found.into_iter().map(|suffix| Self { suffix }).collect()
+    }
+
+    pub(crate) fn tool(&self, name: &str) -> Command {
+        Command::new(format!("{name}{}", self.suffix))
+    }
+
+    /// Runs a program as so many ranks.
+    pub(crate) fn run(&self, ranks: u32, program: &Path) -> Command {
+        let mut command = self.tool("mpiexec");
+        command.env_remove("LD_LIBRARY_PATH");
+        for (name, value) in [
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+            ("OMPI_MCA_mpi_yield_when_idle", "1"),
+        ] {
+            command.env(name, value);
+        }
+        command.arg("-n").arg(ranks.to_string()).arg(program);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Builds an example in a directory; `None` where there is no compiler for its language.
+    pub(crate) fn example(&self, source: &str, to: &Path) -> Option<PathBuf> {
+        self.program(&home().join("examples").join(source), &[], to)
+    }
+
+    /// Builds a program of one file, with options.
+    pub(crate) fn program(&self, source: &Path, options: &[&str], to: &Path) -> Option<PathBuf> {
+        let name = source
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .replace('.', "_");
+        let program = to.join(format!("{name}{}", self.suffix));
+        let include = home().join("include");
+        let objects = to.join(format!("objects{}", self.suffix));
+        std::fs::create_dir_all(&objects).unwrap();
+        let object = |tool: &str, options: &[&str], source: &str| {
+            let mut command = self.tool(tool);
+            command
+                .current_dir(&objects)
+                .args(options)
+                .args(["-O2", "-c", "-I"])
+                .arg(&include);
+            must(command.arg(home().join(source)));
+            objects.join(Path::new(source).with_extension("o").file_name().unwrap())
+        };
+        let strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra"];
+        let mut inputs = vec![object("mpicc", &strict, "mpi/tierflow_mpi.c")];
+        let compiler = match source.extension().unwrap().to_str().unwrap() {
+            "c" => "mpicc",
+            "cpp" => "mpicxx",
+            "f90" => {
+                let works = self.tool("mpif90").arg("--version").output();
+                if !works.is_ok_and(|output| output.status.success()) {
+                    let named = std::env::var("TIERFLOW_MPI").unwrap_or_default();
+                    assert!(named != "required", "gfortran is required");
+                    eprintln!("NOT RUN: there is no Fortran compiler; install gfortran");
+                    return None;
+                }
+                inputs.push(object("mpicc", &[], "fortran/tierflow_fortran.c"));
+                inputs.push(object(
+                    "mpif90",
+                    &["-std=f2018", "-Wall"],
+                    "fortran/veloc.f90",
+                ));
+                inputs.push(object(
+                    "mpif90",
+                    &["-std=f2018", "-Wall"],
+                    "fortran/tierflow.f90",
+                ));
+                "mpif90"
+            }
+            other => panic!("{other}"),
+        };
+        let mut command = self.tool(compiler);
+        command
+            .current_dir(&objects)
+            .args(["-O2", "-I"])
+            .arg(&include)
+            .args(options)
+            .arg(source)
+            .args(inputs);
+        must(linked(command.arg("-o").arg(&program)));
+        Some(program)
+    }
+}
+
+/// Processes that run a program with an argument, by their numbers.
+pub(crate) fn ranks_of(program: &Path, argument: &Path) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let Some(number) = number else { continue };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        let is_first = words.next() == Some(program.as_os_str().as_encoded_bytes());
+        if is_first && words.any(|word| word == argument.as_os_str().as_encoded_bytes()) {
+            found.push(number);
+        }
+    }
+    found
+}
+
+/// Numbers that look random, the same for the same seed.
+pub(crate) struct Draws(pub(crate) u64);
+
+impl Draws {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Waits for a child, so long at most; if it goes on, `hangs` is called, and it is ended. What it printed.
+pub(crate) fn wait_for(mut child: Child, patience: Duration, hangs: impl FnOnce()) -> Output {
+    // Read while it runs: pipes hold little.
+    let read = |from: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _as_far_as_it_goes = from.map(|mut from| from.read_to_end(&mut bytes));
+            bytes
+        })
+    };
+    let stdout = read(child.stdout.take().map(|from| Box::new(from) as _));
+    let stderr = read(child.stderr.take().map(|from| Box::new(from) as _));
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() && begun.elapsed() < patience {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    if child.try_wait().unwrap().is_none() {
+        hangs();
+        child.kill().unwrap();
+    }
+    Output {
+        status: child.wait().unwrap(),
+        stdout: stdout.join().unwrap(),
+        stderr: stderr.join().unwrap(),
+    }
+}
