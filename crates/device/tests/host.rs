@@ -202,3 +202,24 @@ fn plain_memory_has_no_streams_of_others() {
     // SAFETY: there is nothing to wait for.
     unsafe { stream.wait_for_foreign(1) }.unwrap();
 }
+
+#[test]
+fn a_part_is_copied_in_the_order_of_the_stream() {
+    let device = open(Choice::Host).unwrap();
+    let (source, target) = (device.alloc(100).unwrap(), device.alloc(50).unwrap());
+    let mut bytes = source.lend_mut(0..100).unwrap();
+    let each = bytes.bytes_mut().unwrap().iter_mut().zip(0..);
+    each.for_each(|(byte, at)| *byte = at);
+    let (source, target) = (bytes.into_read(), target.lend_mut(0..50).unwrap());
+    let stream = device.stream().unwrap();
+    for (from, to, len) in [(90, 0, 11), (0, 45, 6), (usize::MAX, 0, 1)] {
+        // SAFETY: it is refused.
+        let copied = unsafe { stream.copy_unwaited((&source, from), (&target, to), len) };
+        assert!(matches!(copied, Err(Error::Invalid(_))), "{copied:?}");
+    }
+    // SAFETY: both are there until the stream is done, and nobody else uses them.
+    unsafe { stream.copy_unwaited((&source, 30), (&target, 5), 10) }.unwrap();
+    stream.synchronize().unwrap();
+    let expected: Vec<u8> = (30..40).collect();
+    assert_eq!(target.bytes().unwrap()[5..15], expected);
+}
