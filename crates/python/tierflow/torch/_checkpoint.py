@@ -34,13 +34,12 @@ from torch.futures import Future
 from torch.utils.dlpack import from_dlpack
 
 from .._errors import ArgumentError, StorageError, TierflowError
-from .._tierflow import Engine, Repository, number_of_bytes
+from .._tierflow import Engine, Repository
 from ._staging import Staged, Staging, bytes_of
 
 if TYPE_CHECKING:
     import concurrent.futures
     from os import PathLike
-    from typing import SupportsIndex
 
 __all__ = ["StorageReader", "StorageWriter"]
 
@@ -134,8 +133,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
     It is the stager of `dcp.async_save`, too: tensors are copied to the engine beside the work that follows, and the next step of
     any optimizer comes after that. For what else changes them, wait for the `staging_completion` that `async_save` returns.
 
-    A step that is shorter than the copies waits for them at its end. `device_room` is GPU memory to copy so many bytes aside at once,
-    for as long as they take to the engine.
+    A step that is shorter than the copies waits for them at its end.
 
     The engine has the same `rank` and `ranks` as the process group. `spare` is room for what is known only after staging: more than
     enough, unless an error says otherwise.
@@ -146,7 +144,6 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         engine: Engine,
         version: int | None = None,
         *,
-        device_room: SupportsIndex | str = 0,
         spare: int | None = None,
     ) -> None:
         super().__init__()
@@ -156,7 +153,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._finishes = True
         self._piece: _Piece | _StagedPiece | None = None
         self._stored: list[WriteResult] = []
-        self._staging = Staging(engine, spare, number_of_bytes(device_room), footer=_FOOTER.size)
+        self._staging = Staging(engine, spare, footer=_FOOTER.size)
         self._failure: TierflowError | None = None
 
     # Staging.

@@ -96,10 +96,9 @@ class Staged:
 class Staging:
     """Takes state in, one checkpoint at a time."""
 
-    def __init__(self, engine: Engine, spare: int | None, device_room: int, *, footer: int) -> None:
+    def __init__(self, engine: Engine, spare: int | None, *, footer: int) -> None:
         self._engine = engine
         self._spare = spare
-        self._device_room = device_room
         self._footer = footer
         self._thread: ThreadPoolExecutor | None = None
         self._hook: RemovableHandle | None = None
@@ -126,18 +125,9 @@ class Staging:
         if spare is None:
             spare = (1 << 20) + others + 2048 * ranks * len(leaves)
         staged = Staged(self._engine, version, end, end + spare, self._footer)
-        aside, room = [], self._device_room
-        for tensor, at in reversed(tensors.values()):
-            if tensor.is_cuda and tensor.nbytes <= room:
-                room -= tensor.nbytes
-                aside.append((at, tensor.detach().clone()))
-            else:
-                staged.keep(at, tensor.detach())
-        # What was copied aside may be changed at once.
+        for tensor, at in tensors.values():
+            staged.keep(at, tensor.detach())
         copied = None if staged.stream is None else staged.stream.record_event()
-        for at, clone in aside:
-            staged.keep(at, clone)
-        del aside
         names = {key: staged.name(at, tensor) for key, (tensor, at) in tensors.items()}
         stand_ins = [_named(leaf, names) for leaf in leaves]
         self.current = staged
