@@ -186,9 +186,12 @@ impl Engine {
         copied?;
         self.shared.checkpoints.add(size, begun.elapsed());
         // What was given up is removed by those who flush; files take long to go.
-        let lasting = grant.pieces.iter().map(|piece| piece.place.tier);
-        let mut lasting = lasting.filter(|tier| self.shared.tiers[tier.0].media.kept().is_some());
-        if let Some(tier) = lasting.next() {
+        let lasts = |tier: &TierId| {
+            let tier = self.shared.tiers.get(tier.0);
+            tier.is_some_and(|tier| tier.media.kept().is_some())
+        };
+        let mut tiers = grant.pieces.iter().map(|piece| piece.place.tier);
+        if let Some(tier) = tiers.find(lasts) {
             self.shared.housekeep(tier);
         }
         Ok(())

@@ -374,6 +374,21 @@ mod tests {
                 prop_assert_eq!(order.before(item.1, 0), sum);
                 sum += item.2;
             }
+            for item in &list {
+                let waiting = |of: &dyn Fn(u64) -> bool| -> u64 {
+                    let others = list.iter().filter(|other| other.1.class() == 2 && of(other.1.number()));
+                    others.map(|other| other.2).sum()
+                };
+                let number = item.1.number();
+                let (older, newer) = (waiting(&|n| n < number), waiting(&|n| n > number));
+                let expected = match older.cmp(&newer) {
+                    _ if item.1.class() != 2 => None,
+                    std::cmp::Ordering::Less => Some(Direction::OldestFirst),
+                    std::cmp::Ordering::Equal => None,
+                    std::cmp::Ordering::Greater => Some(Direction::NewestFirst),
+                };
+                prop_assert_eq!(order.nearer_end(item.1), expected);
+            }
             let first = list.first().map(|item| item.1);
             let last = list.last().map(|item| item.1);
             prop_assert_eq!(ranked.soonest(&order).map(|(key, (_, start))| (key, start)), first.map(|key| (key, 0)));

@@ -37,7 +37,7 @@ pub enum Standing {
     /// It was used a short while ago and is expected again: the largest number first.
     Recent(u64),
     /// It waits for its first use: the largest number first, as in a history that is read backwards, until the application
-    /// is seen to read ascending versions one after the other; then the smallest first.
+    /// is seen to read from the other end; then the smallest first.
     Waiting(u64),
     /// It was used, and is used again after all others: the smallest number first.
     Passed(u64),
