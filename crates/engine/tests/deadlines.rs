@@ -310,7 +310,9 @@ fn hints_are_withdrawn() {
     engine.hint([5]);
     engine.prefetch_start();
     vault.wait_until_it_came(5);
-    assert_eq!(vault.state().came[0], 5);
+    // Beside it only what waits for its first use, the newest first: there is room for two.
+    let came = vault.state().came.clone();
+    assert!(came.iter().all(|version| *version > 4), "{came:?}");
 }
 
 #[test]
