@@ -1,4 +1,4 @@
-# What programs that use VELOC's package ask for: veloc::client.
+# What programs that use VELOC's package ask for: veloc::client, and the targets that they link to by name beside it.
 include(CMakeFindDependencyMacro)
 find_dependency(tierflow PATHS "${CMAKE_CURRENT_LIST_DIR}/../tierflow" NO_DEFAULT_PATH)
 
@@ -12,3 +12,14 @@ if(NOT TARGET veloc::client)
     INTERFACE_INCLUDE_DIRECTORIES "${tierflow_PREFIX}"
     INTERFACE_LINK_LIBRARIES tierflow::mpi)
 endif()
+
+# VELOC's package brings these along; here they add nothing, unless they are installed.
+find_package(OpenSSL QUIET)
+foreach(name er axl)
+  find_package(${name} QUIET)
+endforeach()
+foreach(name veloc::modules er::er axl::axl)
+  if(NOT TARGET ${name})
+    add_library(${name} INTERFACE IMPORTED)
+  endif()
+endforeach()

@@ -1,4 +1,5 @@
-//! Programs in C and C++ that use the library as an application does. `TIERFLOW_WRAPPER` may name what runs them.
+//! Programs in C and C++ that use the library as an application does. `TIERFLOW_WRAPPER` may name what runs them, and
+//! `TIERFLOW_CFLAGS` how else they are compiled.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -55,7 +55,7 @@ find_package(MPI COMPONENTS C)
 if(MPI_C_FOUND)
   find_package(veloc REQUIRED)
   add_executable(heat ${EXAMPLES}/heat_veloc.c)
-  target_link_libraries(heat veloc::client)
+  target_link_libraries(heat veloc::client veloc::modules er::er axl::axl)
 endif()
 "#;
 

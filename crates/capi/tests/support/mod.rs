@@ -53,7 +53,8 @@ pub(crate) fn told(output: &Output) -> String {
     )
 }
 
-/// Builds a program of `tests/c` in a directory, by a compiler and its options.
+/// Builds a program of `tests/c` in a directory, by a compiler and its options; those that `TIERFLOW_CFLAGS` has come last (such
+/// as `-fsanitize=address,undefined -fno-sanitize-recover=all`).
 pub(crate) fn build(compiler: &str, options: &[&str], source: &str, to: &Path) -> PathBuf {
     let program = to.join(Path::new(source).file_stem().unwrap());
     let mut command = Command::new(compiler);
@@ -65,6 +66,8 @@ pub(crate) fn build(compiler: &str, options: &[&str], source: &str, to: &Path) -
         "-Werror",
         "-Wno-unused-function",
     ]);
+    let further = std::env::var("TIERFLOW_CFLAGS").unwrap_or_default();
+    command.args(further.split_whitespace());
     command.args(["-DVELOC_WITHOUT_MPI", "-I"]);
     command
         .arg(home().join("include"))
