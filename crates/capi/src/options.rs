@@ -221,7 +221,7 @@ fn truth(value: &str) -> Result<bool, String> {
     )
 }
 
-fn seconds(value: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(value: &str) -> Result<Duration, String> {
     let parsed = value.parse::<f64>().ok();
     let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.ok_or_else(|| "write a number of seconds".to_owned())

@@ -163,11 +163,12 @@ impl Client {
 
     /// Ends the client. What was taken in is durable before, unless that fails.
     pub(super) fn close(self) -> Outcome {
-        let waited = self.keeper.wait();
+        let patience = self.config.options.closing_patience;
+        let waited = self.keeper.wait(Some(patience));
         if let (Some(group), true) = (&self.core.group, self.config.max_versions > 0) {
             // All ranks are done: they keep the same. One that does not come keeps some more.
             let all = group.numbers(0, self.config.options.group_patience());
-            let _more_or_less = all.and_then(|_| self.keeper.prune());
+            let _more_or_less = all.and_then(|_| self.keeper.prune(patience));
         }
         drop(self.keeper);
         if let Some(path) = &self.config.timeline_file {
@@ -312,7 +313,7 @@ impl Client {
         self.keeper.taken(taken)?;
         super::observe(&observers, &name, version);
         match self.config.is_sync {
-            true => self.keeper.wait(),
+            true => self.keeper.wait(self.config.wait_patience),
             false => Ok(()),
         }
     }
@@ -406,7 +407,7 @@ impl Client {
                 writing.name, writing.version
             )));
         }
-        self.keeper.wait()
+        self.keeper.wait(self.config.wait_patience)
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -419,7 +420,7 @@ impl Client {
 
     /// Gives up what the scratch directory holds of a name. Without a persistent one, that is all there is.
     pub(super) fn clean(&self, name: &str) -> Outcome {
-        self.keeper.wait()?;
+        self.keeper.wait(self.config.wait_patience)?;
         if self.config.persistent.is_some() {
             self.state.lock().cleaned.insert(name.to_owned());
             return Ok(());

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::failure::{Failure, Outcome};
-use crate::options::{Options, number, one_of};
+use crate::options::{Options, number, one_of, seconds};
 
 /// The order in which a name's versions are restored, as the configuration tells ahead of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(super) struct Config {
     pub(super) is_sync: bool,
     /// Versions of a name to keep; 0 for all.
     pub(super) max_versions: usize,
+    /// How long calls other than `VELOC_Finalize` wait for storage; for ever if there is none.
+    pub(super) wait_patience: Option<Duration>,
     pub(super) hints: Hints,
     /// Where routed files lie.
     pub(super) scratch: PathBuf,
@@ -56,7 +59,6 @@ const NOTHING_TO_DO: &[(&str, &str)] = &[
         "daos_cont",
         "DAOS is not spoken: give a directory as `persistent`",
     ),
-    ("persistent_interval", "every version is made persistent"),
     (
         "scratch_versions",
         "the scratch directory is limited in bytes: see `scratch_limit`",
@@ -79,6 +81,8 @@ const OTHERS: &[&str] = &[
     "persistent",
     "mode",
     "max_versions",
+    "persistent_interval",
+    "wait_patience",
     "scratch_limit",
     "hints",
     "timeline_file",
@@ -115,7 +119,9 @@ impl Config {
         let mut options = Options::default();
         for (key, why) in NOTHING_TO_DO {
             let value = given.remove(*key).map(|value| value.to_ascii_lowercase());
-            let matters = value.is_some_and(|value| value != "false" && value != "0");
+            // -1 is VELOC's word for what is not to be done.
+            let is_none = |value: &String| ["false", "0", "-1"].contains(&value.as_str());
+            let matters = value.is_some_and(|value| !is_none(&value));
             if matters && !why.is_empty() {
                 warnings.push(format!("`{key}` has no effect: {why}"));
             }
@@ -133,6 +139,9 @@ impl Config {
             None => 0,
             Some(value) => number(&value).map_err(|why| wrong("max_versions", &value, why))?,
         };
+        let wait_patience = take("wait_patience")
+            .map(|value| seconds(&value).map_err(|why| wrong("wait_patience", &value, why)));
+        let wait_patience = wait_patience.transpose()?;
         let hints = match take("hints") {
             None => Hints::None,
             Some(value) => {
@@ -149,6 +158,19 @@ impl Config {
         };
         let scratch = PathBuf::from(take("scratch").ok_or_else(missing)?);
         let persistent = take("persistent").map(PathBuf::from);
+        let interval = take("persistent_interval").map(|value| {
+            let read = value.parse::<i64>().map_err(|error| error.to_string());
+            read.map_err(|why| wrong("persistent_interval", &value, why))
+        });
+        let persistent = match interval.transpose()? {
+            Some(interval) if interval < 0 => None,
+            Some(interval) if interval > 0 => {
+                let text = "`persistent_interval` has no effect: every version is made persistent";
+                warnings.push(text.to_owned());
+                persistent
+            }
+            _ => persistent,
+        };
         let within = |directory: &Path| directory.join("tierflow").join(home);
         for directory in [Some(&scratch), persistent.as_ref()].into_iter().flatten() {
             let made = std::fs::create_dir_all(within(directory));
@@ -184,6 +206,7 @@ impl Config {
             options,
             is_sync,
             max_versions,
+            wait_patience,
             hints,
             scratch,
             persistent,
@@ -261,6 +284,21 @@ mod tests {
         assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(warnings[0].contains("`ec_interval` has no effect"));
         assert!(warnings[1].contains("`max_version` is not known"));
+    }
+
+    #[test]
+    fn what_velocs_files_turn_off_is_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = directory.path().display();
+        let text = format!("scratch = {scratch}\npersistent = {scratch}/p\nec_interval = -1");
+        let all = config(&text).unwrap();
+        assert!(all.persistent.is_some() && all.warnings.is_empty());
+        let none = config(&format!("{text}\npersistent_interval = -1")).unwrap();
+        assert!(none.persistent.is_none() && none.options.external.is_none());
+        let some = config(&format!("{text}\npersistent_interval = 60")).unwrap();
+        assert!(some.persistent.is_some() && some.warnings.len() == 1);
+        let bounded = config(&format!("{text}\nwait_patience = 2.5")).unwrap();
+        assert_eq!(bounded.wait_patience, Some(Duration::from_millis(2500)));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tierflow_store::{Options, Repository};
@@ -13,7 +15,10 @@ use super::files;
 use super::head::Head;
 use super::history::History;
 use crate::core::Core;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, Status};
+
+/// How soon the thread sees that the client ends while it waits for storage.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A checkpoint that was taken in.
 pub(super) struct Taken {
@@ -39,9 +44,12 @@ pub(super) struct Keeper {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     progress: Arc<(Mutex<Progress>, Condvar)>,
+    /// Whether to wait for storage no longer.
+    given_up: Arc<AtomicBool>,
 }
 
 struct Work {
+    given_up: Arc<AtomicBool>,
     core: Arc<Core>,
     history: Arc<Mutex<History>>,
     /// Versions of a name to keep; 0 for all.
@@ -60,7 +68,9 @@ impl Keeper {
     ) -> Outcome<Self> {
         let (jobs, taken) = channel();
         let progress = Arc::<(Mutex<Progress>, Condvar)>::default();
+        let given_up = Arc::<AtomicBool>::default();
         let work = Work {
+            given_up: Arc::clone(&given_up),
             core: Arc::clone(core),
             history: Arc::clone(history),
             most,
@@ -75,6 +85,7 @@ impl Keeper {
             jobs: Some(jobs),
             thread: Some(thread),
             progress,
+            given_up,
         })
     }
 
@@ -83,9 +94,9 @@ impl Keeper {
     }
 
     /// Gives up what is not to be kept, as far as all ranks have what is newer by now.
-    pub(super) fn prune(&self) -> Outcome {
+    pub(super) fn prune(&self, patience: Duration) -> Outcome {
         self.give(Job::Prune)?;
-        self.wait()
+        self.wait(Some(patience))
     }
 
     fn give(&self, job: Job) -> Outcome {
@@ -99,12 +110,28 @@ impl Keeper {
         self.progress.0.lock().pending == 0
     }
 
-    /// Waits until all that was taken in is durable. What failed since the last time is told once.
-    pub(super) fn wait(&self) -> Outcome {
+    /// Waits until all that was taken in is durable, so long at most if there is a patience. What failed since the last time is
+    /// told once.
+    pub(super) fn wait(&self, patience: Option<Duration>) -> Outcome {
+        // Beyond what clocks tell, it is never.
+        let end = patience.and_then(|patience| Instant::now().checked_add(patience));
         let (progress, changed) = &*self.progress;
         let mut progress = progress.lock();
         while progress.pending > 0 {
-            changed.wait(&mut progress);
+            match end {
+                None => changed.wait(&mut progress),
+                Some(end) if Instant::now() >= end => {
+                    let text = format!(
+                        "{} checkpoints are not durable after {:?}; they are still on their way",
+                        progress.pending,
+                        patience.unwrap_or_default()
+                    );
+                    return Err(Failure::new(Status::TimedOut, text));
+                }
+                Some(end) => {
+                    let _whether_it_is_over = changed.wait_until(&mut progress, end);
+                }
+            }
         }
         progress.failed.take().map_or(Ok(()), Err)
     }
@@ -113,6 +140,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         drop(self.jobs.take());
+        self.given_up.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // One that panicked has nothing left to do.
             let _ended = thread.join();
@@ -140,9 +168,15 @@ impl Work {
     fn settle(&mut self, taken: &Taken) -> Outcome {
         // Another of its name and version may have taken its place since.
         let number = taken.head.number();
-        match self.core.engine.wait_version(number) {
-            Err(tierflow_engine::Error::Discarded { .. }) => {}
-            durable => durable?,
+        let engine = &self.core.engine;
+        loop {
+            let has_given_up = self.given_up.load(Ordering::Relaxed);
+            let look = if has_given_up { Duration::ZERO } else { LOOK };
+            match engine.within(look).wait_version(number) {
+                Err(tierflow_engine::Error::TimedOut { .. }) if !has_given_up => {}
+                Err(tierflow_engine::Error::Discarded { .. }) => break,
+                durable => break durable?,
+            }
         }
         if let Some((routed, original)) = &taken.file {
             if let Some(original) = original {
@@ -193,5 +227,27 @@ impl Work {
             // It may have gone with an engine that was killed.
             let _gone = self.core.engine.discard(number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storage_that_hangs_is_waited_for_no_longer_than_patience_says() {
+        let keeper = Keeper {
+            jobs: None,
+            thread: None,
+            progress: Arc::default(),
+            given_up: Arc::default(),
+        };
+        keeper.progress.0.lock().pending = 2;
+        let failure = keeper.wait(Some(Duration::ZERO)).unwrap_err();
+        assert_eq!(failure.status, Status::TimedOut);
+        assert!(failure.text.contains("2 checkpoints"), "{}", failure.text);
+        keeper.progress.0.lock().pending = 0;
+        keeper.wait(Some(Duration::ZERO)).unwrap();
+        keeper.wait(None).unwrap();
     }
 }
