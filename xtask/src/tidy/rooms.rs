@@ -57,6 +57,11 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-redundancy",
+        ours: &[],
+        others: true,
+    },
+    Room {
         package: "tierflow-plan",
         // Itself in its tests, with its feature for them.
         ours: &["tierflow-lifecycle", "tierflow-plan"],
@@ -132,6 +137,7 @@ const ROOMS: &[Room] = &[
             "tierflow-active-backend",
             "tierflow-peers",
             "tierflow-plan",
+            "tierflow-redundancy",
             "tierflow-engine",
             "tierflow-sim",
         ],

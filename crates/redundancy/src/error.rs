@@ -1,0 +1,99 @@
+//! What can go wrong, sorted by what the caller does next.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+
+/// The result of this crate's calls.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A member whose bytes are not there, or not as they were written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Its rank in the group.
+    pub rank: u32,
+    /// Its node, or whatever else fails as one.
+    pub node: String,
+}
+
+/// Why redundancy was not made, or a part not rebuilt.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Choose another scheme.
+    #[error("{scheme}: {why}")]
+    Scheme {
+        /// What was chosen.
+        scheme: String,
+        /// What is wrong with it, and what would be right.
+        why: String,
+    },
+    /// Restart from an older version, or from external storage: more is lost than the code bears.
+    #[error(
+        "version {version} cannot be rebuilt: {} lost it, and its set bears the loss of {bears}; restart from external storage or \
+         from an older version",
+        named(lost)
+    )]
+    TooManyLost {
+        /// The version.
+        version: u64,
+        /// Whose bytes are lost.
+        lost: Vec<Lost>,
+        /// How many of a set's members may lose theirs.
+        bears: usize,
+    },
+    /// Ask for another version: no member of the set knows this one.
+    #[error("no member of the set knows version {version}")]
+    Unknown {
+        /// The version.
+        version: u64,
+    },
+    /// Restart from an older version: what was rebuilt is not what was protected.
+    #[error(
+        "version {version} of rank {rank} was rebuilt from bytes that are not what was protected"
+    )]
+    Damaged {
+        /// The version.
+        version: u64,
+        /// Whose part it is.
+        rank: u32,
+    },
+    /// See whether the rank still runs, then start all ranks again: it sent nothing, or took nothing, for so long.
+    #[error("rank {rank} did not answer within {patience:?}: start all ranks of its set together")]
+    Absent {
+        /// The rank that was waited for.
+        rank: u32,
+        /// How long it was waited for.
+        patience: Duration,
+    },
+    /// Start all ranks with the same scheme and version: what a rank sent was not what is sent at this step.
+    #[error("rank {rank} sent something else than expected: do all ranks make the same calls?")]
+    Message {
+        /// The rank that sent it.
+        rank: u32,
+    },
+    /// See to the storage.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// What was read or written.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        |source| Self::Io {
+            path,
+            source: Arc::new(source),
+        }
+    }
+}
+
+fn named(lost: &[Lost]) -> String {
+    let name = |lost: &Lost| format!("rank {} on {}", lost.rank, lost.node);
+    lost.iter().map(name).collect::<Vec<_>>().join(", ")
+}

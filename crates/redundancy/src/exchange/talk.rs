@@ -1,0 +1,167 @@
+//! What members say to each other: a step, a number and bytes.
+
+use super::{Exchange, Has};
+use crate::{Digest, Error, Manifest, Result};
+
+/// At which step of a call a message is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// What a member's part is.
+    Part = 1,
+    /// A chunk of a shard.
+    Shard = 2,
+    /// What the parity is that it keeps.
+    Parity = 3,
+    /// What it knows of a version.
+    Manifest = 4,
+    /// What it still has of it.
+    Has = 5,
+    /// That it is done, and whether all went well.
+    Done = 6,
+}
+
+/// Step and number before the bytes.
+const HEADER: usize = 9;
+
+/// What all members tell all others.
+pub(super) trait Said: Clone {
+    fn encode(&self) -> Vec<u8>;
+    fn decode(bytes: &[u8]) -> Option<Self>;
+}
+
+impl Said for Digest {
+    fn encode(&self) -> Vec<u8> {
+        [self.bytes, self.hash]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (length, hash) = bytes.split_first_chunk::<8>()?;
+        Some(Self {
+            bytes: u64::from_le_bytes(*length),
+            hash: u64::from_le_bytes(hash.try_into().ok()?),
+        })
+    }
+}
+
+impl Said for Option<Manifest> {
+    fn encode(&self) -> Vec<u8> {
+        self.as_ref().map(Manifest::encode).unwrap_or_default()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [] => Some(None),
+            bytes => Manifest::decode(bytes).map(Some),
+        }
+    }
+}
+
+impl Said for Has {
+    fn encode(&self) -> Vec<u8> {
+        vec![u8::from(self.part), u8::from(self.parity)]
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match *bytes {
+            [part @ 0..=1, parity @ 0..=1] => Some(Self {
+                part: part == 1,
+                parity: parity == 1,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Said for bool {
+    fn encode(&self) -> Vec<u8> {
+        vec![u8::from(*self)]
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match *bytes {
+            [said @ 0..=1] => Some(said == 1),
+            _ => None,
+        }
+    }
+}
+
+impl Exchange<'_> {
+    pub(super) fn rank_of(&self, member: usize) -> u32 {
+        self.set
+            .members
+            .get(member)
+            .map_or(u32::MAX, |member| member.rank)
+    }
+
+    pub(super) fn send(&self, member: usize, step: Step, number: u64, bytes: &[u8]) -> Result<()> {
+        let mut message = Vec::with_capacity(HEADER + bytes.len());
+        message.push(step as u8);
+        message.extend(number.to_le_bytes());
+        message.extend(bytes);
+        self.transport
+            .send(self.rank_of(member), &message, self.patience)
+    }
+
+    fn hear(&self, member: usize, step: Step, number: u64) -> Result<Vec<u8>> {
+        let rank = self.rank_of(member);
+        let mut message = self.transport.receive(rank, self.patience)?;
+        let mut header = vec![step as u8];
+        header.extend(number.to_le_bytes());
+        if !message.starts_with(&header) {
+            return Err(Error::Message { rank });
+        }
+        message.drain(..HEADER);
+        Ok(message)
+    }
+
+    /// A chunk of a shard, which has so many bytes.
+    pub(super) fn receive(
+        &self,
+        member: usize,
+        step: Step,
+        at: u64,
+        bytes: usize,
+    ) -> Result<Vec<u8>> {
+        let message = self.hear(member, step, at)?;
+        match message.len() == bytes {
+            true => Ok(message),
+            false => Err(Error::Message {
+                rank: self.rank_of(member),
+            }),
+        }
+    }
+
+    /// What every member says, in the order of the set, this one's own with it.
+    pub(super) fn all<T: Said>(&self, step: Step, version: u64, mine: &T) -> Result<Vec<T>> {
+        let members = 0..self.set.members.len();
+        let bytes = mine.encode();
+        for member in members.clone().filter(|member| *member != self.me) {
+            self.send(member, step, version, &bytes)?;
+        }
+        let said = members.map(|member| {
+            if member == self.me {
+                return Ok(mine.clone());
+            }
+            let wrong = || Error::Message {
+                rank: self.rank_of(member),
+            };
+            T::decode(&self.hear(member, step, version)?).ok_or_else(wrong)
+        });
+        said.collect()
+    }
+
+    /// Waits for the others to be done, too. All went well, or it is the same error on all.
+    pub(super) fn done(&self, version: u64, is_sound: bool) -> Result<()> {
+        let all = self.all(Step::Done, version, &is_sound)?;
+        match all.iter().position(|is_sound| !is_sound) {
+            None => Ok(()),
+            Some(member) => Err(Error::Damaged {
+                version,
+                rank: self.rank_of(member),
+            }),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Which redundancy is wanted.
+
+use crate::{Error, Result};
+use std::fmt;
+
+/// The most members of a set.
+const MOST: usize = 255;
+
+/// How much of a group's node-local versions others keep.
+///
+/// | scheme | a set has | it bears the loss of | a member keeps beside its own part |
+/// |---|---|---|---|
+/// | `Partner` | 2 members (one of them 3 if they are odd) | 1 | as much again |
+/// | `Xor { set }` | `set` members | 1 | 1 / (`set` - 1) of its part |
+/// | `ReedSolomon { data, parity }` | `data` + `parity` members | `parity` | `parity` / `data` of its part |
+///
+/// Sets are as large as the nodes allow: see [`Sets`](crate::Sets).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Redundancy {
+    /// Two members keep each other's parts.
+    Partner,
+    /// The members of a set keep the exclusive or of its parts among them.
+    Xor {
+        /// Members of a set, 2 or more.
+        set: usize,
+    },
+    /// The members of a set keep several independent sums of its parts among them.
+    ReedSolomon {
+        /// Members of a set that may not all be lost, 1 or more.
+        data: usize,
+        /// Members that may, 1 or more.
+        parity: usize,
+    },
+}
+
+impl Redundancy {
+    /// Members of a whole set.
+    #[must_use]
+    pub fn set(&self) -> usize {
+        match *self {
+            Self::Partner => 2,
+            Self::Xor { set } => set,
+            Self::ReedSolomon { data, parity } => data.saturating_add(parity),
+        }
+    }
+
+    /// How many members of a whole set may be lost.
+    #[must_use]
+    pub fn bears(&self) -> usize {
+        match *self {
+            Self::Partner | Self::Xor { .. } => 1,
+            Self::ReedSolomon { parity, .. } => parity,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let wrong = |why: &str| {
+            Err(Error::Scheme {
+                scheme: self.to_string(),
+                why: why.to_owned(),
+            })
+        };
+        match *self {
+            Self::Xor { set } if set < 2 => wrong("a set needs 2 members or more"),
+            Self::ReedSolomon { data, parity } if data == 0 || parity == 0 => {
+                wrong("data and parity are 1 or more")
+            }
+            _ if self.set() > MOST => wrong("a set has 255 members at most"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Redundancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Partner => write!(f, "partner copies"),
+            Self::Xor { set } => write!(f, "XOR over sets of {set}"),
+            Self::ReedSolomon { data, parity } => write!(f, "Reed-Solomon {data} + {parity}"),
+        }
+    }
+}
