@@ -73,6 +73,9 @@ pub enum Error {
         /// The rank that sent it.
         rank: u32,
     },
+    /// See what the repository says.
+    #[error(transparent)]
+    Store(#[from] tierflow_store::Error),
     /// See to the storage.
     #[error("{}: {source}", .path.display())]
     Io {

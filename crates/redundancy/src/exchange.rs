@@ -6,6 +6,7 @@ use crate::keep::{Fresh, Reading};
 use crate::{
     CHUNK, Code, Digest, Error, Keep, Layout, Lost, Manifest, Part, Place, Result, Set, Transport,
 };
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
@@ -151,6 +152,17 @@ impl<'a> Exchange<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The versions that some member knows to be protected, in ascending order, the same for all members: what to rebuild when all
+    /// start again.
+    ///
+    /// # Errors
+    /// [`Error::Absent`], [`Error::Message`] and [`Error::Io`].
+    pub fn versions(&self) -> Result<Vec<u64>> {
+        let known = self.all(Step::Versions, 0, &self.keep.versions()?)?;
+        let known: BTreeSet<u64> = known.into_iter().flatten().collect();
+        Ok(known.into_iter().collect())
     }
 
     /// Rebuilds what members lost of a version, or what is not as it was protected any more: their parts, and the parity that they

@@ -103,6 +103,11 @@ impl Keep {
         self.path(version, "parity")
     }
 
+    /// Where a piece is rebuilt before its repository takes it.
+    pub(crate) fn piece_path(&self, version: u64) -> PathBuf {
+        self.path(version, "piece")
+    }
+
     /// What a version consists of, if it is protected and known here.
     ///
     /// # Errors
@@ -143,7 +148,7 @@ impl Keep {
     /// [`Error::Io`] if it cannot be removed.
     pub fn remove(&self, version: u64) -> Result<()> {
         // What tells of the others goes first.
-        for kind in ["manifest", "parity"] {
+        for kind in ["manifest", "parity", "piece"] {
             let path = self.path(version, kind);
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {

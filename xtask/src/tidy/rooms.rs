@@ -58,7 +58,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-redundancy",
-        ours: &[],
+        ours: &["tierflow-store"],
         others: true,
     },
     Room {

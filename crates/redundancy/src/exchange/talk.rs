@@ -18,6 +18,8 @@ pub(super) enum Step {
     Has = 5,
     /// That it is done, and whether all went well.
     Done = 6,
+    /// The versions that it knows.
+    Versions = 7,
 }
 
 /// Step and number before the bytes.
@@ -43,6 +45,18 @@ impl Said for Digest {
             bytes: u64::from_le_bytes(*length),
             hash: u64::from_le_bytes(hash.try_into().ok()?),
         })
+    }
+}
+
+impl Said for Vec<u64> {
+    fn encode(&self) -> Vec<u8> {
+        self.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks();
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        rest.is_empty().then(|| words.collect())
     }
 }
 

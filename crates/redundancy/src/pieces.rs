@@ -1,0 +1,188 @@
+//! The pieces of a rank's repository on its node, for which the others of its set keep redundancy.
+
+use crate::{Error, Exchange, Keep, Manifest, Part, Rebuilt, Result};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use tierflow_store::container::Source;
+use tierflow_store::{Encoded, Piece, Repository};
+
+/// Payloads are read by this many bytes, and from multiples of it.
+const BLOCK: u64 = 1 << 20;
+
+/// A repository whose pieces are protected.
+///
+/// Its calls are collective, as those of [`Exchange`] are. At a restart, the members ask for the
+/// [`versions`](Exchange::versions) that were protected and rebuild each of them; then every member has its pieces again.
+#[derive(Debug)]
+pub struct Pieces<'a> {
+    repository: &'a Repository,
+    exchange: Exchange<'a>,
+    keep: &'a Keep,
+}
+
+impl<'a> Pieces<'a> {
+    /// `repository`: this rank's own, on its node, open for writing.
+    #[must_use]
+    pub fn new(repository: &'a Repository, exchange: Exchange<'a>, keep: &'a Keep) -> Self {
+        Self {
+            repository,
+            exchange,
+            keep,
+        }
+    }
+
+    /// The versions that some member knows to be protected: [`Exchange::versions`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn versions(&self) -> Result<Vec<u64>> {
+        self.exchange.versions()
+    }
+
+    /// Protects the members' pieces of a version, each of which is in its repository to stay.
+    ///
+    /// # Errors
+    /// As [`Exchange::protect`]; [`Error::Store`] if there is no such piece, in which case the others wait in vain.
+    pub fn protect(&self, version: u64) -> Result<Option<Manifest>> {
+        let piece = self.repository.own_piece(version)?;
+        let record = Record::new(&piece)?;
+        self.exchange.protect(version, &record)
+    }
+
+    /// Rebuilds the members' pieces of a version that are lost or damaged, and the parity that they kept of it.
+    ///
+    /// # Errors
+    /// As [`Exchange::rebuild`]; [`Error::Store`] if the repository does not take the piece: the others have theirs.
+    pub fn rebuild(&self, version: u64) -> Result<Rebuilt> {
+        // What cannot be read is as good as lost.
+        let piece = self.repository.own_piece(version).ok();
+        let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());
+        let part = record.as_ref().map(|record| record as &dyn Part);
+        let path = self.keep.piece_path(version);
+        let rebuilt = self.exchange.rebuild(version, part, &path)?;
+        if rebuilt.part {
+            if piece.is_some() {
+                // Of the same identity, it would be taken for the one that is brought.
+                self.repository.remove(&[version].into())?;
+            }
+            let file = File::open(&path).map_err(Error::io(&path))?;
+            let source = Rebuild {
+                file,
+                path: path.clone(),
+            };
+            let piece = Piece::elsewhere(source, &path, 1, None)?;
+            self.repository.copy(&piece)?;
+            drop(piece);
+            std::fs::remove_file(&path).map_err(Error::io(&path))?;
+        }
+        Ok(rebuilt)
+    }
+}
+
+/// A piece as a record: the same bytes wherever it is copied to.
+#[derive(Debug)]
+struct Record<'a> {
+    encoded: Encoded<'a>,
+    /// The block of the payload that was read last, and its number.
+    block: Mutex<Option<(u64, Vec<u8>)>>,
+}
+
+impl<'a> Record<'a> {
+    fn new(piece: &'a Piece) -> Result<Self> {
+        Ok(Self {
+            encoded: Encoded::copy(piece, 0)?,
+            block: Mutex::new(None),
+        })
+    }
+
+    /// Reads bytes of the payload, as far as they lie in one block. How many they were.
+    fn read_payload(&self, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
+        let number = offset / BLOCK;
+        let mut block = self.block.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = match block.take() {
+            Some((other, bytes)) if other == number => bytes,
+            _ => {
+                let left = self
+                    .encoded
+                    .head()
+                    .payload_length
+                    .saturating_sub(number * BLOCK);
+                let length = usize::try_from(left.min(BLOCK)).unwrap_or_default();
+                let mut bytes = vec![0; length];
+                let filled = self.encoded.fill(number * BLOCK, &mut bytes);
+                filled.map_err(std::io::Error::other)?;
+                bytes
+            }
+        };
+        let from = usize::try_from(offset % BLOCK).unwrap_or_default();
+        let there = bytes.get(from..).unwrap_or_default();
+        let length = there.len().min(into.len());
+        let (into, there) = (into.get_mut(..length), there.get(..length));
+        if let (Some(into), Some(there)) = (into, there) {
+            into.copy_from_slice(there);
+        }
+        *block = Some((number, bytes));
+        Ok(length)
+    }
+}
+
+impl Part for Record<'_> {
+    fn bytes(&self) -> std::io::Result<u64> {
+        Ok(self.encoded.head().record_length())
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        let head = self.encoded.head_bytes();
+        let (mut offset, mut rest) = (offset, into);
+        while !rest.is_empty() {
+            let of_head = usize::try_from(offset).ok().and_then(|at| head.get(at..));
+            let read = match of_head.filter(|head| !head.is_empty()) {
+                Some(head) => {
+                    let length = head.len().min(rest.len());
+                    for (into, byte) in rest.iter_mut().zip(head) {
+                        *into = *byte;
+                    }
+                    length
+                }
+                None => self.read_payload(offset - head.len() as u64, rest)?,
+            };
+            if read == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            offset += read as u64;
+            rest = rest.get_mut(read..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+/// A file with a rebuilt record.
+#[derive(Debug)]
+struct Rebuild {
+    file: File,
+    path: PathBuf,
+}
+
+impl Rebuild {
+    fn failed(&self, doing: &'static str) -> impl FnOnce(std::io::Error) -> tierflow_store::Error {
+        let path = self.path.display().to_string();
+        move |error| tierflow_store::Error::Remote(format!("{doing} {path}: {error}"))
+    }
+}
+
+impl Source for Rebuild {
+    type Error = tierflow_store::Error;
+
+    fn size(&self) -> std::result::Result<u64, Self::Error> {
+        let metadata = self.file.metadata().map_err(self.failed("looking at"))?;
+        Ok(metadata.len())
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> std::result::Result<(), Self::Error> {
+        let read = self.file.read_exact_at(bytes, offset);
+        read.map_err(self.failed("reading"))
+    }
+}

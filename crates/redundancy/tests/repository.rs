@@ -1,0 +1,207 @@
+//! Repositories of ranks on nodes of their own: the pieces of lost and damaged ones are there again, as they were.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tierflow_redundancy::{
+    Directory, Error, Exchange, Keep, Member, Pieces, Rebuilt, Redundancy, Result, Sets,
+};
+use tierflow_store::{Options, Region, Repository, Snapshot};
+
+const RANKS: u32 = 4;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Nodes {
+    home: tempfile::TempDir,
+    sets: Sets,
+    session: u64,
+}
+
+impl Nodes {
+    fn new(scheme: Redundancy) -> Self {
+        let members = (0..RANKS).map(|rank| Member {
+            rank,
+            node: format!("node{rank}"),
+        });
+        let members: Vec<Member> = members.collect();
+        Self {
+            home: tempfile::tempdir().unwrap(),
+            sets: Sets::choose(&members, scheme).unwrap(),
+            session: 0,
+        }
+    }
+
+    fn node(&self, rank: u32) -> PathBuf {
+        self.home.path().join(format!("node{rank}"))
+    }
+
+    /// All ranks live once.
+    fn run<T: Send>(
+        &mut self,
+        life: impl Fn(u32, &Repository, &Pieces<'_>) -> Result<T> + Sync,
+    ) -> Vec<Result<T>> {
+        self.session += 1;
+        let this = &*self;
+        std::thread::scope(|scope| {
+            let live = |rank: u32| {
+                let life = &life;
+                scope.spawn(move || {
+                    let node = this.node(rank);
+                    std::fs::create_dir_all(&node).unwrap();
+                    let options = Options::default().rank(rank, RANKS);
+                    let repository = Repository::open(node.join("run"), options).unwrap();
+                    let keep = Keep::open(&node.join("keep")).unwrap();
+                    let shared = this.home.path().join("shared");
+                    let transport = Directory::open(&shared, this.session, rank).unwrap();
+                    let set = this.sets.of(rank).unwrap();
+                    let exchange = Exchange::new(set, rank, &transport, &keep, PATIENCE).unwrap();
+                    life(
+                        rank,
+                        &repository,
+                        &Pieces::new(&repository, exchange, &keep),
+                    )
+                })
+            };
+            let lives: Vec<_> = (0..RANKS).map(live).collect();
+            lives.into_iter().map(|life| life.join().unwrap()).collect()
+        })
+    }
+
+    fn save(&mut self, versions: std::ops::Range<u64>) {
+        for saved in self.run(|rank, repository, pieces| {
+            for version in versions.clone() {
+                let state = state(rank, version);
+                let regions = [Region::new("state", &state)];
+                repository.save(&Snapshot {
+                    version,
+                    base: None,
+                    regions: &regions,
+                })?;
+                pieces.protect(version)?.unwrap();
+            }
+            Ok(())
+        }) {
+            saved.unwrap();
+        }
+    }
+
+    /// What all ranks do when they start again.
+    fn restart(&mut self) -> Vec<Result<Vec<Rebuilt>>> {
+        self.run(|rank, repository, pieces| {
+            let versions = pieces.versions()?;
+            let rebuilt = versions.iter().map(|version| pieces.rebuild(*version));
+            let rebuilt = rebuilt.collect::<Result<Vec<_>>>()?;
+            for version in versions {
+                let piece = repository.own_piece(version)?;
+                assert!(piece.read("state")? == state(rank, version));
+            }
+            Ok(rebuilt)
+        })
+    }
+}
+
+/// Small ones, which share files with others, and large ones with files of their own.
+fn state(rank: u32, version: u64) -> Vec<u8> {
+    let bytes = match version % 3 {
+        0 => 100 + rank as usize,
+        1 => 3 << 20,
+        _ => (1 << 20) + 4097 * rank as usize,
+    };
+    (0..bytes)
+        .map(|at| (at * 31 + at / 253 + version as usize * 7 + rank as usize) as u8)
+        .collect()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn pieces_of_lost_nodes_are_there_again() {
+    for (scheme, lost) in [
+        (Redundancy::Partner, &[2][..]),
+        (Redundancy::Xor { set: 4 }, &[3]),
+        (Redundancy::ReedSolomon { data: 2, parity: 2 }, &[0, 3]),
+    ] {
+        let mut nodes = Nodes::new(scheme);
+        nodes.save(0..5);
+        // The second time upon what the first one rebuilt.
+        for shift in 0..2 {
+            for rank in lost {
+                std::fs::remove_dir_all(nodes.node((rank + shift) % RANKS)).unwrap();
+            }
+            for (rank, rebuilt) in (0..).zip(nodes.restart()) {
+                let is_lost = lost.iter().any(|lost| (lost + shift) % RANKS == rank);
+                let rebuilt = rebuilt.unwrap();
+                assert_eq!(rebuilt.len(), 5);
+                assert!(rebuilt.iter().all(|rebuilt| rebuilt.part == is_lost));
+            }
+        }
+        // And then there is nothing to do.
+        for rebuilt in nodes.restart() {
+            assert!(
+                rebuilt
+                    .unwrap()
+                    .iter()
+                    .all(|rebuilt| *rebuilt == Rebuilt::default())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_damaged_piece_gives_way_to_what_it_was() {
+    let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
+    nodes.save(1..2);
+    // The largest file is the one with the payload.
+    let payload = files(&nodes.node(1).join("run")).into_iter();
+    let payload = payload
+        .max_by_key(|path| path.metadata().unwrap().len())
+        .unwrap();
+    let mut bytes = std::fs::read(&payload).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&payload, bytes).unwrap();
+    for (rank, rebuilt) in (0..RANKS).zip(nodes.restart()) {
+        let rebuilt = rebuilt.unwrap();
+        assert_eq!((rebuilt.len(), rebuilt[0].part), (1, rank == 1));
+    }
+}
+
+#[test]
+fn more_losses_than_it_bears_are_told_to_all_with_their_nodes() {
+    let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
+    nodes.save(7..8);
+    for rank in [0, 2] {
+        std::fs::remove_dir_all(nodes.node(rank)).unwrap();
+    }
+    for result in nodes.restart() {
+        let error = result.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::TooManyLost {
+                    version: 7,
+                    bears: 1,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains("node0") && text.contains("node2") && !text.contains("node1"),
+            "{text}"
+        );
+    }
+}
