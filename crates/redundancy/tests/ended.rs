@@ -1,0 +1,164 @@
+//! A rank that ends in the middle of a version: the version before stays protected, and of the one under way every rank says the same
+//! at the restart.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tierflow_redundancy::{
+    Directory, Error, Exchange, Keep, Member, Part, Redundancy, Result, Set, Sets, Transport,
+};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const RANKS: u32 = 3;
+
+/// A transport of a rank that ends after so many messages that it sent or received.
+#[derive(Debug)]
+struct Ending {
+    inner: Directory,
+    left: AtomicU64,
+}
+
+impl Ending {
+    fn step(&self) -> Result<()> {
+        let left = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            });
+        let ended = Error::Absent {
+            rank: u32::MAX,
+            patience: Duration::ZERO,
+        };
+        left.map(drop).map_err(|_| ended)
+    }
+}
+
+impl Transport for Ending {
+    fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()> {
+        self.step()?;
+        self.inner.send(to, message, patience)
+    }
+
+    fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>> {
+        self.step()?;
+        self.inner.receive(from, patience)
+    }
+}
+
+fn part(rank: u32, version: u64) -> Vec<u8> {
+    (0..700 + 90 * rank as usize)
+        .map(|at| (at * 3 + version as usize * 11 + rank as usize) as u8)
+        .collect()
+}
+
+struct Group {
+    home: PathBuf,
+    set: Set,
+    /// Messages of rank 1 in all.
+    messages: AtomicU64,
+}
+
+impl Group {
+    fn path(&self, rank: u32, version: u64) -> PathBuf {
+        self.home.join(format!("node{rank}/part{version}"))
+    }
+
+    /// One life of all ranks; rank 1 ends after so many messages, and how long do the others wait for it?
+    fn live<T: Send>(
+        &self,
+        session: u64,
+        (messages, patience): (u64, Duration),
+        call: impl Fn(u32, &Exchange<'_>) -> Result<T> + Sync,
+    ) -> Vec<Result<T>> {
+        std::thread::scope(|scope| {
+            let live = |rank: u32| {
+                let call = &call;
+                scope.spawn(move || {
+                    let keep = Keep::open(&self.home.join(format!("node{rank}"))).unwrap();
+                    let transport = Ending {
+                        inner: Directory::open(&self.home.join("shared"), session, rank).unwrap(),
+                        left: AtomicU64::new(if rank == 1 { messages } else { u64::MAX }),
+                    };
+                    let exchange = Exchange::new(&self.set, rank, &transport, &keep, patience)?;
+                    let result = call(rank, &exchange);
+                    if rank == 1 {
+                        let left = transport.left.load(Ordering::Relaxed);
+                        self.messages.fetch_add(messages - left, Ordering::Relaxed);
+                    }
+                    result
+                })
+            };
+            let lives: Vec<_> = (0..RANKS).map(live).collect();
+            lives.into_iter().map(|life| life.join().unwrap()).collect()
+        })
+    }
+
+    fn protect(&self, session: u64, version: u64, ending: (u64, Duration)) -> Vec<Result<()>> {
+        self.live(session, ending, |rank, exchange| {
+            std::fs::write(self.path(rank, version), part(rank, version)).unwrap();
+            exchange.protect(version, &part(rank, version)).map(drop)
+        })
+    }
+
+    fn rebuild(&self, session: u64, version: u64) -> Vec<Result<()>> {
+        self.live(session, (u64::MAX, PATIENCE), |rank, exchange| {
+            let path = self.path(rank, version);
+            let own = std::fs::read(&path).ok();
+            let own = own.as_ref().map(|own| own as &dyn Part);
+            exchange.rebuild(version, own, &path)?;
+            assert_eq!(std::fs::read(&path).unwrap(), part(rank, version));
+            Ok(())
+        })
+    }
+}
+
+fn group(home: &Path) -> Group {
+    let members = (0..RANKS).map(|rank| Member {
+        rank,
+        node: format!("node{rank}"),
+    });
+    let members: Vec<Member> = members.collect();
+    let sets = Sets::choose(&members, Redundancy::Xor { set: 3 }).unwrap();
+    Group {
+        home: home.to_owned(),
+        set: sets.of(0).unwrap().clone(),
+        messages: AtomicU64::new(0),
+    }
+}
+
+#[test]
+fn what_was_protected_before_stays_so() {
+    let home = tempfile::tempdir().unwrap();
+    let whole = group(home.path());
+    for protected in whole.protect(1, 1, (u64::MAX, PATIENCE)) {
+        protected.unwrap();
+    }
+    // Each message of a version is the last one once.
+    let all = whole.messages.load(Ordering::Relaxed);
+    assert!(all > 10, "{all}");
+    for messages in 0..all {
+        let home = tempfile::tempdir().unwrap();
+        let group = group(home.path());
+        for protected in group.protect(1, 1, (u64::MAX, PATIENCE)) {
+            protected.unwrap();
+        }
+        // The others hear what it still said, and then nothing.
+        let protected = group.protect(2, 2, (messages, Duration::from_millis(200)));
+        assert!(protected.iter().any(Result::is_err));
+        // Its node goes with it.
+        std::fs::remove_dir_all(home.path().join("node1")).unwrap();
+        for rebuilt in group.rebuild(3, 1) {
+            rebuilt.unwrap();
+        }
+        let newer = group.rebuild(4, 2);
+        let rebuilt = newer.iter().filter(|rebuilt| rebuilt.is_ok()).count();
+        assert!(
+            rebuilt == 0 || rebuilt == RANKS as usize,
+            "after {messages} messages: {newer:?}"
+        );
+        // What some rank was told is protected, is.
+        assert!(rebuilt > 0 || protected.iter().all(Result::is_err));
+    }
+}
