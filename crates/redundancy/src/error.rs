@@ -67,6 +67,24 @@ pub enum Error {
         /// How long it was waited for.
         patience: Duration,
     },
+    /// Start all ranks again: a rank ended before this one's versions were protected.
+    #[error(
+        "rank {rank} ended before all versions were protected: start all ranks of its set together"
+    )]
+    Ended {
+        /// The rank.
+        rank: u32,
+    },
+    /// Wait again, or see what the other ranks do: they did not take this version, or take long.
+    #[error(
+        "version {version} is not protected after {patience:?}: some rank of the set does not have it yet"
+    )]
+    Unprotected {
+        /// The version.
+        version: u64,
+        /// How long it was waited for.
+        patience: Duration,
+    },
     /// Start all ranks with the same scheme and version: what a rank sent was not what is sent at this step.
     #[error("rank {rank} sent something else than expected: do all ranks make the same calls?")]
     Message {

@@ -48,8 +48,11 @@ impl<'a> Pieces<'a> {
     /// As [`Exchange::protect`]; [`Error::Store`] if there is no such piece, in which case the others wait in vain.
     pub fn protect(&self, version: u64) -> Result<Option<Manifest>> {
         let piece = self.repository.own_piece(version)?;
-        let record = Record::new(&piece)?;
-        self.exchange.protect(version, &record)
+        self.protect_piece(version, &piece)
+    }
+
+    pub(crate) fn protect_piece(&self, version: u64, piece: &Piece) -> Result<Option<Manifest>> {
+        self.exchange.protect(version, &Record::new(piece)?)
     }
 
     /// Rebuilds the members' pieces of a version that are lost or damaged, and the parity that they kept of it.

@@ -22,7 +22,7 @@ pub trait Transport: Debug + Send + Sync {
     /// The next message of a rank.
     ///
     /// # Errors
-    /// [`Error::Absent`] if there is none within `patience`.
+    /// [`Error::Absent`] if there is none within `patience`; a later call receives it.
     fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>>;
 }
 
@@ -66,10 +66,14 @@ impl Directory {
     }
 
     fn number(&self, way: Way, rank: u32) -> u64 {
+        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        next.get(&(way, rank)).copied().unwrap_or_default()
+    }
+
+    /// A message went this way.
+    fn count(&self, way: Way, rank: u32) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = next.entry((way, rank)).or_default();
-        *number += 1;
-        *number - 1
+        *next.entry((way, rank)).or_default() += 1;
     }
 
     fn path(&self, from: u32, to: u32, number: u64) -> PathBuf {
@@ -114,7 +118,9 @@ impl Transport for Directory {
         let folder = self.home.join(to.to_string());
         std::fs::create_dir_all(&folder).map_err(Error::io(folder))?;
         std::fs::write(&part, message).map_err(Error::io(&part))?;
-        std::fs::rename(&part, &path).map_err(Error::io(path))
+        std::fs::rename(&part, &path).map_err(Error::io(path))?;
+        self.count(Way::To, to);
+        Ok(())
     }
 
     fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>> {
@@ -124,6 +130,7 @@ impl Transport for Directory {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(&path)(error)),
         })?;
+        self.count(Way::From, from);
         std::fs::remove_file(&path).map_err(Error::io(path))?;
         Ok(message)
     }
@@ -158,6 +165,9 @@ mod tests {
         let zero = Directory::open(home.path(), 7, 0).unwrap();
         let error = zero.receive(5, Duration::ZERO).unwrap_err();
         assert!(matches!(error, Error::Absent { rank: 5, .. }));
+        let five = Directory::open(home.path(), 7, 5).unwrap();
+        five.send(0, b"late", LONG).unwrap();
+        assert_eq!(zero.receive(5, LONG).unwrap(), b"late");
         for _ in 0..WINDOW {
             zero.send(3, b"", Duration::ZERO).unwrap();
         }

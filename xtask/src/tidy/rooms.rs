@@ -58,7 +58,8 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-redundancy",
-        ours: &["tierflow-store"],
+        // The engine in its tests.
+        ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],
         others: true,
     },
     Room {

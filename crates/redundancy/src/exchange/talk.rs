@@ -2,6 +2,7 @@
 
 use super::{Exchange, Has};
 use crate::{Digest, Error, Manifest, Result};
+use std::time::Duration;
 
 /// At which step of a call a message is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,8 +21,14 @@ pub(super) enum Step {
     Done = 6,
     /// The versions that it knows.
     Versions = 7,
+    /// Which versions wait to be protected.
+    Ready = 8,
+    /// That it takes part no more.
+    Left = 9,
 }
 
+/// How soon a member that waits for the others' versions sees that it has ended.
+const LOOK: Duration = Duration::from_millis(100);
 /// Step and number before the bytes.
 const HEADER: usize = 9;
 
@@ -121,7 +128,19 @@ impl Exchange<'_> {
 
     fn hear(&self, member: usize, step: Step, number: u64) -> Result<Vec<u8>> {
         let rank = self.rank_of(member);
-        let mut message = self.transport.receive(rank, self.patience)?;
+        let message = self.transport.receive(rank, self.patience)?;
+        self.content(rank, message, (step, number))
+    }
+
+    fn content(
+        &self,
+        rank: u32,
+        mut message: Vec<u8>,
+        (step, number): (Step, u64),
+    ) -> Result<Vec<u8>> {
+        if message.first() == Some(&(Step::Left as u8)) {
+            return Err(Error::Ended { rank });
+        }
         let mut header = vec![step as u8];
         header.extend(number.to_le_bytes());
         if !message.starts_with(&header) {
@@ -165,6 +184,49 @@ impl Exchange<'_> {
             T::decode(&self.hear(member, step, version)?).ok_or_else(wrong)
         });
         said.collect()
+    }
+
+    /// The versions that wait at each member, ascending; waited for as long as it takes until all have some, or this one has ended,
+    /// which is `None`.
+    pub(crate) fn ready(
+        &self,
+        mine: &[u64],
+        has_ended: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Vec<u64>>>> {
+        let members = || (0..self.set.members.len()).filter(|member| *member != self.me);
+        let bytes = mine.to_vec().encode();
+        for member in members() {
+            self.send(member, Step::Ready, 0, &bytes)?;
+        }
+        let mut all = vec![mine.to_vec()];
+        for member in members() {
+            let rank = self.rank_of(member);
+            let message = loop {
+                match self.transport.receive(rank, LOOK) {
+                    Err(Error::Absent { .. }) if has_ended() => return Ok(None),
+                    Err(Error::Absent { .. }) => {}
+                    message => break message?,
+                }
+            };
+            let bytes = self.content(rank, message, (Step::Ready, 0))?;
+            all.push(Said::decode(&bytes).ok_or(Error::Message { rank })?);
+        }
+        Ok(Some(all))
+    }
+
+    /// Whether all members have a version.
+    pub(crate) fn all_have(&self, version: u64, has: bool) -> Result<bool> {
+        let all = self.all(Step::Has, version, &has)?;
+        Ok(all.into_iter().all(|has| has))
+    }
+
+    /// Tells the others that this one takes part no more.
+    pub(crate) fn leave(&self) -> Result<()> {
+        let members = (0..self.set.members.len()).filter(|member| *member != self.me);
+        for member in members {
+            self.send(member, Step::Left, 0, &[])?;
+        }
+        Ok(())
     }
 
     /// Waits for the others to be done, too. All went well, or it is the same error on all.
