@@ -1,0 +1,205 @@
+//! The ranks of a group are processes, killed at random instants, and some of their nodes are lost with them: no version that a rank
+//! had been told to be durable is. `TIERFLOW_RESTARTS` sets the number of restarts.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region, RegionMut};
+use tierflow_redundancy::{Directory, Member, Protected, Rank, Redundancy, Sets};
+use tierflow_store::{Options, Repository};
+use tierflow_testing::{Process, this_test};
+
+const START: &str = "TIERFLOW_REDUNDANCY_START";
+const HOME: &str = "TIERFLOW_REDUNDANCY_HOME";
+const RANK: &str = "TIERFLOW_REDUNDANCY_RANK";
+const RANKS: u32 = 4;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The schemes that take turns, each with all ranks in one set.
+const SCHEMES: &[Redundancy] = &[
+    Redundancy::Xor { set: 4 },
+    Redundancy::ReedSolomon { data: 2, parity: 2 },
+];
+
+fn content(rank: u32, version: u64) -> Vec<u8> {
+    let length = if version % 7 == 6 {
+        1_100_000
+    } else {
+        2_400 + 8 * rank as usize
+    };
+    let words = [u64::from(rank), version];
+    words
+        .into_iter()
+        .flat_map(u64::to_le_bytes)
+        .cycle()
+        .take(length)
+        .collect()
+}
+
+fn node(home: &Path, rank: u32) -> PathBuf {
+    home.join(format!("node{rank}"))
+}
+
+/// A rank. As a test of its own, without its start, it has nothing to do.
+#[test]
+fn rank() {
+    let Ok(start) = std::env::var(START) else {
+        return;
+    };
+    let (scheme, run) = start.split_once('-').unwrap();
+    let scheme = SCHEMES[scheme.parse::<usize>().unwrap()];
+    let run: u64 = run.parse().unwrap();
+    let rank: u32 = std::env::var(RANK).unwrap().parse().unwrap();
+    let home = PathBuf::from(std::env::var_os(HOME).unwrap());
+    let mut output = std::io::stdout();
+    let mut report = |text: String| {
+        writeln!(output, "rank: {text}").unwrap();
+        output.flush().unwrap();
+    };
+    let members = (0..RANKS).map(|rank| Member {
+        rank,
+        node: format!("node{rank}"),
+    });
+    let sets = Sets::choose(&members.collect::<Vec<_>>(), scheme).unwrap();
+    let set = sets.of(rank).unwrap().clone();
+    let shared = home.join("shared");
+    let transport = Directory::open(&shared, run, rank).unwrap();
+    let of = Rank {
+        rank,
+        ranks: RANKS,
+        run,
+    };
+    let vault =
+        Protected::open(&node(&home, rank), of, set, Arc::new(transport), PATIENCE).unwrap();
+    assert!(vault.lost().is_empty(), "{:?}", vault.lost());
+    let options = Options::default().rank(rank, RANKS);
+    let meeting = Repository::open(shared.join("meeting"), options).unwrap();
+    let engine = Engine::builder(&open(Choice::Host).unwrap())
+        .host_cache(4 << 20)
+        .external_vault(Arc::new(vault))
+        .group(rank, RANKS, run)
+        .collective(Arc::new(meeting))
+        .durable_in_order(true)
+        .build()
+        .unwrap();
+    let newest = engine.latest(None);
+    if let Some(newest) = newest {
+        for version in newest.saturating_sub(5)..=newest {
+            let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
+            engine
+                .restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])
+                .unwrap();
+            assert!(bytes == content(rank, version), "version {version}");
+        }
+    }
+    report(format!("agreed {newest:?}"));
+    for version in newest.map_or(0, |newest| newest + 1).. {
+        let bytes = content(rank, version);
+        engine
+            .checkpoint(version, &[Region::from(bytes.as_slice())])
+            .unwrap();
+        engine.wait_version(version).unwrap();
+        report(format!("durable {version}"));
+    }
+}
+
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+
+    fn pause(&mut self, most: u64) {
+        std::thread::sleep(Duration::from_micros(self.below(most)));
+    }
+}
+
+/// The number in a report such as `durable 7` or `agreed Some(7)`.
+fn number(report: &str) -> Option<u64> {
+    let digits = |c: char| c.is_ascii_digit();
+    report
+        .split(|c| !digits(c))
+        .find(|word| !word.is_empty())?
+        .parse()
+        .ok()
+}
+
+#[test]
+fn nothing_durable_is_lost_with_ranks_and_nodes() {
+    let restarts = std::env::var("TIERFLOW_RESTARTS");
+    let restarts: u64 = restarts.map_or(12, |restarts| restarts.parse().unwrap());
+    let mut draws = Draws(u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1);
+    println!("seed {}", draws.0);
+    let (mut nodes, mut newest) = (0, 0);
+    for (at, scheme) in (0..).zip(SCHEMES) {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(home.path().join("shared/meeting")).unwrap();
+        let mut durable: Option<u64> = None;
+        for run in 1..=restarts.div_ceil(2) {
+            let start = |rank: u32| {
+                let mut child = this_test("rank");
+                let child = child.env(START, format!("{at}-{run}"));
+                Process::start(
+                    child.env(RANK, rank.to_string()).env(HOME, home.path()),
+                    "rank: ",
+                )
+            };
+            let mut group: Vec<Process> = (0..RANKS).map(start).collect();
+            let mut reports: Vec<Vec<String>> = vec![Vec::new(); group.len()];
+            let is_early = draws.below(4) == 0;
+            if is_early {
+                draws.pause(100_000);
+            } else {
+                for (rank, reports) in group.iter().zip(&mut reports) {
+                    reports.push(rank.report());
+                }
+                draws.pause(300_000);
+            }
+            let mut order: Vec<usize> = (0..group.len()).collect();
+            while !order.is_empty() {
+                let next = order.swap_remove(draws.below(order.len() as u64) as usize);
+                reports[next].extend(group[next].kill());
+                draws.pause(5_000);
+            }
+            let agreed: Vec<&String> = reports
+                .iter()
+                .filter_map(|reports| reports.first())
+                .collect();
+            for agreed in &agreed {
+                assert!(agreed.starts_with("agreed"), "{agreed}");
+                assert!(number(agreed) >= durable, "{agreed} after {durable:?}");
+                assert_eq!(
+                    *agreed,
+                    reports.iter().find_map(|reports| reports.first()).unwrap()
+                );
+            }
+            let told = reports
+                .iter()
+                .flatten()
+                .filter_map(|report| number(report))
+                .max();
+            durable = durable.max(told);
+            // Nodes are lost of a group that had all that it lost before.
+            if agreed.len() == group.len() {
+                for _ in 0..draws.below(scheme.bears() as u64 + 1) {
+                    let lost = draws.below(u64::from(RANKS)) as u32;
+                    if std::fs::remove_dir_all(node(home.path(), lost)).is_ok() {
+                        nodes += 1;
+                    }
+                }
+            }
+        }
+        newest = newest.max(durable.unwrap_or_default());
+    }
+    println!("{restarts} restarts, {nodes} nodes lost, up to version {newest}");
+    assert!(restarts < 10 || (nodes > 0 && newest > 0));
+}
