@@ -165,6 +165,14 @@ impl<'a> Exchange<'a> {
         Ok(known.into_iter().collect())
     }
 
+    /// The versions, of those that each member names, that all of them do, in ascending order.
+    pub(crate) fn common(&self, mine: &[u64]) -> Result<Vec<u64>> {
+        let all = self.all(Step::Versions, 1, &mine.to_vec())?;
+        let all = all.into_iter().map(BTreeSet::from_iter);
+        let common = all.reduce(|common: BTreeSet<u64>, other| &common & &other);
+        Ok(common.unwrap_or_default().into_iter().collect())
+    }
+
     /// Rebuilds what members lost of a version, or what is not as it was protected any more: their parts, and the parity that they
     /// kept. `part` is this member's own, if it still has one; if it is lost or wrong, it is written to `into`, whole or not at
     /// all. Members may run anywhere: on the node that they were on, or on one that replaces it.

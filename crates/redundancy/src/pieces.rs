@@ -55,6 +55,25 @@ impl<'a> Pieces<'a> {
         self.exchange.protect(version, &Record::new(piece)?)
     }
 
+    /// Protects the pieces that all members have and that are not protected yet, as the members ended before they were. After what
+    /// was lost is rebuilt. Which ones they were.
+    ///
+    /// # Errors
+    /// As [`Pieces::protect`].
+    pub fn protect_rest(&self) -> Result<Vec<u64>> {
+        let protected = self.keep.versions()?;
+        let own = self.repository.own_pieces()?.into_iter();
+        let own = own.map(|piece| piece.version);
+        let rest: Vec<u64> = own
+            .filter(|version| protected.binary_search(version).is_err())
+            .collect();
+        let rest = self.exchange.common(&rest)?;
+        for version in &rest {
+            self.protect(*version)?;
+        }
+        Ok(rest)
+    }
+
     /// Rebuilds the members' pieces of a version that are lost or damaged, and the parity that they kept of it.
     ///
     /// # Errors

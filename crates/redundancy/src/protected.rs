@@ -40,8 +40,8 @@ pub struct Rank {
 }
 
 impl Protected {
-    /// Opens a rank's directory and brings back what it lost, with all members of its set. What cannot be brought back is in
-    /// [`Protected::lost`].
+    /// Opens a rank's directory and brings back what it lost, with all members of its set; what they saved and did not come to protect
+    /// is protected. What cannot be brought back is in [`Protected::lost`].
     ///
     /// `patience` is how long a member waits for another at most, here and for each version that is saved.
     ///
@@ -73,6 +73,7 @@ impl Protected {
                 Err(error) => return Err(error),
             }
         }
+        pieces.protect_rest()?;
         let shared = Arc::<Shared>::default();
         let thread = match set.bears {
             // Nobody keeps anything for it.

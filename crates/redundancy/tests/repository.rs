@@ -160,6 +160,34 @@ fn pieces_of_lost_nodes_are_there_again() {
 }
 
 #[test]
+fn what_was_saved_and_not_protected_is_protected_at_the_restart() {
+    let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
+    nodes.save(0..2);
+    for saved in nodes.run(|rank, repository, _| {
+        // Version 3 is not there on all.
+        for version in (2..4).filter(|version| (*version, rank) != (3, 2)) {
+            let state = state(rank, version);
+            let regions = [Region::new("state", &state)];
+            repository.save(&Snapshot {
+                version,
+                base: None,
+                regions: &regions,
+            })?;
+        }
+        Ok(())
+    }) {
+        saved.unwrap();
+    }
+    for protected in nodes.run(|_, _, pieces| pieces.protect_rest()) {
+        assert_eq!(protected.unwrap(), [2]);
+    }
+    std::fs::remove_dir_all(nodes.node(1)).unwrap();
+    for rebuilt in nodes.restart() {
+        assert_eq!(rebuilt.unwrap().len(), 3);
+    }
+}
+
+#[test]
 fn a_damaged_piece_gives_way_to_what_it_was() {
     let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
     nodes.save(1..2);

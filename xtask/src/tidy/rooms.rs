@@ -57,12 +57,6 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
-        package: "tierflow-redundancy",
-        // The engine in its tests.
-        ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],
-        others: true,
-    },
-    Room {
         package: "tierflow-plan",
         // Itself in its tests, with its feature for them.
         ours: &["tierflow-lifecycle", "tierflow-plan"],
@@ -94,6 +88,12 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-agent",
+        // The engine in its tests.
+        ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],
+        others: true,
+    },
+    Room {
+        package: "tierflow-redundancy",
         // The engine in its tests.
         ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],
         others: true,
