@@ -6,8 +6,8 @@ mod machine;
 
 use machine::{Call, Ending, Machine, Setup};
 use tierflow_plan::{
-    AfterRestore, Command, Event, ExtentSize, Misuse, Plan, PlanConfig, Refusal, Stored, Ticket,
-    TierConfig, TierId, TransferFailure, TransferId,
+    AfterRestore, Command, Differences, Event, ExtentSize, Misuse, Plan, PlanConfig, Refusal,
+    Stored, Ticket, TierConfig, TierId, TransferFailure, TransferId,
 };
 
 fn setup(capacities: &[u64], after: AfterRestore) -> Setup {
@@ -147,6 +147,28 @@ fn windows_by_score_wait_for_what_goes_down_first() {
     assert!(machine.plan().pieces(0, TierId(0)).is_empty());
     assert_eq!(machine.plan().pieces(1, TierId(0)).len(), 1);
     machine.settle();
+    machine.read_back();
+}
+
+#[test]
+fn a_tier_holds_as_many_more_versions_as_differences_are_smaller() {
+    let mut setup = setup(&[20, 40, 400], AfterRestore::Discard);
+    setup.differences = Some(Differences {
+        overhead: 2,
+        longest: 4,
+        ascending: false,
+    });
+    let mut machine = Machine::new(&setup);
+    // 100 bytes, and two at most of each where they lie as differences.
+    machine.hint((0..20).rev().collect());
+    write(&mut machine, 0, [5; 20]);
+    let on_file = (0..20).filter(|&version| !machine.plan().pieces(version, TierId(2)).is_empty());
+    let on_file = on_file.count();
+    // Before the first difference is made, nobody knows.
+    assert!(
+        on_file <= 2,
+        "{on_file} lie on the lowest tier, and the one between has room"
+    );
     machine.read_back();
 }
 

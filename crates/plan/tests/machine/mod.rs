@@ -196,7 +196,9 @@ impl Machine {
     }
 
     pub(crate) fn forget_hints(&mut self) {
-        self.tell(Event::ForgetHints);
+        while self.plan().is_hinted() {
+            self.tell(Event::ForgetHints { most: 3 });
+        }
     }
 
     pub(crate) fn prefetch_start(&mut self) {
