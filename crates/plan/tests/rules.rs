@@ -172,6 +172,27 @@ fn a_tier_holds_as_many_more_versions_as_differences_are_smaller() {
     machine.read_back();
 }
 
+/// Found by the fuzzer: a part that belongs on the middle tier was joined with one that belongs above, given up with it for
+/// another version, and written down again in its place, for ever.
+#[test]
+fn an_extent_across_a_boundary_is_not_given_up_for_what_belongs_above() {
+    for first in 0..32 {
+        let mut setup = setup(&[24, 11, 16], AfterRestore::Keep);
+        (setup.policy, setup.tiers[2].eager) = (1, true);
+        setup.tiers.iter_mut().for_each(|tier| tier.depth = 2);
+        setup.extents = ExtentSize { least: 2, most: 4 };
+        let mut machine = Machine::new(&setup);
+        for (version, size) in [(0, 12), (1, 3), (2, 15), (3, 0)] {
+            machine.checkpoint(version, size, false);
+        }
+        let mut steps = 0;
+        while machine.end_one(first + steps * 7 % 32) {
+            steps += 1;
+            assert!(steps < 400, "it goes round");
+        }
+    }
+}
+
 #[test]
 fn what_belongs_on_a_tier_in_part_is_fetched_in_part() {
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));

@@ -424,18 +424,6 @@ impl Machine {
         let mut steps = 0;
         while self.end_one(steps * 7) {
             steps += 1;
-            if steps > 960 {
-                for t in self.hands.transfers.values() {
-                    eprintln!(
-                        "{} {}+{} {} -> {}",
-                        t.version,
-                        t.from[0].start,
-                        t.from[0].place.size,
-                        t.from[0].place.tier,
-                        t.to[0].place.tier
-                    );
-                }
-            }
             assert!(steps < 1_000, "it never settles");
         }
         assert!(
