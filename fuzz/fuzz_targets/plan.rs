@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use tierflow_plan::{
     AfterRestore, Coding, Differences, Event, Executor, ExtentSize, Fifo, Lru, Piece, PlanConfig,
-    Policy, Refusal, Residency, Stored, Ticket, TierConfig, TierId, Transfer, TransferFailure,
+    Policy, Refusal, Residency, Score, Stored, Ticket, TierConfig, TierId, Transfer, TransferFailure,
     TransferId, Version, World,
 };
 
@@ -164,10 +164,11 @@ impl Fuzzed {
 
 fuzz_target!(|input: Input| {
     let (capacities, shape, steps) = input;
-    let policy: Box<dyn Policy> = match shape % 3 {
+    let policy: Box<dyn Policy> = match shape % 4 {
         0 => Box::new(Residency),
         1 => Box::new(Lru),
-        _ => Box::new(Fifo),
+        2 => Box::new(Fifo),
+        _ => Box::new(Score),
     };
     let mut tiers = capacities.map(|capacity| TierConfig {
         alignment: 1,
@@ -214,7 +215,7 @@ fuzz_target!(|input: Input| {
             5 => fuzzed.tell(Event::Hint {
                 versions: (version..version + u64::from(how % 8)).collect(),
             }),
-            6 if how.is_multiple_of(4) => fuzzed.tell(Event::ForgetHints),
+            6 if how.is_multiple_of(4) => fuzzed.tell(Event::ForgetHints { most: 3 }),
             6 => fuzzed.tell(Event::PrefetchStart),
             7 => fuzzed.call(|ticket| Event::Drop { ticket, version }),
             8 if how.is_multiple_of(4) => fuzzed.call(|ticket| Event::Wait { ticket }),

@@ -50,6 +50,11 @@ impl Hints {
         }
     }
 
+    /// How many readings come before the next one of a version, if it is hinted.
+    pub(crate) fn distance(&self, version: Version) -> Option<u64> {
+        Some(self.next(version)?.saturating_sub(self.head))
+    }
+
     /// One past the last sequence number.
     pub(crate) fn end(&self) -> u64 {
         self.head + self.queue.len() as u64
@@ -106,6 +111,9 @@ impl Hints {
             self.queue.pop_front();
             self.head += 1;
         }
+        while let Some(Reading { version: None, .. }) = self.queue.back() {
+            self.queue.pop_back();
+        }
     }
 
     /// The version of this first reading is not written yet.
@@ -130,9 +138,10 @@ impl Hints {
         self.queue.get(index)?.version
     }
 
-    /// Every version that is expected to be read.
-    pub(crate) fn versions(&self) -> impl Iterator<Item = Version> + '_ {
-        self.readings.keys().copied()
+    /// The versions of the last readings, the last one first.
+    pub(crate) fn last(&self) -> impl Iterator<Item = Version> + '_ {
+        let readings = self.queue.iter().rev();
+        readings.filter_map(|reading| reading.version)
     }
 }
 

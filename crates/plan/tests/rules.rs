@@ -6,8 +6,8 @@ mod machine;
 
 use machine::{Call, Ending, Machine, Setup};
 use tierflow_plan::{
-    AfterRestore, Command, Event, ExtentSize, Misuse, Plan, PlanConfig, Refusal, Stored, Ticket,
-    TierConfig, TierId, TransferFailure, TransferId,
+    AfterRestore, Command, Differences, Event, ExtentSize, Misuse, Plan, PlanConfig, Refusal,
+    Stored, Ticket, TierConfig, TierId, TransferFailure, TransferId,
 };
 
 fn setup(capacities: &[u64], after: AfterRestore) -> Setup {
@@ -100,6 +100,97 @@ fn a_checkpoint_larger_than_a_tier_lies_on_it_in_part() {
     assert_eq!(machine.tiers_of(ticket), [0, 1].into());
     machine.settle();
     machine.read_back();
+}
+
+/// HPDC'23, Algorithm 1: of the windows that are large enough, the one with the largest sum of distances.
+#[test]
+fn windows_by_score_make_room_in_one_piece() {
+    let mut with_score = setup(&[10, 400], AfterRestore::Keep);
+    with_score.policy = 3;
+    let mut machine = Machine::new(&with_score);
+    machine.hint(vec![0, 2, 1]);
+    write(&mut machine, 0, [2, 3, 5]);
+    assert!(
+        (0..3).all(|version| machine.tiers_with(version) == [0, 1]),
+        "each is written down at once"
+    );
+    // 0 and 1 come to 0 + 2, 1 and 2 to 2 + 1, and 2 alone, of which the soonest use is as late, to 1.
+    let ticket = machine.checkpoint(3, 4, false);
+    assert!(machine.is_granted(ticket));
+    machine.end(Ending::Write(ticket, true));
+    let on_device = |version| machine.plan().pieces(version, TierId(0));
+    assert_eq!(on_device(3)[0].place.offset, 2);
+    assert_eq!(on_device(0).len(), 1);
+    assert!(on_device(1).is_empty() && on_device(2).is_empty());
+    machine.settle();
+    let tiers = [0, 1].map(TierId);
+    let pieces = tiers.map(|tier| (0..4).map(|v| machine.plan().pieces(v, tier).len()).max());
+    assert!(pieces.iter().all(|&most| most <= Some(1)));
+    machine.read_back();
+}
+
+/// A window that is not written down yet is waited for, where it waits least.
+#[test]
+fn windows_by_score_wait_for_what_goes_down_first() {
+    let mut with_score = setup(&[10, 400], AfterRestore::Keep);
+    with_score.policy = 3;
+    let mut machine = Machine::new(&with_score);
+    for version in 0..2 {
+        let ticket = machine.checkpoint(version, 5, false);
+        machine.end(Ending::Write(ticket, true));
+    }
+    let ticket = machine.checkpoint(2, 5, false);
+    assert!(!machine.is_granted(ticket));
+    while !machine.is_granted(ticket) {
+        assert!(machine.end_one(0), "it waits for ever");
+    }
+    assert!(machine.plan().pieces(0, TierId(0)).is_empty());
+    assert_eq!(machine.plan().pieces(1, TierId(0)).len(), 1);
+    machine.settle();
+    machine.read_back();
+}
+
+#[test]
+fn a_tier_holds_as_many_more_versions_as_differences_are_smaller() {
+    let mut setup = setup(&[20, 40, 400], AfterRestore::Discard);
+    setup.differences = Some(Differences {
+        overhead: 2,
+        longest: 4,
+        ascending: false,
+    });
+    let mut machine = Machine::new(&setup);
+    // 100 bytes, and two at most of each where they lie as differences.
+    machine.hint((0..20).rev().collect());
+    write(&mut machine, 0, [5; 20]);
+    let on_file = (0..20).filter(|&version| !machine.plan().pieces(version, TierId(2)).is_empty());
+    let on_file = on_file.count();
+    // Before the first difference is made, nobody knows.
+    assert!(
+        on_file <= 2,
+        "{on_file} lie on the lowest tier, and the one between has room"
+    );
+    machine.read_back();
+}
+
+/// Found by the fuzzer: a part that belongs on the middle tier was joined with one that belongs above, given up with it for
+/// another version, and written down again in its place, for ever.
+#[test]
+fn an_extent_across_a_boundary_is_not_given_up_for_what_belongs_above() {
+    for first in 0..32 {
+        let mut setup = setup(&[24, 11, 16], AfterRestore::Keep);
+        (setup.policy, setup.tiers[2].eager) = (1, true);
+        setup.tiers.iter_mut().for_each(|tier| tier.depth = 2);
+        setup.extents = ExtentSize { least: 2, most: 4 };
+        let mut machine = Machine::new(&setup);
+        for (version, size) in [(0, 12), (1, 3), (2, 15), (3, 0)] {
+            machine.checkpoint(version, size, false);
+        }
+        let mut steps = 0;
+        while machine.end_one(first + steps * 7 % 32) {
+            steps += 1;
+            assert!(steps < 400, "it goes round");
+        }
+    }
 }
 
 #[test]

@@ -102,10 +102,13 @@ impl Ledger {
             hints,
             order,
             policy: _,
+            windows: _,
             after_restore: _,
             extents: _,
             unit: _,
             differences: _,
+            // It follows from the records.
+            shrunk: _,
             newest,
             tick: _,
             commands: _,

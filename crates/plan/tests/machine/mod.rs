@@ -16,8 +16,8 @@ use hands::{Byte, Hands};
 use std::collections::BTreeSet;
 use tierflow_plan::{
     AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Fifo, Lru, PlanConfig,
-    Policy, Refusal, Residency, Stored, Ticket, TierConfig, TierId, Transfer, TransferFailure,
-    TransferId, Version, World,
+    Policy, Refusal, Residency, Score, Stored, Ticket, TierConfig, TierId, Transfer,
+    TransferFailure, TransferId, Version, World,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,7 +74,8 @@ impl Machine {
         let policy: Box<dyn Policy> = match setup.policy {
             0 => Box::new(Residency),
             1 => Box::new(Lru),
-            _ => Box::new(Fifo),
+            2 => Box::new(Fifo),
+            _ => Box::new(Score),
         };
         let bytes = setup
             .tiers
@@ -195,7 +196,9 @@ impl Machine {
     }
 
     pub(crate) fn forget_hints(&mut self) {
-        self.tell(Event::ForgetHints);
+        while self.plan().is_hinted() {
+            self.tell(Event::ForgetHints { most: 3 });
+        }
     }
 
     pub(crate) fn prefetch_start(&mut self) {
@@ -421,18 +424,6 @@ impl Machine {
         let mut steps = 0;
         while self.end_one(steps * 7) {
             steps += 1;
-            if steps > 960 {
-                for t in self.hands.transfers.values() {
-                    eprintln!(
-                        "{} {}+{} {} -> {}",
-                        t.version,
-                        t.from[0].start,
-                        t.from[0].place.size,
-                        t.from[0].place.tier,
-                        t.to[0].place.tier
-                    );
-                }
-            }
             assert!(steps < 1_000, "it never settles");
         }
         assert!(
