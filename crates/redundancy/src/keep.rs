@@ -86,13 +86,32 @@ pub struct Keep {
 }
 
 impl Keep {
+    /// Opens a directory that nobody else has open. What was under way when a process was killed is cleared away.
+    ///
     /// # Errors
-    /// [`Error::Io`] if the directory cannot be made.
+    /// [`Error::Io`] if the directory cannot be made or read.
     pub fn open(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
-        Ok(Self {
+        let keep = Self {
             directory: directory.to_owned(),
-        })
+        };
+        for name in keep.names()? {
+            if name.ends_with(".part") || name.ends_with(".piece") {
+                let path = directory.join(name);
+                std::fs::remove_file(&path).map_err(Error::io(path))?;
+            }
+        }
+        Ok(keep)
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let entries = std::fs::read_dir(&self.directory).map_err(Error::io(&self.directory))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(Error::io(&self.directory))?.file_name();
+            names.extend(name.into_string());
+        }
+        Ok(names)
     }
 
     fn path(&self, version: u64, kind: &str) -> PathBuf {
@@ -129,15 +148,9 @@ impl Keep {
     /// # Errors
     /// [`Error::Io`] if the directory cannot be read.
     pub fn versions(&self) -> Result<Vec<u64>> {
-        let entries = std::fs::read_dir(&self.directory).map_err(Error::io(&self.directory))?;
-        let mut versions = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(Error::io(&self.directory))?.file_name();
-            let number = name
-                .to_str()
-                .and_then(|name| name.strip_suffix(".manifest"));
-            versions.extend(number.and_then(|number| number.parse::<u64>().ok()));
-        }
+        let names = self.names()?.into_iter();
+        let number = |name: String| name.strip_suffix(".manifest")?.parse::<u64>().ok();
+        let mut versions: Vec<u64> = names.filter_map(number).collect();
         versions.sort_unstable();
         Ok(versions)
     }

@@ -17,7 +17,8 @@ use tierflow_store::{
 /// the redundancy. Opening it brings back what was lost.
 ///
 /// It is given to `EngineBuilder::external_vault`, with a `collective` by which all ranks of the group agree on what they have. The
-/// ranks of a group take the same checkpoints; a version that some rank gave up is not protected.
+/// ranks of a group take the same checkpoints; a version that some rank gave up is not protected. Dropping it waits for what is
+/// under way with the other members, which may take as long as its patience if one of them was killed.
 #[derive(Debug)]
 pub struct Protected {
     repository: Arc<Repository>,

@@ -278,6 +278,11 @@ fn what_is_written_later_takes_the_place_of_what_was() {
     let keep = Keep::open(&group.node(1).join("keep")).unwrap();
     assert_eq!(keep.versions().unwrap(), [5]);
     keep.remove(5).unwrap();
+    // What a process that was killed left.
+    let left = group.node(1).join("keep/00000000000000000005.parity.part");
+    std::fs::write(&left, [0]).unwrap();
+    Keep::open(&group.node(1).join("keep")).unwrap();
+    assert!(!left.exists());
     assert_eq!(
         (keep.versions().unwrap(), keep.manifest(5).unwrap()),
         (vec![], None)
