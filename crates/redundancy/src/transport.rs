@@ -48,8 +48,8 @@ enum Way {
 }
 
 impl Directory {
-    /// Opens this rank's box. `session` is a number that all ranks of one run of the application share and no other run has:
-    /// messages of a run that was killed are not taken for those of the next. The directory of a session may be removed when
+    /// Opens this rank's box. `session` is a number that all ranks of one start of the application share and no other start has,
+    /// even of a job that is queued again: messages of one that was killed are not to be taken for those of the next. The directory of a session may be removed when
     /// its run has ended.
     ///
     /// # Errors
