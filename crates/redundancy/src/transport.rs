@@ -49,8 +49,8 @@ enum Way {
 
 impl Directory {
     /// Opens this rank's box. `session` is a number that all ranks of one start of the application share and no other start has,
-    /// even of a job that is queued again: messages of one that was killed are not to be taken for those of the next. The directory of a session may be removed when
-    /// its run has ended.
+    /// even of a job that is queued again: messages of one that was killed are not to be taken for those of the next. The
+    /// directory of a session may be removed when its run has ended.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be made.
