@@ -7,7 +7,7 @@ mod survey;
 pub use damage::Damage;
 
 use crate::plan::{Event, TierId};
-use crate::run::{Empties, Kept, Shared};
+use crate::run::{Empties, Kept, Layouts, Shared};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -127,6 +127,8 @@ pub(crate) struct Opened {
     pub(crate) taken: BTreeSet<Version>,
     /// Those without bytes.
     pub(crate) empties: Arc<Empties>,
+    /// What the regions of versions are called.
+    pub(crate) layouts: Arc<Layouts>,
     survey: Survey,
 }
 
@@ -179,6 +181,7 @@ impl Lasting {
             .run(group.run)
             .order(&order);
         let empties = Arc::new(Empties::new(group.ranks > 1));
+        let layouts = Arc::<Layouts>::default();
         let mut damage = Vec::new();
         let (external, directory): (Option<Arc<dyn Vault>>, _) = match &self.external {
             Some(External::Directory(path)) => {
@@ -229,14 +232,14 @@ impl Lasting {
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
             let directory = alone(directory);
-            let empties = Arc::clone(&empties);
+            let known = (Arc::clone(&empties), Arc::clone(&layouts));
             Arc::new(Kept::new(
                 vault,
                 None,
                 self.retention,
                 directory,
                 in_order,
-                empties,
+                known,
             ))
         });
         let shared_out = local.clone().filter(|_| group.ranks > 1);
@@ -249,7 +252,7 @@ impl Lasting {
                 self.retention,
                 directory,
                 in_order,
-                Arc::clone(&empties),
+                (Arc::clone(&empties), Arc::clone(&layouts)),
             ))
         });
         let survey = Survey::new(
@@ -280,6 +283,7 @@ impl Lasting {
             damage,
             taken,
             empties,
+            layouts,
             survey,
         })
     }
@@ -403,6 +407,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
     if let Some(tier) = tier_of(&opened.external) {
         for (&version, found) in &survey.external {
             shared.empties.note(version, found.size == 0);
+            shared.layouts.adopt(version);
             shared.tell(found.adopted(version, tier));
         }
     }
@@ -411,6 +416,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
         for version in held {
             if let Some(found) = survey.node_local.get(&version) {
                 shared.empties.note(version, found.size == 0);
+                shared.layouts.adopt(version);
                 shared.tell(found.adopted(version, tier));
             }
         }

@@ -107,7 +107,7 @@ impl EngineBuilder {
             queues,
             lane,
             Recorder::new(self.timeline),
-            Arc::clone(&opened.empties),
+            (Arc::clone(&opened.empties), Arc::clone(&opened.layouts)),
         ));
         let mut workers = start_workers(&shared, crews)?;
         workers.extend(start_guests(&shared)?);

@@ -21,6 +21,7 @@
 //! | `sync` | what do threads meet through? |
 //! | `detached` | who does what its caller stopped waiting for? |
 //! | `empties` | which checkpoints have no bytes? |
+//! | `layouts` | what are the regions of checkpoints called? |
 //! | `turns` | what must be durable before this version is? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
@@ -38,6 +39,7 @@ mod keep;
 mod keeper;
 mod kept;
 mod lane;
+mod layouts;
 mod media;
 mod opening;
 mod pending;
@@ -56,6 +58,7 @@ pub(crate) use guests::start as start_guests;
 pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
+pub(crate) use layouts::Layouts;
 pub(crate) use media::{Media, Tier};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
