@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Guarded, Identity, Mark, Options, Order, Repository,
+    Collective, Error as StoreError, Faults, Guarded, Identity, Mark, Options, Order, Repository,
     Retention, Vault,
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Lasting {
     pub(crate) group_patience: Duration,
     /// How long dropping the engine waits for what is under way.
     pub(crate) closing: Duration,
+    /// What strikes the I/O of both directories.
+    pub(crate) faults: Arc<Faults>,
 }
 
 impl Default for Lasting {
@@ -49,6 +51,7 @@ impl Default for Lasting {
             collective: None,
             group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
+            faults: Arc::default(),
         }
     }
 }
@@ -70,6 +73,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn durable_in_order(mut self, in_order: bool) -> Self {
         self.lasting.in_order = Some(in_order);
+        self
+    }
+
+    /// Puts faults in front of all I/O of the directories in which versions outlive the engine, for tests.
+    #[must_use]
+    pub fn faults(mut self, faults: Arc<Faults>) -> Self {
+        self.lasting.faults = faults;
         self
     }
 
@@ -179,6 +189,7 @@ impl Lasting {
         let options = Options::default()
             .rank(group.rank, group.ranks)
             .run(group.run)
+            .faults(Arc::clone(&self.faults))
             .order(&order);
         let empties = Arc::new(Empties::new(group.ranks > 1));
         let layouts = Arc::<Layouts>::default();
@@ -271,7 +282,12 @@ impl Lasting {
                     what: format!("what lies there cannot be listed: {error}"),
                 });
                 let of = (group.ranks, agreed.as_ref());
-                Survey::new((node_local.as_deref(), None), None, of, last)
+                let here = Survey::new((node_local.as_deref(), None), None, of, last)?;
+                // Nobody can tell what a run elsewhere wrote anew of these.
+                match last == LastRun::Elsewhere && !here.is_empty() {
+                    true => Err(error),
+                    false => Ok(here),
+                }
             }
             _ => Err(error),
         })?;
