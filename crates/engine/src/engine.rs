@@ -1,5 +1,6 @@
 //! The front door.
 
+use crate::caught::Panicked;
 use crate::lasting::Damage;
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
@@ -44,6 +45,7 @@ pub struct Engine {
     process: u32,
     /// What could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
+    pub(crate) policy_panic: Panicked,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
@@ -70,6 +72,7 @@ impl Engine {
             process: std::process::id(),
             keeper: None,
             damage: Vec::new(),
+            policy_panic: Panicked::default(),
             taken: BTreeSet::new(),
             lease: None,
         }

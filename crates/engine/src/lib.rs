@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod caught;
 mod engine;
 mod error;
 mod flush;

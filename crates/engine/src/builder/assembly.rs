@@ -1,6 +1,7 @@
 //! An engine, from what was chosen: its tiers, its plan, its workers.
 
 use super::{EngineBuilder, UNLIMITED};
+use crate::caught::Caught;
 use crate::flush::Flush;
 use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, Opened};
@@ -86,10 +87,11 @@ impl EngineBuilder {
         let stage = self.dedup.zip(tiers.first());
         let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
         let stage = stage.transpose()?;
+        let (policy, policy_panic) = Caught::new(self.policy);
         let mut world = World::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
-            policy: self.policy,
+            policy: Box::new(policy),
             extents: ExtentSize::default(),
             differences: stage.is_some().then(|| Differences {
                 overhead: Stage::overhead(),
@@ -120,6 +122,7 @@ impl EngineBuilder {
             engine.keep_within(share)?;
         }
         lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
+        engine.policy_panic = policy_panic;
         engine.damage = opened.damage;
         engine.taken = opened.taken;
         Ok(engine)
