@@ -220,7 +220,8 @@ impl Lasting {
             },
         };
         let mut local = local.map(Arc::new);
-        let last = last_run(&order, local.as_deref(), external.as_deref(), &mut damage);
+        let below = (external.as_deref(), directory.is_some());
+        let last = last_run(&order, local.as_deref(), below, &mut damage);
         // Both, before anything is written: who comes next finds out where this run went on.
         for directory in directory.iter().chain(&local) {
             // One that can only be read was named before.
@@ -340,9 +341,11 @@ fn open_to_write_or_read(
 /// Who went on from what lies on external storage last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum LastRun {
-    /// A run elsewhere, or nobody knows.
+    /// A run elsewhere, or what a directory has of it cannot be read.
     #[default]
     Elsewhere,
+    /// Nobody knows: a vault keeps no marks, or does not answer.
+    Unknown,
     /// One on this node.
     Here,
     /// None that is known: all there is was written in format 1.
@@ -354,7 +357,7 @@ impl LastRun {
     /// from what lies on external storage.
     fn prefers_node_local(self, node_local: &Identity, external: &Identity) -> bool {
         let may_be = match self {
-            Self::Elsewhere => false,
+            Self::Elsewhere | Self::Unknown => false,
             Self::Here => true,
             Self::None => node_local.epoch > 0,
         };
@@ -366,7 +369,7 @@ impl LastRun {
 fn last_run(
     order: &Order,
     local: Option<&Repository>,
-    external: Option<&dyn Vault>,
+    (external, keeps_marks): (Option<&dyn Vault>, bool),
     damage: &mut Vec<Damage>,
 ) -> LastRun {
     let mut mark = |tier, mark: tierflow_store::Result<Mark>| {
@@ -382,6 +385,7 @@ fn last_run(
     match (last.filter(|mark| mark.epoch > 0), local) {
         (None, _) => LastRun::None,
         (Some(last), Some(local)) if local.was_written_by(&last).unwrap_or(false) => LastRun::Here,
+        (Some(last), _) if last.run == 0 && !keeps_marks => LastRun::Unknown,
         _ => LastRun::Elsewhere,
     }
 }
