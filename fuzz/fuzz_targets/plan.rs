@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use tierflow_plan::{
     AfterRestore, Coding, Differences, Event, Executor, ExtentSize, Fifo, Lru, Piece, PlanConfig,
-    Policy, Refusal, Residency, Stored, Ticket, TierConfig, TierId, Transfer, TransferFailure,
+    Policy, Refusal, Residency, Score, Stored, Ticket, TierConfig, TierId, Transfer, TransferFailure,
     TransferId, Version, World,
 };
 
@@ -164,10 +164,11 @@ impl Fuzzed {
 
 fuzz_target!(|input: Input| {
     let (capacities, shape, steps) = input;
-    let policy: Box<dyn Policy> = match shape % 3 {
+    let policy: Box<dyn Policy> = match shape % 4 {
         0 => Box::new(Residency),
         1 => Box::new(Lru),
-        _ => Box::new(Fifo),
+        2 => Box::new(Fifo),
+        _ => Box::new(Score),
     };
     let mut tiers = capacities.map(|capacity| TierConfig {
         alignment: 1,

@@ -6,7 +6,7 @@
 //! bound knows the whole future: no policy can reach it where the application gives no hints.
 
 use anyhow::Result;
-use tierflow_plan::{Fifo, Lru, Residency};
+use tierflow_plan::{Fifo, Lru, Residency, Score};
 use tierflow_sim::{Hardware, Hints, Order, Outcome, Shot, Simulation, Workload, fluid_bound};
 
 use super::{Experiment, Run};
@@ -41,10 +41,14 @@ struct NamedPolicy {
 }
 
 /// Those that are compared. The first is the engine's own.
-const POLICIES: [NamedPolicy; 3] = [
+const POLICIES: [NamedPolicy; 4] = [
     NamedPolicy {
         name: "residency",
         choose: |simulation| simulation.policy(|| Residency),
+    },
+    NamedPolicy {
+        name: "score",
+        choose: |simulation| simulation.policy(|| Score),
     },
     NamedPolicy {
         name: "lru",

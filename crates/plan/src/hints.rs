@@ -50,6 +50,11 @@ impl Hints {
         }
     }
 
+    /// How many readings come before the next one of a version, if it is hinted.
+    pub(crate) fn distance(&self, version: Version) -> Option<u64> {
+        Some(self.next(version)?.saturating_sub(self.head))
+    }
+
     /// One past the last sequence number.
     pub(crate) fn end(&self) -> u64 {
         self.head + self.queue.len() as u64

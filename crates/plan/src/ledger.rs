@@ -14,6 +14,7 @@ mod extents;
 mod outlook;
 mod replicas;
 mod room;
+mod windows;
 
 pub(crate) use differences::{Base, Newest};
 pub(crate) use outlook::{Outlook, Phase};
@@ -63,6 +64,8 @@ pub(crate) struct Ledger {
     pub(crate) hints: Hints,
     pub(crate) order: Order,
     pub(crate) policy: Box<dyn Policy>,
+    /// Chooses the neighbours that give way, where the policy wants every version in one run.
+    pub(crate) windows: Option<Box<dyn tierflow_evict::Policy + Send>>,
     pub(crate) after_restore: AfterRestore,
     pub(crate) extents: ExtentSize,
     /// Extents begin at multiples of this many bytes of their version: the largest alignment.
@@ -127,8 +130,10 @@ impl Ledger {
             return Err(ConfigError::NoTiers);
         }
         let last = config.tiers.len() - 1;
+        let windows = config.policy.windows();
         let mut tiers = Vec::new();
-        for (tier, config) in config.tiers.into_iter().enumerate() {
+        for (tier, mut config) in config.tiers.into_iter().enumerate() {
+            config.eager |= windows.is_some() && tier > 0;
             let TierConfig {
                 capacity,
                 alignment,
@@ -167,6 +172,7 @@ impl Ledger {
             discarded: Discarded::default(),
             hints: Hints::default(),
             order: Order::default(),
+            windows,
             policy: config.policy,
             after_restore: config.after_restore,
             extents: ExtentSize {

@@ -25,7 +25,7 @@ pub use ids::{Ticket, TierId, TransferId, Version};
 pub use plan::Plan;
 #[cfg(any(test, feature = "check"))]
 pub use plan::Violation;
-pub use policy::{Fifo, Lru, Policy, Residency, Standing, Usage};
+pub use policy::{Fifo, Lru, Policy, Residency, Score, Standing, Usage};
 pub use statistics::{
     Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
 };

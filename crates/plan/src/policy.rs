@@ -3,10 +3,12 @@
 mod fifo;
 mod lru;
 mod residency;
+mod score;
 
 pub use fifo::Fifo;
 pub use lru::Lru;
 pub use residency::Residency;
+pub use score::Score;
 
 use crate::Version;
 
@@ -54,6 +56,14 @@ pub trait Policy: std::fmt::Debug + Send {
     /// Whether room is kept for hinted versions that are not written yet, where the order of use has them.
     fn follows_hints(&self) -> bool {
         true
+    }
+
+    /// What chooses the neighbours that give way, where every version is to lie in one run of each tier, as in the papers'
+    /// caches (HPDC'23, §4.2). `None`, unless a policy says otherwise: versions are cut into extents, and no neighbours are
+    /// needed. With windows, every version is also written to every tier as soon as can be, as there. Asked for once, when
+    /// a plan is made.
+    fn windows(&self) -> Option<Box<dyn tierflow_evict::Policy + Send>> {
+        None
     }
 
     /// The name by which the policy is chosen and reported.

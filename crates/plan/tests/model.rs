@@ -370,7 +370,12 @@ fn versions_of_an_earlier_run() {
 
 #[test]
 fn other_policies() {
-    for (policy, name) in [(1, "least recently used"), (2, "first in, first out")] {
+    let names = [
+        "least recently used",
+        "first in, first out",
+        "windows by score",
+    ];
+    for (policy, name) in (1..).zip(names) {
         let mut setup = tiers(&[1, 4]);
         setup.policy = policy;
         let model = Model {

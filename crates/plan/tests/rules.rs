@@ -102,6 +102,54 @@ fn a_checkpoint_larger_than_a_tier_lies_on_it_in_part() {
     machine.read_back();
 }
 
+/// HPDC'23, Algorithm 1: of the windows that are large enough, the one with the largest sum of distances.
+#[test]
+fn windows_by_score_make_room_in_one_piece() {
+    let mut with_score = setup(&[10, 400], AfterRestore::Keep);
+    with_score.policy = 3;
+    let mut machine = Machine::new(&with_score);
+    machine.hint(vec![0, 2, 1]);
+    write(&mut machine, 0, [2, 3, 5]);
+    assert!(
+        (0..3).all(|version| machine.tiers_with(version) == [0, 1]),
+        "each is written down at once"
+    );
+    // 0 and 1 come to 0 + 2, 1 and 2 to 2 + 1, and 2 alone, of which the soonest use is as late, to 1.
+    let ticket = machine.checkpoint(3, 4, false);
+    assert!(machine.is_granted(ticket));
+    machine.end(Ending::Write(ticket, true));
+    let on_device = |version| machine.plan().pieces(version, TierId(0));
+    assert_eq!(on_device(3)[0].place.offset, 2);
+    assert_eq!(on_device(0).len(), 1);
+    assert!(on_device(1).is_empty() && on_device(2).is_empty());
+    machine.settle();
+    let tiers = [0, 1].map(TierId);
+    let pieces = tiers.map(|tier| (0..4).map(|v| machine.plan().pieces(v, tier).len()).max());
+    assert!(pieces.iter().all(|&most| most <= Some(1)));
+    machine.read_back();
+}
+
+/// A window that is not written down yet is waited for, where it waits least.
+#[test]
+fn windows_by_score_wait_for_what_goes_down_first() {
+    let mut with_score = setup(&[10, 400], AfterRestore::Keep);
+    with_score.policy = 3;
+    let mut machine = Machine::new(&with_score);
+    for version in 0..2 {
+        let ticket = machine.checkpoint(version, 5, false);
+        machine.end(Ending::Write(ticket, true));
+    }
+    let ticket = machine.checkpoint(2, 5, false);
+    assert!(!machine.is_granted(ticket));
+    while !machine.is_granted(ticket) {
+        assert!(machine.end_one(0), "it waits for ever");
+    }
+    assert!(machine.plan().pieces(0, TierId(0)).is_empty());
+    assert_eq!(machine.plan().pieces(1, TierId(0)).len(), 1);
+    machine.settle();
+    machine.read_back();
+}
+
 #[test]
 fn what_belongs_on_a_tier_in_part_is_fetched_in_part() {
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));

@@ -21,7 +21,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_engine::Timeline;
-use tierflow_plan::{Fifo, Lru, Residency};
+use tierflow_plan::{Fifo, Lru, Residency, Score};
 use tierflow_sim::sweep::{Cell, Ratios, cells_with};
 use tierflow_sim::{
     Hardware, Outcome, Simulation, Stalls, UNLIMITED, Workload, fluid_bound, sizes_from_csv,
@@ -30,8 +30,9 @@ use tierflow_sim::{
 /// A policy's name, and how a simulation is told to use it.
 type NamedPolicy = (&'static str, fn(Simulation) -> Simulation);
 
-const POLICIES: [NamedPolicy; 3] = [
+const POLICIES: [NamedPolicy; 4] = [
     ("residency", |simulation| simulation.policy(|| Residency)),
+    ("score", |simulation| simulation.policy(|| Score)),
     ("fifo", |simulation| simulation.policy(|| Fifo)),
     ("lru", |simulation| simulation.policy(|| Lru)),
 ];

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
-use tierflow_plan::{AfterRestore, ExtentSize, Fifo, Lru, Residency};
+use tierflow_plan::{AfterRestore, ExtentSize, Fifo, Lru, Residency, Score};
 use tierflow_sim::{
     Bound, Error, Hardware, Hints, Hop, Link, Mistake, Mistakes, Op, Order, Outcome, Schedule,
     Shot, Simulation, Tier, UNLIMITED, Workload, fluid_bound,
@@ -163,7 +163,8 @@ fn simulate(hardware: &Hardware, policy: usize, workloads: &[Workload]) -> Resul
     let simulation = match policy {
         0 => simulation.policy(|| Residency),
         1 => simulation.policy(|| Fifo),
-        _ => simulation.policy(|| Lru),
+        2 => simulation.policy(|| Lru),
+        _ => simulation.policy(|| Score),
     };
     simulation.check_every_event().run(workloads)
 }
@@ -182,7 +183,7 @@ proptest! {
     #[test]
     fn no_run_goes_below_the_bound(hardware in hardware(), workloads in workloads()) {
         let bound = fluid_bound(&hardware, &workloads).unwrap();
-        for policy in 0..3 {
+        for policy in 0..4 {
             let outcome = match simulate(&hardware, policy, &workloads) {
                 // A wait in a shot after the first may end so.
                 Err(Error::Stalled { .. }) => continue,

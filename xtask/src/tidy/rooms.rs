@@ -59,7 +59,7 @@ const ROOMS: &[Room] = &[
     Room {
         package: "tierflow-plan",
         // Itself in its tests, with its feature for them.
-        ours: &["tierflow-lifecycle", "tierflow-plan"],
+        ours: &["tierflow-evict", "tierflow-lifecycle", "tierflow-plan"],
         others: true,
     },
     Room {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tierflow_device::{Choice, Device, Kind, Memory, open};
 use tierflow_engine::EngineBuilder;
-use tierflow_plan::{Fifo, Lru, Residency};
+use tierflow_plan::{Fifo, Lru, Residency, Score};
 use tierflow_sim::{Hardware, Shot, Simulation, Workload, fluid_bound};
 
 use super::inputs;
@@ -267,6 +267,8 @@ impl Machine {
 enum Way {
     /// The engine's own policy.
     Residency,
+    /// HPDC'23's window scorer on contiguous caches.
+    Score,
     Lru,
     Fifo,
     /// No cache on the device and no prefetch: the way of ADIOS2 (HPDC'23 §5.2.1).
@@ -281,6 +283,7 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Self::Residency => "residency",
+            Self::Score => "score",
             Self::Lru => "lru",
             Self::Fifo => "fifo",
             Self::OnDemand => "on demand",
@@ -297,6 +300,7 @@ impl Way {
     fn engine(self, builder: EngineBuilder) -> EngineBuilder {
         match self {
             Self::Residency | Self::InMemory | Self::Uvm => builder.policy(Residency),
+            Self::Score => builder.policy(Score),
             Self::Lru => builder.policy(Lru),
             Self::Fifo | Self::OnDemand => builder.policy(Fifo),
         }
@@ -307,6 +311,7 @@ impl Way {
         let simulation = Simulation::new(hardware.clone());
         Some(match self {
             Self::Residency | Self::InMemory => simulation.policy(|| Residency),
+            Self::Score => simulation.policy(|| Score),
             Self::Lru => simulation.policy(|| Lru),
             Self::Fifo => simulation.policy(|| Fifo),
             Self::OnDemand | Self::Uvm => return None,

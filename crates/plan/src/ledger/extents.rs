@@ -41,7 +41,7 @@ impl Ledger {
     /// Whether an extent may be cut.
     pub(crate) fn is_divisible(&self, (version, start): ExtentId) -> bool {
         let is_whole = |replica: &Replica| self.tier(replica.tier).config.whole;
-        self.differences.is_none()
+        self.are_cut()
             && self
                 .extent((version, start))
                 .is_some_and(|extent| extent.is_at_rest() && !extent.replicas.iter().all(is_whole))
@@ -89,7 +89,7 @@ impl Ledger {
         let Some(record) = self.records.get(&version) else {
             return;
         };
-        if self.differences.is_some() || record.readers > 0 {
+        if !self.are_cut() || record.readers > 0 {
             return;
         }
         if let Some(at) = record.index_of(start) {

@@ -88,8 +88,7 @@ impl Outlook {
             let usable = reach.saturating_sub(landing);
             let mut end = ledger.order.boundary(usable, phase.last_size);
             // A part of a version belongs above where versions move in parts.
-            let in_parts =
-                ledger.differences.is_none() && tiers.iter().all(|tier| !tier.config.whole);
+            let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);
             let least = if in_parts {
                 ledger.extents.least
             } else {

@@ -9,12 +9,10 @@
 use super::Ledger;
 use super::Outlook;
 use crate::TierId;
-use crate::order::{ExtentId, Point, Position};
+use crate::order::{ExtentId, Position};
 use crate::record::{Extent, Replica};
-use crate::space::Fragment;
 use crate::statistics::Cause;
 use hashbrown::HashSet;
-use std::collections::VecDeque;
 use std::ops::Range;
 
 /// How much may be given up for what comes.
@@ -170,104 +168,8 @@ impl Ledger {
             self.evict((version, start), tier, cause);
         }
     }
-
-    /// One free run of `bytes` on `tier`. Where there is none, the neighbours are given up of which the soonest is used
-    /// as late as can be.
-    pub(crate) fn make_run(
-        &mut self,
-        tier: TierId,
-        bytes: u64,
-        claim: Claim,
-        outlook: &Outlook,
-    ) -> Option<Range<u64>> {
-        let space = &self.tier(tier).space;
-        if space.largest_gap() >= bytes {
-            return space.find(bytes, bytes).into_iter().next();
-        }
-        let fragments = self.tier(tier).space.fragments();
-        let uses: Vec<_> = fragments
-            .iter()
-            .map(|fragment| self.use_of(tier, fragment, claim, outlook))
-            .collect();
-        let window = latest_window(&fragments, &uses, bytes)?;
-        let offset = fragments[window.start].offset;
-        for fragment in &fragments[window] {
-            if let Some(owner) = fragment.owner {
-                self.evict(owner, tier, claim.cause);
-            }
-        }
-        Some(offset..offset + bytes)
-    }
-
-    /// When a fragment is used next, if it may be given up; a gap never is.
-    fn use_of(
-        &self,
-        tier: TierId,
-        fragment: &Fragment,
-        claim: Claim,
-        outlook: &Outlook,
-    ) -> Option<Position> {
-        let Some(owner) = fragment.owner else {
-            return Some(Position::LAST);
-        };
-        let extent = self.extent(owner)?;
-        let is_idle = extent.on(tier).is_some_and(Replica::is_idle);
-        let position = self.position(owner.0);
-        let point = Point {
-            position,
-            byte: owner.1,
-        };
-        let is_outside = outlook.target(point) > tier;
-        let may_go = match claim.urgency {
-            Urgency::Idle => is_outside,
-            Urgency::Ranked => position > claim.position || is_outside,
-            Urgency::Urgent => true,
-        };
-        (is_idle && extent.has_below(tier) && may_go).then_some(position)
-    }
 }
 
 fn bytes_of(runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
-}
-
-/// The shortest run of neighbours of at least `bytes` of which all may go, and whose soonest use is the latest.
-fn latest_window(
-    fragments: &[Fragment],
-    uses: &[Option<Position>],
-    bytes: u64,
-) -> Option<Range<usize>> {
-    let mut best: Option<(Position, Range<usize>)> = None;
-    // Indices of the window with ascending uses: the front is the soonest.
-    let mut soonest: VecDeque<usize> = VecDeque::new();
-    let (mut first, mut span) = (0, 0);
-    for (at, (fragment, used)) in fragments.iter().zip(uses).enumerate() {
-        let Some(used) = used else {
-            (first, span) = (at + 1, 0);
-            soonest.clear();
-            continue;
-        };
-        span += fragment.bytes;
-        while soonest
-            .back()
-            .is_some_and(|&back| uses[back] >= Some(*used))
-        {
-            soonest.pop_back();
-        }
-        soonest.push_back(at);
-        while span - fragments[first].bytes >= bytes {
-            span -= fragments[first].bytes;
-            first += 1;
-        }
-        while soonest.front().is_some_and(|&front| front < first) {
-            soonest.pop_front();
-        }
-        let key = soonest.front().and_then(|&front| uses[front]);
-        if let Some(key) = key.filter(|_| span >= bytes)
-            && best.as_ref().is_none_or(|(so_far, _)| key > *so_far)
-        {
-            best = Some((key, first..at + 1));
-        }
-    }
-    best.map(|(_, window)| window)
 }

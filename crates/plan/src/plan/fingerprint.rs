@@ -102,6 +102,7 @@ impl Ledger {
             hints,
             order,
             policy: _,
+            windows: _,
             after_restore: _,
             extents: _,
             unit: _,

@@ -112,7 +112,7 @@ impl Plan {
             cause: Cause::Checkpoint,
             spared: Spared::Nothing,
         };
-        let is_cut = |tier: &Tier| !in_place && !tier.config.whole && ledger.differences.is_none();
+        let is_cut = |tier: &Tier| !in_place && !tier.config.whole && ledger.are_cut();
         if !is_cut(ledger.tier(tier)) {
             let bytes = ledger.tier(tier).space.reserved(blocked.size);
             let run = ledger.make_run(tier, bytes, claim, outlook)?;

@@ -223,7 +223,7 @@ impl Traffic {
         let Some(record) = ledger.records.get(&version) else {
             return false;
         };
-        let is_divisible = !ledger.tier(to).config.whole && ledger.differences.is_none();
+        let is_divisible = !ledger.tier(to).config.whole && ledger.are_cut();
         let missing = record.extents.iter().filter(|extent| match purpose {
             Purpose::WriteBack => extent.on(to).is_none(),
             Purpose::Prefetch => extent.replicas.iter().all(|r| r.tier > to),

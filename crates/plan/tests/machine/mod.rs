@@ -16,8 +16,8 @@ use hands::{Byte, Hands};
 use std::collections::BTreeSet;
 use tierflow_plan::{
     AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Fifo, Lru, PlanConfig,
-    Policy, Refusal, Residency, Stored, Ticket, TierConfig, TierId, Transfer, TransferFailure,
-    TransferId, Version, World,
+    Policy, Refusal, Residency, Score, Stored, Ticket, TierConfig, TierId, Transfer,
+    TransferFailure, TransferId, Version, World,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,7 +74,8 @@ impl Machine {
         let policy: Box<dyn Policy> = match setup.policy {
             0 => Box::new(Residency),
             1 => Box::new(Lru),
-            _ => Box::new(Fifo),
+            2 => Box::new(Fifo),
+            _ => Box::new(Score),
         };
         let bytes = setup
             .tiers

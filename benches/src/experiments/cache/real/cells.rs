@@ -26,7 +26,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     let cells = cells(&machine)?;
     let main = [Way::Residency];
     let in_memory = [Way::InMemory, Way::Uvm];
-    let others = [Way::Lru, Way::Fifo, Way::OnDemand];
+    let others = [Way::Score, Way::Lru, Way::Fifo, Way::OnDemand];
     // What tells most comes first: time may not suffice for all.
     for wait in [false, true] {
         let these = || cells.iter().filter(|cell| cell.shot.wait == wait);

@@ -28,8 +28,8 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     for (hints, ways) in [
         (all, &[Way::InMemory, Way::Uvm, Way::Residency][..]),
         (none, &[Way::InMemory, Way::Uvm]),
-        (all, &[Way::Lru]),
-        (none, &[Way::Residency, Way::Lru]),
+        (all, &[Way::Score, Way::Lru]),
+        (none, &[Way::Residency, Way::Score, Way::Lru]),
     ] {
         for &way in ways {
             by_cache_and_interval(&mut sitting, &machine, way, hints)?;
