@@ -8,8 +8,8 @@ use crate::lasting::{self, Opened};
 use crate::plan::{Differences, ExtentSize, PlanConfig, TierConfig, World};
 use crate::run::sync::unbounded;
 use crate::run::{
-    Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Stage, Tier, start_guests,
-    start_opening, start_workers,
+    AHEAD, Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Stage, Tier,
+    start_guests, start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use std::sync::Arc;
@@ -78,6 +78,7 @@ impl EngineBuilder {
                 capacity,
                 alignment: ALIGNMENT,
                 depth: depth(kind),
+                small: if kind == Kind::Storage { AHEAD } else { 0 },
                 eager: kind.lasts() || (is_eager && index + 1 == kinds.len()),
                 whole: kind.lasts(),
                 shared: kind == Kind::Storage,

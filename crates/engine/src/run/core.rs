@@ -313,6 +313,16 @@ impl Shared {
         mine
     }
 
+    /// A worker reports transfers that delivered, as they are.
+    pub(super) fn delivered(&self, ids: impl Iterator<Item = TransferId>) {
+        let mut core = self.core.lock();
+        for id in ids {
+            core.desk.carried.remove(&id);
+            let stored = None;
+            self.handle(&mut core, Event::TransferDone { id, stored }, None);
+        }
+    }
+
     /// A worker reports how a transfer ended.
     pub(super) fn carried(
         &self,

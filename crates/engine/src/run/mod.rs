@@ -16,6 +16,7 @@
 //! | `recorder` | where do callers wait, and what happened when? |
 //! | `job` | which transfer, and is it still wanted? |
 //! | `guests` | what is to leave the memory that peers lend? |
+//! | `together` | which small transfers are one request of a disk? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `resize` | how does a cache become smaller while it is used? |
 //! | `sync` | what do threads meet through? |
@@ -48,6 +49,7 @@ mod regions;
 mod resize;
 mod stage;
 pub(crate) mod sync;
+mod together;
 mod turns;
 mod worker;
 
@@ -64,4 +66,5 @@ pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
 pub(crate) use stage::Stage;
+pub(crate) use together::AHEAD;
 pub(crate) use worker::{Crew, Direction, start as start_workers};
