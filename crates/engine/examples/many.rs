@@ -25,20 +25,23 @@ struct Seen {
     restore: Duration,
     hint: Duration,
     /// Bytes of the process, beside its caches, for each version held; and for each hint before anything is held.
-    held: f64,
+    held: Option<f64>,
     hinted: f64,
 }
 
 fn main() -> anyhow::Result<()> {
-    let counts: Vec<u64> = std::env::args()
-        .skip(1)
-        .map(|count| count.parse())
-        .collect::<Result<_, _>>()?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [of, history, count] = arguments.as_slice()
+        && of == "--history"
+    {
+        return tell(history, count.parse()?);
+    }
+    let counts = arguments.iter().map(|count| count.parse());
+    let counts: Vec<u64> = counts.collect::<Result<_, _>>()?;
     let counts = match counts.as_slice() {
         [] => &[10_000, 100_000, 1_000_000],
         given => given,
     };
-    let device = open(Choice::Host)?;
     println!("  history versions  checkpoint  waited  restore    hint      held  hinted");
     println!("                          us/v    us/v     us/v    us/v  bytes/v bytes/v");
     for &count in counts {
@@ -47,19 +50,29 @@ fn main() -> anyhow::Result<()> {
                 "lasting" => count / 100,
                 _ => count,
             };
-            let seen = run(&device, history, count)?;
-            let us = |time: Duration| time.as_secs_f64() * 1e6 / count as f64;
-            println!(
-                "{history:>9} {count:>8} {:>11.2} {:>7.2} {:>8.2} {:>7.2} {:>8.0} {:>7.0}",
-                us(seen.checkpoint),
-                us(seen.wait),
-                us(seen.restore),
-                us(seen.hint),
-                seen.held,
-                seen.hinted,
-            );
+            // In a process of its own: what one history gives back is not taken for the next one's.
+            let own = std::process::Command::new(std::env::current_exe()?)
+                .args(["--history", history, &count.to_string()])
+                .status()?;
+            anyhow::ensure!(own.success(), "{history}: {own}");
         }
     }
+    Ok(())
+}
+
+fn tell(history: &str, count: u64) -> anyhow::Result<()> {
+    let seen = run(&open(Choice::Host)?, history, count)?;
+    let us = |time: Duration| time.as_secs_f64() * 1e6 / count as f64;
+    println!(
+        "{history:>9} {count:>8} {:>11.2} {:>7.2} {:>8.2} {:>7.2} {:>8} {:>7.0}",
+        us(seen.checkpoint),
+        us(seen.wait),
+        us(seen.restore),
+        us(seen.hint),
+        seen.held
+            .map_or("-".to_owned(), |held| format!("{held:.0}")),
+        seen.hinted,
+    );
     Ok(())
 }
 
@@ -78,6 +91,14 @@ fn run(device: &Device, history: &str, count: u64) -> anyhow::Result<Seen> {
     };
     let engine = engine.build()?;
     let mut state = vec![0_u8; BYTES];
+    // All of a small cache is in memory before it is looked at how much is.
+    let warm = (u64::MAX - (SMALL / BYTES) as u64)..u64::MAX;
+    for version in warm.clone() {
+        engine.checkpoint(version, &[Region::from(state.as_slice())])?;
+    }
+    for version in warm {
+        engine.discard(version)?;
+    }
     let at_first = resident()?;
     let begun = Instant::now();
     if history == "flushed" {
@@ -99,15 +120,9 @@ fn run(device: &Device, history: &str, count: u64) -> anyhow::Result<Seen> {
     let begun = Instant::now();
     engine.wait()?;
     let wait = begun.elapsed();
-    // The bytes of the cache are the application's own, whichever pages are touched.
-    let metrics = engine.metrics();
-    let peak: u64 = metrics
-        .tiers
-        .iter()
-        .filter(|tier| tier.name == "host")
-        .map(|tier| tier.peak)
-        .sum();
-    let held = (resident()? - at_first - peak as f64) / count as f64;
+    // Large caches are touched ahead of what lies there: how much of them is in memory is not told apart.
+    let held = (resident()? - at_first) / count as f64;
+    let held = (cache == SMALL).then_some(held);
     let begun = Instant::now();
     for version in (0..count).rev() {
         engine.restore(version, &mut [RegionMut::from(state.as_mut_slice())])?;

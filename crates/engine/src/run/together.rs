@@ -28,14 +28,17 @@ struct Small<'j> {
     stored: &'j Place,
 }
 
-/// The jobs that wait behind `first`, if it is small and as long as they are; the last need not be.
+/// The jobs that wait behind `first`, if it is small and as long as they are; the last need not be. So many `workers` share
+/// them: what does not lie side by side is to keep all of them busy.
 pub(super) fn with_followers(
     shared: &Shared,
     first: Arc<Job>,
     jobs: &Receiver<Arc<Job>>,
+    workers: usize,
 ) -> Vec<Arc<Job>> {
+    let most = MOST.min(1 + jobs.len().div_ceil(workers));
     let mut taken = vec![first];
-    while taken.len() < MOST && taken.last().is_some_and(|job| small(shared, job).is_some()) {
+    while taken.len() < most && taken.last().is_some_and(|job| small(shared, job).is_some()) {
         match jobs.try_recv() {
             Ok(job) => taken.push(job),
             Err(_) => break,

@@ -37,6 +37,7 @@ pub(crate) struct Crew {
 pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHandle<()>>> {
     let mut threads = Vec::new();
     for crew in crews {
+        let workers = crew.workers.len();
         for (number, mut lane) in crew.workers.into_iter().enumerate() {
             let row = shared
                 .recorder
@@ -52,7 +53,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                     let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                         return;
                     };
-                    let taken = with_followers(&shared, job, &jobs);
+                    let taken = with_followers(&shared, job, &jobs, workers);
                     carry_all(&shared, &mut lane, &taken, (crew.direction, row));
                 }
             };

@@ -201,6 +201,10 @@ impl<T> Receiver<T> {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.with(|state| state.queue.len())
+    }
+
     pub(crate) fn try_recv(&self) -> Result<T, Disconnected> {
         self.0
             .with(|state| state.queue.pop_front())
