@@ -328,9 +328,9 @@ fn nonsense_harms_nobody() {
 #[test]
 fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     let home = Home::new();
-    let options = tierflow_store::Options::default();
+    let options = Options::default();
     let write = |directory: &Path, version: u64, bytes: &[u8]| {
-        let repository = tierflow_store::Repository::open(directory, options.clone()).unwrap();
+        let repository = Repository::open(directory, options.clone()).unwrap();
         let regions = [tierflow_store::Region::new("state", bytes)];
         let snapshot = tierflow_store::Snapshot {
             version,
@@ -349,16 +349,16 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     home.until(|| home.external() == [1, 2, 3]);
     home.stop(&mut agent);
     let read = |version| {
-        let far = tierflow_store::Repository::read_only(&home.far, options.clone()).unwrap();
+        let far = Repository::read_only(&home.far, options.clone()).unwrap();
         far.piece(version).unwrap().read("state").unwrap()
     };
     assert_eq!(read(2), b"left");
     assert_eq!(read(3), b"acknowledged");
     // The next run on the node, which knows of the other, gives the number up and writes it anew.
     let order = tierflow_store::Order::default();
-    let far = tierflow_store::Repository::read_only(&home.far, options.clone()).unwrap();
+    let far = Repository::read_only(&home.far, options.clone()).unwrap();
     order.see(far.last_run().unwrap().epoch, 0);
-    let near = tierflow_store::Repository::open(&home.near, options.clone().order(&order)).unwrap();
+    let near = Repository::open(&home.near, options.clone().order(&order)).unwrap();
     near.remove(&BTreeSet::from([3])).unwrap();
     homes::save(&near, 3);
     let mut agent = home.agent(&[]);
@@ -401,9 +401,9 @@ fn versions_of_a_group_are_completed_by_its_agents() {
     let mut agent = home.agent(&[]);
     let mut locals = Vec::new();
     for rank in 0..3 {
-        let options = tierflow_store::Options::default().rank(rank, 3).run(5);
+        let options = Options::default().rank(rank, 3).run(5);
         let near = home.near.with_extension(rank.to_string());
-        let local = tierflow_store::Repository::open(&near, options).unwrap();
+        let local = Repository::open(&near, options).unwrap();
         homes::save(&local, 1);
         let way = tierflow_agent::Way::new(&home.scratch, &near, &home.far).rank(rank, 3);
         let vault = way.open().unwrap();
