@@ -16,7 +16,7 @@ use tierflow_tier_alloc::Lease;
 
 /// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
 /// millisecond.
-const HINTS: usize = 64;
+pub(crate) const HINTS: usize = 64;
 
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
 ///

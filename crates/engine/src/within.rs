@@ -1,5 +1,6 @@
 //! Calls that wait no longer than they are told to, and what is waited for of single versions.
 
+use crate::engine::HINTS;
 use crate::in_place::{ConsumeSlot, ProduceSlot};
 use crate::plan::{Event, Refusal, Ticket};
 use crate::run::{Answer, Grant, Lane, Shared, Sink, Source, work_until};
@@ -110,7 +111,10 @@ impl Engine {
         if self.at_home().is_err() {
             return;
         }
-        self.shared.tell(Event::ForgetHints);
+        let _one_list = self.shared.hinting.lock();
+        while self.shared.is_hinted() {
+            self.shared.tell(Event::ForgetHints { most: HINTS });
+        }
     }
 
     /// Whether `version` lies on the lowest tier, whole: where that outlives the engine, it is there to stay.

@@ -87,8 +87,12 @@ pub enum Event {
         /// Appended to the restore order.
         versions: Vec<Version>,
     },
-    /// All hints given so far are void.
-    ForgetHints,
+    /// The hints given last are void, and with them all others of the same versions.
+    ForgetHints {
+        /// How many, at most: a long list is withdrawn in pieces, until [`Plan::is_hinted`](crate::Plan::is_hinted) says
+        /// that nothing is left of it.
+        most: usize,
+    },
     /// Prefetching may begin. The first restore begins it, too.
     PrefetchStart,
     /// The application will never ask for `version` again. Answered at once by

@@ -111,6 +111,9 @@ impl Hints {
             self.queue.pop_front();
             self.head += 1;
         }
+        while let Some(Reading { version: None, .. }) = self.queue.back() {
+            self.queue.pop_back();
+        }
     }
 
     /// The version of this first reading is not written yet.
@@ -135,9 +138,10 @@ impl Hints {
         self.queue.get(index)?.version
     }
 
-    /// Every version that is expected to be read.
-    pub(crate) fn versions(&self) -> impl Iterator<Item = Version> + '_ {
-        self.readings.keys().copied()
+    /// The versions of the last readings, the last one first.
+    pub(crate) fn last(&self) -> impl Iterator<Item = Version> + '_ {
+        let readings = self.queue.iter().rev();
+        readings.filter_map(|reading| reading.version)
     }
 }
 

@@ -16,7 +16,7 @@ mod replicas;
 mod room;
 mod windows;
 
-pub(crate) use differences::{Base, Newest};
+pub(crate) use differences::{Base, Newest, Shrunk};
 pub(crate) use outlook::{Outlook, Phase};
 pub(crate) use room::{Claim, Spared, Urgency};
 
@@ -71,6 +71,8 @@ pub(crate) struct Ledger {
     /// Extents begin at multiples of this many bytes of their version: the largest alignment.
     pub(crate) unit: u64,
     pub(crate) differences: Option<Differences>,
+    /// Bytes of the versions that lie as differences, and of these.
+    pub(crate) shrunk: Shrunk,
     /// What the next difference can build upon.
     pub(crate) newest: Option<Newest>,
     /// Logical time: one tick an event.
@@ -180,6 +182,7 @@ impl Ledger {
                 most: config.extents.most.max(least).next_multiple_of(unit),
             },
             differences: config.differences,
+            shrunk: Shrunk::default(),
             newest: None,
             tick: 0,
             commands: Vec::new(),
@@ -295,13 +298,16 @@ impl Ledger {
         version: Version,
         change: impl FnOnce(&mut Record) -> R,
     ) -> Option<R> {
-        let extents = self.records.get(&version)?.extents.len();
+        let record = self.records.get(&version)?;
+        let (extents, shrunk) = (record.extents.len(), Shrunk::of(record));
         self.seat(version, 0..extents, false);
-        let result = self.records.get_mut(&version).map(change);
+        let record = self.records.get_mut(&version)?;
+        let result = change(record);
+        self.shrunk.replace(shrunk, Shrunk::of(record));
         self.stand(version);
         let extents = self.records.get(&version)?.extents.len();
         self.seat(version, 0..extents, true);
-        result
+        Some(result)
     }
 
     /// Asks the policy anew where a version stands. It is in no set at the moment.
@@ -362,6 +368,7 @@ impl Ledger {
     /// A version of which nothing lies anywhere any more.
     pub(crate) fn remove(&mut self, version: Version) -> Option<Record> {
         let record = self.records.remove(&version)?;
+        self.shrunk.replace(Shrunk::of(&record), Shrunk::default());
         self.order.leave(record.key, Weight::written(record.size));
         for tier in &mut self.tiers {
             if let Some(owed) = &mut tier.owed {

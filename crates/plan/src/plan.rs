@@ -87,8 +87,8 @@ impl Plan {
                 versions.into_iter().for_each(|v| self.ledger_mut().hint(v));
                 Ok(())
             }
-            Event::ForgetHints => {
-                let versions: Vec<_> = self.ledger().hints.versions().collect();
+            Event::ForgetHints { most } => {
+                let versions: Vec<_> = self.ledger().hints.last().take(most).collect();
                 versions
                     .into_iter()
                     .for_each(|v| self.ledger_mut().forget_hints(v));
@@ -336,6 +336,12 @@ impl Plan {
         records
             .filter(|(_, record)| record.is_held())
             .map(|(&version, _)| version)
+    }
+
+    /// Whether any version is expected to be read, as hints go.
+    #[must_use]
+    pub fn is_hinted(&self) -> bool {
+        self.ledger().hints.last().next().is_some()
     }
 
     /// Whether a version lies on the lowest tier, whole.

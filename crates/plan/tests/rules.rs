@@ -6,8 +6,8 @@ mod machine;
 
 use machine::{Call, Ending, Machine, Setup};
 use tierflow_plan::{
-    AfterRestore, Command, Event, ExtentSize, Misuse, Plan, PlanConfig, Refusal, Stored, Ticket,
-    TierConfig, TierId, TransferFailure, TransferId,
+    AfterRestore, Command, Differences, Event, ExtentSize, Misuse, Plan, PlanConfig, Refusal,
+    Stored, Ticket, TierConfig, TierId, TransferFailure, TransferId,
 };
 
 fn setup(capacities: &[u64], after: AfterRestore) -> Setup {
@@ -148,6 +148,49 @@ fn windows_by_score_wait_for_what_goes_down_first() {
     assert_eq!(machine.plan().pieces(1, TierId(0)).len(), 1);
     machine.settle();
     machine.read_back();
+}
+
+#[test]
+fn a_tier_holds_as_many_more_versions_as_differences_are_smaller() {
+    let mut setup = setup(&[20, 40, 400], AfterRestore::Discard);
+    setup.differences = Some(Differences {
+        overhead: 2,
+        longest: 4,
+        ascending: false,
+    });
+    let mut machine = Machine::new(&setup);
+    // 100 bytes, and two at most of each where they lie as differences.
+    machine.hint((0..20).rev().collect());
+    write(&mut machine, 0, [5; 20]);
+    let on_file = (0..20).filter(|&version| !machine.plan().pieces(version, TierId(2)).is_empty());
+    let on_file = on_file.count();
+    // Before the first difference is made, nobody knows.
+    assert!(
+        on_file <= 2,
+        "{on_file} lie on the lowest tier, and the one between has room"
+    );
+    machine.read_back();
+}
+
+/// Found by the fuzzer: a part that belongs on the middle tier was joined with one that belongs above, given up with it for
+/// another version, and written down again in its place, for ever.
+#[test]
+fn an_extent_across_a_boundary_is_not_given_up_for_what_belongs_above() {
+    for first in 0..32 {
+        let mut setup = setup(&[24, 11, 16], AfterRestore::Keep);
+        (setup.policy, setup.tiers[2].eager) = (1, true);
+        setup.tiers.iter_mut().for_each(|tier| tier.depth = 2);
+        setup.extents = ExtentSize { least: 2, most: 4 };
+        let mut machine = Machine::new(&setup);
+        for (version, size) in [(0, 12), (1, 3), (2, 15), (3, 0)] {
+            machine.checkpoint(version, size, false);
+        }
+        let mut steps = 0;
+        while machine.end_one(first + steps * 7 % 32) {
+            steps += 1;
+            assert!(steps < 400, "it goes round");
+        }
+    }
 }
 
 #[test]

@@ -39,7 +39,8 @@ class Training:
         self.optimizer.zero_grad()
 
     def state(self) -> dict[str, Any]:
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        # DCP's own stager cannot copy the dictionary's subclass that a model returns.
+        return {"model": dict(self.model.state_dict()), "optimizer": self.optimizer.state_dict()}
 
 
 def timed(call: Callable[[], Any]) -> float:
@@ -61,6 +62,11 @@ def report(
     wait(first)
     whole = 1e3 * (time.perf_counter() - begun)
     print(f"{name}: step {plain:.1f} ms; the first save blocks {blocked[0]:.0f} ms of {whole:.0f}", flush=True)
+    if every:
+        # Memory becomes fast in the background, once it is used: that of this one, and that of the next.
+        for _ in range(3):
+            wait(save())
+            time.sleep(8)
     for interval in every:
         before, blocked, after, last = None, [], [], None
         begun = time.perf_counter()
@@ -116,21 +122,32 @@ def main() -> None:
             gc.collect()
 
     if "tierflow" in options.only:
-        for kept in (False, True):
+        room = size + (64 << 20)
+        for how, tiers, kept in (
+            ("in host memory", {"host_cache": 2 * room}, False),
+            ("on the GPU first", {"device_cache": room, "host_cache": 2 * room}, False),
+            ("kept", {"device_cache": room, "host_cache": 2 * room}, True),
+        ):
             with directory() as path:
                 lasting = {"external": path, "retention": 1} if kept else {"after_restore": "discard"}
-                with tierflow.Engine(device="cuda", host_cache=2 * size + (64 << 20), **lasting) as engine:
+                with tierflow.Engine(device="cuda", **tiers, **lasting) as engine:
                     writer = tierflow.torch.StorageWriter(engine)
 
                     def save(writer: Any = writer) -> Any:
                         return dcp.async_save(training.state(), storage_writer=writer)
 
-                    def wait(response: Any, engine: Any = engine, writer: Any = writer, kept: bool = kept) -> None:
+                    # In memory alone the last one stays until the next one is whole.
+                    older: list[int] = []
+
+                    def wait(
+                        response: Any, engine: Any = engine, writer: Any = writer, kept: bool = kept, older: Any = older
+                    ) -> None:
                         response.upload_completion.result()
                         if not kept:
-                            engine.discard(writer.version)
+                            for version in older:
+                                engine.discard(version)
+                            older[:] = [writer.version]
 
-                    how = "kept" if kept else "in memory alone"
                     report(f"tierflow, {how}", training, save, wait, [10] if kept else [10, 1])
                     if kept:
                         print(f"    on the disk after {timed(engine.wait):.0f} ms more", flush=True)

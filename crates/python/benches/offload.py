@@ -168,7 +168,8 @@ def main() -> None:
         except torch.OutOfMemoryError:
             time_, peak = float("nan"), float("nan")
         if isinstance(saving, tierflow.torch.offload):
-            first = saving.next_version
+            # Another engine may have been behind it.
+            first = max(first, saving.next_version)
             name += f"  {saving!r}, bus {saving.bus.out / 1e9:.1f} and {saving.bus.back / 1e9:.1f} GB/s"
         gc.collect()
         torch.cuda.empty_cache()

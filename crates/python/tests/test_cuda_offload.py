@@ -87,6 +87,29 @@ def test_what_is_being_copied_is_not_reused(deterministic: Any) -> None:
             assert all(torch.equal(a, b) for a, b in zip(expected[repeat % 3], got, strict=True)), repeat
 
 
+@pytest.mark.parametrize(
+    "tiers", [{"host_cache": "1GiB"}, {"device_cache": "64MiB", "host_cache": "1GiB"}], ids=["host", "device"]
+)
+def test_a_state_is_saved_aside_and_loaded(tiers: dict[str, Any]) -> None:
+    from torch.distributed import checkpoint as dcp
+
+    def state(value: float) -> dict[str, Any]:
+        return {"weights": torch.full((1 << 20,), value, device="cuda"), "steps": torch.tensor(value), "name": "a"}
+
+    with tierflow.Engine(device="cuda", **tiers) as engine:
+        writer = tierflow.torch.StorageWriter(engine)
+        saved = state(3.0)
+        response = dcp.async_save(saved, storage_writer=writer)
+        response.staging_completion.result()
+        saved["weights"].zero_()
+        response.upload_completion.result()
+        loaded = state(0.0)
+        dcp.load(loaded, storage_reader=tierflow.torch.StorageReader(engine))
+        assert torch.equal(loaded["weights"], state(3.0)["weights"])
+        assert loaded["steps"] == 3.0
+        writer.close()
+
+
 def test_slots_in_host_memory_are_ordered_after_kernels() -> None:
     """A commit behind the stream that still copies to the slot, and an end behind the one that still reads it."""
     size = 64 * MIB

@@ -64,6 +64,19 @@ def test_no_more_leaves_than_there_is_room_for() -> None:
     assert made.leaving == 320 * MIB
 
 
+def test_large_ones_leave_alone_where_small_ones_add_little() -> None:
+    saved = []
+    for step in range(40):
+        at, back = step * 4e-3, 0.16 + 2 * (40 - step) * 4e-3
+        saved.append(Saved(128 * MIB, at, back))
+        saved += [Saved(4 * MIB, at + part * 1e-4, back - part * 1e-4) for part in range(1, 9)]
+    made = plan(saved, bus(16e9), budget=None, room=1 << 40)
+    assert {saved[index].bytes for index in made.leaves} == {128 * MIB}
+    # They are not enough where the bus takes more.
+    made = plan(saved, bus(64e9), budget=None, room=1 << 40)
+    assert {saved[index].bytes for index in made.leaves} == {4 * MIB, 128 * MIB}
+
+
 def test_what_others_hold_stays() -> None:
     saved = [
         Saved(one.bytes, one.saved_at, None if index % 2 else one.used_at) for index, one in enumerate(layers(100))

@@ -277,6 +277,11 @@ impl Shared {
         }
     }
 
+    /// Whether any restore is expected.
+    pub(crate) fn is_hinted(&self) -> bool {
+        self.core.lock().world.plan().is_hinted()
+    }
+
     /// Tells the plan something that nobody waits for.
     pub(crate) fn tell(&self, event: Event) {
         let mut core = self.core.lock();

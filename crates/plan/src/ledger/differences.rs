@@ -8,7 +8,7 @@
 use super::Ledger;
 use crate::command::{Coding, Difference, Place};
 use crate::event::Stored;
-use crate::record::{Form, Replica};
+use crate::record::{Form, Record, Replica};
 use crate::{TierId, Version};
 
 /// The version of which a difference was made last, of how many bytes, and the differences in its chain.
@@ -17,6 +17,40 @@ pub(crate) struct Newest {
     pub(crate) version: Version,
     size: u64,
     links: u32,
+}
+
+/// How much smaller differences are than what they stand for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shrunk {
+    /// Bytes of versions.
+    whole: u128,
+    /// Bytes of their differences.
+    stored: u128,
+}
+
+impl Shrunk {
+    /// What one version adds.
+    pub(crate) fn of(record: &Record) -> Self {
+        match record.form {
+            Some(Form::Difference(Difference { bytes, .. })) => Self {
+                whole: record.size.into(),
+                stored: bytes.into(),
+            },
+            Some(Form::Whole) | None => Self::default(),
+        }
+    }
+
+    pub(crate) fn replace(&mut self, before: Self, after: Self) {
+        self.whole = self.whole - before.whole + after.whole;
+        self.stored = self.stored - before.stored + after.stored;
+    }
+
+    /// Bytes of versions that so many bytes of a tier hold, if those to come shrink as those that did.
+    pub(crate) fn held_by(self, bytes: u64) -> u64 {
+        let held = u128::from(bytes).saturating_mul(self.whole);
+        let held = held.checked_div(self.stored);
+        held.map_or(bytes, |held| u64::try_from(held).unwrap_or(u64::MAX))
+    }
 }
 
 /// A replica that a transfer or a caller reads besides those of its own version.
@@ -264,7 +298,7 @@ impl Ledger {
         for (start, tier) in unneeded {
             self.release((version, start), tier);
         }
-        let is_gone = |record: &crate::record::Record| {
+        let is_gone = |record: &Record| {
             record
                 .extents
                 .iter()

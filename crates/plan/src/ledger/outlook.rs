@@ -83,8 +83,15 @@ impl Outlook {
             false => 0,
         };
         let mut reach = 0_u64;
-        let boundaries = ledger.tiers.windows(2).map(|tiers| {
-            reach = reach.saturating_add(tiers[0].space.limit());
+        let pairs = ledger.tiers.windows(2).enumerate();
+        let boundaries = pairs.map(|(above, tiers)| {
+            let limit = tiers[0].space.limit();
+            // Versions shrink on their way down from the fastest tier, where they become differences.
+            let held = match above {
+                0 => limit,
+                _ => ledger.shrunk.held_by(limit),
+            };
+            reach = reach.saturating_add(held);
             let usable = reach.saturating_sub(landing);
             let mut end = ledger.order.boundary(usable, phase.last_size);
             // A part of a version belongs above where versions move in parts.

@@ -110,9 +110,12 @@ impl Ledger {
         });
         let superseded = this.superseded.soonest_first(&self.order);
         let superseded = superseded.take_while(|&(key, id)| {
-            let fastest = self.extent(id).and_then(Extent::fastest);
-            let belongs_above =
-                fastest.is_some_and(|f| outlook.target(self.point(key, id)) <= f.tier);
+            // All of it: of what is given up in part, the end goes first.
+            let last = |extent: &Extent| (id.0, (extent.start + extent.len).saturating_sub(1));
+            let belongs_above = self.extent(id).is_some_and(|extent| {
+                let target = outlook.target(self.point(key, last(extent)));
+                extent.fastest().is_some_and(|fastest| target <= fastest.tier)
+            });
             // Else the two could take each other's room for ever.
             let is_spared = claim.spared == Spared::Superseded || this.config.eager;
             belongs_above && position(key) < claim.position && !is_spared

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::hints::Hints;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Shrunk};
 use crate::order::{ExtentId, Key};
 use crate::record::{Extent, Form, Record, Replica};
 use crate::{TierId, Version};
@@ -184,6 +184,13 @@ impl Plan {
                 return Err(Violation::Heirs(version, record.heirs, known));
             }
         }
+        let mut shrunk = Shrunk::default();
+        for record in records.values() {
+            shrunk.replace(Shrunk::default(), Shrunk::of(record));
+        }
+        if shrunk != self.ledger().shrunk {
+            return Err(Violation::Outdated("how much smaller differences are"));
+        }
         let gone = heirs.into_iter().next();
         gone.map_or(Ok(()), |(version, known)| {
             Err(Violation::Heirs(version, 0, known))
@@ -282,7 +289,7 @@ impl Ledger {
         if !is_current {
             return Err(Violation::Outdated("where a version stands"));
         }
-        let unwritten: BTreeSet<Version> = Hints::versions(&self.hints)
+        let unwritten: BTreeSet<Version> = Hints::last(&self.hints)
             .filter(|version| !self.records.contains_key(version))
             .collect();
         if self.hints.unwritten() != unwritten.len() as u64 {

@@ -108,6 +108,8 @@ impl Ledger {
             extents: _,
             unit: _,
             differences: _,
+            // It follows from the records.
+            shrunk: _,
             newest,
             tick: _,
             commands: _,

@@ -196,7 +196,9 @@ impl Machine {
     }
 
     pub(crate) fn forget_hints(&mut self) {
-        self.tell(Event::ForgetHints);
+        while self.plan().is_hinted() {
+            self.tell(Event::ForgetHints { most: 3 });
+        }
     }
 
     pub(crate) fn prefetch_start(&mut self) {
@@ -422,18 +424,6 @@ impl Machine {
         let mut steps = 0;
         while self.end_one(steps * 7) {
             steps += 1;
-            if steps > 960 {
-                for t in self.hands.transfers.values() {
-                    eprintln!(
-                        "{} {}+{} {} -> {}",
-                        t.version,
-                        t.from[0].start,
-                        t.from[0].place.size,
-                        t.from[0].place.tier,
-                        t.to[0].place.tier
-                    );
-                }
-            }
             assert!(steps < 1_000, "it never settles");
         }
         assert!(

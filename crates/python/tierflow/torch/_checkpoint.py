@@ -293,7 +293,7 @@ class StorageReader(storage.StorageReader):
                 )
             (pickled,) = source.read([(at, length)])
         # As DCP's own reader does: whoever can write to the directory is trusted.
-        metadata: Metadata = pickle.loads(pickled.numpy().tobytes())
+        metadata: Metadata = pickle.loads(pickled.cpu().numpy().tobytes())
         return metadata
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:

@@ -11,8 +11,11 @@ __all__ = ["Bus", "Plan", "Saved", "plan"]
 # before its time.
 WINDOW = 256 << 20
 
-# Of what a bus was seen to do, what is counted on: the other direction is at work, too.
-SHARE = 0.85
+# Of what a bus was seen to do, what is counted on: copies begin a little after one another.
+SHARE = 0.95
+
+# Of what could leave, what is enough, if it does so in fewer pieces: each keeps the program's thread from its work.
+ENOUGH = 0.95
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,17 @@ class _Schedule:
     window: int
     chosen: set[int] = field(default_factory=set)
 
-    def leave(self, enough: int) -> None:
+    @property
+    def leaving(self) -> int:
+        return sum(self.saved[index].bytes for index in self.chosen)
+
+    def leave(self, enough: int, smallest: int) -> None:
         """Chooses, in the order of saving, what the bus takes away as fast as it is saved, until that is enough."""
         free_at, taken = 0.0, 0
         for index, one in enumerate(self.saved):
             if taken >= enough:
                 return
-            if one.used_at is None:
+            if one.used_at is None or one.bytes < smallest:
                 continue
             queued = max(0.0, free_at - one.saved_at) * self.bus.out
             if queued > 0 and queued + one.bytes > self.window:
@@ -108,6 +115,21 @@ class _Schedule:
         return [(index, _last_before(times, start)) for index, start in starts]
 
 
+def _hiding(saved: Sequence[Saved], bus: Bus, window: int, uses: Sequence[int], enough: int) -> _Schedule:
+    """Chooses what hides behind the work: the largest ones alone, where little more could leave with the others."""
+    sizes = [saved[index].bytes for index in uses]
+    schedules = []
+    for smallest in sorted({1 << max(0, size.bit_length() - 1) for size in sizes}):
+        schedule = _Schedule(saved, bus, window)
+        schedule.leave(enough, smallest)
+        schedule.come_back(uses, late=False)
+        schedules.append(schedule)
+    most = max((schedule.leaving for schedule in schedules), default=0)
+    schedules.reverse()
+    found = (schedule for schedule in schedules if schedule.leaving >= ENOUGH * most)
+    return next(found, _Schedule(saved, bus, window))
+
+
 def _last_before(times: Sequence[float], moment: float) -> int:
     """The last use before a moment, or the first one."""
     from bisect import bisect_left
@@ -127,10 +149,8 @@ def plan(saved: Sequence[Saved], bus: Bus, *, budget: int | None, room: int, win
     uses = sorted(used, key=lambda index: (saved[index].used_at, -index))
     total = sum(saved[index].bytes for index in used)
     needed = room if budget is None else max(0, total - budget)
-    schedule = _Schedule(saved, bus, window)
-    schedule.leave(min(needed, room))
-    schedule.come_back(uses, late=False)
-    hidden = sum(saved[index].bytes for index in schedule.chosen)
+    schedule = _hiding(saved, bus, window, uses, min(needed, room))
+    hidden = schedule.leaving
     if budget is not None:
         left = needed - hidden
         for index in used:
