@@ -41,7 +41,7 @@ def records(data):
             continue
         magic, form, head, payload, position, version = struct.unpack_from("<8sIIQQQ", data, at)
         block, count, kind = struct.unpack_from("<III", data, at + 80)
-        if (magic, form in (1, 2), position) != (b"TIERFLOW", True, at) or at + head + payload > len(data):
+        if (magic, form in (1, 2, 3), position) != (b"TIERFLOW", True, at) or at + head + payload > len(data):
             sys.exit(f"no whole record at byte {at}")
         sums = [*struct.unpack_from(f"<{-(-payload // block)}Q", data, at + 96 + 128 * count)]
         body = data[at + head:at + head + payload]
@@ -50,7 +50,8 @@ def records(data):
             sys.exit(f"damaged: the record at byte {at}")
         for row in range(at + 96, at + 96 + 128 * count, 128) if kind == 0 else ():
             start, length = struct.unpack_from("<QQ", data, row)
-            yield version, data[row + 88:row + 128].rstrip(b"\0").decode(), body[start:start + length]
+            if data[row + 18] == 0:  # else it is part of what this one's regions are decoded to
+                yield version, data[row + 88:row + 128].rstrip(b"\0").decode(), body[start:start + length]
         at += head + payload
 
 wanted = [(v, n, c) for v, n, c in records(open(sys.argv[1], "rb").read()) if sys.argv[2:] in ([], [str(v), n])]

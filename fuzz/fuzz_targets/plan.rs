@@ -173,6 +173,7 @@ fuzz_target!(|input: Input| {
     let mut tiers = capacities.map(|capacity| TierConfig {
         alignment: 1,
         depth: 1 + usize::from(shape / 8 % 2),
+        small: u64::from(shape / 8 % 2) * 3,
         ..TierConfig::new(u64::from(capacity) + 1)
     });
     tiers[2].eager = shape / 4 % 2 == 1;

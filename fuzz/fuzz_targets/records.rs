@@ -34,6 +34,7 @@ fn sound() -> Vec<u8> {
             region("a", 0, Element::F64, &[2, 3]),
             region("b", 256, Element::Bytes, &[]),
         ],
+        parts: Vec::new(),
         blocks: vec![1, 2],
     };
     let mut file = head.encode().expect("a sound head");

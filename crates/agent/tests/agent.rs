@@ -7,12 +7,12 @@ use homes::{Home, PROGRAM, bytes_of, length_of};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use tierflow_agent::{Client, Error, Settings, serve};
 use tierflow_engine::Error as EngineError;
-use tierflow_store::{Error as StoreError, Vault};
+use tierflow_store::{Error as StoreError, Options, Repository, Vault};
 
 #[test]
 fn an_engine_waits_for_what_the_agent_brings() {
@@ -167,6 +167,55 @@ fn a_damaged_piece_is_named_and_stays_where_it_is() {
     home.stop(&mut agent);
 }
 
+/// What an agent is to bring, cut anywhere: it comes as it was, or it is said, and comes once it is whole again.
+#[test]
+fn a_piece_cut_anywhere_is_said_and_never_brought_wrong() {
+    let home = Home::new();
+    let mut agent = home.agent(&[]);
+    let local = home.local();
+    homes::save(&local, 1);
+    let path = home.near.join("rank-0/s00000000000000000001.open");
+    let whole = std::fs::read(&path).unwrap();
+    let end = whole.iter().rposition(|byte| *byte != 0).unwrap();
+    let vault = home.vault(None);
+    let expected = bytes_of(1, length_of(1));
+    let brought = || {
+        let far = Repository::read_only(&home.far, Options::default()).unwrap();
+        far.piece(1).and_then(|piece| piece.read("state"))
+    };
+    let (mut said, mut came) = (0, 0);
+    for cut in (0..end).step_by(173).chain([1, 255, 256, 257, 4095, 4096]) {
+        let piece = local.own_piece(1).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(cut as u64).unwrap();
+        match vault.copy(&piece) {
+            Ok(()) => {
+                came += 1;
+                assert!(brought().unwrap() == expected, "cut at {cut}");
+            }
+            Err(error) => {
+                said += 1;
+                let is_said = matches!(
+                    &error,
+                    StoreError::Damaged { .. }
+                        | StoreError::Read { .. }
+                        | StoreError::NoVersion { .. }
+                );
+                assert!(is_said, "cut at {cut}: {error:?}");
+                assert!(home.external().is_empty(), "cut at {cut}");
+            }
+        }
+        file.write_all_at(&whole, 0).unwrap();
+        vault.copy(&local.own_piece(1).unwrap()).unwrap();
+        assert!(brought().unwrap() == expected, "cut at {cut}, and mended");
+        vault.remove(&BTreeSet::from([1])).unwrap();
+    }
+    println!("{said} said, {came} came");
+    assert!(said > 10);
+    drop(vault);
+    home.stop(&mut agent);
+}
+
 #[test]
 fn external_storage_that_is_not_there_yet_is_tried_again() {
     let mut home = Home::new();
@@ -279,9 +328,9 @@ fn nonsense_harms_nobody() {
 #[test]
 fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     let home = Home::new();
-    let options = tierflow_store::Options::default();
+    let options = Options::default();
     let write = |directory: &Path, version: u64, bytes: &[u8]| {
-        let repository = tierflow_store::Repository::open(directory, options.clone()).unwrap();
+        let repository = Repository::open(directory, options.clone()).unwrap();
         let regions = [tierflow_store::Region::new("state", bytes)];
         let snapshot = tierflow_store::Snapshot {
             version,
@@ -300,16 +349,16 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
     home.until(|| home.external() == [1, 2, 3]);
     home.stop(&mut agent);
     let read = |version| {
-        let far = tierflow_store::Repository::read_only(&home.far, options.clone()).unwrap();
+        let far = Repository::read_only(&home.far, options.clone()).unwrap();
         far.piece(version).unwrap().read("state").unwrap()
     };
     assert_eq!(read(2), b"left");
     assert_eq!(read(3), b"acknowledged");
     // The next run on the node, which knows of the other, gives the number up and writes it anew.
     let order = tierflow_store::Order::default();
-    let far = tierflow_store::Repository::read_only(&home.far, options.clone()).unwrap();
+    let far = Repository::read_only(&home.far, options.clone()).unwrap();
     order.see(far.last_run().unwrap().epoch, 0);
-    let near = tierflow_store::Repository::open(&home.near, options.clone().order(&order)).unwrap();
+    let near = Repository::open(&home.near, options.clone().order(&order)).unwrap();
     near.remove(&BTreeSet::from([3])).unwrap();
     homes::save(&near, 3);
     let mut agent = home.agent(&[]);
@@ -352,9 +401,9 @@ fn versions_of_a_group_are_completed_by_its_agents() {
     let mut agent = home.agent(&[]);
     let mut locals = Vec::new();
     for rank in 0..3 {
-        let options = tierflow_store::Options::default().rank(rank, 3).run(5);
+        let options = Options::default().rank(rank, 3).run(5);
         let near = home.near.with_extension(rank.to_string());
-        let local = tierflow_store::Repository::open(&near, options).unwrap();
+        let local = Repository::open(&near, options).unwrap();
         homes::save(&local, 1);
         let way = tierflow_agent::Way::new(&home.scratch, &near, &home.far).rank(rank, 3);
         let vault = way.open().unwrap();

@@ -1,15 +1,26 @@
 //! `tierflow export`: regions as NumPy arrays or as they are.
 
+mod contents;
+mod numpy;
+
 use crate::output::{Output, bytes};
 use crate::show::{chosen, opened};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
+use contents::Contents;
+use indicatif::ProgressBar;
 use serde::Serialize;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use tierflow_store::Piece;
-use tierflow_store::container::{Element, RegionInfo};
+use tierflow_store::container::RegionInfo;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+/// From so many bytes on, an entry of an archive needs the long form of its lengths.
+const LONG: u64 = u32::MAX as u64;
+/// No head in NumPy's format is longer.
+const HEAD: u64 = 1024;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -23,10 +34,13 @@ pub(crate) struct Arguments {
     /// Whose piece
     #[arg(long, default_value_t = 0)]
     rank: u32,
+    /// Another directory of the same versions, such as external storage: what a difference builds upon may lie there alone
+    #[arg(long)]
+    also: Option<PathBuf>,
     /// The existing folder for the files, each named after its region
     #[arg(long, default_value = ".")]
     to: PathBuf,
-    /// NumPy's format, or nothing but the bytes
+    /// A file for each region in NumPy's format, one of NumPy's archives for all, or a file of nothing but bytes for each
     #[arg(long, value_enum, default_value_t = Format::Npy)]
     format: Format,
     /// Write over existing files
@@ -37,6 +51,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Npy,
+    Npz,
     Raw,
 }
 
@@ -51,37 +66,52 @@ struct Exported {
 pub(crate) fn export(arguments: &Arguments, output: Output) -> Result<()> {
     let repository = opened(&arguments.directory)?;
     let version = chosen(&repository, arguments.version)?;
-    let piece = repository.piece_of(version, arguments.rank)?;
+    let also = arguments.also.as_deref().map(opened).transpose()?;
+    let repositories: Vec<_> = [Some(repository), also].into_iter().flatten().collect();
+    let contents = Contents::of(&repositories, version, arguments.rank)?;
     let chosen: Vec<&RegionInfo> = if arguments.regions.is_empty() {
-        piece.regions().iter().collect()
+        contents.regions().iter().collect()
     } else {
         let named = arguments.regions.iter().map(|name| {
-            let mut regions = piece.regions().iter();
+            let mut regions = contents.regions().iter();
             regions
                 .find(|region| region.name == *name)
                 .with_context(|| format!("version {version} has no region {name:?}"))
         });
         named.collect::<Result<_>>()?
     };
-    let base = piece.head().base;
-    ensure!(
-        base.is_none(),
-        "version {version} is a difference against version {}: it has to be restored, not exported",
-        base.unwrap_or_default()
-    );
-    let encoded = chosen.iter().find(|region| region.decoded().is_some());
-    ensure!(
-        encoded.is_none(),
-        "version {version} is encoded: it has to be restored by what saved it, not exported"
-    );
     let total = chosen.iter().map(|region| region.length).sum();
     let bar = output.progress(total);
     let mut files = Vec::new();
-    for region in chosen {
-        let path = arguments.to.join(file_name(region, arguments.format)?);
-        write(&piece, region, &path, arguments)?;
-        bar.inc(region.length);
+    if arguments.format == Format::Npz {
+        let rank = match arguments.rank {
+            0 => String::new(),
+            rank => format!("-rank-{rank}"),
+        };
+        let path = arguments.to.join(format!("checkpoint-{version}{rank}.npz"));
+        let file = created(&path, arguments.force)?;
+        let written = archived(file, &contents, &chosen, &bar);
+        if written.is_err() {
+            // What is left is no archive.
+            let _stays = std::fs::remove_file(&path);
+        }
+        written.with_context(|| format!("cannot write {}", path.display()))?;
         files.push(path.display().to_string());
+    } else {
+        for region in chosen {
+            let path = arguments.to.join(file_name(region, arguments.format)?);
+            // Checked before a byte of it is written.
+            let bytes = contents.read(region)?;
+            let mut file = created(&path, arguments.force)?;
+            let head = match arguments.format {
+                Format::Raw => Vec::new(),
+                Format::Npy | Format::Npz => numpy::head(region),
+            };
+            let written = file.write_all(&head).and_then(|()| file.write_all(&bytes));
+            written.with_context(|| format!("cannot write {}", path.display()))?;
+            bar.inc(region.length);
+            files.push(path.display().to_string());
+        }
     }
     bar.finish_and_clear();
     let exported = Exported {
@@ -95,6 +125,45 @@ pub(crate) fn export(arguments: &Arguments, output: Output) -> Result<()> {
     output.answer(&exported, &text)
 }
 
+/// Writes regions into one of NumPy's archives.
+fn archived(
+    file: File,
+    contents: &Contents,
+    regions: &[&RegionInfo],
+    bar: &ProgressBar,
+) -> Result<()> {
+    let mut archive = ZipWriter::new(file);
+    for region in regions {
+        let bytes = contents.read(region)?;
+        let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+        let stored = stored.large_file(region.length + HEAD >= LONG);
+        archive.start_file(file_name(region, Format::Npy)?, stored)?;
+        archive.write_all(&numpy::head(region))?;
+        archive.write_all(&bytes)?;
+        bar.inc(region.length);
+    }
+    archive.finish()?;
+    Ok(())
+}
+
+/// A new file, or one written over.
+fn created(path: &Path, force: bool) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if force {
+        options.create(true).truncate(true);
+    } else {
+        options.create_new(true);
+    }
+    match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
+            "{} is there already: add --force to write over it",
+            path.display()
+        ),
+        opened => opened.with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
 /// Names come from files that anybody may have made: none leads out of the folder.
 fn file_name(region: &RegionInfo, format: Format) -> Result<String> {
     let name = &region.name;
@@ -104,58 +173,15 @@ fn file_name(region: &RegionInfo, format: Format) -> Result<String> {
         "region {name:?} cannot be a file's name: export it with the library"
     );
     Ok(match format {
-        Format::Npy => format!("{name}.npy"),
+        Format::Npy | Format::Npz => format!("{name}.npy"),
         Format::Raw => format!("{name}.raw"),
     })
-}
-
-fn write(piece: &Piece, region: &RegionInfo, path: &Path, arguments: &Arguments) -> Result<()> {
-    // Checked before a byte of it is written.
-    let bytes = piece.read(&region.name)?;
-    let mut options = OpenOptions::new();
-    options.write(true);
-    if arguments.force {
-        options.create(true).truncate(true);
-    } else {
-        options.create_new(true);
-    }
-    let failed = || format!("cannot write {}", path.display());
-    let mut file = match options.open(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
-            "{} is there already: add --force to write over it",
-            path.display()
-        ),
-        opened => opened.with_context(failed)?,
-    };
-    if arguments.format == Format::Npy {
-        file.write_all(&npy_head(region)).with_context(failed)?;
-    }
-    file.write_all(&bytes).with_context(failed)
-}
-
-/// The head of an .npy file, format 1.0.
-fn npy_head(region: &RegionInfo) -> Vec<u8> {
-    let extents = match region.element {
-        Element::Bytes => vec![region.length],
-        _ => region.shape.clone(),
-    };
-    let extents: String = extents.iter().map(|extent| format!("{extent}, ")).collect();
-    let kind = region.element.numpy();
-    let mut text = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({extents}), }}");
-    // Magic, two bytes of version, two of length, the text, a newline: a multiple of 64.
-    let padding = (10 + text.len() + 1).next_multiple_of(64) - (10 + text.len() + 1);
-    text.extend(std::iter::repeat_n(' ', padding));
-    text.push('\n');
-    let mut head = b"\x93NUMPY\x01\x00".to_vec();
-    // Eight extents of twenty digits are far below 64 KiB.
-    head.extend((text.len() as u16).to_le_bytes());
-    head.extend(text.as_bytes());
-    head
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierflow_store::container::Element;
 
     fn region(name: &str, element: Element, shape: &[u64]) -> RegionInfo {
         RegionInfo {
@@ -165,21 +191,6 @@ mod tests {
             element,
             shape: shape.to_vec(),
         }
-    }
-
-    #[test]
-    fn numpys_head_is_padded_to_64_bytes() {
-        let head = npy_head(&region("grid", Element::F32, &[2, 3]));
-        assert_eq!(head.len(), 128);
-        let text = String::from_utf8_lossy(&head[10..]);
-        let expected = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, ), }";
-        assert_eq!(text.trim_end(), expected);
-        assert!(text.ends_with(" \n"));
-        let text = String::from_utf8(npy_head(&region("b", Element::Bytes, &[]))[10..].to_vec());
-        assert!(
-            text.unwrap()
-                .contains("'|u1', 'fortran_order': False, 'shape': (24, )")
-        );
     }
 
     #[test]

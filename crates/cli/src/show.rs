@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tierflow_store::container::RegionInfo;
 use tierflow_store::{Options, Repository};
 
 #[derive(Debug, Serialize)]
@@ -93,6 +94,8 @@ struct Contained {
     position: u64,
     bytes: u64,
     regions: Vec<Region>,
+    /// What encoded regions become, if that is known.
+    decoded: Vec<Region>,
 }
 
 #[derive(Debug, Serialize)]
@@ -101,6 +104,24 @@ struct Region {
     bytes: u64,
     numpy: &'static str,
     shape: Vec<u64>,
+}
+
+impl From<&RegionInfo> for Region {
+    fn from(region: &RegionInfo) -> Self {
+        Self {
+            name: region.name.clone(),
+            bytes: region.length,
+            numpy: region.element.numpy(),
+            shape: region.shape.clone(),
+        }
+    }
+}
+
+impl Region {
+    fn line(&self) -> String {
+        let (size, shape) = (bytes(self.bytes), &self.shape);
+        format!("  {:<40} {size:>12}  {} {shape:?}", self.name, self.numpy)
+    }
 }
 
 /// The version that was named, or the newest.
@@ -124,16 +145,9 @@ pub(crate) fn show(directory: &Path, version: Option<u64>, output: Output) -> Re
     let mut text = format!("version {version}, {ranks} rank(s)\n");
     for rank in 0..ranks {
         let piece = repository.piece_of(version, rank)?;
-        let regions: Vec<Region> = piece
-            .regions()
-            .iter()
-            .map(|region| Region {
-                name: region.name.clone(),
-                bytes: region.length,
-                numpy: region.element.numpy(),
-                shape: region.shape.clone(),
-            })
-            .collect();
+        let regions: Vec<Region> = piece.regions().iter().map(Region::from).collect();
+        let decoded = &piece.head().parts;
+        let decoded: Vec<Region> = decoded.iter().map(Region::from).collect();
         let position = piece.head().position;
         writeln!(
             text,
@@ -141,12 +155,13 @@ pub(crate) fn show(directory: &Path, version: Option<u64>, output: Output) -> Re
             piece.path().display()
         )?;
         for region in &regions {
-            let (size, shape) = (bytes(region.bytes), &region.shape);
-            writeln!(
-                text,
-                "  {:<40} {size:>12}  {} {shape:?}",
-                region.name, region.numpy
-            )?;
+            writeln!(text, "{}", region.line())?;
+        }
+        if !decoded.is_empty() {
+            writeln!(text, "decoded:")?;
+        }
+        for region in &decoded {
+            writeln!(text, "{}", region.line())?;
         }
         contents.pieces.push(Contained {
             rank,
@@ -154,6 +169,7 @@ pub(crate) fn show(directory: &Path, version: Option<u64>, output: Output) -> Re
             position,
             bytes: regions.iter().map(|region| region.bytes).sum(),
             regions,
+            decoded,
         });
     }
     output.answer(&contents, &text)

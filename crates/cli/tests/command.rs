@@ -1,64 +1,13 @@
 //! The command as its users run it.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod running;
+
+use running::{json, repository, run, text};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
-use tierflow_store::container::Element;
+use std::process::Command;
 use tierflow_store::{Options, Region, Repository, Snapshot};
-
-fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tierflow"))
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// Runs with `--json`, and returns the exit code and the answer.
-fn json(arguments: &[&str]) -> (i32, Value) {
-    let output = run(&[&["--json"], arguments].concat());
-    let answer = serde_json::from_slice(&output.stdout);
-    (
-        output.status.code().unwrap(),
-        answer.unwrap_or_else(|_| Value::from(text(&output.stderr))),
-    )
-}
-
-fn values() -> Vec<u8> {
-    (0..6)
-        .flat_map(|value: u32| (value as f32).to_le_bytes())
-        .collect()
-}
-
-fn repository() -> (tempfile::TempDir, String) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("run");
-    let repository = Repository::open(&path, Options::default()).unwrap();
-    let (grid, large) = (values(), vec![7; 2_000_000]);
-    for version in 1..=6 {
-        let regions = [
-            Region::new("grid", &grid).array(Element::F32, &[2, 3]),
-            Region::new("large", &large),
-        ];
-        let regions = if version == 6 {
-            &regions[..]
-        } else {
-            &regions[..1]
-        };
-        repository
-            .save(&Snapshot {
-                version,
-                base: None,
-                regions,
-            })
-            .unwrap();
-    }
-    (directory, path.to_str().unwrap().to_owned())
-}
 
 #[test]
 fn versions_are_listed_and_shown() {
@@ -117,35 +66,6 @@ fn verify_says_by_its_exit_code_what_it_found() {
     assert!(
         text(&output.stderr).contains("version 5 is the newest older one"),
         "{output:?}"
-    );
-}
-
-#[test]
-fn regions_are_exported() {
-    let (kept, path) = repository();
-    let to = kept.path().join("out");
-    std::fs::create_dir(&to).unwrap();
-    let to = to.to_str().unwrap();
-    let (code, answer) = json(&["export", &path, "6", "--to", to]);
-    assert_eq!((code, answer["files"].as_array().unwrap().len()), (0, 2));
-    let npy = std::fs::read(Path::new(to).join("grid.npy")).unwrap();
-    assert!(npy.starts_with(b"\x93NUMPY\x01\x00") && npy.ends_with(&values()));
-    assert_eq!(npy.len(), 128 + 24);
-    let raw = [
-        "export", &path, "1", "--region", "grid", "--format", "raw", "--to", to,
-    ];
-    assert_eq!(json(&raw).0, 0);
-    assert_eq!(
-        std::fs::read(Path::new(to).join("grid.raw")).unwrap(),
-        values()
-    );
-    let output = run(&raw);
-    assert_eq!(output.status.code(), Some(2), "no file is written over");
-    assert!(text(&output.stderr).contains("--force"), "{output:?}");
-    assert_eq!(json(&[&raw[..], &["--force"]].concat()).0, 0);
-    assert_eq!(
-        json(&["export", &path, "1", "--region", "large", "--to", to]).0,
-        2
     );
 }
 

@@ -230,7 +230,7 @@ impl EngineBuilder {
     }
 
     /// The order in which versions are taken to be used, from which follows what lies where; [`Residency`] unless you choose
-    /// another.
+    /// another. One that panics is asked no more: see [`Engine::policy_panic`](crate::Engine::policy_panic).
     #[must_use]
     pub fn policy(mut self, policy: impl Policy + 'static) -> Self {
         self.policy = Box::new(policy);

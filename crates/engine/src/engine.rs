@@ -1,5 +1,6 @@
 //! The front door.
 
+use crate::caught::Panicked;
 use crate::lasting::Damage;
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
@@ -44,6 +45,7 @@ pub struct Engine {
     process: u32,
     /// What could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
+    pub(crate) policy_panic: Panicked,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
     /// The part of a pool that was the engine's. Last: it is another's when this is dropped, and the memory is gone by
@@ -70,6 +72,7 @@ impl Engine {
             process: std::process::id(),
             keeper: None,
             damage: Vec::new(),
+            policy_panic: Panicked::default(),
             taken: BTreeSet::new(),
             lease: None,
         }
@@ -121,7 +124,7 @@ impl Engine {
     /// soon as they are copied to the fastest tier that can hold them; the regions may be changed at once.
     ///
     /// # Errors
-    /// [`Error::Region`], [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend the call.
+    /// [`Error::Region`], [`Error::NamedRegion`], [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend the call.
     /// [`Error::NoRoom`]: restore or discard versions, then call again. [`Error::Device`], [`Error::Arena`], [`Error::Storage`]: the copy failed. In
     /// each case the version was not taken in and its number is still free.
     pub fn checkpoint(&self, version: Version, regions: &[Region<'_>]) -> Result<()> {
@@ -150,6 +153,7 @@ impl Engine {
     ) -> Result<()> {
         let begun = Instant::now();
         let size = region::total(regions)?;
+        let layout = region::layout(version, regions)?;
         let _span = tracing::debug_span!("checkpoint", version, size).entered();
         self.is_free(version)?;
         let is_empty = size == 0 && self.shared.empties.are_allowed();
@@ -161,6 +165,7 @@ impl Engine {
         })?;
         let Some(grant) = grant else { return Ok(()) };
         self.shared.empties.note(version, is_empty);
+        self.shared.note_layout(version, layout);
         let granted = self.moment();
         for piece in &grant.pieces {
             self.shared.pending.settle(&piece.place, Access::Write);
@@ -226,9 +231,7 @@ impl Engine {
         stream: Option<&Stream>,
         deadline: Deadline,
     ) -> Result<()> {
-        let begun = Instant::now();
-        let given = region::total_mut(regions)?;
-        let _span = tracing::debug_span!("restore", version, size = given).entered();
+        let given = region::total_mut(&*regions)?;
         let expected = self.restore_size(version)?;
         if given != expected {
             return Err(Error::SizeMismatch {
@@ -237,7 +240,20 @@ impl Engine {
                 given,
             });
         }
-        let (ticket, grant) = self.ask((version, expected), deadline, |ticket| Event::Restore {
+        self.read_into((version, expected), Sink::whole(regions), stream, deadline)
+    }
+
+    /// Reads a version of `size` bytes, or parts of it, which leave it as it is.
+    pub(crate) fn read_into(
+        &self,
+        (version, size): (Version, u64),
+        mut sink: Sink<'_, '_>,
+        stream: Option<&Stream>,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let _span = tracing::debug_span!("restore", version, size).entered();
+        let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Restore {
             ticket,
             version,
         })?;
@@ -250,33 +266,19 @@ impl Engine {
             .at()
             .filter(|_| self.shared.reaches_storage(&grant))
         {
-            Some(at) => self.read_until(at, ticket, (version, expected), (grant, regions), stream),
+            Some(at) => self.read_until(at, ticket, (version, size), (grant, &mut sink), stream),
             None => {
-                let copied = self.copy_out(version, &grant, &mut Sink(regions), stream);
-                let ok = copied.is_ok();
+                let copied = self.copy_out(version, &grant, &mut sink, stream);
+                let ok = copied.is_ok() && sink.is_whole();
                 self.shared.tell(Event::Read { ticket, ok });
                 copied.map(Some)
             }
         };
         let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
-        self.copied("restore", version, expected, granted);
+        self.copied("restore", version, sink.len(), granted);
         copied?;
-        self.shared.restores.add(expected, begun.elapsed());
+        self.shared.restores.add(sink.len(), begun.elapsed());
         Ok(())
-    }
-
-    /// Now, if there is a time line to put it on.
-    fn moment(&self) -> Option<Instant> {
-        let recording = self.shared.recorder.is_recording();
-        recording.then(Instant::now)
-    }
-
-    /// The calling thread copied since `begun`.
-    fn copied(&self, name: &'static str, version: Version, bytes: u64, begun: Option<Instant>) {
-        if let Some(begun) = begun {
-            let recorder = &self.shared.recorder;
-            recorder.called(name, Some(version), bytes, begun);
-        }
     }
 
     /// Reads a version from where it lies, whatever it lies there as.

@@ -163,6 +163,16 @@ pub enum Error {
         /// Bytes of the memory.
         memory: usize,
     },
+    /// A region cannot be called that, or there is none of that name and length.
+    #[error("region {name:?} of version {version}: {why}")]
+    NamedRegion {
+        /// The version asked for.
+        version: Version,
+        /// The name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
     /// The regions do not add up.
     #[error(
         "version {version} holds {expected} bytes, the regions to restore it to {given}: see Engine::restore_size"

@@ -196,7 +196,7 @@ impl Call<'_> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let memory = shared.device.alloc(size)?;
         let mut regions = [RegionMut::from(&memory)];
-        let sink = &mut Sink(&mut regions);
+        let sink = &mut Sink::whole(&mut regions);
         self.engine.copy_out(self.version, grant, sink, None)?;
         Ok(memory.lend(0..size)?)
     }
@@ -213,7 +213,7 @@ impl Call<'_> {
         };
         let memory = shared.device.alloc(bytes.len())?;
         let mut regions = [RegionMut::from(&memory)];
-        let sink = &mut Sink(&mut regions);
+        let sink = &mut Sink::whole(&mut regions);
         shared.with_lane(|lane| lane.give(sink, (0, &bytes), None))?;
         Ok(Some(memory.lend(0..bytes.len())?))
     }

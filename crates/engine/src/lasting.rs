@@ -7,7 +7,7 @@ mod survey;
 pub use damage::Damage;
 
 use crate::plan::{Event, TierId};
-use crate::run::{Empties, Kept, Shared};
+use crate::run::{Empties, Kept, Layouts, Shared};
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Guarded, Identity, Mark, Options, Order, Repository,
+    Collective, Error as StoreError, Faults, Guarded, Identity, Mark, Options, Order, Repository,
     Retention, Vault,
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Lasting {
     pub(crate) group_patience: Duration,
     /// How long dropping the engine waits for what is under way.
     pub(crate) closing: Duration,
+    /// What strikes the I/O of both directories.
+    pub(crate) faults: Arc<Faults>,
 }
 
 impl Default for Lasting {
@@ -49,6 +51,7 @@ impl Default for Lasting {
             collective: None,
             group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
+            faults: Arc::default(),
         }
     }
 }
@@ -70,6 +73,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn durable_in_order(mut self, in_order: bool) -> Self {
         self.lasting.in_order = Some(in_order);
+        self
+    }
+
+    /// Puts faults in front of all I/O of the directories in which versions outlive the engine, for tests.
+    #[must_use]
+    pub fn faults(mut self, faults: Arc<Faults>) -> Self {
+        self.lasting.faults = faults;
         self
     }
 
@@ -127,6 +137,8 @@ pub(crate) struct Opened {
     pub(crate) taken: BTreeSet<Version>,
     /// Those without bytes.
     pub(crate) empties: Arc<Empties>,
+    /// What the regions of versions are called.
+    pub(crate) layouts: Arc<Layouts>,
     survey: Survey,
 }
 
@@ -177,8 +189,10 @@ impl Lasting {
         let options = Options::default()
             .rank(group.rank, group.ranks)
             .run(group.run)
+            .faults(Arc::clone(&self.faults))
             .order(&order);
         let empties = Arc::new(Empties::new(group.ranks > 1));
+        let layouts = Arc::<Layouts>::default();
         let mut damage = Vec::new();
         let (external, directory): (Option<Arc<dyn Vault>>, _) = match &self.external {
             Some(External::Directory(path)) => {
@@ -206,7 +220,8 @@ impl Lasting {
             },
         };
         let mut local = local.map(Arc::new);
-        let last = last_run(&order, local.as_deref(), external.as_deref(), &mut damage);
+        let below = (external.as_deref(), directory.is_some());
+        let last = last_run(&order, local.as_deref(), below, &mut damage);
         // Both, before anything is written: who comes next finds out where this run went on.
         for directory in directory.iter().chain(&local) {
             // One that can only be read was named before.
@@ -229,14 +244,14 @@ impl Lasting {
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
             let directory = alone(directory);
-            let empties = Arc::clone(&empties);
+            let known = (Arc::clone(&empties), Arc::clone(&layouts));
             Arc::new(Kept::new(
                 vault,
                 None,
                 self.retention,
                 directory,
                 in_order,
-                empties,
+                known,
             ))
         });
         let shared_out = local.clone().filter(|_| group.ranks > 1);
@@ -249,7 +264,7 @@ impl Lasting {
                 self.retention,
                 directory,
                 in_order,
-                Arc::clone(&empties),
+                (Arc::clone(&empties), Arc::clone(&layouts)),
             ))
         });
         let survey = Survey::new(
@@ -268,7 +283,12 @@ impl Lasting {
                     what: format!("what lies there cannot be listed: {error}"),
                 });
                 let of = (group.ranks, agreed.as_ref());
-                Survey::new((node_local.as_deref(), None), None, of, last)
+                let here = Survey::new((node_local.as_deref(), None), None, of, last)?;
+                // Nobody can tell what a run elsewhere wrote anew of these.
+                match last == LastRun::Elsewhere && !here.is_empty() {
+                    true => Err(error),
+                    false => Ok(here),
+                }
             }
             _ => Err(error),
         })?;
@@ -280,6 +300,7 @@ impl Lasting {
             damage,
             taken,
             empties,
+            layouts,
             survey,
         })
     }
@@ -320,9 +341,11 @@ fn open_to_write_or_read(
 /// Who went on from what lies on external storage last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum LastRun {
-    /// A run elsewhere, or nobody knows.
+    /// A run elsewhere, or what a directory has of it cannot be read.
     #[default]
     Elsewhere,
+    /// Nobody knows: a vault keeps no marks, or does not answer.
+    Unknown,
     /// One on this node.
     Here,
     /// None that is known: all there is was written in format 1.
@@ -334,7 +357,7 @@ impl LastRun {
     /// from what lies on external storage.
     fn prefers_node_local(self, node_local: &Identity, external: &Identity) -> bool {
         let may_be = match self {
-            Self::Elsewhere => false,
+            Self::Elsewhere | Self::Unknown => false,
             Self::Here => true,
             Self::None => node_local.epoch > 0,
         };
@@ -346,7 +369,7 @@ impl LastRun {
 fn last_run(
     order: &Order,
     local: Option<&Repository>,
-    external: Option<&dyn Vault>,
+    (external, keeps_marks): (Option<&dyn Vault>, bool),
     damage: &mut Vec<Damage>,
 ) -> LastRun {
     let mut mark = |tier, mark: tierflow_store::Result<Mark>| {
@@ -362,6 +385,7 @@ fn last_run(
     match (last.filter(|mark| mark.epoch > 0), local) {
         (None, _) => LastRun::None,
         (Some(last), Some(local)) if local.was_written_by(&last).unwrap_or(false) => LastRun::Here,
+        (Some(last), _) if last.run == 0 && !keeps_marks => LastRun::Unknown,
         _ => LastRun::Elsewhere,
     }
 }
@@ -403,6 +427,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
     if let Some(tier) = tier_of(&opened.external) {
         for (&version, found) in &survey.external {
             shared.empties.note(version, found.size == 0);
+            shared.layouts.adopt(version);
             shared.tell(found.adopted(version, tier));
         }
     }
@@ -411,6 +436,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
         for version in held {
             if let Some(found) = survey.node_local.get(&version) {
                 shared.empties.note(version, found.size == 0);
+                shared.layouts.adopt(version);
                 shared.tell(found.adopted(version, tier));
             }
         }

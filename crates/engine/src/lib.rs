@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod caught;
 mod engine;
 mod error;
 mod flush;
@@ -9,6 +10,7 @@ mod in_place;
 mod kind;
 mod lasting;
 mod metrics;
+mod named;
 mod region;
 mod run;
 mod seeing;
@@ -22,9 +24,10 @@ pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use lasting::Damage;
 pub use metrics::{Calls, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
-pub use region::{Region, RegionMut};
+pub use region::{Named, Region, RegionMut};
 pub use tierflow_plan as plan;
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;
+pub use tierflow_store::container::{Element, RegionInfo};
 pub use timeline::{Timeline, TimelineLane, What};
 pub use within::Within;

@@ -1,16 +1,42 @@
 //! The application's memory, as it is handed to a checkpoint or a restore.
 
-use crate::{Error, Result};
+use crate::{Error, Result, Version};
 use std::ops::Range;
 use tierflow_device::Memory;
+use tierflow_store::container::{Element, RegionInfo};
 
 /// Bytes to checkpoint. Several regions make one checkpoint, in their order.
+///
+/// ```
+/// # use tierflow_engine::{Element, Engine, Region, RegionMut};
+/// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+/// # let engine = Engine::builder(&device).host_cache(1 << 20).build()?;
+/// let (grid, seed) = ([0_u8; 8 * 30 * 20], [7_u8; 16]);
+/// let grid = Region::from(&grid[..]).array("grid", Element::F64, &[30, 20]);
+/// engine.checkpoint(1, &[grid, Region::from(&seed[..]).named("seed")])?;
+/// // All of it, or what is named.
+/// let mut back = [0; 16];
+/// engine.restore_regions(1, &mut [("seed", RegionMut::from(&mut back[..]))])?;
+/// assert_eq!(back, seed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub enum Region<'a> {
     /// A range of device or host memory known to [`tierflow_device`], in which it lies; lent for the time of the call.
     Memory(&'a Memory, Range<usize>),
     /// Ordinary memory of this process.
     Bytes(&'a [u8]),
+    /// One of the others, and what it is: see [`Region::named`] and [`Region::array`].
+    Named(Box<Named<'a>>),
+}
+
+/// A region, and what it is.
+#[derive(Debug, Clone)]
+pub struct Named<'a> {
+    region: Region<'a>,
+    name: &'a str,
+    element: Element,
+    shape: &'a [u64],
 }
 
 /// Bytes to restore to.
@@ -42,7 +68,7 @@ fn lies_in(memory: &Memory, range: &Range<usize>, index: usize) -> Result<()> {
 pub(crate) fn total(regions: &[Region<'_>]) -> Result<u64> {
     let mut total = 0_u64;
     for (index, region) in regions.iter().enumerate() {
-        if let Region::Memory(memory, range) = region {
+        if let Region::Memory(memory, range) = region.plain() {
             lies_in(memory, range, index)?;
         }
         total = total.saturating_add(region.len() as u64);
@@ -51,9 +77,11 @@ pub(crate) fn total(regions: &[Region<'_>]) -> Result<u64> {
 }
 
 /// [`total`], of regions to restore to.
-pub(crate) fn total_mut(regions: &[RegionMut<'_>]) -> Result<u64> {
+pub(crate) fn total_mut<'r, 'a: 'r>(
+    regions: impl IntoIterator<Item = &'r RegionMut<'a>>,
+) -> Result<u64> {
     let mut total = 0_u64;
-    for (index, region) in regions.iter().enumerate() {
+    for (index, region) in regions.into_iter().enumerate() {
         if let RegionMut::Memory(memory, range) = region {
             lies_in(memory, range, index)?;
         }
@@ -62,13 +90,98 @@ pub(crate) fn total_mut(regions: &[RegionMut<'_>]) -> Result<u64> {
     Ok(total)
 }
 
-impl Region<'_> {
+/// The name of the one region that a checkpoint of regions without names is.
+pub(crate) const UNNAMED: &str = "checkpoint";
+
+/// What the regions of a checkpoint are, if one of them has a name: those that have none are called by their number then,
+/// `region-0`.
+///
+/// # Errors
+/// [`Error::NamedRegion`] for a name or a shape that cannot be, and a name that two have.
+pub(crate) fn layout(version: Version, regions: &[Region<'_>]) -> Result<Option<Vec<RegionInfo>>> {
+    if !regions
+        .iter()
+        .any(|region| matches!(region, Region::Named(_)))
+    {
+        return Ok(None);
+    }
+    let mut offset = 0;
+    let mut layout = Vec::with_capacity(regions.len());
+    for (index, region) in regions.iter().enumerate() {
+        let length = region.len() as u64;
+        let (name, element, shape) = match region {
+            Region::Named(named) => (named.name.to_owned(), named.element, named.shape.to_vec()),
+            _ => (format!("region-{index}"), Element::Bytes, Vec::new()),
+        };
+        let info = RegionInfo {
+            name,
+            offset,
+            length,
+            element,
+            shape,
+        };
+        let refused = |why: &str| Error::NamedRegion {
+            version,
+            name: info.name.clone(),
+            why: why.to_owned(),
+        };
+        info.check().map_err(|invalid| refused(invalid.what()))?;
+        if element == Element::Encoded {
+            return Err(refused("only the engine encodes: say what the bytes are"));
+        }
+        offset += length;
+        layout.push(info);
+    }
+    let mut names: Vec<&str> = layout.iter().map(|info| info.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::NamedRegion {
+            version,
+            name: pair[0].to_owned(),
+            why: "two regions have this name: give each its own".to_owned(),
+        }),
+        None => Ok(Some(layout)),
+    }
+}
+
+impl<'a> Region<'a> {
+    /// Gives it a name, of 1 to 40 bytes, by which it can be restored alone and is found in files. The others of the checkpoint
+    /// are regions of their own then, too.
+    #[must_use]
+    pub fn named(self, name: &'a str) -> Self {
+        self.array(name, Element::Bytes, &[])
+    }
+
+    /// Gives it a name, and says what it is: an array of up to 8 extents, slowest first, as it can be exported.
+    #[must_use]
+    pub fn array(self, name: &'a str, element: Element, shape: &'a [u64]) -> Self {
+        let region = match self {
+            Self::Named(named) => named.region,
+            plain => plain,
+        };
+        Self::Named(Box::new(Named {
+            region,
+            name,
+            element,
+            shape,
+        }))
+    }
+
+    /// Its bytes, whatever they are called.
+    pub(crate) fn plain(&self) -> &Self {
+        match self {
+            Self::Named(named) => &named.region,
+            plain => plain,
+        }
+    }
+
     /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
             Self::Memory(_, range) => range.len(),
             Self::Bytes(bytes) => bytes.len(),
+            Self::Named(named) => named.region.len(),
         }
     }
 
@@ -80,6 +193,14 @@ impl Region<'_> {
 }
 
 impl RegionMut<'_> {
+    /// The same region, lent on.
+    pub(crate) fn reborrow(&mut self) -> RegionMut<'_> {
+        match self {
+            Self::Memory(memory, range) => RegionMut::Memory(memory, range.clone()),
+            Self::Bytes(bytes) => RegionMut::Bytes(bytes),
+        }
+    }
+
     /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,15 +1,35 @@
 //! What an engine tells of itself.
 
-use crate::Engine;
 use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 use crate::plan::{Statistics, TierId};
 use crate::run::Media;
 use crate::timeline::Timeline;
+use crate::{Engine, Version};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tierflow_tier_alloc::{DeviceReport, HostReport};
 
 impl Engine {
+    /// Now, if there is a time line to put it on.
+    pub(crate) fn moment(&self) -> Option<Instant> {
+        let recording = self.shared.recorder.is_recording();
+        recording.then(Instant::now)
+    }
+
+    /// The calling thread copied since `begun`.
+    pub(crate) fn copied(
+        &self,
+        name: &'static str,
+        version: Version,
+        bytes: u64,
+        begun: Option<Instant>,
+    ) {
+        if let Some(begun) = begun {
+            let recorder = &self.shared.recorder;
+            recorder.called(name, Some(version), bytes, begun);
+        }
+    }
+
     /// Writes what happened, as far as [`EngineBuilder::timeline`](crate::EngineBuilder::timeline) keeps it, to a file that
     /// [Perfetto](https://ui.perfetto.dev) and `chrome://tracing` open: a row for each calling thread, with its copies and
     /// waits; one for each worker, with its flushes and prefetches; one for each tier's evictions. Without a time line the file

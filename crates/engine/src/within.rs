@@ -3,7 +3,7 @@
 use crate::engine::HINTS;
 use crate::in_place::{ConsumeSlot, ProduceSlot};
 use crate::plan::{Event, Refusal, Ticket};
-use crate::run::{Answer, Grant, Shared, Sink, Source, work_until};
+use crate::run::{Answer, Grant, Lane, Shared, Sink, Source, work_until};
 use crate::{Engine, Error, Region, RegionMut, Result, Version};
 use std::time::{Duration, Instant};
 use tierflow_device::Stream;
@@ -57,7 +57,7 @@ impl Deadline {
 /// An engine whose calls wait so long at most, even for storage that hangs: see [`Engine::within`].
 #[derive(Debug, Clone, Copy)]
 pub struct Within<'engine> {
-    engine: &'engine Engine,
+    pub(crate) engine: &'engine Engine,
     patience: Duration,
     slice: Option<Duration>,
 }
@@ -203,19 +203,19 @@ impl Engine {
         deadline: Instant,
         ticket: Ticket,
         (version, size): (Version, u64),
-        (grant, regions): (Grant, &mut [RegionMut<'_>]),
+        (grant, sink): (Grant, &mut Sink<'_, '_>),
         stream: Option<&Stream>,
     ) -> Result<Option<()>> {
         let read = self.fetch_until(deadline, ticket, (version, size), grant);
         let given = match read {
             Ok(None) => return Ok(None),
-            Ok(Some(bytes)) => self.shared.with_lane(|lane| {
-                let sink = &mut Sink(regions);
-                lane.give(sink, (0, &bytes), stream)
-            }),
+            Ok(Some(bytes)) => {
+                let give = |lane: &mut Lane| lane.give(sink, (0, &bytes), stream);
+                self.shared.with_lane(give)
+            }
             Err(error) => Err(error),
         };
-        let ok = given.is_ok();
+        let ok = given.is_ok() && sink.is_whole();
         self.shared.tell(Event::Read { ticket, ok });
         given.map(Some)
     }
@@ -231,7 +231,7 @@ impl Engine {
         let work = move |shared: &Shared| {
             let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
             let mut whole = [RegionMut::from(bytes.as_mut_slice())];
-            let sink = &mut Sink(&mut whole);
+            let sink = &mut Sink::whole(&mut whole);
             shared.with_any_lane(|lane| shared.copy_out(lane, version, &grant, (sink, None)))?;
             Ok(bytes)
         };
@@ -241,7 +241,7 @@ impl Engine {
 }
 
 impl<'engine> Within<'engine> {
-    fn deadline(&self) -> Deadline {
+    pub(crate) fn deadline(&self) -> Deadline {
         Deadline::after(self.patience).sliced(self.slice)
     }
 

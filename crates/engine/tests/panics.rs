@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
+use tierflow_engine::plan::{Policy, Standing, Usage};
 use tierflow_engine::{Engine, Error, Region, RegionMut};
 use tierflow_store::{
     Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
@@ -224,5 +225,89 @@ fn vaults() {
     let engine = build().unwrap();
     for version in 1..6 {
         assert!(restore(&engine, version).unwrap() == content(version, MIB));
+    }
+}
+
+/// A policy that panics once it was asked so often, and says something else each time whether it follows hints.
+#[derive(Debug)]
+struct Fickle {
+    left: AtomicU64,
+    payload: fn(),
+    follows: AtomicBool,
+}
+
+/// Panics when it is dropped, too.
+struct Spiteful;
+
+impl Drop for Spiteful {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "once more");
+    }
+}
+
+impl Policy for Fickle {
+    fn standing(&self, usage: &Usage) -> Standing {
+        let left = self.left.fetch_sub(1, Relaxed);
+        assert!(left <= FAR, "it is asked after it panicked");
+        if left == 0 {
+            (self.payload)();
+        }
+        Standing::Recent(usage.written)
+    }
+
+    fn follows_hints(&self) -> bool {
+        self.follows.fetch_xor(true, Relaxed)
+    }
+
+    fn name(&self) -> &'static str {
+        "fickle"
+    }
+}
+
+const FAR: u64 = 1 << 40;
+
+#[test]
+fn policies() {
+    let device = open(Choice::Host).unwrap();
+    let payloads: [(fn(), &str); 2] = [
+        (|| panic!("no order today"), "no order today"),
+        (|| std::panic::panic_any(Spiteful), "without a message"),
+    ];
+    // Asked by the caller of a checkpoint, of a hint or of a restore, and by those who flush and prefetch.
+    for good in [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, FAR] {
+        let (payload, message) = payloads[good as usize % 2];
+        let directory = tempfile::tempdir().unwrap();
+        let builder = Engine::builder(&device)
+            .device_cache(2 * MIB)
+            .host_cache(4 * MIB);
+        let builder = builder.scratch(directory.path()).policy(Fickle {
+            left: AtomicU64::new(good),
+            payload,
+            follows: AtomicBool::new(good % 4 < 2),
+        });
+        let engine = builder.build().unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let engine = &engine;
+                scope.spawn(move || {
+                    let versions = || (0..16).map(move |number| 2 * number + thread);
+                    engine.hint(versions());
+                    for version in versions() {
+                        let bytes = content(version, MIB / 2);
+                        let regions = [Region::from(bytes.as_slice())];
+                        engine
+                            .within(patience())
+                            .checkpoint(version, &regions)
+                            .unwrap();
+                    }
+                    engine.wait_for(patience()).unwrap();
+                    for version in versions() {
+                        assert!(restore(engine, version).unwrap() == content(version, MIB / 2));
+                    }
+                });
+            }
+        });
+        let expected = (good < FAR).then_some(message);
+        assert_eq!(engine.policy_panic(), expected, "{good}");
     }
 }

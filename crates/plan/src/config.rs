@@ -21,6 +21,9 @@ pub struct TierConfig {
     pub alignment: u64,
     /// How many transfers into it may be under way at a time, and how many out of it to faster tiers; at least 1 each.
     pub depth: usize,
+    /// Beyond that depth, transfers are begun while all that are under way that way are of fewer bytes than this together: small
+    /// ones can be carried several at a time.
+    pub small: u64,
     /// Every version is written to it as soon as possible: it outlives the application, or is to take what does.
     pub eager: bool,
     /// It keeps versions under their names: they come and go as a whole, whatever they are cut into elsewhere.
@@ -37,6 +40,7 @@ impl TierConfig {
             capacity,
             alignment: 4096,
             depth: 1,
+            small: 0,
             eager: false,
             whole: false,
             shared: false,

@@ -5,6 +5,7 @@ mod lanes;
 pub(crate) use lanes::Pressure;
 
 use crate::command::{Coding, Command, Piece, Place, Transfer};
+use crate::config::TierConfig;
 use crate::event::{Misuse, Stored, TransferFailure};
 use crate::ledger::{Base, Ledger};
 use crate::order::ExtentId;
@@ -29,6 +30,8 @@ pub(crate) struct Flight {
     /// The extents that it carries, by their first bytes, and whence.
     pub(crate) parts: Vec<(u64, TierId)>,
     pub(crate) to: TierId,
+    /// Bytes that it moves, as they lie where it goes.
+    pub(crate) bytes: u64,
     pub(crate) begun_ns: u64,
     /// Replicas of other versions that it reads.
     pub(crate) bases: Vec<Base>,
@@ -47,8 +50,22 @@ impl Flight {
 /// Which transfers share a depth: those into one tier from above, or those out of it upwards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Depths {
-    pub(crate) entering: usize,
-    pub(crate) rising: usize,
+    pub(crate) entering: Depth,
+    pub(crate) rising: Depth,
+}
+
+/// Transfers under way that share a depth, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Depth {
+    pub(crate) transfers: usize,
+    pub(crate) bytes: u64,
+}
+
+impl Depth {
+    /// Whether one more may begin.
+    fn has_room(self, config: &TierConfig) -> bool {
+        self.transfers < config.depth.max(1) || self.bytes < config.small
+    }
 }
 
 /// What an ended transfer leaves to be done.
@@ -137,11 +154,14 @@ impl Traffic {
             version,
             parts,
             to,
+            bytes: targets.iter().map(|piece| piece.place.size).sum(),
             begun_ns: self.now_ns,
             bases,
             encodes,
         };
-        *self.depth(&flight) += 1;
+        let depth = self.depth(&flight);
+        depth.transfers += 1;
+        depth.bytes += flight.bytes;
         self.flights.insert(id, flight);
         self.ledger.commands.push(Command::Transfer(Transfer {
             id,
@@ -152,8 +172,8 @@ impl Traffic {
         }));
     }
 
-    /// The counter that a transfer's depth looks at.
-    fn depth(&mut self, flight: &Flight) -> &mut usize {
+    /// What a transfer's depth counts.
+    fn depth(&mut self, flight: &Flight) -> &mut Depth {
         match flight.purpose {
             Purpose::WriteBack => &mut self.depths[flight.to.0].entering,
             Purpose::Prefetch => &mut self.depths[flight.from().0].rising,
@@ -163,7 +183,9 @@ impl Traffic {
     /// Takes a transfer off the books: its sources are no longer read by it.
     fn end(&mut self, id: TransferId) -> Result<Flight, Misuse> {
         let flight = self.flights.remove(&id).ok_or(Misuse::NoTransfer(id))?;
-        *self.depth(&flight) -= 1;
+        let depth = self.depth(&flight);
+        depth.transfers -= 1;
+        depth.bytes -= flight.bytes;
         for &(start, tier) in &flight.parts {
             self.ledger.read((flight.version, start), tier, false);
         }
@@ -183,6 +205,7 @@ impl Traffic {
             version,
             parts,
             to,
+            bytes: _,
             begun_ns,
             bases,
             encodes,

@@ -55,7 +55,7 @@ fn setup() -> impl Strategy<Value = Setup> {
         Just(vec![20, 24, 30]),
         Just(vec![7, 5, 20, 600]),
     ];
-    let kind = (any::<bool>(), 0_usize..4, 1_usize..4, 0_u32..8);
+    let kind = (any::<bool>(), 0_usize..4, 1_usize..4, 0_u32..16);
     let cut = (1_u64..4, 1_u64..3);
     (capacities, kind, cut).prop_map(
         |(capacities, (keep, policy, depth, flags), (least, factor))| {
@@ -63,6 +63,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             let last = setup.tiers.len() - 1;
             for tier in &mut setup.tiers {
                 tier.depth = depth;
+                tier.small = if flags & 8 == 0 { 0 } else { 3 };
             }
             setup.tiers[last] = TierConfig {
                 eager: flags & 1 != 0,

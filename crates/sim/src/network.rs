@@ -2,6 +2,8 @@
 //! (Bertsekas and Gallager, *Data Networks*, §6.5.2: progressive filling).
 
 use crate::hardware::{Hardware, UNLIMITED};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 
 /// Names a flow within its network until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,24 +18,73 @@ pub(crate) enum Direction {
 
 #[derive(Debug)]
 struct Flow {
-    /// Bytes left at the time of the last update.
+    /// Counts the flows of the network: the smaller, the earlier it started.
+    order: u64,
+    /// Bytes left when its rate was looked at last, in ns.
     remaining: f64,
+    looked_at: u64,
     /// Bytes/ns.
     rate: f64,
+    /// The rate that the filling gives it; infinite until then.
+    next_rate: f64,
     /// When the last byte arrives at this rate, rounded up to whole ns.
     ends: u64,
     path: Box<[usize]>,
 }
 
-/// One direction of one link, or both together: bytes/ns, and scratch of the filling.
+/// One direction of one link, or both together.
 #[derive(Debug)]
 struct Resource {
+    /// Bytes/ns.
     capacity: f64,
+    /// The flows that pass it, by their starts.
+    flows: Vec<(u64, usize)>,
+    /// Scratch of the filling: what is left, and for how many.
     left: f64,
     users: usize,
+    /// The sharing that came here last.
+    visit: u64,
+}
+
+impl Resource {
+    fn new(capacity: f64) -> Self {
+        Self {
+            capacity,
+            flows: Vec::new(),
+            left: 0.0,
+            users: 0,
+            visit: 0,
+        }
+    }
+
+    fn share(&self) -> f64 {
+        self.left / self.users as f64
+    }
+}
+
+/// What a flow of a resource has of it, and which: the smallest first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Share(f64, usize);
+
+impl Eq for Share {}
+
+impl Ord for Share {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = self.0.total_cmp(&other.0).then(self.1.cmp(&other.1));
+        order.reverse()
+    }
+}
+
+impl PartialOrd for Share {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// All links and flows of one group of GPUs that share any.
+///
+/// Flows that meet nowhere, not by way of others either, do not change each other's rates: when some come or go, those are
+/// looked at alone that they meet.
 #[derive(Debug)]
 pub(crate) struct Network {
     resources: Vec<Resource>,
@@ -41,9 +92,13 @@ pub(crate) struct Network {
     paths: Vec<Vec<[Vec<usize>; 2]>>,
     flows: Vec<Option<Flow>>,
     free: Vec<usize>,
-    /// Time of the last update, in ns.
-    now: u64,
-    active: Vec<usize>,
+    started: u64,
+    /// Resources of flows that came or went, and flows that pass none, since the links were shared.
+    changed: Vec<usize>,
+    unlimited: Vec<usize>,
+    /// The flows that end first of those that meet: when, which, where. Some are outdated.
+    ends: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    visit: u64,
 }
 
 impl Network {
@@ -68,11 +123,7 @@ impl Network {
                             on_down.extend(down.then_some(resources.len()));
                             on_up.extend(up.then_some(resources.len()));
                         }
-                        resources.push(Resource {
-                            capacity: bandwidth as f64 / 1e9,
-                            left: 0.0,
-                            users: 0,
-                        });
+                        resources.push(Resource::new(bandwidth as f64 / 1e9));
                     }
                 }
             }
@@ -82,8 +133,11 @@ impl Network {
             paths,
             flows: Vec::new(),
             free: Vec::new(),
-            now: 0,
-            active: Vec::new(),
+            started: 0,
+            changed: Vec::new(),
+            unlimited: Vec::new(),
+            ends: BinaryHeap::new(),
+            visit: 0,
         }
     }
 
@@ -97,104 +151,173 @@ impl Network {
     ) -> FlowId {
         let ways = &self.paths[gpu][hops];
         let path = ways.iter().flat_map(|way| &way[direction as usize]);
-        let flow = Flow {
-            remaining: bytes as f64,
-            rate: 0.0,
-            ends: u64::MAX,
-            path: path.copied().collect(),
-        };
+        let path: Box<[usize]> = path.copied().collect();
         let index = self.free.pop().unwrap_or_else(|| {
             self.flows.push(None);
             self.flows.len() - 1
         });
-        self.flows[index] = Some(flow);
-        self.active.push(index);
+        self.started += 1;
+        let order = self.started;
+        for &at in &path {
+            self.resources[at].flows.push((order, index));
+        }
+        match path.is_empty() {
+            true => self.unlimited.push(index),
+            false => self.changed.extend(&path),
+        }
+        self.flows[index] = Some(Flow {
+            order,
+            remaining: bytes as f64,
+            looked_at: 0,
+            rate: 0.0,
+            next_rate: f64::INFINITY,
+            ends: u64::MAX,
+            path,
+        });
         FlowId(index)
     }
 
     /// Takes a flow out, whatever it still had to carry.
     pub(crate) fn remove(&mut self, id: FlowId) {
-        if self.flows[id.0].take().is_some() {
-            self.active.retain(|&index| index != id.0);
-            self.free.push(id.0);
+        let Some(flow) = self.flows[id.0].take() else {
+            return;
+        };
+        for &at in &flow.path {
+            let flows = &mut self.resources[at].flows;
+            if let Ok(place) = flows.binary_search_by_key(&flow.order, |&(order, _)| order) {
+                flows.remove(place);
+            }
         }
+        self.changed.extend(&flow.path);
+        self.free.push(id.0);
     }
 
     /// A flow that has ended by `now`, in the order of their starts.
-    pub(crate) fn ended(&self, now: u64) -> Option<FlowId> {
-        let ended = |index: &&usize| self.flows[**index].as_ref().is_some_and(|f| f.ends <= now);
-        self.active.iter().find(ended).map(|&index| FlowId(index))
+    pub(crate) fn ended(&mut self, now: u64) -> Option<FlowId> {
+        let (ends, index) = self.first_end()?;
+        (ends <= now).then_some(FlowId(index))
     }
 
     /// When the next flow ends, if nothing changes before.
-    pub(crate) fn next_end(&self) -> Option<u64> {
-        let flows = self
-            .active
-            .iter()
-            .filter_map(|&index| self.flows[index].as_ref());
-        flows
-            .map(|flow| flow.ends)
-            .min()
-            .filter(|&ends| ends < u64::MAX)
+    pub(crate) fn next_end(&mut self) -> Option<u64> {
+        self.first_end().map(|(ends, _)| ends)
     }
 
-    /// Moves all flows on to `now` and shares the links anew among those that are there.
+    fn first_end(&mut self) -> Option<(u64, usize)> {
+        while let Some(&Reverse((ends, order, index))) = self.ends.peek() {
+            let flow = self.flows[index].as_ref();
+            if flow.is_some_and(|flow| (flow.order, flow.ends) == (order, ends)) {
+                return Some((ends, index));
+            }
+            self.ends.pop();
+        }
+        None
+    }
+
+    /// Shares the links anew, from `now` on, among the flows that are there.
     pub(crate) fn share(&mut self, now: u64) {
-        let elapsed = (now - self.now) as f64;
-        self.now = now;
-        let rates = self.fill();
-        for (&index, rate) in self.active.iter().zip(rates) {
+        self.visit += 1;
+        for index in std::mem::take(&mut self.unlimited) {
+            self.look_at(&[index], now);
+        }
+        for first in std::mem::take(&mut self.changed) {
+            if self.resources[first].visit < self.visit {
+                let met = self.fill(first);
+                self.look_at(&met, now);
+            }
+        }
+    }
+
+    /// Moves flows that meet on to `now`, at their old rates, and gives them their new ones.
+    fn look_at(&mut self, met: &[usize], now: u64) {
+        let mut first = u64::MAX;
+        for &index in met {
             let Some(flow) = &mut self.flows[index] else {
                 continue;
             };
-            if elapsed > 0.0 && flow.ends < u64::MAX {
+            if flow.ends < u64::MAX {
+                let elapsed = (now - flow.looked_at) as f64;
                 flow.remaining = (flow.remaining - flow.rate * elapsed).max(0.0);
             }
-            if rate != flow.rate {
-                flow.rate = rate;
-                flow.ends = now.saturating_add((flow.remaining / rate).ceil() as u64);
+            flow.looked_at = now;
+            if flow.next_rate != flow.rate {
+                flow.rate = flow.next_rate;
+                flow.ends = now.saturating_add((flow.remaining / flow.rate).ceil() as u64);
             }
+            first = first.min(flow.ends);
         }
+        let flows = met
+            .iter()
+            .filter_map(|&index| Some((index, self.flows[index].as_ref()?)));
+        let ending = flows.filter(|(_, flow)| flow.ends == first && first < u64::MAX);
+        self.ends
+            .extend(ending.map(|(index, flow)| Reverse((first, flow.order, index))));
     }
 
-    /// The max-min fair rates of the active flows: the tightest resource fixes those that pass it, and so on.
-    fn fill(&mut self) -> Vec<f64> {
+    /// The max-min fair rates of the flows that meet those of a resource: the tightest resource fixes those that pass it, and
+    /// so on. Returns these flows.
+    fn fill(&mut self, first: usize) -> Vec<usize> {
         let Self {
             resources,
             flows,
-            active,
+            visit,
             ..
         } = self;
-        let path = |at: usize| flows[active[at]].as_ref().map_or(&[][..], |f| &f.path);
-        let mut used = Vec::new();
-        for at in 0..active.len() {
-            for &index in path(at) {
-                let resource = &mut resources[index];
-                if resource.users == 0 {
-                    resource.left = resource.capacity;
-                    used.push(index);
+        let (mut met, mut reached) = (Vec::new(), vec![first]);
+        resources[first].visit = *visit;
+        let mut next = 0;
+        while let Some(&at) = reached.get(next) {
+            next += 1;
+            resources[at].left = resources[at].capacity;
+            resources[at].users = resources[at].flows.len();
+            for passing in 0..resources[at].flows.len() {
+                let (_, index) = resources[at].flows[passing];
+                let Some(flow) = &mut flows[index] else {
+                    continue;
+                };
+                // Met at the first resource of its path alone.
+                if flow.path[0] == at {
+                    flow.next_rate = f64::INFINITY;
+                    met.push(index);
                 }
-                resource.users += 1;
-            }
-        }
-        let mut rates = vec![f64::INFINITY; active.len()];
-        loop {
-            let share = |&index: &usize| resources[index].left / resources[index].users as f64;
-            let waiting = used.iter().filter(|&&index| resources[index].users > 0);
-            let Some(&tightest) = waiting.min_by(|a, b| share(a).total_cmp(&share(b))) else {
-                return rates;
-            };
-            let rate = share(&tightest).max(f64::MIN_POSITIVE);
-            for (at, own) in rates.iter_mut().enumerate() {
-                if *own == f64::INFINITY && path(at).contains(&tightest) {
-                    *own = rate;
-                    for &index in path(at) {
-                        resources[index].left = (resources[index].left - rate).max(0.0);
-                        resources[index].users -= 1;
+                for &other in &flow.path {
+                    if resources[other].visit < *visit {
+                        resources[other].visit = *visit;
+                        reached.push(other);
                     }
                 }
             }
         }
+        let share = |&at: &usize| Share(resources[at].share(), at);
+        let used = reached.iter().filter(|at| resources[**at].users > 0);
+        let mut shares: BinaryHeap<Share> = used.map(share).collect();
+        while let Some(Share(share, tightest)) = shares.pop() {
+            if resources[tightest].users == 0 {
+                continue;
+            }
+            // Others were fixed since: what they leave is shared by fewer.
+            let now = resources[tightest].share();
+            if now != share {
+                shares.push(Share(now, tightest));
+                continue;
+            }
+            let rate = share.max(f64::MIN_POSITIVE);
+            for passing in 0..resources[tightest].flows.len() {
+                let (_, index) = resources[tightest].flows[passing];
+                let Some(flow) = flows[index]
+                    .as_mut()
+                    .filter(|f| f.next_rate == f64::INFINITY)
+                else {
+                    continue;
+                };
+                flow.next_rate = rate;
+                for &at in &flow.path {
+                    resources[at].left = (resources[at].left - rate).max(0.0);
+                    resources[at].users -= 1;
+                }
+            }
+        }
+        met
     }
 }
 
@@ -213,8 +336,119 @@ mod tests {
         )
     }
 
+    /// The rates of the flows, in the order of their starts.
     fn rates(network: &mut Network) -> Vec<f64> {
-        network.fill()
+        network.share(0);
+        let mut flows: Vec<_> = network.flows.iter().flatten().collect();
+        flows.sort_by_key(|flow| flow.order);
+        flows.iter().map(|flow| flow.rate).collect()
+    }
+
+    /// All flows at once, as the definition has it: each round fixes those that pass the tightest resource.
+    fn filled(net: &Network) -> Vec<(usize, f64)> {
+        let flows = net.flows.iter().enumerate();
+        let flows: Vec<_> = flows
+            .filter_map(|(index, flow)| Some((index, flow.as_ref()?)))
+            .collect();
+        let mut rates = vec![f64::INFINITY; flows.len()];
+        loop {
+            let share = |at: usize| {
+                let mut left = net.resources[at].capacity;
+                let mut users = 0.0;
+                for ((_, flow), rate) in flows.iter().zip(&rates) {
+                    match flow.path.contains(&at) {
+                        true if rate.is_finite() => left -= rate,
+                        true => users += 1.0,
+                        false => {}
+                    }
+                }
+                (users > 0.0).then_some((left / users, at))
+            };
+            let tightest = (0..net.resources.len()).filter_map(share);
+            let Some((rate, at)) = tightest.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+                break;
+            };
+            for ((_, flow), own) in flows.iter().zip(&mut rates) {
+                if *own == f64::INFINITY && flow.path.contains(&at) {
+                    *own = rate;
+                }
+            }
+        }
+        flows.iter().map(|(index, _)| *index).zip(rates).collect()
+    }
+
+    #[test]
+    fn what_is_looked_at_alone_is_as_if_all_were() {
+        let mut word = 7_u64;
+        let mut random = |below: u64| {
+            word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+            (word >> 33) % below
+        };
+        for gpus in [4, 16] {
+            // Copies of a GPU meet on its link, nodes of four on theirs, and some of all on a file system.
+            let link = Link::own(10_000_000_000).together(16_000_000_000);
+            let hardware = Hardware::new()
+                .tier(
+                    Tier::new("host", UNLIMITED),
+                    Hop::over(link, 0).and(Link::own(30_000_000_000).shared_by(4)),
+                )
+                .tier(
+                    Tier::new("file", UNLIMITED),
+                    Hop::over(Link::own(25_000_000_000).shared_by(gpus), 0),
+                );
+            let mut net = Network::new(&hardware, gpus);
+            // What is left of each flow, kept by the definition.
+            let mut left: Vec<Option<(FlowId, f64)>> = Vec::new();
+            let mut now = 0;
+            for step in 0..600 {
+                let rates: std::collections::BTreeMap<usize, f64> =
+                    filled(&net).into_iter().collect();
+                for (id, left) in left.iter().flatten() {
+                    let flow = net.flows[id.0].as_ref().unwrap();
+                    let rate = rates[&id.0];
+                    assert!(
+                        (flow.rate - rate).abs() <= 1e-9 * rate,
+                        "step {step}: {} {rate}",
+                        flow.rate
+                    );
+                    let ends = now as f64 + left / rate;
+                    assert!(
+                        (flow.ends as f64 - ends).abs() <= 1.0 + 1e-9 * ends,
+                        "step {step}: {} {ends}",
+                        flow.ends
+                    );
+                }
+                let next = net.next_end();
+                let all = net.flows.iter().flatten().map(|flow| flow.ends);
+                assert_eq!(next, all.min(), "step {step}");
+                // Until the next one ends, or something happens before.
+                let until = now + 1 + random(300);
+                let then = next.filter(|next| *next <= until).unwrap_or(until);
+                for (id, left) in left.iter_mut().flatten() {
+                    *left = (*left - rates[&id.0] * (then - now) as f64).max(0.0);
+                }
+                now = then;
+                let mut ended = Vec::new();
+                while let Some(flow) = net.ended(now) {
+                    net.remove(flow);
+                    ended.push(flow);
+                }
+                left.retain(|flow| flow.is_none_or(|(id, _)| !ended.contains(&id)));
+                for _ in 0..random(3) {
+                    let hops = [0..=0, 1..=1, 0..=1][random(3) as usize].clone();
+                    let direction = [Direction::Down, Direction::Up][random(2) as usize];
+                    let bytes = 1 + random(5_000);
+                    let id = net.start(random(gpus as u64) as usize, hops, direction, bytes);
+                    left.push(Some((id, bytes as f64)));
+                }
+                if random(5) == 0 && !left.is_empty() {
+                    if let Some((id, _)) = left.swap_remove(random(left.len() as u64) as usize) {
+                        net.remove(id);
+                    }
+                }
+                net.share(now);
+            }
+        }
     }
 
     #[test]

@@ -116,6 +116,7 @@ impl Simulation {
             capacity: tier.table_capacity(),
             alignment: tier.alignment,
             depth: tier.depth,
+            small: 0,
             eager: tier.eager,
             whole: false,
             shared: hop.is_shared(),

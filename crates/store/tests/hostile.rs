@@ -31,6 +31,7 @@ fn sound() -> Head {
             region("a", 0, Element::F64, &[2, 3]),
             region("b", 256, Element::Bytes, &[]),
         ],
+        parts: Vec::new(),
         blocks: vec![checksum(&[0; 256]); 2],
     }
 }
@@ -69,10 +70,11 @@ fn every_field_that_lies_is_found_out() {
     let head = sound();
     assert_eq!(records(&file(&head)), [head]);
     // A field, and a value with a right checksum that cannot be.
-    let wrong: [(usize, u64, &str); 19] = [
+    let wrong: [(usize, u64, &str); 20] = [
         (0, 0, "the magic"),
         (8, 1, "an epoch in format 1"),
-        (8, 3, "format 3"),
+        (8, 3, "format 3 without parts"),
+        (8, 4, "format 4"),
         (92, 0, "no epoch in format 2"),
         (12, 0, "no head"),
         (12, 511, "an odd head"),
@@ -97,6 +99,48 @@ fn every_field_that_lies_is_found_out() {
         seal(&mut bytes);
         assert_eq!(records(&bytes), [], "{what}");
     }
+}
+
+/// A checkpoint of 96 bytes that lies as 48, and the two arrays that it becomes.
+fn encoded() -> Head {
+    let part = |name: &str, offset, shape: &[u64]| RegionInfo {
+        name: name.to_owned(),
+        offset,
+        length: 48,
+        element: Element::F64,
+        shape: shape.to_vec(),
+    };
+    let mut head = sound();
+    head.regions.truncate(1);
+    head.regions[0].element = Element::Encoded;
+    head.regions[0].shape = vec![96];
+    head.parts = vec![part("a", 0, &[2, 3]), part("b", 48, &[6])];
+    head
+}
+
+#[test]
+fn parts_that_lie_are_found_out() {
+    let head = encoded();
+    assert_eq!(records(&file(&head)), [head]);
+    let second = 96 + 128;
+    let wrong: [(usize, u8, &str); 6] = [
+        (8, 2, "parts in format 2"),
+        (96 + 16, Element::F64 as u8, "parts of what is not encoded"),
+        (second + 18, 0, "a region in the place of a part"),
+        (second + 18, 2, "a row of an unknown kind"),
+        (second, 49, "a part behind what is decoded"),
+        (96 + 18, 1, "a part and nothing that it is of"),
+    ];
+    for (at, value, what) in wrong {
+        let mut bytes = file(&encoded());
+        bytes[at] = value;
+        seal(&mut bytes);
+        assert_eq!(records(&bytes), [], "{what}");
+    }
+    let mut bytes = file(&encoded());
+    bytes[second + 128 + 18] = 0;
+    seal(&mut bytes);
+    assert_eq!(records(&bytes), [], "a region after a part");
 }
 
 #[test]

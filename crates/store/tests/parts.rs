@@ -4,8 +4,8 @@
 
 mod histories;
 
-use histories::save;
-use tierflow_store::{Error, Options, Repository};
+use histories::{bytes_of, save};
+use tierflow_store::{Error, Options, Region, Repository, Snapshot};
 
 const LARGE: usize = 5_000_001;
 
@@ -36,4 +36,42 @@ fn parts_of_a_region_come_back_alone() {
             assert_eq!(matches!(error, Err(Error::Argument(_))), !fits, "{offset}");
         }
     }
+}
+
+#[test]
+fn parts_of_all_regions_come_back_as_if_they_were_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let repository = Repository::open(directory.path(), Options::default()).unwrap();
+    let contents = [1_000, 0, 1 << 20, 1, LARGE].map(|length| bytes_of(length as u64, length));
+    let names = ["a", "b", "c", "d", "e"];
+    let regions = names.iter().zip(&contents);
+    let regions: Vec<_> = regions
+        .map(|(name, bytes)| Region::new(name, bytes))
+        .collect();
+    let snapshot = Snapshot {
+        version: 1,
+        base: None,
+        regions: &regions,
+    };
+    repository.save(&snapshot).unwrap();
+    let piece = repository.piece(1).unwrap();
+    let all = contents.concat();
+    let mut word = 1_u64;
+    for _ in 0..50 {
+        // Three cuts make two parts with a gap, from right to left.
+        let mut cuts = [0; 4].map(|_| {
+            word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+            (word >> 33) as usize % (all.len() + 1)
+        });
+        cuts.sort_unstable();
+        let [a, b, c, d] = cuts;
+        let (mut left, mut right) = (vec![0; b - a], vec![0; d - c]);
+        let mut parts = [(c as u64, right.as_mut_slice()), (a as u64, &mut left)];
+        piece.restore_range_parts(&mut parts).unwrap();
+        assert!(left == all[a..b] && right == all[c..d], "{cuts:?}");
+    }
+    let mut beyond = [0; 2];
+    let mut parts = [(all.len() as u64 - 1, beyond.as_mut_slice())];
+    let error = piece.restore_range_parts(&mut parts);
+    assert!(matches!(error, Err(Error::Argument(_))));
 }

@@ -8,7 +8,8 @@ mod histories;
 use histories::{bytes_of, path_of, save};
 use std::path::Path;
 use std::process::{Command, Output};
-use tierflow_store::{Options, Repository};
+use tierflow_store::container::{Element, RegionInfo};
+use tierflow_store::{Options, Region, Repository, Snapshot};
 
 const READER: &str = include_str!("../../../docs/read_checkpoint.py");
 const LARGE: usize = 1_500_000;
@@ -38,13 +39,31 @@ fn sixty_lines_of_python_read_a_checkpoint() {
     for (version, length) in lengths {
         save(&repository, version, length);
     }
+    let parts = [RegionInfo {
+        name: "grid".to_owned(),
+        offset: 0,
+        length: 800,
+        element: Element::F64,
+        shape: vec![100],
+    }];
+    let encoded = Region::new("difference", b"short");
+    let encoded = encoded.array(Element::Encoded, &[800]);
+    let snapshot = Snapshot {
+        version: 5,
+        base: None,
+        regions: &[encoded.decoded_to(&parts)],
+    };
+    repository.save(&snapshot).unwrap();
     drop(repository);
 
     let segment = directory.path().join("rank-0/s00000000000000000001.tfs");
     let large = path_of(directory.path(), 4);
     let listed = read(&segment, &[]);
     assert!(listed.status.success(), "{listed:?}");
-    assert_eq!(listed.stdout, b"1 state 0\n2 state 300\n3 state 70000\n");
+    assert_eq!(
+        listed.stdout,
+        b"1 state 0\n2 state 300\n3 state 70000\n5 difference 5\n"
+    );
     for (version, length) in lengths {
         let file = if length == LARGE { &large } else { &segment };
         let output = read(file, &[&version.to_string(), "state"]);

@@ -100,7 +100,7 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-cli",
-        ours: &["tierflow-store", "tierflow-agent"],
+        ours: &["tierflow-store", "tierflow-agent", "tierflow-dedup"],
         others: true,
     },
     Room {

@@ -1,14 +1,15 @@
 //! An engine, from what was chosen: its tiers, its plan, its workers.
 
 use super::{EngineBuilder, UNLIMITED};
+use crate::caught::Caught;
 use crate::flush::Flush;
 use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, Opened};
 use crate::plan::{Differences, ExtentSize, PlanConfig, TierConfig, World};
 use crate::run::sync::unbounded;
 use crate::run::{
-    Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Stage, Tier, start_guests,
-    start_opening, start_workers,
+    AHEAD, Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Stage, Tier,
+    start_guests, start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use std::sync::Arc;
@@ -77,6 +78,7 @@ impl EngineBuilder {
                 capacity,
                 alignment: ALIGNMENT,
                 depth: depth(kind),
+                small: if kind == Kind::Storage { AHEAD } else { 0 },
                 eager: kind.lasts() || (is_eager && index + 1 == kinds.len()),
                 whole: kind.lasts(),
                 shared: kind == Kind::Storage,
@@ -86,10 +88,11 @@ impl EngineBuilder {
         let stage = self.dedup.zip(tiers.first());
         let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
         let stage = stage.transpose()?;
+        let (policy, policy_panic) = Caught::new(self.policy);
         let mut world = World::new(PlanConfig {
             tiers: configs,
             after_restore: self.after_restore,
-            policy: self.policy,
+            policy: Box::new(policy),
             extents: ExtentSize::default(),
             differences: stage.is_some().then(|| Differences {
                 overhead: Stage::overhead(),
@@ -107,7 +110,7 @@ impl EngineBuilder {
             queues,
             lane,
             Recorder::new(self.timeline),
-            Arc::clone(&opened.empties),
+            (Arc::clone(&opened.empties), Arc::clone(&opened.layouts)),
         ));
         let mut workers = start_workers(&shared, crews)?;
         workers.extend(start_guests(&shared)?);
@@ -120,6 +123,7 @@ impl EngineBuilder {
             engine.keep_within(share)?;
         }
         lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
+        engine.policy_panic = policy_panic;
         engine.damage = opened.damage;
         engine.taken = opened.taken;
         Ok(engine)

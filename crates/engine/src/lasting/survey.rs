@@ -5,7 +5,7 @@ use crate::plan::Difference;
 use crate::run::Kept;
 use crate::{Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
-use tierflow_store::{Identity, PieceInfo, Repository};
+use tierflow_store::{Damage, Identity, PieceInfo, Repository};
 
 /// A rank's piece of a version.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +106,11 @@ impl Survey {
                 .filter(|piece| below.contains_key(&piece.version));
             here.extend(known.map(|piece| (piece.version, One::new(piece))));
         }
+        let is_unreadable = |kept: &Kept| kept.vault().damage().iter().any(Damage::is_unreadable);
+        if last == LastRun::Elsewhere && external.is_some_and(is_unreadable) {
+            // A run elsewhere may have written these anew, and what it wrote cannot be read now.
+            here.retain(|version, _| below.contains_key(version));
+        }
         Ok(Self::merged(here, below, |here, below| {
             shared_out.is_none() && last.prefers_node_local(here, below)
         }))
@@ -152,6 +157,10 @@ impl Survey {
             survey.external.extend(other.map(|other| (version, other)));
         }
         survey
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.node_local.is_empty() && self.external.is_empty()
     }
 
     /// The newest version that there is.

@@ -4,6 +4,7 @@ use super::empties::Empties;
 use super::job::Job;
 use super::keeper::Link;
 use super::lane::Lane;
+use super::layouts::Layouts;
 use super::media::{Media, Tier};
 use super::pending::Pending;
 use super::recorder::{Recorder, Stalled};
@@ -22,6 +23,7 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 use tierflow_device::{Device, Stream};
+use tierflow_store::container::RegionInfo;
 use tierflow_tier_alloc::Gate;
 
 /// Places to copy to or from.
@@ -224,6 +226,8 @@ pub(crate) struct Shared {
     pub(crate) hinting: Mutex<()>,
     /// Versions without bytes.
     pub(crate) empties: Arc<Empties>,
+    /// What regions are called.
+    pub(crate) layouts: Arc<Layouts>,
     /// Locked while a cache is resized.
     pub(super) resized: Mutex<Resized>,
     /// What streams still do on slots that were given back.
@@ -238,7 +242,7 @@ impl Shared {
         queues: Queues,
         lane: Lane,
         recorder: Recorder,
-        empties: Arc<Empties>,
+        (empties, layouts): (Arc<Empties>, Arc<Layouts>),
     ) -> Self {
         let lanes = Mutex::new(vec![lane]);
         Self {
@@ -257,8 +261,19 @@ impl Shared {
             recorder,
             hinting: Mutex::new(()),
             empties,
+            layouts,
             resized: Mutex::default(),
             pending: Pending::default(),
+        }
+    }
+
+    /// A version is there anew, and its regions are called so.
+    pub(crate) fn note_layout(&self, version: Version, layout: Option<Vec<RegionInfo>>) {
+        if self.layouts.note(version, layout) {
+            let core = self.core.lock();
+            let plan = core.plan();
+            self.layouts
+                .retain(|version| plan.size_of(version).is_some());
         }
     }
 
@@ -301,6 +316,16 @@ impl Shared {
             link.look(world.plan().free(link.tier()));
         }
         mine
+    }
+
+    /// A worker reports transfers that delivered, as they are.
+    pub(super) fn delivered(&self, ids: impl Iterator<Item = TransferId>) {
+        let mut core = self.core.lock();
+        for id in ids {
+            core.desk.carried.remove(&id);
+            let stored = None;
+            self.handle(&mut core, Event::TransferDone { id, stored }, None);
+        }
     }
 
     /// A worker reports how a transfer ended.

@@ -6,7 +6,7 @@ use super::media::{Media, Reach, Tier, media, part, whole};
 use super::regions::{Sink, Source, cuts};
 use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::plan::{Piece, Place, TransferFailure};
-use crate::{Error, Result, Version};
+use crate::{Error, Region, RegionMut, Result, Version};
 use std::ops::Range;
 use tierflow_device::Stream;
 use tierflow_store::Error as StoreError;
@@ -39,7 +39,9 @@ impl Lane {
         (version, size): (Version, u64),
         stream: Option<&Stream>,
     ) -> Result<()> {
-        if let [crate::Region::Bytes(bytes)] = source.0 {
+        if let [region] = source.0
+            && let Region::Bytes(bytes) = region.plain()
+        {
             return Ok(kept.save_bytes(version, bytes, Form::Whole)?);
         }
         let (lane, stash) = (Mutex::new(self), Stash::default());
@@ -70,11 +72,21 @@ impl Lane {
         version: Version,
         stream: Option<&Stream>,
     ) -> Result<()> {
-        if let [crate::RegionMut::Bytes(bytes)] = sink.0 {
+        if let Some([RegionMut::Bytes(bytes)]) = sink.all() {
             return Ok(kept.restore(version, bytes)?);
         }
+        if let Some(mut parts) = sink.bytes_mut() {
+            return Ok(kept.restore_parts(version, &mut parts)?);
+        }
         let stash = Stash::default();
-        let read = kept.read_through(version, &mut |at, bytes| {
+        let wanted = sink.wanted();
+        let wants = |range: Range<u64>| {
+            let is_in = |wanted: &Range<u64>| wanted.start < range.end && range.start < wanted.end;
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| wanted.iter().any(is_in))
+        };
+        let read = kept.read_through(version, &wants, &mut |at, bytes| {
             stash.take(self.give(sink, (at, bytes), stream))
         });
         read.map_err(|error| stash.open().unwrap_or(Error::Storage(error)))
@@ -86,7 +98,7 @@ impl Lane {
         source: &Source<'_, '_>,
         stream: Option<&Stream>,
     ) -> Result<Vec<u8>> {
-        let size = source.0.iter().map(crate::Region::len).sum();
+        let size = source.0.iter().map(Region::len).sum();
         let mut bytes = vec![0; size];
         for (start, length) in cuts(size as u64, STAGING) {
             let staging = self.staging(length)?;
@@ -212,7 +224,8 @@ impl Lane {
             }
         }
         let stash = Stash::default();
-        let read = kept.read_through(version, &mut |at, bytes| {
+        let all = |_| true;
+        let read = kept.read_through(version, &all, &mut |at, bytes| {
             if cancelled.load(Ordering::Relaxed) {
                 return Err(StoreError::Region("it is not wanted any more".to_owned()));
             }
@@ -230,7 +243,7 @@ impl Lane {
         })
     }
 
-    /// Fills `into` with the bytes of a version from `at`, a multiple of every tier's alignment.
+    /// Fills `into` with the bytes of a version from `at`.
     fn pull_pieces(
         &mut self,
         (tiers, from): (&[Tier], &[Piece]),
@@ -248,14 +261,20 @@ impl Lane {
         Ok(())
     }
 
-    /// Fills `into` with the bytes of a copy from `at`, a multiple of every tier's alignment.
+    /// Fills `into` with the bytes of a copy from `at`.
     pub(super) fn pull(
         &mut self,
         (source, place): (&Media, &Place),
         at: u64,
         into: &mut [u8],
     ) -> Result<()> {
-        for (start, length) in cuts(into.len() as u64, STAGING) {
+        // Storage is read in whole blocks, from the start of one.
+        let before = match source.reach() {
+            Reach::Storage(storage) => at % storage.alignment() as u64,
+            Reach::Memory(_) | Reach::Kept => 0,
+        };
+        let (at, end) = (at - before, before + into.len() as u64);
+        for (start, length) in cuts(end, STAGING) {
             let staging = self.staging(STAGING)?;
             match source.reach() {
                 Reach::Memory(source) => {
@@ -269,8 +288,9 @@ impl Lane {
                 Reach::Kept => {}
             }
             let staged = staging.lend(length)?;
-            let start = start as usize;
-            into[start..start + length as usize].copy_from_slice(staged.bytes()?);
+            let from = start.max(before);
+            let to = (from - before) as usize..(start + length - before) as usize;
+            into[to].copy_from_slice(&staged.bytes()?[(from - start) as usize..]);
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
 use super::empties::Empties;
+use super::layouts::{Layout, Layouts};
 use super::sync::Mutex;
 use super::turns::Turns;
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
-use tierflow_store::container::Element;
+use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{
     Error, Piece, PieceInfo, Region, Repository, Result, Retention, Snapshot, Vault,
 };
@@ -15,8 +17,8 @@ use tierflow_store::{
 const REMOVED_AT_ONCE: usize = 256;
 const BYTES_REMOVED_AT_ONCE: u64 = 64 << 20;
 
-/// The name under which a checkpoint is saved: its regions, one after the other.
-const NAME: &str = "checkpoint";
+/// The name under which a checkpoint is saved whose regions have none: one after the other.
+const NAME: &str = crate::region::UNNAMED;
 /// The name under which the difference of one is saved.
 const DIFFERENCE: &str = "difference";
 
@@ -42,6 +44,8 @@ pub(crate) struct Kept {
     builds: bool,
     /// Those that are kept without bytes.
     empties: Arc<Empties>,
+    /// What their regions are called.
+    layouts: Arc<Layouts>,
     /// If versions become durable here in the order of their numbers.
     turns: Option<Turns>,
     /// Copies that came since [`Self::outlived`] looked last, and how many it waits for.
@@ -64,7 +68,7 @@ impl Kept {
         retention: Option<Retention>,
         (directory, builds): (Option<Arc<Repository>>, bool),
         in_order: bool,
-        empties: Arc<Empties>,
+        (empties, layouts): (Arc<Empties>, Arc<Layouts>),
     ) -> Self {
         Self {
             vault,
@@ -73,6 +77,7 @@ impl Kept {
             directory,
             builds,
             empties,
+            layouts,
             turns: in_order.then(Turns::default),
             came: Mutex::default(),
             sound: Mutex::default(),
@@ -118,7 +123,23 @@ impl Kept {
 
     /// Keeps bytes under a version's number.
     pub(super) fn save_bytes(&self, version: Version, bytes: &[u8], form: Form) -> Result<()> {
-        self.save(version, Region::new(form.name(), bytes), form)
+        let layout = self.layout_of(version, form, bytes.len() as u64);
+        match layout.as_deref() {
+            Some(layout) if matches!(form, Form::Whole) => {
+                let part = |info: &'_ RegionInfo| {
+                    let (from, to) = (info.offset as usize, (info.offset + info.length) as usize);
+                    bytes.get(from..to).unwrap_or_default()
+                };
+                let regions: Vec<Region<'_>> = layout
+                    .iter()
+                    .map(|info| {
+                        Region::new(&info.name, part(info)).array(info.element, &info.shape)
+                    })
+                    .collect();
+                self.save(version, None, &regions)
+            }
+            parts => self.save_one(version, Region::new(form.name(), bytes), form, parts),
+        }
     }
 
     /// Keeps bytes that are fetched when they are written.
@@ -129,31 +150,72 @@ impl Kept {
         pull: &tierflow_store::Pull<'_>,
         form: Form,
     ) -> Result<()> {
-        self.save(version, Region::pulled(form.name(), length, pull), form)
+        let layout = self.layout_of(version, form, length);
+        match layout.as_deref() {
+            Some(layout) if matches!(form, Form::Whole) => {
+                let pulls: Vec<_> = layout
+                    .iter()
+                    .map(|info| move |at, into: &mut [u8]| pull(info.offset + at, into))
+                    .collect();
+                let regions = layout.iter().zip(&pulls);
+                let regions: Vec<Region<'_>> = regions
+                    .map(|(info, pull)| {
+                        Region::pulled(&info.name, info.length, pull)
+                            .array(info.element, &info.shape)
+                    })
+                    .collect();
+                self.save(version, None, &regions)
+            }
+            parts => {
+                let region = Region::pulled(form.name(), length, pull);
+                self.save_one(version, region, form, parts)
+            }
+        }
     }
 
-    fn save<'a>(&self, version: Version, region: Region<'a>, form: Form) -> Result<()> {
-        let (extent, base): ([u64; 1], _) = match form {
-            Form::Whole => return self.save_region(version, None, region),
-            Form::Difference { size, base } => ([size], base),
+    /// What the regions of a version of `length` bytes, or of the difference that these are, are called, if that is known.
+    fn layout_of(&self, version: Version, form: Form, length: u64) -> Option<Layout> {
+        let size = match form {
+            Form::Whole => length,
+            Form::Difference { size, .. } => size,
         };
-        self.save_region(version, base, region.array(Element::Encoded, &extent))
+        let adopted = || {
+            let below = self.below.as_ref();
+            let below = below.filter(|_| self.layouts.may_be_adopted(version))?;
+            below.layout(version).map(Layout::from)
+        };
+        let layout = self.layouts.get(version).or_else(adopted)?;
+        let total: u64 = layout.iter().map(|info| info.length).sum();
+        (total == size).then_some(layout)
     }
 
-    fn save_region(
+    /// Keeps the one region that a version is.
+    fn save_one<'a>(
         &self,
         version: Version,
-        base: Option<Version>,
-        region: Region<'_>,
+        region: Region<'a>,
+        form: Form,
+        parts: Option<&'a [RegionInfo]>,
     ) -> Result<()> {
-        let regions = match self.empties.has(version) {
-            true => [Region::new(NAME, &[])],
-            false => [region],
-        };
+        match form {
+            Form::Whole if self.empties.has(version) => {
+                self.save(version, None, &[Region::new(NAME, &[])])
+            }
+            Form::Whole => self.save(version, None, &[region]),
+            Form::Difference { size, base } => {
+                let extent = [size];
+                let region = region.array(Element::Encoded, &extent);
+                let region = region.decoded_to(parts.unwrap_or_default());
+                self.save(version, base, &[region])
+            }
+        }
+    }
+
+    fn save(&self, version: Version, base: Option<Version>, regions: &[Region<'_>]) -> Result<()> {
         let snapshot = Snapshot {
             version,
             base,
-            regions: &regions,
+            regions,
         };
         let ready = || self.turn(version);
         self.put(version, || self.vault.save_when(&snapshot, &ready))
@@ -292,19 +354,51 @@ impl Kept {
         })
     }
 
+    /// Fills parts of a version's bytes, each from its own offset on; the blocks in which they lie are checked.
+    pub(super) fn restore_parts(
+        &self,
+        version: Version,
+        parts: &mut [(u64, &mut [u8])],
+    ) -> Result<()> {
+        self.read(version, &mut |piece| piece.restore_range_parts(parts))
+    }
+
+    /// What the regions of a version are called, as it lies here, with their offsets in the checkpoint.
+    pub(crate) fn layout(&self, version: Version) -> Option<Vec<RegionInfo>> {
+        let piece = self.vault.piece(version).ok()?;
+        let mut layout = piece.layout().to_vec();
+        let mut offset = 0;
+        for info in &mut layout {
+            info.offset = offset;
+            offset += info.length;
+        }
+        (!layout.is_empty()).then_some(layout)
+    }
+
     /// Bytes that are kept of a version.
     pub(super) fn length(&self, version: Version) -> Result<u64> {
         let piece = self.vault.piece(version)?;
         Ok(piece.regions().iter().map(|region| region.length).sum())
     }
 
-    /// Hands a version's bytes on to `push` in their order; every checksum is checked before.
-    pub(super) fn read_through(&self, version: Version, push: &mut Push<'_>) -> Result<()> {
+    /// Hands a version's bytes on to `push` in their order, of the regions of which some are wanted; every checksum is checked
+    /// before.
+    pub(super) fn read_through(
+        &self,
+        version: Version,
+        wants: &dyn Fn(Range<u64>) -> bool,
+        push: &mut Push<'_>,
+    ) -> Result<()> {
         self.read(version, &mut |piece| {
             let mut before = 0;
             for region in piece.regions() {
+                let end = before + region.length;
+                if !wants(before..end) {
+                    before = end;
+                    continue;
+                }
                 piece.read_through(&region.name, &mut |at, bytes| push(before + at, bytes))?;
-                before += region.length;
+                before = end;
             }
             Ok(())
         })

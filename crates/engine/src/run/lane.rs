@@ -110,8 +110,13 @@ impl Lane {
         if let Some(kept) = kept.next() {
             return self.bring_regions(sink, kept, version, stream);
         }
+        let alignment = |piece: &Piece| match media(tiers, piece).reach() {
+            Reach::Storage(storage) => storage.alignment() as u64,
+            Reach::Memory(_) | Reach::Kept => 1,
+        };
+        let pieces = sink.cut(pieces, alignment);
         let mut sources = Vec::new();
-        for piece in pieces {
+        for piece in &*pieces {
             match media(tiers, piece).reach() {
                 Reach::Memory(media) => sources.push((piece.start, media.lend(whole(piece))?)),
                 Reach::Storage(storage) => {
@@ -402,7 +407,7 @@ mod tests {
             .unwrap();
         let mut back = vec![0; content.len()];
         let mut sinks = [crate::RegionMut::from(back.as_mut_slice())];
-        lane.read(&mut Sink(&mut sinks), &tiers, (0, &to), None)
+        lane.read(&mut Sink::whole(&mut sinks), &tiers, (0, &to), None)
             .unwrap();
         assert!(back == content);
         let flag = AtomicBool::new(true);

@@ -16,11 +16,13 @@
 //! | `recorder` | where do callers wait, and what happened when? |
 //! | `job` | which transfer, and is it still wanted? |
 //! | `guests` | what is to leave the memory that peers lend? |
+//! | `together` | which small transfers are one request of a disk? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `resize` | how does a cache become smaller while it is used? |
 //! | `sync` | what do threads meet through? |
 //! | `detached` | who does what its caller stopped waiting for? |
 //! | `empties` | which checkpoints have no bytes? |
+//! | `layouts` | what are the regions of checkpoints called? |
 //! | `turns` | what must be durable before this version is? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
@@ -38,6 +40,7 @@ mod keep;
 mod keeper;
 mod kept;
 mod lane;
+mod layouts;
 mod media;
 mod opening;
 mod pending;
@@ -46,6 +49,7 @@ mod regions;
 mod resize;
 mod stage;
 pub(crate) mod sync;
+mod together;
 mod turns;
 mod worker;
 
@@ -56,9 +60,11 @@ pub(crate) use guests::start as start_guests;
 pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
+pub(crate) use layouts::Layouts;
 pub(crate) use media::{Media, Tier};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
 pub(crate) use stage::Stage;
+pub(crate) use together::AHEAD;
 pub(crate) use worker::{Crew, Direction, start as start_workers};

@@ -1,14 +1,20 @@
 //! The application's regions, seen as one run of bytes.
 
+use crate::plan::{Piece, Place};
 use crate::{Region, RegionMut, Result};
+use std::borrow::Cow;
 use std::ops::Range;
 use tierflow_device::{ReadLoan, Stream, WriteLoan};
 
 /// Regions to copy from.
 pub(crate) struct Source<'r, 'a>(pub(crate) &'r [Region<'a>]);
 
-/// Regions to copy to.
-pub(crate) struct Sink<'r, 'a>(pub(crate) &'r mut [RegionMut<'a>]);
+/// Regions to copy to: all of the checkpoint, or parts of it.
+pub(crate) struct Sink<'r, 'a> {
+    regions: &'r mut [RegionMut<'a>],
+    /// Where in the checkpoint each part begins, in ascending order. They do not overlap.
+    starts: Option<&'r [u64]>,
+}
 
 /// Bytes of a checkpoint, from an offset on, and memory for as many.
 pub(super) type At<L> = (u64, L);
@@ -31,12 +37,14 @@ impl Source<'_, '_> {
                 let Some(target) = rest.take() else { break };
                 let (mut part, behind) = target.split_at(within.len());
                 rest = Some(behind);
-                match region {
+                match region.plain() {
                     Region::Memory(memory, of) => {
                         let of = of.start + within.start..of.start + within.end;
                         pairs.push((memory.lend(of)?, part));
                     }
                     Region::Bytes(bytes) => stream.write(&bytes[within], &mut part)?,
+                    // It is plain.
+                    Region::Named(_) => {}
                 }
             }
         }
@@ -44,8 +52,103 @@ impl Source<'_, '_> {
     }
 }
 
-impl Sink<'_, '_> {
-    /// Copies these sources into their parts of the checkpoint, all at once.
+impl<'r, 'a> Sink<'r, 'a> {
+    /// The regions of the checkpoint, one after the other.
+    pub(crate) fn whole(regions: &'r mut [RegionMut<'a>]) -> Self {
+        Self {
+            regions,
+            starts: None,
+        }
+    }
+
+    /// Parts of it, and where each begins, in ascending order.
+    pub(crate) fn parts(regions: &'r mut [RegionMut<'a>], starts: &'r [u64]) -> Self {
+        Self {
+            regions,
+            starts: Some(starts),
+        }
+    }
+
+    /// Bytes of the regions.
+    pub(crate) fn len(&self) -> u64 {
+        self.regions.iter().map(|region| region.len() as u64).sum()
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.starts.is_none()
+    }
+
+    /// The regions, if they are all of the checkpoint.
+    pub(super) fn all(&mut self) -> Option<&mut [RegionMut<'a>]> {
+        match self.starts {
+            None => Some(self.regions),
+            Some(_) => None,
+        }
+    }
+
+    /// The regions and where each begins, if all are ordinary memory.
+    pub(super) fn bytes_mut(&mut self) -> Option<Vec<(u64, &mut [u8])>> {
+        let mut begin = 0;
+        let mut parts = Vec::with_capacity(self.regions.len());
+        for (index, region) in self.regions.iter_mut().enumerate() {
+            let RegionMut::Bytes(bytes) = region else {
+                return None;
+            };
+            let start = self.starts.and_then(|starts| starts.get(index).copied());
+            let start = start.unwrap_or(begin);
+            begin = start + bytes.len() as u64;
+            parts.push((start, &mut **bytes));
+        }
+        Some(parts)
+    }
+
+    /// The bytes of the checkpoint that are wanted, if not all are.
+    pub(super) fn wanted(&self) -> Option<Vec<Range<u64>>> {
+        let starts = self.starts?.iter().zip(self.regions.iter());
+        let ranges = starts.map(|(start, region)| *start..*start + region.len() as u64);
+        Some(ranges.collect())
+    }
+
+    /// Of these pieces, what is wanted of each: from multiples of `alignment` on, and to them or to the end of the piece.
+    pub(super) fn cut<'p>(
+        &self,
+        pieces: &'p [Piece],
+        alignment: impl Fn(&Piece) -> u64,
+    ) -> Cow<'p, [Piece]> {
+        let Some(wanted) = self.wanted() else {
+            return Cow::Borrowed(pieces);
+        };
+        let mut cut: Vec<Piece> = Vec::new();
+        for piece in pieces {
+            let (begin, end) = (piece.start, piece.start + piece.place.size);
+            let unit = alignment(piece);
+            // From the piece's start.
+            let mut runs: Vec<Range<u64>> = Vec::new();
+            for range in &wanted {
+                let (from, to) = (range.start.max(begin), range.end.min(end));
+                if from >= to {
+                    continue;
+                }
+                let from = (from - begin) / unit * unit;
+                let to = (to - begin).next_multiple_of(unit).min(end - begin);
+                match runs.last_mut() {
+                    Some(last) if from <= last.end => last.end = to,
+                    _ => runs.push(from..to),
+                }
+            }
+            cut.extend(runs.into_iter().map(|run| Piece {
+                start: begin + run.start,
+                place: Place {
+                    offset: piece.place.offset + run.start,
+                    size: run.end - run.start,
+                    ..piece.place
+                },
+            }));
+        }
+        Cow::Owned(cut)
+    }
+
+    /// Copies these sources into their parts of the checkpoint, all at once; what is not wanted of them is left out.
     pub(super) fn copy_from(
         &mut self,
         sources: impl IntoIterator<Item = At<ReadLoan>>,
@@ -54,14 +157,22 @@ impl Sink<'_, '_> {
         let mut pairs: Vec<(ReadLoan, WriteLoan)> = Vec::new();
         for (start, source) in sources {
             let mut walk = Walk::over(start..start + source.len() as u64);
-            let mut rest = Some(source);
-            for region in self.0.iter_mut() {
+            let (mut at, mut rest) = (start, Some(source));
+            for (index, region) in self.regions.iter_mut().enumerate() {
+                if let Some(start) = self.starts.and_then(|starts| starts.get(index)) {
+                    walk.begin = *start;
+                }
+                let first = walk.begin;
                 let Some(within) = walk.pass(region.len()) else {
                     continue;
                 };
-                let Some(source) = rest.take() else { break };
+                let Some(mut source) = rest.take() else { break };
+                let from = first + within.start as u64;
+                if from > at {
+                    source = source.split_at((from - at) as usize).1;
+                }
                 let (part, behind) = source.split_at(within.len());
-                rest = Some(behind);
+                (at, rest) = (from + within.len() as u64, Some(behind));
                 match region {
                     RegionMut::Memory(memory, of) => {
                         let of = of.start + within.start..of.start + within.end;

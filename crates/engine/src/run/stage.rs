@@ -238,7 +238,7 @@ impl Lane {
         stream: Option<&Stream>,
     ) -> Result<()> {
         let (chain, number) = gather(self, tiers, chain)?;
-        if let [crate::RegionMut::Bytes(bytes)] = sink.0 {
+        if let Some([crate::RegionMut::Bytes(bytes)]) = sink.all() {
             return Ok(chain.restore(number, bytes)?);
         }
         let whole = chain.to_vec(number)?;

@@ -5,12 +5,16 @@ use super::job::Job;
 use super::kept::Form;
 use super::lane::Lane;
 use super::sync::{Builder, JoinHandle, Ordering, Receiver};
+use super::together::{self, with_followers};
 use crate::plan::{Coding, Piece, Transfer, TransferFailure};
 use crate::timeline::{TimelineLane, What};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;
 use tierflow_device::Access;
+
+/// Ends of transfers that the plan hears of at a time, while other calls wait.
+const REPORTED: usize = 16;
 
 /// Which way a worker carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +37,7 @@ pub(crate) struct Crew {
 pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHandle<()>>> {
     let mut threads = Vec::new();
     for crew in crews {
+        let workers = crew.workers.len();
         for (number, mut lane) in crew.workers.into_iter().enumerate() {
             let row = shared
                 .recorder
@@ -44,11 +49,12 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
             let jobs = crew.jobs.clone();
             let shared = Arc::downgrade(shared);
             let run = move || {
-                for job in jobs {
+                for job in &jobs {
                     let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                         return;
                     };
-                    carry(&shared, &mut lane, &job, row);
+                    let taken = with_followers(&shared, job, &jobs, workers);
+                    carry_all(&shared, &mut lane, &taken, (crew.direction, row));
                 }
             };
             threads.push(
@@ -69,6 +75,36 @@ fn row(shared: &Shared, direction: Direction, tier: usize, number: usize) -> Str
     match direction {
         Direction::Down => format!("above → {}, worker {number}", name(tier)),
         Direction::Up => format!("{} → above, worker {number}", name(tier)),
+    }
+}
+
+/// Carries transfers, small ones together, and reports how they ended.
+fn carry_all(
+    shared: &Shared,
+    lane: &mut Lane,
+    jobs: &[Arc<Job>],
+    (direction, row): (Direction, Option<TimelineLane>),
+) {
+    let begun = row.map(|_| Instant::now());
+    let is_down = direction == Direction::Down;
+    let (done, left) = together::carry(shared, lane, jobs, is_down);
+    let name = if is_down { "flush" } else { "prefetch" };
+    for job in &done {
+        let version = job.transfer.version;
+        let what = What {
+            name,
+            version: Some(version),
+            bytes: job.transfer.from.iter().map(|piece| piece.place.size).sum(),
+        };
+        if let Some(begun) = begun {
+            shared.recorder.worked(row, what, begun);
+        }
+    }
+    for reported in done.chunks(REPORTED) {
+        shared.delivered(reported.iter().map(|job| job.transfer.id));
+    }
+    for job in left {
+        carry(shared, lane, job, row);
     }
 }
 

@@ -198,14 +198,16 @@ impl Plan {
     }
 
     fn check_counters(&self) -> Result<(), Violation> {
-        use crate::traffic::Purpose;
+        use crate::traffic::{Depth, Purpose};
         let ledger = self.ledger();
         for (at, (tier, depths)) in ledger.tiers.iter().zip(&self.traffic.depths).enumerate() {
             let count = |purpose, of: &dyn Fn(&crate::traffic::Flight) -> TierId| {
                 let flights = self.traffic.flights.values();
-                flights
-                    .filter(|f| f.purpose == purpose && of(f) == TierId(at))
-                    .count()
+                let flights = flights.filter(|f| f.purpose == purpose && of(f) == TierId(at));
+                flights.fold(Depth::default(), |depth, flight| Depth {
+                    transfers: depth.transfers + 1,
+                    bytes: depth.bytes + flight.bytes,
+                })
             };
             let entering = count(Purpose::WriteBack, &|flight| flight.to);
             let rising = count(Purpose::Prefetch, &|flight| flight.from());

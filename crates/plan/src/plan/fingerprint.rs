@@ -74,6 +74,7 @@ impl Traffic {
                 version,
                 parts,
                 to,
+                bytes: _,
                 begun_ns: _,
                 bases,
                 encodes,

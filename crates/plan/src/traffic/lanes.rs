@@ -57,8 +57,9 @@ impl Traffic {
         let last = self.ledger.last();
         for to in (1..=last.0).map(TierId) {
             self.vacate_into(to, outlook);
-            let depth = self.ledger.tier(to).config.depth.max(1);
-            while self.depths[to.0].entering < depth
+            while self.depths[to.0]
+                .entering
+                .has_room(&self.ledger.tier(to).config)
                 && !self.ledger.tier(to).closed
                 && self.write_back(to, outlook, pressure)
             {}
@@ -69,18 +70,18 @@ impl Traffic {
         }
         for from in (1..=last.0).map(TierId) {
             let config = self.ledger.tier(from).config;
-            let depth = config.depth.max(1);
             // Who waits comes first: for what is read, and for what is written where both share a way.
             let is_awaited = pressure.settles && config.shared && from == last;
-            while self.depths[from.0].rising < depth
+            while self.depths[from.0].rising.has_room(&config)
                 && !is_awaited
                 && self.ledger.tier(from).callers == 0
                 && self.prefetch(from, pressure.fetched_before, outlook)
             {}
         }
         if self.starved {
-            let depth = self.ledger.tier(last).config.depth.max(1);
-            while self.depths[last.0].entering < depth
+            while self.depths[last.0]
+                .entering
+                .has_room(&self.ledger.tier(last).config)
                 && !self.ledger.tier(last).closed
                 && self.write_back(last, outlook, pressure)
             {}
@@ -111,7 +112,7 @@ impl Traffic {
             if self.ledger.tier(to).closed {
                 continue;
             }
-            let spared = match self.depths[to.0 + 1].entering {
+            let spared = match self.depths[to.0 + 1].entering.transfers {
                 0 => Spared::Nothing,
                 _ => Spared::Sinking,
             };

@@ -95,8 +95,8 @@ impl<'a> Stage<'a> {
     /// The next of a group's copies that has ended, in the order of their starts; nothing if the links were shared anew
     /// since the `shared`-th time.
     pub(super) fn next_ended(&mut self, group: usize, shared: u64) -> Option<(usize, Job)> {
-        let of = &self.groups[group];
-        let flow = of.network.ended(self.now).filter(|_| of.shared == shared)?;
+        let (now, of) = (self.now, &mut self.groups[group]);
+        let flow = of.network.ended(now).filter(|_| of.shared == shared)?;
         let of = self.touch(group);
         of.network.remove(flow);
         of.owners.remove(&flow)

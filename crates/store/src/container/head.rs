@@ -6,10 +6,12 @@ use thiserror::Error;
 
 /// The first eight bytes of a record.
 pub const MAGIC: [u8; 8] = *b"TIERFLOW";
-/// The version of the format that this crate writes. Format 1, which has no epochs, is read, too.
-pub const FORMAT: u32 = 2;
+/// The newest version of the format. What needs nothing of it is written as an older one, and those are read, too.
+pub const FORMAT: u32 = 3;
 /// The format of heads of epoch 0.
 const FORMAT_WITHOUT_EPOCH: u32 = 1;
+/// The format of heads with an epoch and without parts.
+const FORMAT_WITHOUT_PARTS: u32 = 2;
 /// Bytes of payload under one checksum, as written here; any multiple of 256 up to 1 GiB is read.
 pub const BLOCK_BYTES: u32 = 1 << 20;
 /// A head has at most this many bytes: room for 64 Ki regions and 7 TiB of payload in blocks of 1 MiB.
@@ -79,6 +81,8 @@ pub struct Head {
     pub block_bytes: u32,
     /// What the payload holds.
     pub regions: Vec<RegionInfo>,
+    /// The regions that the payload becomes once it is decoded, with their offsets in that, if it is encoded and that is known.
+    pub parts: Vec<RegionInfo>,
     /// The checksum of each block.
     pub blocks: Vec<u64>,
 }
@@ -104,26 +108,45 @@ impl Head {
     /// What tells the contents apart: a checksum over the regions and the checksums of the blocks. Copies have the same.
     #[must_use]
     pub fn content(&self) -> u64 {
-        let mut bytes = Vec::with_capacity(8 + self.regions.len() * ROW + self.blocks.len() * 8);
+        let mut bytes = Vec::with_capacity(8 + self.rows() * ROW + self.blocks.len() * 8);
         bytes.extend(self.payload_length.to_le_bytes());
-        for region in &self.regions {
-            let at = bytes.len();
-            bytes.resize(at + ROW, 0);
-            region.encode(&mut bytes[at..]);
-        }
+        self.encode_table(&mut bytes);
         bytes.extend(self.blocks.iter().flat_map(|block| block.to_le_bytes()));
         checksum(&bytes)
     }
 
-    /// How many bytes a head with so many regions and blocks has at least, if it may exist.
-    pub(crate) fn size(regions: usize, blocks: u64) -> Option<u32> {
-        let table = (regions as u64).checked_mul(ROW as u64)?;
+    /// How many rows its region table has.
+    fn rows(&self) -> usize {
+        self.regions.len() + self.parts.len()
+    }
+
+    fn encode_table(&self, bytes: &mut Vec<u8>) {
+        let regions = self.regions.iter().map(|region| (region, false));
+        let parts = self.parts.iter().map(|part| (part, true));
+        for (row, is_part) in regions.chain(parts) {
+            let at = bytes.len();
+            bytes.resize(at + ROW, 0);
+            row.encode(&mut bytes[at..], is_part);
+        }
+    }
+
+    fn format(&self) -> u32 {
+        match (self.epoch, self.parts.is_empty()) {
+            (_, false) => FORMAT,
+            (0, true) => FORMAT_WITHOUT_EPOCH,
+            (_, true) => FORMAT_WITHOUT_PARTS,
+        }
+    }
+
+    /// How many bytes a head with so many rows and blocks has at least, if it may exist.
+    pub(crate) fn size(rows: usize, blocks: u64) -> Option<u32> {
+        let table = (rows as u64).checked_mul(ROW as u64)?;
         let size = blocks
             .checked_mul(8)?
             .checked_add(table)?
             .checked_add(FIXED as u64 + 8)?;
         let size = u32::try_from(round_up(size, UNIT as u64)?).ok()?;
-        (size <= HEAD_LIMIT && regions <= REGION_LIMIT).then_some(size)
+        (size <= HEAD_LIMIT && rows <= REGION_LIMIT).then_some(size)
     }
 
     /// How many blocks a payload of `length` bytes has.
@@ -137,20 +160,17 @@ impl Head {
     /// [`Invalid`] if the fields contradict each other.
     pub fn encode(&self) -> Result<Vec<u8>, Invalid> {
         let size = self.length;
-        self.check(self.regions.len())?;
+        self.check(self.rows())?;
         if self.blocks.len() as u64 != self.block_count() {
             return Err(Invalid("not one checksum for each block"));
         }
-        for region in &self.regions {
+        for region in self.regions.iter().chain(&self.parts) {
             region.check()?;
         }
+        self.check_parts()?;
         let mut bytes = Vec::with_capacity(size as usize);
         bytes.extend(MAGIC);
-        let format = match self.epoch {
-            0 => FORMAT_WITHOUT_EPOCH,
-            _ => FORMAT,
-        };
-        bytes.extend(format.to_le_bytes());
+        bytes.extend(self.format().to_le_bytes());
         bytes.extend(size.to_le_bytes());
         for word in [
             self.payload_length,
@@ -166,14 +186,10 @@ impl Head {
         bytes.extend(self.rank.to_le_bytes());
         bytes.extend(self.ranks.to_le_bytes());
         bytes.extend(self.block_bytes.to_le_bytes());
-        bytes.extend((self.regions.len() as u32).to_le_bytes());
+        bytes.extend((self.rows() as u32).to_le_bytes());
         bytes.extend((self.kind as u32).to_le_bytes());
         bytes.extend(self.epoch.to_le_bytes());
-        for region in &self.regions {
-            let at = bytes.len();
-            bytes.resize(at + ROW, 0);
-            region.encode(&mut bytes[at..]);
-        }
+        self.encode_table(&mut bytes);
         for block in &self.blocks {
             bytes.extend(block.to_le_bytes());
         }
@@ -215,7 +231,7 @@ impl Head {
             return Err(Invalid("the head's checksum does not match"));
         }
         let word = |at| u64_at(bytes, at);
-        let region_count = u32_at(bytes, 84) as usize;
+        let rows = u32_at(bytes, 84) as usize;
         let mut head = Self {
             kind: *Kind::ALL
                 .get(u32_at(bytes, 88) as usize)
@@ -233,17 +249,28 @@ impl Head {
             ranks: u32_at(bytes, 76),
             block_bytes: u32_at(bytes, 80),
             regions: Vec::new(),
+            parts: Vec::new(),
             blocks: Vec::new(),
         };
-        if (head.epoch == 0) != (u32_at(bytes, 8) == FORMAT_WITHOUT_EPOCH) {
-            return Err(Invalid("the epoch is none of its format"));
+        head.check(rows)?;
+        let (table, sums) = bytes[FIXED..length - 8].split_at(rows * ROW);
+        for row in table.as_chunks::<ROW>().0 {
+            let (row, is_part) = RegionInfo::decode(row)?;
+            match (is_part, head.parts.is_empty()) {
+                (true, _) => head.parts.push(row),
+                (false, true) => head.regions.push(row),
+                (false, false) => return Err(Invalid("a region comes after the parts")),
+            }
         }
-        head.check(region_count)?;
-        let (table, sums) = bytes[FIXED..length - 8].split_at(region_count * ROW);
-        let rows = table.as_chunks::<ROW>().0.iter();
-        head.regions = rows
-            .map(|row| RegionInfo::decode(row, head.payload_length))
-            .collect::<Result<_, _>>()?;
+        if head.format() != u32_at(bytes, 8) {
+            return Err(Invalid("the fields are none of its format"));
+        }
+        let ends = |region: &RegionInfo| region.offset.checked_add(region.length);
+        let payload = head.payload_length;
+        if (head.regions.iter()).any(|region| ends(region).is_none_or(|end| end > payload)) {
+            return Err(Invalid("a region ends behind the payload"));
+        }
+        head.check_parts()?;
         let (sums, rest) = sums.split_at(8 * head.block_count() as usize);
         if rest.iter().any(|byte| *byte != 0) {
             return Err(Invalid("an unused field is not zero"));
@@ -254,8 +281,8 @@ impl Head {
         Ok(head)
     }
 
-    /// Whether the fixed fields agree with each other and with a table of `regions` rows.
-    fn check(&self, regions: usize) -> Result<(), Invalid> {
+    /// Whether the fixed fields agree with each other and with a table of so many rows.
+    fn check(&self, rows: usize) -> Result<(), Invalid> {
         check_length(self.length)?;
         if self.ranks == 0 || self.rank >= self.ranks {
             return Err(Invalid("the rank is none of the group's"));
@@ -279,21 +306,36 @@ impl Head {
         if end.is_none() {
             return Err(Invalid("the record ends behind all files"));
         }
-        if Self::size(regions, self.block_count()).is_none_or(|least| least > self.length) {
+        if Self::size(rows, self.block_count()).is_none_or(|least| least > self.length) {
             return Err(Invalid("the tables do not fit into the head"));
         }
         Ok(())
     }
 
+    /// Whether the parts are of what the payload is decoded to.
+    fn check_parts(&self) -> Result<(), Invalid> {
+        let decoded = self.decoded();
+        if self.parts.is_empty() {
+            return Ok(());
+        }
+        let decoded = decoded.ok_or(Invalid("there are parts of what is not encoded"))?;
+        let ends = |part: &RegionInfo| part.offset.checked_add(part.length);
+        if (self.parts.iter()).any(|part| ends(part).is_none_or(|end| end > decoded)) {
+            return Err(Invalid("a part ends behind what is decoded"));
+        }
+        if self.parts.iter().any(|part| part.decoded().is_some()) {
+            return Err(Invalid("a part is encoded"));
+        }
+        Ok(())
+    }
+
     pub(crate) fn check_names(&self) -> Result<(), Invalid> {
-        let mut names: Vec<&str> = self
-            .regions
-            .iter()
-            .map(|region| region.name.as_str())
-            .collect();
-        names.sort_unstable();
-        if names.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(Invalid("two regions have the same name"));
+        for rows in [&self.regions, &self.parts] {
+            let mut names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+            names.sort_unstable();
+            if names.windows(2).any(|pair| pair[0] == pair[1]) {
+                return Err(Invalid("two regions have the same name"));
+            }
         }
         Ok(())
     }

@@ -87,7 +87,7 @@ elements! {
 pub struct RegionInfo {
     /// Its name, unlike those of the record's other regions.
     pub name: String,
-    /// Where it starts, in bytes from the start of the payload.
+    /// Where it starts, in bytes from the start of the payload, or of what that is decoded to.
     pub offset: u64,
     /// How long it is, in bytes.
     pub length: u64,
@@ -107,7 +107,10 @@ impl RegionInfo {
     }
 
     /// Whether name, type, shape and length agree.
-    pub(crate) fn check(&self) -> Result<(), Invalid> {
+    ///
+    /// # Errors
+    /// [`Invalid`] if they do not, or are none of a region's.
+    pub fn check(&self) -> Result<(), Invalid> {
         if self.name.is_empty() || self.name.len() > NAME_BYTES || self.name.contains('\0') {
             return Err(Invalid("a region's name is not 1 to 40 bytes without NUL"));
         }
@@ -142,23 +145,27 @@ impl RegionInfo {
         }
     }
 
-    pub(super) fn encode(&self, row: &mut [u8]) {
+    /// `is_part`: of what the payload is decoded to.
+    pub(super) fn encode(&self, row: &mut [u8], is_part: bool) {
         row[..8].copy_from_slice(&self.offset.to_le_bytes());
         row[8..16].copy_from_slice(&self.length.to_le_bytes());
         row[16] = self.element as u8;
         row[17] = self.shape.len() as u8;
+        row[18] = u8::from(is_part);
         for (at, extent) in self.shape.iter().enumerate() {
             row[24 + 8 * at..32 + 8 * at].copy_from_slice(&extent.to_le_bytes());
         }
         row[88..88 + self.name.len()].copy_from_slice(self.name.as_bytes());
     }
 
-    pub(super) fn decode(row: &[u8; ROW], payload: u64) -> Result<Self, Invalid> {
+    /// Reads a row, and whether it is a part.
+    pub(super) fn decode(row: &[u8; ROW]) -> Result<(Self, bool), Invalid> {
         let word = |at: usize| super::head::u64_at(row, at);
-        let (offset, length) = (word(0), word(8));
-        if offset.checked_add(length).is_none_or(|end| end > payload) {
-            return Err(Invalid("a region ends behind the payload"));
-        }
+        let is_part = match row[18] {
+            0 => false,
+            1 => true,
+            _ => return Err(Invalid("an unused field is not zero")),
+        };
         let element = Element::from_code(row[16]).ok_or(Invalid("a region of an unknown type"))?;
         let dimensions = usize::from(row[17]);
         if dimensions > DIMENSIONS {
@@ -169,7 +176,7 @@ impl RegionInfo {
             .iter()
             .position(|byte| *byte == 0)
             .unwrap_or(NAME_BYTES);
-        let unused = row[18..24]
+        let unused = row[19..24]
             .iter()
             .chain(&row[24 + 8 * dimensions..88])
             .chain(&name[end..]);
@@ -181,12 +188,12 @@ impl RegionInfo {
             name: name
                 .map_err(|_| Invalid("a region's name is not UTF-8"))?
                 .to_owned(),
-            offset,
-            length,
+            offset: word(0),
+            length: word(8),
             element,
             shape: (0..dimensions).map(|at| word(24 + 8 * at)).collect(),
         };
         info.check()?;
-        Ok(info)
+        Ok((info, is_part))
     }
 }

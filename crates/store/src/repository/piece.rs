@@ -188,6 +188,16 @@ impl Piece {
         &self.head.regions
     }
 
+    /// The checkpoint's own regions: what it consists of or, if it is encoded, what it becomes, with offsets in that; none if that is
+    /// not known.
+    #[must_use]
+    pub fn layout(&self) -> &[RegionInfo] {
+        match self.head.decoded() {
+            Some(_) => &self.head.parts,
+            None => &self.head.regions,
+        }
+    }
+
     fn region(&self, name: &str) -> Result<&RegionInfo> {
         let mut regions = self.head.regions.iter();
         regions.find(|region| region.name == name).ok_or_else(|| {
@@ -230,7 +240,7 @@ impl Piece {
             }
         }
         targets.sort_by_key(|(offset, _)| *offset);
-        self.read_parts(self.parts(targets, false), &|_| {})
+        self.read_parts(self.cut(targets, false), &|_| {})
     }
 
     /// Fills memory with parts of a region, each from its own offset; they do not overlap. Of the disk, the blocks that they lie in
@@ -254,15 +264,55 @@ impl Piece {
                 targets.push((region.offset + *offset, &mut **bytes));
             }
         }
+        self.restore_apart(targets)
+    }
+
+    /// [`restore_parts`](Self::restore_parts) of all regions, as if each began where the one before ends.
+    ///
+    /// # Errors
+    /// As [`restore_parts`](Self::restore_parts).
+    pub fn restore_range_parts(&self, into: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let mut targets = Vec::with_capacity(into.len());
+        for (offset, bytes) in into {
+            let (mut offset, mut rest) = (*offset, &mut **bytes);
+            for region in &self.head.regions {
+                if rest.is_empty() {
+                    break;
+                }
+                let Some(within) = region.length.checked_sub(offset).filter(|left| *left > 0)
+                else {
+                    offset -= region.length;
+                    continue;
+                };
+                let length = rest
+                    .len()
+                    .min(usize::try_from(within).unwrap_or(usize::MAX));
+                let (part, behind) = rest.split_at_mut(length);
+                targets.push((region.offset + offset, part));
+                (offset, rest) = (0, behind);
+            }
+            if !rest.is_empty() {
+                return Err(Error::Argument(format!(
+                    "version {} has not as many bytes as were asked for: see what regions() lists",
+                    self.head.version
+                )));
+            }
+        }
+        self.restore_apart(targets)
+    }
+
+    fn restore_apart(&self, mut targets: Vec<(u64, &mut [u8])>) -> Result<()> {
         targets.sort_by_key(|(offset, _)| *offset);
         let pairs = targets.iter().zip(targets.iter().skip(1));
         for ((offset, bytes), (next, _)) in pairs {
             if offset + bytes.len() as u64 > *next {
-                let text = format!("parts of region {name:?} overlap: ask for each byte once");
-                return Err(Error::Argument(text));
+                let version = self.head.version;
+                return Err(Error::Argument(format!(
+                    "parts of version {version} overlap: ask for each byte once"
+                )));
             }
         }
-        self.read_parts(self.parts(targets, false), &|_| {})
+        self.read_parts(self.cut(targets, false), &|_| {})
     }
 
     /// Hands a region on to `push`, from its start to its end in parts of a few MiB, each with its offset in the region
@@ -278,7 +328,7 @@ impl Piece {
         let region = self.region(name)?;
         let (start, end) = (region.offset, region.offset + region.length);
         let mut memory = Aligned::default();
-        for part in self.parts(Vec::new(), true) {
+        for part in self.cut(Vec::new(), true) {
             let part_end = part.offset + part.length as u64;
             let (from, to) = (start.max(part.offset), end.min(part_end));
             if from < to {
@@ -302,11 +352,11 @@ impl Piece {
     /// # Errors
     /// [`Error::Damaged`] and [`Error::Read`].
     pub fn verify(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
-        self.read_parts(self.parts(Vec::new(), true), progress)
+        self.read_parts(self.cut(Vec::new(), true), progress)
     }
 
     /// The parts of the payload that hold something wanted, or `all`.
-    fn parts<'a>(&self, targets: Vec<(u64, &'a mut [u8])>, all: bool) -> Vec<Part<'a>> {
+    fn cut<'a>(&self, targets: Vec<(u64, &'a mut [u8])>, all: bool) -> Vec<Part<'a>> {
         let block = u64::from(self.head.block_bytes);
         let step = block * (WRITE_BYTES / block).max(1);
         let mut parts: Vec<Part<'a>> = Vec::new();

@@ -15,6 +15,7 @@ pub struct Region<'a> {
     bytes: Bytes<'a>,
     element: Element,
     shape: &'a [u64],
+    parts: &'a [RegionInfo],
 }
 
 #[derive(Clone, Copy)]
@@ -59,6 +60,7 @@ impl<'a> Region<'a> {
             bytes: Bytes::Borrowed(bytes),
             element: Element::Bytes,
             shape: &[],
+            parts: &[],
         }
     }
 
@@ -80,6 +82,13 @@ impl<'a> Region<'a> {
             shape,
             ..self
         }
+    }
+
+    /// Says what its bytes are once they are decoded: the regions that they become, with their offsets in those of all the
+    /// snapshot's regions. Of [`Element::Encoded`] alone.
+    #[must_use]
+    pub fn decoded_to(self, parts: &'a [RegionInfo]) -> Self {
+        Self { parts, ..self }
     }
 }
 
@@ -145,7 +154,9 @@ impl<'a> Layout<'a> {
             regions.push(info);
         }
         let blocks = end.div_ceil(u64::from(BLOCK_BYTES));
-        let size = Head::size(regions.len(), blocks).ok_or_else(too_large)?;
+        let parts = snapshot.regions.iter().flat_map(|region| region.parts);
+        let parts: Vec<RegionInfo> = parts.cloned().collect();
+        let size = Head::size(regions.len() + parts.len(), blocks).ok_or_else(too_large)?;
         let length = size.next_multiple_of(unit as u32);
         let head = Head {
             kind: label.kind,
@@ -162,6 +173,7 @@ impl<'a> Layout<'a> {
             payload_length: end,
             block_bytes: BLOCK_BYTES,
             regions,
+            parts,
             blocks: Vec::new(),
         };
         head.check_names()

@@ -201,6 +201,16 @@ impl<T> Receiver<T> {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.with(|state| state.queue.len())
+    }
+
+    pub(crate) fn try_recv(&self) -> Result<T, Disconnected> {
+        self.0
+            .with(|state| state.queue.pop_front())
+            .ok_or(Disconnected)
+    }
+
     pub(crate) fn recv_timeout(&self, _limit: Duration) -> Result<T, RecvTimeoutError> {
         let mut steps = shuttle::rand::thread_rng().gen_range(0..32);
         loop {

@@ -18,7 +18,8 @@ impl Traffic {
     /// Whether the tiers above `to` are about to lack room for the next checkpoint, or one waits and the tier between makes
     /// none.
     fn is_short(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
-        let waits = pressure.write_waits && (to.0 == 1 || self.depths[to.0 - 1].entering == 0);
+        let waits =
+            pressure.write_waits && (to.0 == 1 || self.depths[to.0 - 1].entering.transfers == 0);
         waits || (outlook.expects_writes && self.at_hand_above(to) < outlook.landing)
     }
 
@@ -135,7 +136,7 @@ impl Traffic {
             return false;
         }
         // Idle time costs nothing.
-        let may_as_well = outlook.piles_up && self.depths[last.0].rising == 0;
+        let may_as_well = outlook.piles_up && self.depths[last.0].rising.transfers == 0;
         if !(outlook.expects_writes || self.starved || is_short || may_as_well) {
             return false;
         }
@@ -227,7 +228,6 @@ impl Traffic {
         let beyond: Vec<_> = self.ledger.tier(from).space.beyond_limit().collect();
         for id in beyond {
             for lower in (to.0..self.ledger.tiers.len()).map(TierId) {
-                let depth = self.ledger.tier(lower).config.depth.max(1);
                 let is_dirty = self.ledger.extent(id).is_some_and(|extent| {
                     !extent.has_below(from)
                         && extent.is_at_rest()
@@ -235,7 +235,7 @@ impl Traffic {
                 });
                 let this = self.ledger.tier(lower);
                 if is_dirty
-                    && self.depths[lower.0].entering < depth
+                    && self.depths[lower.0].entering.has_room(&this.config)
                     && !this.closed
                     && self.carry_down(
                         Part::all(id, End::Front),

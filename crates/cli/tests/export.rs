@@ -1,0 +1,144 @@
+//! What comes out as files: regions as they lie, and those that differences become.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod running;
+
+use running::{json, repository, run, text, values};
+use std::path::Path;
+use tierflow_store::container::{Element, RegionInfo};
+use tierflow_store::{Options, Region, Repository, Snapshot};
+
+#[test]
+fn regions_are_exported() {
+    let (kept, path) = repository();
+    let to = kept.path().join("out");
+    std::fs::create_dir(&to).unwrap();
+    let to = to.to_str().unwrap();
+    let (code, answer) = json(&["export", &path, "6", "--to", to]);
+    assert_eq!((code, answer["files"].as_array().unwrap().len()), (0, 2));
+    let npy = std::fs::read(Path::new(to).join("grid.npy")).unwrap();
+    assert!(npy.starts_with(b"\x93NUMPY\x01\x00") && npy.ends_with(&values()));
+    assert_eq!(npy.len(), 128 + 24);
+    let raw = [
+        "export", &path, "1", "--region", "grid", "--format", "raw", "--to", to,
+    ];
+    assert_eq!(json(&raw).0, 0);
+    assert_eq!(
+        std::fs::read(Path::new(to).join("grid.raw")).unwrap(),
+        values()
+    );
+    let output = run(&raw);
+    assert_eq!(output.status.code(), Some(2), "no file is written over");
+    assert!(text(&output.stderr).contains("--force"), "{output:?}");
+    assert_eq!(json(&[&raw[..], &["--force"]].concat()).0, 0);
+    assert_eq!(
+        json(&["export", &path, "1", "--region", "large", "--to", to]).0,
+        2
+    );
+}
+
+/// Ten checkpoints of two arrays as differences, and what they were.
+fn differences(path: &Path) -> Vec<Vec<u8>> {
+    let repository = Repository::open(path, Options::default()).unwrap();
+    let mut lineage =
+        tierflow_dedup::Lineage::new(tierflow_dedup::Tree { chunk: 64 }.into()).unwrap();
+    let mut bytes: Vec<u8> = (0..20_000_u32).flat_map(|i| i.to_le_bytes()).collect();
+    let length = bytes.len() as u64;
+    let part = |name: &str, offset, length, element, shape: &[u64]| RegionInfo {
+        name: name.to_owned(),
+        offset,
+        length,
+        element,
+        shape: shape.to_vec(),
+    };
+    let parts = [
+        part("a", 0, length - 80, Element::U32, &[length / 4 - 20]),
+        part("b", length - 80, 80, Element::F64, &[2, 5]),
+    ];
+    let versions = (0..10_u64).map(|version| {
+        bytes[version as usize * 97] ^= 0xFF;
+        let difference = lineage.encode(version, &bytes).unwrap();
+        let extent = [length];
+        let region = Region::new("difference", difference.as_bytes());
+        let region = region.array(Element::Encoded, &extent);
+        // The first ones were written before regions had names.
+        let region = match version {
+            0..5 => region,
+            _ => region.decoded_to(&parts),
+        };
+        repository
+            .save(&Snapshot {
+                version,
+                base: version.checked_sub(1),
+                regions: &[region],
+            })
+            .unwrap();
+        bytes.clone()
+    });
+    versions.collect()
+}
+
+#[test]
+fn differences_are_exported_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, to) = (directory.path().join("run"), directory.path().join("out"));
+    let contents = differences(&home);
+    std::fs::create_dir(&to).unwrap();
+    let (home, target) = (home.to_str().unwrap(), to.to_str().unwrap());
+    let export = |version: &str| {
+        let all = [
+            "export", home, version, "--to", target, "--format", "raw", "--force",
+        ];
+        let (code, answer) = json(&all);
+        assert_eq!(code, 0, "{answer}");
+        answer["files"].as_array().unwrap().len()
+    };
+    assert_eq!(export("9"), 2);
+    let read = |name: &str| std::fs::read(to.join(name)).unwrap();
+    assert!([read("a.raw"), read("b.raw")].concat() == contents[9]);
+    assert_eq!(export("3"), 1);
+    assert!(read("checkpoint.raw") == contents[3]);
+    let shown = text(&run(&["show", home, "9"]).stdout);
+    assert!(
+        shown.contains("decoded:\n  a ") && shown.contains("<f8 [2, 5]"),
+        "{shown}"
+    );
+
+    // What it builds upon lies in another directory alone.
+    let near = directory.path().join("near");
+    let near = near.to_str().unwrap();
+    assert_eq!(json(&["copy", home, near, "9"]).0, 0);
+    {
+        let repository = Repository::open(near, Options::default()).unwrap();
+        repository.remove_even_bases(&(0..9).collect()).unwrap();
+    }
+    let (code, answer) = json(&["export", near, "9", "--to", target, "--force"]);
+    assert_eq!(code, 2);
+    assert!(answer.as_str().unwrap().contains("--also"), "{answer}");
+    let also = [
+        "export", near, "9", "--to", target, "--also", home, "--force",
+    ];
+    assert_eq!(json(&also).0, 0);
+    let b = read("b.npy");
+    assert!(b.ends_with(&contents[9][contents[9].len() - 80..]));
+}
+
+#[test]
+fn all_regions_go_into_one_archive_that_numpy_reads() {
+    let (kept, path) = repository();
+    let to = kept.path().to_str().unwrap();
+    let npz = ["export", &path, "6", "--format", "npz", "--to", to];
+    assert_eq!(json(&npz).0, 0);
+    assert_eq!(json(&npz).0, 2, "no file is written over");
+    let archive = std::fs::File::open(kept.path().join("checkpoint-6.npz")).unwrap();
+    let mut archive = zip::ZipArchive::new(archive).unwrap();
+    let names: Vec<String> = archive
+        .file_names()
+        .map(|name| name.unwrap().into_owned())
+        .collect();
+    assert_eq!(names, ["grid.npy", "large.npy"]);
+    let mut grid = Vec::new();
+    let mut entry = archive.by_name("grid.npy").unwrap();
+    std::io::Read::read_to_end(&mut entry, &mut grid).unwrap();
+    assert!(grid.starts_with(b"\x93NUMPY\x01\x00") && grid.ends_with(&values()));
+}

@@ -1,0 +1,159 @@
+//! Small transfers between memory and storage, several at a time: a disk takes about as long for a page as for a hundred, so
+//! those that lie side by side on it are one request.
+
+use super::core::Shared;
+use super::job::Job;
+use super::lane::{Lane, STAGING, padded};
+use super::media::{Media, Reach, media, part, whole};
+use super::sync::{Ordering, Receiver};
+use crate::plan::{Coding, Piece, Place};
+use crate::{Error, Result};
+use std::sync::Arc;
+use tierflow_device::Access;
+use tierflow_store::Storage;
+
+/// Bytes of a transfer that is small.
+const SMALL: u64 = 64 << 10;
+
+/// Bytes of small transfers that are begun beyond the workers of a way to or from storage.
+pub(crate) const AHEAD: u64 = 1 << 20;
+
+/// Small transfers that one worker takes at a time.
+const MOST: usize = 64;
+
+/// A small transfer: where its bytes are in memory, and where on storage.
+struct Small<'j> {
+    job: &'j Job,
+    memory: (&'j Media, &'j Piece),
+    stored: &'j Place,
+}
+
+/// The jobs that wait behind `first`, if it is small and as long as they are; the last need not be. So many `workers` share
+/// them: what does not lie side by side is to keep all of them busy.
+pub(super) fn with_followers(
+    shared: &Shared,
+    first: Arc<Job>,
+    jobs: &Receiver<Arc<Job>>,
+    workers: usize,
+) -> Vec<Arc<Job>> {
+    let most = MOST.min(1 + jobs.len().div_ceil(workers));
+    let mut taken = vec![first];
+    while taken.len() < most && taken.last().is_some_and(|job| small(shared, job).is_some()) {
+        match jobs.try_recv() {
+            Ok(job) => taken.push(job),
+            Err(_) => break,
+        }
+    }
+    taken
+}
+
+/// What a job moves, if it is one small piece between memory and storage, as it is.
+fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
+    let transfer = &job.transfer;
+    let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {
+        return None;
+    };
+    let is_as_it_is = matches!(transfer.coding, Coding::Plain | Coding::Stored { .. });
+    if !is_as_it_is || from.place.size > SMALL {
+        return None;
+    }
+    let (source, target) = (media(&shared.tiers, from), media(&shared.tiers, to));
+    let (memory, stored) = match (source.reach(), target.reach()) {
+        (Reach::Memory(_), Reach::Storage(_)) => ((source, from), &to.place),
+        (Reach::Storage(_), Reach::Memory(_)) => ((target, to), &from.place),
+        _ => return None,
+    };
+    Some(Small {
+        job,
+        memory,
+        stored,
+    })
+}
+
+/// Carries those of the jobs that lie side by side on storage. Returns them, and those that are left to be carried one by one:
+/// also after a failure, which each is to meet for itself.
+pub(super) fn carry<'j>(
+    shared: &'j Shared,
+    lane: &mut Lane,
+    jobs: &'j [Arc<Job>],
+    is_down: bool,
+) -> (Vec<&'j Job>, Vec<&'j Job>) {
+    let (mut done, mut left) = (Vec::new(), Vec::new());
+    if let [job] = jobs {
+        return (done, vec![job]);
+    }
+    let mut all: Vec<Small<'_>> = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        match small(shared, job).filter(|_| !job.cancelled.load(Ordering::Relaxed)) {
+            Some(small) => all.push(small),
+            None => left.push(&**job),
+        }
+    }
+    all.sort_unstable_by_key(|small| small.stored.offset);
+    let mut rest = all.as_slice();
+    while let Some(first) = rest.first() {
+        let end = |small: &Small<'_>| small.stored.offset + small.stored.reserved;
+        let begin = first.stored.offset;
+        let follows = |pair: &[Small<'_>]| {
+            end(&pair[0]) == pair[1].stored.offset && end(&pair[1]) - begin <= STAGING
+        };
+        let length = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
+        let (run, behind) = rest.split_at(length);
+        rest = behind;
+        let is_done = length > 1 && carry_run(shared, lane, run, is_down).is_ok();
+        let carried = run.iter().map(|small| small.job);
+        match is_done {
+            true => done.extend(carried),
+            false => left.extend(carried),
+        }
+    }
+    (done, left)
+}
+
+/// Carries transfers that lie side by side on storage.
+fn carry_run(shared: &Shared, lane: &mut Lane, run: &[Small<'_>], is_down: bool) -> Result<()> {
+    let (Some(first), Some(last)) = (run.first(), run.last()) else {
+        return Ok(());
+    };
+    let storage = storage(shared, first.stored)?;
+    let begin = first.stored.offset;
+    let length = last.stored.offset - begin + padded(storage, last.stored.size);
+    let staging = lane.staging(length)?;
+    let _under_way: Vec<_> = run
+        .iter()
+        .map(|small| small.memory.0.fetched_from())
+        .collect();
+    let within = |small: &Small<'_>| {
+        let from = (small.stored.offset - begin) as usize;
+        from..from + small.memory.1.place.size as usize
+    };
+    if is_down {
+        let mut staged = staging.lend_mut(length)?;
+        for small in run {
+            let (media, piece) = small.memory;
+            shared.pending.settle(&piece.place, Access::Read);
+            let lent = media.lend(whole(piece))?;
+            staged.bytes_mut()?[within(small)].copy_from_slice(lent.bytes()?);
+        }
+        drop(staged);
+        return Ok(storage.write_at(begin, staging.lend(length)?.bytes()?)?);
+    }
+    let mut staged = staging.lend_mut(length)?;
+    storage.read_at(begin, staged.bytes_mut()?)?;
+    for small in run {
+        let (media, piece) = small.memory;
+        shared.pending.settle(&piece.place, Access::Write);
+        let mut lent = media.lend_mut(part(&piece.place, 0, piece.place.size))?;
+        let from = &staged.bytes_mut()?[within(small)];
+        lent.bytes_mut()?.copy_from_slice(from);
+    }
+    Ok(())
+}
+
+fn storage<'s>(shared: &'s Shared, place: &Place) -> Result<&'s dyn Storage> {
+    let tier = shared.tiers.get(place.tier.0).ok_or(Error::NoTier)?;
+    match tier.media.reach() {
+        Reach::Storage(storage) => Ok(storage),
+        Reach::Memory(_) | Reach::Kept => Err(Error::NoTier),
+    }
+}

@@ -1,0 +1,352 @@
+//! Regions by name: whatever holds a version, each of its regions comes back alone, and the files say what it is.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod home;
+
+use home::home;
+use std::path::Path;
+use std::time::Duration;
+use tierflow_dedup::Tree;
+use tierflow_device::{Choice, Device, Memory, open};
+use tierflow_engine::{
+    AfterRestore, Element, Engine, EngineBuilder, Error, Region, RegionInfo, RegionMut, Version,
+};
+use tierflow_store::{Options, Repository, Snapshot};
+
+const TEMPERATURE: [u64; 2] = [25, 41];
+/// Larger than a block of the files, and no multiple of one.
+const VELOCITY: [u64; 3] = [3, 5, 20_003];
+const VELOCITY_BYTES: usize = 3 * 5 * 20_003 * 4;
+const NAMES: [&str; 5] = ["temperature", "seed", "region-2", "velocity", "nothing"];
+
+/// The bytes of each region of a version; most are as they were before.
+fn content(version: Version) -> [Vec<u8>; 5] {
+    let bytes = |length: usize, salt: usize| -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..length).map(|i| ((i * 131 + salt) >> 3) as u8).collect();
+        for at in (version as usize % 97..length).step_by(9_973) {
+            bytes[at] ^= version as u8;
+        }
+        bytes
+    };
+    let lengths = [25 * 41 * 8, 17, 5, VELOCITY_BYTES, 0];
+    [0, 1, 2, 3, 4].map(|region| bytes(lengths[region], region * 7919))
+}
+
+fn whole(version: Version) -> Vec<u8> {
+    content(version).concat()
+}
+
+fn checkpoint(engine: &Engine, device: &Device, version: Version) {
+    let [temperature, seed, plain, velocity, nothing] = content(version);
+    // Some lies in the middle of memory of the device.
+    let memory = device.alloc(temperature.len() + 64).unwrap();
+    let within = 32..32 + temperature.len();
+    fill(device, &memory, within.start, &temperature);
+    let regions = [
+        Region::Memory(&memory, within).array("temperature", Element::F64, &TEMPERATURE),
+        Region::from(&seed[..]).named("seed"),
+        Region::from(&plain[..]),
+        Region::from(&velocity[..]).array("velocity", Element::F32, &VELOCITY),
+        Region::from(&nothing[..]).array("nothing", Element::F64, &[4, 0]),
+    ];
+    engine.checkpoint(version, &regions).unwrap();
+}
+
+fn fill(device: &Device, memory: &Memory, at: usize, bytes: &[u8]) {
+    let mut loan = memory.lend_mut(at..at + bytes.len()).unwrap();
+    device.stream().unwrap().write(bytes, &mut loan).unwrap();
+}
+
+fn assert_regions(regions: &[RegionInfo]) {
+    let of = |region: &RegionInfo| (region.name.clone(), region.element, region.shape.clone());
+    let said: Vec<_> = regions.iter().map(of).collect();
+    let expected = [
+        (Element::F64, TEMPERATURE.to_vec()),
+        (Element::Bytes, vec![]),
+        (Element::Bytes, vec![]),
+        (Element::F32, VELOCITY.to_vec()),
+        (Element::F64, vec![4, 0]),
+    ];
+    let names = NAMES.iter().map(|name| (*name).to_owned());
+    let expected = names
+        .zip(expected)
+        .map(|(name, (element, shape))| (name, element, shape));
+    assert_eq!(said, expected.collect::<Vec<_>>());
+}
+
+/// Every region alone, some together, into memory of both kinds; then the version is held still, and comes back as a whole.
+fn assert_all_come_back(engine: &Engine, device: &Device, version: Version) {
+    assert_regions(&engine.regions(version).unwrap());
+    let expected = content(version);
+    for (name, expected) in NAMES.iter().zip(&expected) {
+        let mut bytes = vec![0xAA; expected.len()];
+        let region = RegionMut::from(bytes.as_mut_slice());
+        engine
+            .restore_regions(version, &mut [(name, region)])
+            .unwrap();
+        assert!(bytes == *expected, "{name} of version {version}");
+    }
+    let (mut seed, mut velocity) = (vec![0; 17], vec![0; VELOCITY_BYTES]);
+    let memory = device.alloc(expected[0].len() + 10).unwrap();
+    let mut some = [
+        ("velocity", RegionMut::from(velocity.as_mut_slice())),
+        ("temperature", RegionMut::Memory(&memory, 10..memory.len())),
+        ("seed", RegionMut::from(seed.as_mut_slice())),
+    ];
+    let patient = engine.within(Duration::from_secs(100));
+    patient.restore_regions(version, &mut some).unwrap();
+    assert!(seed == expected[1] && velocity == expected[3], "{version}");
+    let mut temperature = vec![0; expected[0].len()];
+    let loan = memory.lend(10..memory.len()).unwrap();
+    device
+        .stream()
+        .unwrap()
+        .read(&loan, &mut temperature)
+        .unwrap();
+    assert!(temperature == expected[0], "version {version}");
+    assert!(engine.versions().contains(&version));
+    let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
+    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+    engine.restore(version, &mut regions).unwrap();
+    assert!(bytes == whole(version), "version {version}");
+}
+
+fn host() -> (Device, EngineBuilder) {
+    let device = open(Choice::Host).unwrap();
+    let builder = Engine::builder(&device).after_restore(AfterRestore::Discard);
+    (device, builder)
+}
+
+fn size() -> usize {
+    whole(0).len()
+}
+
+#[test]
+fn regions_come_back_by_name_from_caches_and_scratch_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let tiers: [fn(EngineBuilder, &Path) -> EngineBuilder; 4] = [
+        |builder, _| builder.host_cache(8 * size()),
+        |builder, path| builder.device_cache(2 * size()).scratch(path),
+        |builder, path| builder.scratch(path),
+        |builder, path| {
+            let builder = builder.device_cache(2 * size()).host_cache(3 * size());
+            builder.scratch(path).dedup(Tree { chunk: 64 })
+        },
+    ];
+    for (number, with) in tiers.into_iter().enumerate() {
+        let (device, builder) = host();
+        let engine = with(builder, directory.path()).build().unwrap();
+        for version in 0..5 {
+            checkpoint(&engine, &device, version);
+        }
+        if number > 0 {
+            engine.wait().unwrap();
+        }
+        for version in [3, 0, 4, 1, 2] {
+            assert_all_come_back(&engine, &device, version);
+            // It was consumed by the whole restore, and by nothing before.
+            assert!(!engine.versions().contains(&version));
+        }
+    }
+}
+
+#[test]
+fn files_say_what_the_regions_are_and_the_next_engine_knows() {
+    let tiers: [fn(EngineBuilder) -> EngineBuilder; 3] = [
+        |builder| builder,
+        |builder| builder.host_cache(3 * size()),
+        |builder| {
+            builder
+                .device_cache(2 * size())
+                .host_cache(3 * size())
+                .dedup(Tree { chunk: 64 })
+        },
+    ];
+    for (number, with) in tiers.into_iter().enumerate() {
+        let home = home();
+        let start = || {
+            let (device, builder) = host();
+            let builder = builder.after_restore(AfterRestore::Keep);
+            let builder = with(builder).node_local(&home.near).external(&home.far);
+            (device, builder.build().unwrap())
+        };
+        let (device, engine) = start();
+        (0..5).for_each(|version| checkpoint(&engine, &device, version));
+        engine.close().unwrap();
+        for directory in [&home.near, &home.far] {
+            let repository = Repository::read_only(directory, Options::default()).unwrap();
+            for version in 0..5 {
+                let piece = repository.piece(version).unwrap();
+                assert_regions(piece.layout());
+                assert_eq!(piece.info().decoded.is_some(), number == 2);
+                if number < 2 {
+                    for (name, expected) in NAMES.iter().zip(content(version)) {
+                        assert!(piece.read(name).unwrap() == expected, "{name}");
+                    }
+                }
+            }
+        }
+        // What comes up to the host's memory and goes down again, to a directory that lost it, keeps its names.
+        std::fs::remove_dir_all(&home.near).unwrap();
+        for _life in 0..2 {
+            let (device, engine) = start();
+            assert_eq!(engine.versions(), (0..5).collect::<Vec<_>>());
+            for version in [3, 0, 4, 1, 2] {
+                assert_all_come_back(&engine, &device, version);
+            }
+            checkpoint(&engine, &device, 5);
+            engine.wait().unwrap();
+            assert_all_come_back(&engine, &device, 5);
+            engine.discard(5).unwrap();
+            engine.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn large_regions_pass_through_what_is_staged_at_a_time() {
+    let home = home();
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::create_dir(&home.far).unwrap();
+    let lengths = [(9 << 20) + 13, 3, (5 << 20) + 1];
+    let names = ["a", "b", "c"];
+    let tiers: [fn(EngineBuilder) -> EngineBuilder; 2] =
+        [|builder| builder, |builder| builder.device_cache(32 << 20)];
+    for (number, with) in tiers.into_iter().enumerate() {
+        for lasts in [true, false] {
+            let (device, builder) = host();
+            let builder = match lasts {
+                true => with(builder).external(home.far.join(number.to_string())),
+                false => with(builder).scratch(scratch.path()),
+            };
+            let engine = builder.build().unwrap();
+            let sources = lengths.map(|length| device.alloc(length).unwrap());
+            for (memory, byte) in sources.iter().zip(1..) {
+                fill(&device, memory, 0, &vec![byte; memory.len()]);
+            }
+            let regions = names.iter().zip(&sources);
+            let regions: Vec<_> = regions
+                .map(|(name, m)| Region::from(m).named(name))
+                .collect();
+            engine.checkpoint(1, &regions).unwrap();
+            engine.wait().unwrap();
+            for (index, name) in names.iter().enumerate() {
+                let memory = device.alloc(lengths[index]).unwrap();
+                let mut region = [(*name, RegionMut::from(&memory))];
+                engine.restore_regions(1, &mut region).unwrap();
+                let mut bytes = vec![0; memory.len()];
+                let loan = memory.lend(0..memory.len()).unwrap();
+                device.stream().unwrap().read(&loan, &mut bytes).unwrap();
+                assert!(bytes == vec![index as u8 + 1; bytes.len()], "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_no_names_is_one_region_and_numbers_forget_theirs() {
+    let home = home();
+    let bytes = content(0)[0].clone();
+    let builder = host().1.after_restore(AfterRestore::Keep);
+    let engine = builder.external(&home.far).build().unwrap();
+    let plain = Region::from(bytes.as_slice());
+    let array = plain.clone().array("a", Element::F64, &TEMPERATURE);
+    // A number that is used again.
+    engine.checkpoint(1, &[array]).unwrap();
+    engine.discard(1).unwrap();
+    engine.close().unwrap();
+    let engine = host().1.external(&home.far).build().unwrap();
+    for version in [1, 2] {
+        engine
+            .checkpoint(version, &[plain.clone(), plain.clone()])
+            .unwrap();
+    }
+    engine.close().unwrap();
+    // What was written before there were names looks the same.
+    let engine = host().1.external(&home.far).build().unwrap();
+    for version in [1, 2] {
+        let regions = engine.regions(version).unwrap();
+        let [region] = regions.as_slice() else {
+            panic!("{regions:?}");
+        };
+        assert_eq!(
+            (region.name.as_str(), region.element),
+            ("checkpoint", Element::Bytes)
+        );
+        let mut back = vec![0; 2 * bytes.len()];
+        let mut named = [("checkpoint", RegionMut::from(back.as_mut_slice()))];
+        engine.restore_regions(version, &mut named).unwrap();
+        assert!(back == [bytes.clone(), bytes.clone()].concat());
+    }
+    drop(engine);
+    // And what another program saved is known by its names.
+    let repository = Repository::open(&home.far, Options::default()).unwrap();
+    let regions = [
+        tierflow_store::Region::new("x", &bytes),
+        tierflow_store::Region::new("y", &[9]),
+    ];
+    let snapshot = Snapshot {
+        version: 7,
+        base: None,
+        regions: &regions,
+    };
+    repository.save(&snapshot).unwrap();
+    drop(repository);
+    let engine = host().1.external(&home.far).build().unwrap();
+    let mut y = [0];
+    let mut named = [("y", RegionMut::from(&mut y[..]))];
+    engine.restore_regions(7, &mut named).unwrap();
+    assert_eq!(y, [9]);
+}
+
+#[test]
+fn names_that_cannot_be_are_refused_before_anything_happens() {
+    let (_device, builder) = host();
+    let engine = builder.host_cache(1 << 20).build().unwrap();
+    let bytes = [1_u8; 80];
+    let plain = || Region::from(&bytes[..]);
+    let long = "n".repeat(41);
+    let wrong: [Vec<Region<'_>>; 6] = [
+        vec![plain().named("")],
+        vec![plain().named(&long)],
+        vec![plain().array("a", Element::F64, &[9])],
+        vec![plain().array("a", Element::Encoded, &[80])],
+        vec![plain().named("a"), plain().named("a")],
+        vec![plain(), plain().named("region-0")],
+    ];
+    for regions in wrong {
+        let error = engine.checkpoint(1, &regions).unwrap_err();
+        assert!(
+            matches!(error, Error::NamedRegion { version: 1, .. }),
+            "{error}"
+        );
+    }
+    // The number is free.
+    let good = [plain().array("a", Element::F64, &[10]), plain().named("b")];
+    engine.checkpoint(1, &good).unwrap();
+    let (mut first, mut second) = ([0; 80], [0; 80]);
+    let mut asked: [(&str, &mut [u8]); 2] = [("a", &mut first), ("b", &mut second)];
+    for (names, lengths) in [
+        (["a", "c"], [80, 80]),
+        (["a", "a"], [80, 80]),
+        (["a", "b"], [80, 79]),
+    ] {
+        for ((name, _), given) in asked.iter_mut().zip(names) {
+            *name = given;
+        }
+        let mut regions = asked.iter_mut().zip(lengths);
+        let mut region = || {
+            let ((name, bytes), length) = regions.next().unwrap();
+            (*name, RegionMut::from(&mut bytes[..length]))
+        };
+        let mut regions = [region(), region()];
+        let error = engine.restore_regions(1, &mut regions).unwrap_err();
+        assert!(
+            matches!(error, Error::NamedRegion { version: 1, .. }),
+            "{error}"
+        );
+    }
+    let error = engine.restore_regions(2, &mut []).unwrap_err();
+    assert!(matches!(error, Error::Unknown { version: 2 }), "{error}");
+}

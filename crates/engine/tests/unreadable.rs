@@ -1,0 +1,353 @@
+//! Reads that fail while an engine is built, one after the other: what cannot be read is not absent. The newest version never
+//! changes without a word, and what is acknowledged afterwards, under whatever number, is what comes back from then on.
+//!
+//! `TIERFLOW_READS=1` strikes every read in every way; CI leaves some out.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tierflow_dedup::Tree;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
+use tierflow_store::Faults;
+
+/// So many tries are made of one read.
+const TRIES: u64 = 3;
+const LENGTH: usize = 6_000;
+
+/// What a run writes under a number: little differs from version to version.
+fn content(run: u64, version: Version) -> Vec<u8> {
+    let word = |at: u64| (at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 | (run << 1)) >> 23;
+    let mut bytes: Vec<u8> = (0..LENGTH as u64).map(|at| word(at) as u8).collect();
+    let at = version as usize * 100;
+    bytes[at..at + 8].copy_from_slice(&(version + 1).to_le_bytes());
+    bytes
+}
+
+/// What was acknowledged: which run wrote each version last.
+type Acknowledged = BTreeMap<Version, u64>;
+
+fn builder() -> EngineBuilder {
+    Engine::builder(&open(Choice::Host).unwrap()).host_cache(1 << 20)
+}
+
+fn checkpoint(engine: &Engine, run: u64, version: Version) -> Result<(), Error> {
+    let bytes = content(run, version);
+    engine.checkpoint(version, &[Region::from(bytes.as_slice())])
+}
+
+fn restored(engine: &Engine, version: Version) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; engine.restore_size(version)? as usize];
+    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
+    Ok(bytes)
+}
+
+/// A directory in memory, where there is such a one: engines are built many times, and each synchronises.
+fn fast_home() -> tempfile::TempDir {
+    let memory = tempfile::tempdir_in("/dev/shm");
+    memory.or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+/// Where the versions of a history lie, and what its engines are built with.
+#[derive(Debug, Clone, Copy)]
+struct World {
+    near: bool,
+    far: bool,
+    differences: bool,
+}
+
+impl World {
+    fn on(self, home: &Path, near: &str) -> EngineBuilder {
+        let mut builder = builder();
+        if self.near {
+            builder = builder.node_local(home.join(near));
+        }
+        if self.far {
+            builder = builder.external(home.join("far"));
+        }
+        if self.differences {
+            builder = builder.dedup(Tree { chunk: 64 });
+        }
+        builder
+    }
+
+    /// A history of three runs: the second was killed before what it wrote left the node, or, where there is a third on
+    /// another node, went on from the same version as that.
+    fn written(self, home: &Path, elsewhere: bool) -> Acknowledged {
+        let run = |builder: EngineBuilder, run, versions: std::ops::Range<Version>| {
+            let engine = builder.build().unwrap();
+            versions.for_each(|version| checkpoint(&engine, run, version).unwrap());
+            engine.close().unwrap();
+        };
+        run(self.on(home, "near"), 1, 0..3);
+        let alone = Self {
+            far: self.far && !self.near,
+            ..self
+        };
+        run(alone.on(home, "near"), 2, 3..6);
+        let mut acknowledged: Acknowledged = (0..6).map(|v| (v, 1 + u64::from(v > 2))).collect();
+        if elsewhere {
+            run(self.on(home, "other"), 3, 3..5);
+            // What the second run wrote under other numbers is still there.
+            acknowledged.extend([(3, 3), (4, 3)]);
+        }
+        acknowledged
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    injected: u64,
+    refused: u64,
+    said: u64,
+    /// Numbers that were used again.
+    again: u64,
+}
+
+/// All that was acknowledged comes back.
+fn assert_all(engine: &Engine, acknowledged: &Acknowledged, which: &str) {
+    for (&version, &run) in acknowledged {
+        let bytes = restored(engine, version);
+        let bytes = bytes.unwrap_or_else(|error| panic!("{which}, version {version}: {error}"));
+        assert!(
+            bytes == content(run, version),
+            "{which}: version {version} is not run {run}'s"
+        );
+    }
+}
+
+/// Builds an engine of which the reads from the `good`th on fail, `bad` of them, and goes on. Returns whether any did.
+fn strike(
+    world: World,
+    template: (&Path, &Acknowledged),
+    (good, bad): (u64, u64),
+    seen: &mut Seen,
+) -> bool {
+    let which = format!("{world:?}, {bad} failures after {good}");
+    let home = fast_home();
+    copy(template.0, home.path());
+    let mut acknowledged = template.1.clone();
+    let mut built_upon = Acknowledged::new();
+    let newest = *acknowledged.keys().last().unwrap();
+    let faults = Arc::<Faults>::default();
+    faults.good_reads.store(good, Relaxed);
+    faults.bad_reads.store(bad, Relaxed);
+    let built = world
+        .on(home.path(), "near")
+        .faults(Arc::clone(&faults))
+        .build();
+    let met = faults.bad_reads.swap(0, Relaxed) < bad;
+    seen.injected += u64::from(met);
+    match built {
+        Err(error) => {
+            seen.refused += 1;
+            assert!(
+                bad >= TRIES,
+                "{which}: a moment's failure is waited for, {error}"
+            );
+        }
+        Ok(engine) => {
+            let is_said = !engine.damage().is_empty();
+            seen.said += u64::from(is_said);
+            let latest = engine.latest(None);
+            assert!(
+                latest == Some(newest) || is_said,
+                "{which}: back to {latest:?}, silently"
+            );
+            // What it offers is what was written last under that number.
+            for version in engine.versions() {
+                if let Ok(bytes) = restored(&engine, version) {
+                    let run = acknowledged.get(&version).copied().unwrap_or_default();
+                    assert!(
+                        bytes == content(run, version),
+                        "{which}: version {version} is stale"
+                    );
+                }
+            }
+            let next = latest.map_or(0, |latest| latest + 1);
+            if checkpoint(&engine, 9, next).is_ok() && engine.wait().is_ok() {
+                let before = acknowledged.insert(next, 9);
+                seen.again += u64::from(before.is_some());
+                assert!(
+                    before.is_none() || is_said,
+                    "{which}: {next} was given twice, silently"
+                );
+                if before.is_some() && world.differences {
+                    // What built upon the one before goes with it.
+                    built_upon = acknowledged.split_off(&(next + 1));
+                }
+            }
+        }
+    }
+    for life in 0..2 {
+        let engine = world.on(home.path(), "near").build().unwrap();
+        assert_all(&engine, &acknowledged, &format!("{which}, life {life}"));
+        for (&version, &run) in &built_upon {
+            if let Ok(bytes) = restored(&engine, version) {
+                assert!(
+                    bytes == content(run, version),
+                    "{which}: {version} is wrong"
+                );
+            }
+        }
+        assert!(engine.latest(None) >= acknowledged.keys().last().copied());
+        engine.close().unwrap();
+    }
+    if world.far {
+        let engine = world.on(home.path(), "third").build().unwrap();
+        assert_all(&engine, &acknowledged, &format!("{which}, elsewhere"));
+    }
+    met
+}
+
+/// A moment's failure, one that lasts through all tries, and one that lasts longer, at every read of a build.
+fn strike_every_read(world: World, elsewhere: bool) -> Seen {
+    let home = fast_home();
+    let acknowledged = world.written(home.path(), elsewhere);
+    let mut seen = Seen::default();
+    for (bad, stride) in [(1, 17), (TRIES, 2), (12 * TRIES, 7), (1 << 40, 11)] {
+        let stride = std::env::var("TIERFLOW_READS").map_or(stride, |step| step.parse().unwrap());
+        let mut steps = (0..).step_by(stride);
+        while strike(
+            world,
+            (home.path(), &acknowledged),
+            (steps.next().unwrap(), bad),
+            &mut seen,
+        ) {}
+    }
+    println!("{world:?}, elsewhere {elsewhere}: {seen:?}");
+    assert!(seen.injected > 20, "{seen:?}");
+    seen
+}
+
+const DIRECTORIES: World = World {
+    near: true,
+    far: true,
+    differences: false,
+};
+
+#[test]
+fn reads_that_fail_on_the_node_and_beyond_it() {
+    let seen = strike_every_read(DIRECTORIES, false);
+    assert!(seen.said > 0);
+}
+
+#[test]
+fn reads_that_fail_where_another_node_went_on() {
+    let seen = strike_every_read(DIRECTORIES, true);
+    assert!(seen.said > 0);
+}
+
+#[test]
+fn reads_that_fail_of_one_directory() {
+    for near in [true, false] {
+        let world = World {
+            near,
+            far: !near,
+            differences: false,
+        };
+        let seen = strike_every_read(world, false);
+        assert!(seen.said + seen.refused > 0);
+    }
+}
+
+/// A group of two, each with a directory of its own and one in common; the reads of the second rank fail.
+#[test]
+fn reads_that_fail_of_one_rank_of_two() {
+    let group = |home: &Path, run: u64, rank: u32| {
+        let builder = DIRECTORIES.on(home, &format!("near-{rank}"));
+        builder.group(rank, 2, run)
+    };
+    let both = |go_on: &(dyn Fn(u32) -> Option<Version> + Sync)| {
+        std::thread::scope(|scope| {
+            [0, 1]
+                .map(|rank| scope.spawn(move || go_on(rank)))
+                .map(|rank| rank.join().unwrap())
+        })
+    };
+    let template = fast_home();
+    let home = template.path();
+    both(&|rank| {
+        let engine = group(home, 1, rank).build().unwrap();
+        (0..4).for_each(|version| checkpoint(&engine, 1, version).unwrap());
+        engine.close().unwrap();
+        None
+    });
+    let (mut refused, mut step) = (0, 0);
+    loop {
+        let home = fast_home();
+        copy(template.path(), home.path());
+        let home = home.path();
+        let faults = Arc::<Faults>::default();
+        faults.good_reads.store(step, Relaxed);
+        faults.bad_reads.store(12 * TRIES, Relaxed);
+        // What each went on from, if it did.
+        let went_on = both(&|rank| {
+            let builder = group(home, 2, rank).group_patience(Duration::from_millis(500));
+            let builder = match rank {
+                0 => builder,
+                _ => builder.faults(Arc::clone(&faults)),
+            };
+            let engine = builder.build().ok()?;
+            let latest = engine.latest(None);
+            assert!(
+                latest == Some(3),
+                "after {step}: rank {rank} goes on from {latest:?}"
+            );
+            latest
+        });
+        let met = faults.bad_reads.swap(0, Relaxed) < 12 * TRIES;
+        refused += u64::from(went_on.contains(&None));
+        let agreed = both(&|rank| {
+            let engine = group(home, 3, rank).build().unwrap();
+            (0..4).for_each(|version| {
+                let bytes = restored(&engine, version).unwrap();
+                assert!(
+                    bytes == content(1, version),
+                    "after {step}: version {version}"
+                );
+            });
+            engine.latest(None)
+        });
+        assert_eq!(agreed, [Some(3); 2], "after {step}");
+        if !met {
+            break;
+        }
+        step += std::env::var("TIERFLOW_READS").map_or(9, |step| step.parse().unwrap());
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn reads_that_fail_of_differences() {
+    let differences = true;
+    strike_every_read(
+        World {
+            differences,
+            ..DIRECTORIES
+        },
+        false,
+    );
+    let near = World {
+        far: false,
+        differences,
+        ..DIRECTORIES
+    };
+    strike_every_read(near, false);
+}
