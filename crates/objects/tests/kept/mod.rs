@@ -1,0 +1,50 @@
+//! Versions in an object store, and what becomes of its objects.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use std::sync::Arc;
+use tierflow_objects::{Objects, Settings};
+use tierflow_store::Vault;
+
+/// The bytes of a version.
+pub(crate) fn bytes_of(version: u64, length: usize) -> Vec<u8> {
+    let word = |i: u64| {
+        (version + 1)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(i as u32 % 63)
+            ^ i
+    };
+    (0..length as u64).map(|i| (word(i) >> 8) as u8).collect()
+}
+
+/// The versions that it lists.
+pub(crate) fn numbers(vault: &dyn Vault) -> Vec<u64> {
+    let versions = vault.versions().unwrap();
+    versions.into_iter().map(|info| info.version).collect()
+}
+
+/// A vault of a rank of one.
+pub(crate) fn objects(store: &Arc<dyn ObjectStore>) -> Objects {
+    Objects::new(Arc::clone(store), "runs/7", Settings::default()).unwrap()
+}
+
+/// Changes the bytes of an object.
+pub(crate) fn change(store: &Arc<dyn ObjectStore>, path: &str, how: impl FnOnce(&mut Vec<u8>)) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let path = Path::from(path);
+        let mut bytes = store
+            .get(&path)
+            .await
+            .unwrap()
+            .bytes()
+            .await
+            .unwrap()
+            .to_vec();
+        how(&mut bytes);
+        store.put(&path, PutPayload::from(bytes)).await.unwrap();
+    });
+}
