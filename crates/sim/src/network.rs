@@ -441,10 +441,11 @@ mod tests {
                     let id = net.start(random(gpus as u64) as usize, hops, direction, bytes);
                     left.push(Some((id, bytes as f64)));
                 }
-                if random(5) == 0 && !left.is_empty() {
-                    if let Some((id, _)) = left.swap_remove(random(left.len() as u64) as usize) {
-                        net.remove(id);
-                    }
+                if random(5) == 0
+                    && !left.is_empty()
+                    && let Some((id, _)) = left.swap_remove(random(left.len() as u64) as usize)
+                {
+                    net.remove(id);
                 }
                 net.share(now);
             }
