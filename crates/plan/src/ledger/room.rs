@@ -114,7 +114,9 @@ impl Ledger {
             let last = |extent: &Extent| (id.0, (extent.start + extent.len).saturating_sub(1));
             let belongs_above = self.extent(id).is_some_and(|extent| {
                 let target = outlook.target(self.point(key, last(extent)));
-                extent.fastest().is_some_and(|fastest| target <= fastest.tier)
+                extent
+                    .fastest()
+                    .is_some_and(|fastest| target <= fastest.tier)
             });
             // Else the two could take each other's room for ever.
             let is_spared = claim.spared == Spared::Superseded || this.config.eager;
