@@ -158,7 +158,7 @@ impl Driver {
         self.tell(Event::Hint { versions });
         let took = begun.elapsed();
         self.settle();
-        self.request(Event::ForgetHints);
+        self.request(Event::ForgetHints { most: usize::MAX });
         took
     }
 }
