@@ -222,6 +222,36 @@ fn the_hinted_order_decides_what_stays() {
     }
 }
 
+/// What is used soonest goes down last, and so is the last to give way; but who waits for all, or finds it later, has it in the
+/// order of writing.
+#[test]
+fn an_eager_lowest_tier_takes_the_latest_used_first() {
+    for (whole, waits, expected) in [
+        (false, false, [0, 3, 2, 1]),
+        (true, false, [0, 1, 2, 3]),
+        (false, true, [0, 1, 2, 3]),
+    ] {
+        let mut setup = setup(&[40, 400], AfterRestore::Discard);
+        (setup.tiers[1].eager, setup.tiers[1].whole) = (true, whole);
+        setup.extents = ExtentSize { least: 5, most: 10 };
+        let mut machine = Machine::new(&setup);
+        machine.hint((0..4).collect());
+        for version in 0..4 {
+            let ticket = machine.checkpoint(version, 5, false);
+            machine.end(Ending::Write(ticket, true));
+        }
+        waits.then(|| machine.wait());
+        let mut came: Vec<u64> = Vec::new();
+        while machine.end_one(0) {
+            let there = (0..4).filter(|&version| machine.tiers_with(version).contains(&1));
+            let new = there.filter(|version| !came.contains(version));
+            came.extend(new.collect::<Vec<_>>());
+        }
+        assert_eq!(came, expected, "whole: {whole}, waits: {waits}");
+        machine.read_back();
+    }
+}
+
 #[test]
 fn a_wait_is_over_when_what_was_taken_in_before_it_is_down() {
     let mut machine = Machine::new(&setup(&[40, 400], AfterRestore::Keep));

@@ -2,7 +2,7 @@
 //!
 //! | lane | takes |
 //! |---|---|
-//! | into an eager tier | what is not there yet, in the order of writing |
+//! | into an eager tier | what is not there yet: into the lowest the latest used first, unless it keeps versions under their names or a call waits for it; else in the order of writing |
 //! | into another tier but the lowest | the soonest used of what belongs there, and of what belongs lower and lies nowhere lower, if there is room; then the latest used of what belongs higher, if that tier will overflow or a checkpoint waits |
 //! | into the lowest tier | of what is not there the latest used, if it belongs there, the history will not fit above, room is short, or kept versions pile up and the tier idles |
 //! | out of a tier, upwards | the soonest used of what belongs higher, to its target, or as near to it as there is room; while the application writes, only what it named |

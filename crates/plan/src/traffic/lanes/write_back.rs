@@ -36,12 +36,14 @@ impl Traffic {
     pub(super) fn write_back(&mut self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
         let config = self.ledger.tier(to).config;
         let is_last = to == self.ledger.last();
-        if config.eager || (is_last && pressure.settles) {
+        // Who waits, and who finds it after the end of the application, has it in the order of writing.
+        let is_awaited = is_last && pressure.settles;
+        if is_awaited || (config.eager && (config.whole || !is_last)) {
             return self.write_owed(to, outlook);
         }
         let is_short = self.is_short(to, outlook, pressure);
         if is_last {
-            return self.write_to_last(to, outlook, is_short);
+            return self.write_to_last(to, outlook, is_short || config.eager);
         }
         let urgency = if is_short {
             Urgency::Urgent
