@@ -1,6 +1,7 @@
 //! A policy of the application's, whose panics end no thread of the engine's.
 
 use crate::Engine;
+use crate::plan::evict::{self, Candidates, Window};
 use crate::plan::{Policy, Residency, Standing, Usage};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,8 +49,39 @@ impl Policy for Caught {
         self.follows_hints
     }
 
+    fn windows(&self) -> Option<Box<dyn evict::Policy + Send>> {
+        let windows = caught(&self.panicked, || self.policy.windows()).flatten()?;
+        let panicked = Arc::clone(&self.panicked);
+        Some(Box::new(CaughtWindows { windows, panicked }))
+    }
+
     fn name(&self) -> &'static str {
         self.name
+    }
+}
+
+/// What such a policy chooses windows by: until one of both panics, and [`evict::Score`] from then on.
+#[derive(Debug)]
+struct CaughtWindows {
+    windows: Box<dyn evict::Policy + Send>,
+    panicked: Panicked,
+}
+
+impl evict::Policy for CaughtWindows {
+    fn choose_victims(&mut self, candidates: &Candidates, size: u64) -> Option<Window> {
+        if self.panicked.get().is_none()
+            && let Some(chosen) = caught(&self.panicked, || {
+                self.windows.choose_victims(candidates, size)
+            })
+        {
+            return chosen;
+        }
+        evict::Score.choose_victims(candidates, size)
+    }
+
+    fn name(&self) -> &'static str {
+        // It is not reported: the policy's own is.
+        "windows"
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::plan::{Policy, Standing, Usage};
+use tierflow_engine::plan::{Policy, Score, Standing, Usage, evict};
 use tierflow_engine::{Engine, Error, Region, RegionMut};
 use tierflow_store::{
     Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
@@ -265,6 +265,69 @@ impl Policy for Fickle {
 }
 
 const FAR: u64 = 1 << 40;
+
+/// Chooses windows of neighbours so many times, and panics then.
+#[derive(Debug, Clone)]
+struct Windows {
+    left: Arc<AtomicU64>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Policy for Windows {
+    fn standing(&self, usage: &Usage) -> Standing {
+        Score.standing(usage)
+    }
+
+    fn windows(&self) -> Option<Box<dyn evict::Policy + Send>> {
+        Some(Box::new(self.clone()))
+    }
+
+    fn name(&self) -> &'static str {
+        "windows of its own"
+    }
+}
+
+impl evict::Policy for Windows {
+    fn choose_victims(
+        &mut self,
+        candidates: &evict::Candidates,
+        size: u64,
+    ) -> Option<evict::Window> {
+        self.asked.fetch_add(1, Relaxed);
+        let left = self.left.fetch_sub(1, Relaxed);
+        assert!(left > 0, "no window today");
+        evict::Score.choose_victims(candidates, size)
+    }
+
+    fn name(&self) -> &'static str {
+        "windows of its own"
+    }
+}
+
+#[test]
+fn windows() {
+    let device = open(Choice::Host).unwrap();
+    for left in [FAR, 2] {
+        let windows = Windows {
+            left: Arc::new(left.into()),
+            asked: Arc::default(),
+        };
+        let engine = Engine::builder(&device)
+            .device_cache(3 * MIB)
+            .host_cache(32 * MIB)
+            .policy(windows.clone())
+            .build()
+            .unwrap();
+        for version in 0..12 {
+            checkpoint(&engine, version, MIB).unwrap();
+        }
+        for version in 0..12 {
+            assert_eq!(restore(&engine, version).unwrap(), content(version, MIB));
+        }
+        assert!(windows.asked.load(Relaxed) > 1, "windows are chosen by it");
+        assert_eq!(engine.policy_panic().is_some(), left == 2);
+    }
+}
 
 #[test]
 fn policies() {

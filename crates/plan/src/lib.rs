@@ -29,4 +29,6 @@ pub use policy::{Fifo, Lru, Policy, Residency, Score, Standing, Usage};
 pub use statistics::{
     Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,
 };
+/// Windows of contiguous caches, for [`Policy::windows`].
+pub use tierflow_evict as evict;
 pub use world::{Executor, World};
