@@ -1,4 +1,4 @@
-//! Small transfers between memory and storage, several at a time: a disk takes about as long for a page as for a hundred, so
+//! Small transfers between host memory and storage, several at a time: a disk takes about as long for a page as for a hundred, so
 //! those that lie side by side on it are one request.
 
 use super::core::Shared;
@@ -47,7 +47,8 @@ pub(super) fn with_followers(
     taken
 }
 
-/// What a job moves, if it is one small piece between memory and storage, as it is.
+/// What a job moves, if it is one small piece between host memory and storage, as it is. The processor copies it, so what lies on
+/// a device goes the way of all others.
 fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
     let transfer = &job.transfer;
     let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {
@@ -58,9 +59,9 @@ fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
         return None;
     }
     let (source, target) = (media(&shared.tiers, from), media(&shared.tiers, to));
-    let (memory, stored) = match (source.reach(), target.reach()) {
-        (Reach::Memory(_), Reach::Storage(_)) => ((source, from), &to.place),
-        (Reach::Storage(_), Reach::Memory(_)) => ((target, to), &from.place),
+    let (memory, stored) = match (source, target) {
+        (Media::Host(_), Media::Storage(_)) => ((source, from), &to.place),
+        (Media::Storage(_), Media::Host(_)) => ((target, to), &from.place),
         _ => return None,
     };
     Some(Small {
