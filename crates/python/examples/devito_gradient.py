@@ -15,7 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from devito import Buffer, Eq, Function, Grid, Operator, SparseTimeFunction, TimeFunction, configuration, cos, sin, solve
+from devito import (
+    Buffer,
+    Eq,
+    Function,
+    Grid,
+    Operator,
+    SparseTimeFunction,
+    TimeFunction,
+    configuration,
+    cos,
+    sin,
+    solve,
+)
 
 import tierflow
 
@@ -156,7 +168,7 @@ class Files:
         array[...] = np.load(self.directory / f"{version}.npy")
 
 
-def recomputed(of: Gradient, snapshots: int, engine: tierflow.Engine | None = None) -> None:
+def recomputed(of: Gradient, snapshots: int, engine: tierflow.Engine | None = None, first: int = 0) -> None:
     """By pyrevolve, which keeps its snapshots in memory of its own, or in an engine."""
     from devito import CheckpointOperator, DevitoCheckpoint
     from pyrevolve import SingleLevelRevolver
@@ -174,9 +186,14 @@ def recomputed(of: Gradient, snapshots: int, engine: tierflow.Engine | None = No
 
     ahead, back = CheckpointOperator(of.forward, dt=of.shot.dt), Reverse(of.reverse, dt=of.shot.dt)
     plan = (DevitoCheckpoint([of.u]), ahead, back, snapshots, of.last)
-    revolver = SingleLevelRevolver(*plan) if engine is None else tierflow.pyrevolve.Revolver(engine, *plan)
+    if engine is None:
+        revolver = SingleLevelRevolver(*plan)
+    else:
+        revolver = tierflow.pyrevolve.Revolver(engine, *plan, first=first)
     revolver.apply_forward()
     revolver.apply_reverse()
+    if engine is not None:
+        revolver.storage.clear()
 
 
 def main() -> None:
@@ -189,7 +206,9 @@ def main() -> None:
     parser.add_argument("--host-cache", default="512MiB")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
     ways = ["memory", "tierflow", "unhinted", "npy", "pyrevolve", "snapshots"]
-    parser.add_argument("--ways", nargs="*", choices=ways, default=["tierflow"], help="snapshots: pyrevolve's in Tierflow")
+    parser.add_argument(
+        "--ways", nargs="*", choices=ways, default=["tierflow"], help="snapshots: pyrevolve's in Tierflow"
+    )
     parser.add_argument("--snapshots", type=int, default=20, help="of pyrevolve")
     parser.add_argument("--image", type=Path)
     options = parser.parse_args()

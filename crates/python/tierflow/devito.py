@@ -141,7 +141,9 @@ def _applied(
         failed = operator.cfunction(*(ends.get(name, known[name]) for name in names))
         if failed:
             steps = f"steps {block.start} to {block.stop - 1}"
-            raise ExecutionError(f"{operator.name} failed in {steps}, with Devito's code {failed}: apply it to them alone to see why")
+            raise ExecutionError(
+                f"{operator.name} failed in {steps}, with Devito's code {failed}: apply it to them alone to see why"
+            )
 
     return apply
 
