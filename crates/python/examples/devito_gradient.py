@@ -24,8 +24,6 @@ from devito import (
     SparseTimeFunction,
     TimeFunction,
     configuration,
-    cos,
-    sin,
     solve,
 )
 
@@ -52,10 +50,16 @@ class Shot:
         self.damping.data[:] = self._border(cells)
         self.axis: list[Any] = []
         if tilted:
-            dip, azimuth = (Function(name=name, grid=self.grid, space_order=8) for name in ("dip", "azimuth"))
-            dip.data[:] = np.linspace(0, np.pi / 4, cells, dtype=np.float32)
-            azimuth.data[:] = np.linspace(0, np.pi, cells, dtype=np.float32)[:, None, None]
-            self.axis = [sin(dip) * cos(azimuth), sin(dip) * sin(azimuth), cos(dip)]
+            dip = np.linspace(0, np.pi / 4, cells, dtype=np.float32)
+            azimuth = np.linspace(0, np.pi, cells, dtype=np.float32)[:, None, None]
+            # As functions of their own: what a step does not change, an operator computes anew in each block.
+            for name, data in (
+                ("along_x", np.sin(dip) * np.cos(azimuth)),
+                ("along_y", np.sin(dip) * np.sin(azimuth)),
+                ("along_z", np.cos(dip)),
+            ):
+                self.axis.append(Function(name=name, grid=self.grid, space_order=8))
+                self.axis[-1].data[:] = data
         middle = (cells - 1) * spacing / 2
         self.source = SparseTimeFunction(name="source", grid=self.grid, npoint=1, nt=steps)
         self.source.coordinates.data[:] = [middle, middle, 6 * spacing]

@@ -27,7 +27,7 @@ class State(pyrevolve.Checkpoint):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.whole = np.zeros(300, np.float32)
-        self.columns = np.zeros((20, 30), np.float32)[:, ::2]
+        self.columns = np.zeros((20, 30), np.float32)[:, :15]
 
     dtype = np.float32
     size = 300 + 20 * 15
