@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Revolver", "Storage"]
 
 
-class Storage(_Storage):
+class Storage(_Storage):  # type: ignore[misc]
     """`n_ckp` snapshots, each of `size_ckp` numbers of `dtype`, as pyrevolve counts them; also for the list of a `MultiLevelRevolver`.
 
     The engine keeps versions that were restored (`after_restore="keep"`), as a revolver comes back for some more than once; what
@@ -84,7 +84,7 @@ class Storage(_Storage):
         self._versions.clear()
 
 
-class Revolver(SingleLevelRevolver):
+class Revolver(SingleLevelRevolver):  # type: ignore[misc]
     """pyrevolve's revolver of one level, whose snapshots are versions of `engine`, with what it will load as hints."""
 
     def __init__(
