@@ -3,11 +3,11 @@
 use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 use crate::plan::{Statistics, TierId};
 use crate::run::Media;
-use crate::timeline::Timeline;
 use crate::{Engine, Version};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tierflow_tier_alloc::{DeviceReport, HostReport};
+use tierflow_timeline::Timeline;
 
 impl Engine {
     /// Now, if there is a time line to put it on.

@@ -9,7 +9,7 @@ use crate::plan::{Differences, ExtentSize, PlanConfig, TierConfig, World};
 use crate::run::sync::unbounded;
 use crate::run::{
     AHEAD, Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Stage, Tier,
-    start_guests, start_opening, start_workers,
+    start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use std::sync::Arc;
@@ -48,13 +48,13 @@ impl EngineBuilder {
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
-        if self.dedup.is_some() {
+        if self.differs() {
             may_differ(&kinds)?;
             self.lasting.may_differ()?;
         }
         self.check_peers(&kinds)?;
         let consumes = self.after_restore == crate::plan::AfterRestore::Discard;
-        let opened = self.lasting.open(self.dedup.is_some(), consumes)?;
+        let opened = self.lasting.open(self.differs(), consumes)?;
         if opened.node_local.is_none() && self.lasting.node_local.take().is_some() {
             // It is left out, and named in the engine's damage.
             kinds = self.kinds();
@@ -85,9 +85,7 @@ impl EngineBuilder {
             });
             tiers.push(tier);
         }
-        let stage = self.dedup.zip(tiers.first());
-        let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
-        let stage = stage.transpose()?;
+        let stage = self.stage(tiers.first())?;
         let (policy, policy_panic) = Caught::new(self.policy);
         let mut world = World::new(PlanConfig {
             tiers: configs,
@@ -113,7 +111,8 @@ impl EngineBuilder {
             (Arc::clone(&opened.empties), Arc::clone(&opened.layouts)),
         ));
         let mut workers = start_workers(&shared, crews)?;
-        workers.extend(start_guests(&shared)?);
+        #[cfg(feature = "peers")]
+        workers.extend(crate::run::start_guests(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
         if let Some(tier) = device.filter(|_| self.evict_while_growing) {
             workers.extend(start_opening(&shared, tier)?);
@@ -143,17 +142,62 @@ impl EngineBuilder {
         self.lasting.check()
     }
 
+    #[cfg(feature = "dedup")]
+    fn differs(&self) -> bool {
+        self.dedup.is_some()
+    }
+
+    #[cfg(not(feature = "dedup"))]
+    fn differs(&self) -> bool {
+        false
+    }
+
+    /// What makes differences of what leaves the fastest tier.
+    #[cfg(feature = "dedup")]
+    fn stage(&self, fastest: Option<&Tier>) -> Result<Option<Stage>> {
+        let stage = self.dedup.zip(fastest);
+        let stage = stage.map(|(config, tier)| Stage::new(config, &self.device, &tier.media));
+        stage.transpose()
+    }
+
+    #[cfg(not(feature = "dedup"))]
+    fn stage(&self, _: Option<&Tier>) -> Result<Option<Stage>> {
+        Ok(None)
+    }
+
+    #[cfg(feature = "peers")]
+    fn has_peers(&self) -> bool {
+        self.peer_cache.is_some()
+    }
+
+    #[cfg(not(feature = "peers"))]
+    fn has_peers(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "peers")]
+    fn peers(&self) -> Result<Media> {
+        let cache = self.peer_cache.as_ref().ok_or(Error::NoTier)?;
+        Ok(Media::Peers(Arc::clone(cache)))
+    }
+
+    #[cfg(not(feature = "peers"))]
+    fn peers(&self) -> Result<Media> {
+        Err(Error::NoTier)
+    }
+
     /// That the peer cache is this device's, and has a tier below.
     fn check_peers(&self, kinds: &[Kind]) -> Result<()> {
         if kinds.last() == Some(&Kind::Peers) {
             return Err(Error::NothingBelowPeers);
         }
-        match &self.peer_cache {
-            Some(cache) if !cache.memory().device().is_same(&self.device) => {
-                Err(Error::Device(tierflow_device::Invalid::OtherDevice.into()))
-            }
-            _ => Ok(()),
+        #[cfg(feature = "peers")]
+        if let Some(cache) = &self.peer_cache
+            && !cache.memory().device().is_same(&self.device)
+        {
+            return Err(Error::Device(tierflow_device::Invalid::OtherDevice.into()));
         }
+        Ok(())
     }
 
     /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
@@ -180,7 +224,7 @@ impl EngineBuilder {
         let storage = self.storage.is_some() || self.scratch.is_some();
         let asked = [
             (self.device_cache > 0, Kind::Device),
-            (self.peer_cache.is_some(), Kind::Peers),
+            (self.has_peers(), Kind::Peers),
             (self.host_cache > 0, Kind::Host),
             (storage, Kind::Storage),
             (self.lasting.node_local.is_some(), Kind::NodeLocal),
@@ -205,10 +249,7 @@ impl EngineBuilder {
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
                 ("device", Media::Device(arena))
             }
-            Kind::Peers => {
-                let cache = self.peer_cache.as_ref().ok_or(Error::NoTier)?;
-                ("peers", Media::Peers(Arc::clone(cache)))
-            }
+            Kind::Peers => ("peers", self.peers()?),
             Kind::Host => (
                 "host",
                 Media::Host(HostArena::start(

@@ -1,5 +1,6 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
+use super::Stage;
 use super::empties::Empties;
 use super::job::Job;
 use super::keeper::Link;
@@ -10,7 +11,6 @@ use super::pending::Pending;
 use super::recorder::{Recorder, Stalled};
 use super::regions::Sink;
 use super::resize::{Resized, Waiting};
-use super::stage::Stage;
 use super::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Receiver, Sender};
 use super::worker::Direction;
 use crate::metrics::CallCounter;
@@ -75,6 +75,7 @@ pub(super) struct Desk {
     /// Callers of which each waits for one version.
     pub(super) awaited: Vec<(Version, Ticket)>,
     /// Who gives memory back to peers.
+    #[cfg(feature = "peers")]
     pub(super) guests: Option<super::guests::Link>,
 }
 
@@ -88,6 +89,7 @@ impl Core {
             last_failure: None,
             resizing: None,
             awaited: Vec::new(),
+            #[cfg(feature = "peers")]
             guests: None,
         };
         Self { world, desk }
@@ -183,6 +185,7 @@ impl Executor for Clerk<'_> {
     }
 
     fn released(&mut self, tier: TierId, bytes: u64) {
+        #[cfg(feature = "peers")]
         if let Some(guests) = &self.desk.guests {
             guests.released(tier, bytes);
         }
@@ -441,7 +444,10 @@ impl Shared {
         desk.queues.clear();
         let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
         kept.for_each(|kept| kept.close());
-        desk.guests = None;
+        #[cfg(feature = "peers")]
+        {
+            desk.guests = None;
+        }
         desk.link = None;
     }
 

@@ -130,27 +130,6 @@ impl Lane {
         Ok(())
     }
 
-    /// Stores the difference of a version where its copy is to lie.
-    pub(super) fn put(
-        &mut self,
-        (target, place): (&Media, &Place),
-        version: Version,
-        bytes: &[u8],
-        form: Form,
-    ) -> Result<()> {
-        if let Media::Kept(kept) = target {
-            return Ok(kept.save_bytes(version, bytes, form)?);
-        }
-        if let Media::Host(_) = target {
-            let mut lent = target.lend_mut(part(place, 0, bytes.len() as u64))?;
-            if let Ok(into) = lent.bytes_mut() {
-                into.copy_from_slice(bytes);
-                return Ok(());
-            }
-        }
-        self.push((target, place), 0, bytes)
-    }
-
     /// Keeps a version that lies on other tiers, in the form that it has there.
     pub(super) fn keep(
         &mut self,
@@ -296,7 +275,12 @@ impl Lane {
     }
 
     /// Writes `bytes` to a copy from `at`, a multiple of every tier's alignment.
-    fn push(&mut self, (target, place): (&Media, &Place), at: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn push(
+        &mut self,
+        (target, place): (&Media, &Place),
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         for (start, length) in cuts(bytes.len() as u64, STAGING) {
             let staging = self.staging(STAGING)?;
             let from = start as usize..(start + length) as usize;

@@ -1,11 +1,14 @@
 //! What a tier is made of.
 
+#[cfg(not(feature = "peers"))]
+use super::absent::PeerCache;
 use super::kept::Kept;
 use crate::plan::{Piece, Place};
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::{ReadLoan, Stream, WriteLoan};
+#[cfg(feature = "peers")]
 use tierflow_peers::PeerCache;
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, Gate, HostArena, Pass, Transferring};
@@ -22,6 +25,7 @@ pub(crate) struct Tier {
 pub(crate) enum Media {
     Device(DeviceArena),
     /// Memory of other devices that this one reaches.
+    #[cfg_attr(not(feature = "peers"), expect(dead_code))]
     Peers(Arc<PeerCache>),
     Host(HostArena),
     Storage(Arc<dyn Storage>),

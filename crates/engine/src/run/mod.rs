@@ -24,16 +24,20 @@
 //! | `empties` | which checkpoints have no bytes? |
 //! | `layouts` | what are the regions of checkpoints called? |
 //! | `turns` | what must be durable before this version is? |
+//! | `absent` | what stands for the parts that this build leaves out? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
+#[cfg(not(all(feature = "dedup", feature = "peers")))]
+mod absent;
 mod calls;
 mod core;
 mod detached;
 mod empties;
 mod gather;
+#[cfg(feature = "peers")]
 mod guests;
 mod job;
 mod keep;
@@ -47,6 +51,7 @@ mod pending;
 mod recorder;
 mod regions;
 mod resize;
+#[cfg(feature = "dedup")]
 mod stage;
 pub(crate) mod sync;
 mod together;
@@ -54,8 +59,11 @@ mod turns;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};
+#[cfg(not(feature = "dedup"))]
+pub(crate) use absent::Stage;
 pub(crate) use detached::work_until;
 pub(crate) use empties::Empties;
+#[cfg(feature = "peers")]
 pub(crate) use guests::start as start_guests;
 pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
@@ -65,6 +73,7 @@ pub(crate) use media::{Media, Tier};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
+#[cfg(feature = "dedup")]
 pub(crate) use stage::Stage;
 pub(crate) use together::AHEAD;
 pub(crate) use worker::{Crew, Direction, start as start_workers};

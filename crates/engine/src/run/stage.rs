@@ -8,6 +8,9 @@
 //! The plan says what a difference may build upon. That comes true because it has one made at a time and hears of each
 //! failure, after which it says "nothing": a lineage ends with the first failure.
 
+#[cfg(feature = "cuda")]
+mod kernels;
+
 use super::kept::Form;
 use super::lane::{Failed, Lane, at_destination, at_source};
 use super::media::{Media, Tier, part};
@@ -15,8 +18,10 @@ use super::regions::Sink;
 use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::plan::{Place, Stored, TransferFailure};
 use crate::{Error, Result, Version};
-use tierflow_dedup::{Chain, Config, Lineage, Summary, gpu, most_stored_bytes};
-use tierflow_device::{Device, HostReservation, ReadLoan, Stream};
+use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
+#[cfg(not(feature = "cuda"))]
+use tierflow_device::WriteLoan;
+use tierflow_device::{Device, ReadLoan, Stream};
 
 /// A medium and where on it.
 type At<'a> = (&'a Media, &'a Place);
@@ -28,9 +33,9 @@ type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 #[derive(Debug)]
 pub(crate) struct Stage {
     config: Config,
-    device: Device,
     /// For memory that only the device reads.
-    kernels: Option<gpu::Kernels>,
+    #[cfg(feature = "cuda")]
+    kernels: Option<kernels::OnDevice>,
     encoder: Mutex<Encoder>,
 }
 
@@ -41,13 +46,15 @@ struct Encoder {
     /// The number of the next difference: versions come in any order, those of a lineage do not.
     next: u64,
     /// Where the device puts differences.
-    landing: Option<HostReservation>,
+    #[cfg(feature = "cuda")]
+    landing: Option<tierflow_device::HostReservation>,
 }
 
 #[derive(Debug)]
 enum Encodes {
     OnHost(Box<Lineage>),
-    OnDevice(Box<gpu::Lineage>),
+    #[cfg(feature = "cuda")]
+    OnDevice(Box<tierflow_dedup::gpu::Lineage>),
 }
 
 /// The stored bytes of a difference.
@@ -69,14 +76,13 @@ impl AsRef<[u8]> for Bytes {
 impl Stage {
     /// # Errors
     /// [`Error::Dedup`] for a chunk size that there is not, or kernels that cannot be loaded.
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub(crate) fn new(config: Config, device: &Device, fastest: &Media) -> Result<Self> {
         Lineage::new(config)?;
-        let needs_kernels = matches!(fastest, Media::Device(_)) && device.as_cuda().is_some();
-        let kernels = needs_kernels.then(|| gpu::Kernels::load(device));
         Ok(Self {
             config,
-            device: device.clone(),
-            kernels: kernels.transpose()?,
+            #[cfg(feature = "cuda")]
+            kernels: kernels::OnDevice::new(device, fastest)?,
             encoder: Mutex::default(),
         })
     }
@@ -157,9 +163,19 @@ impl Stage {
             let difference = self.on_host(encoder)?.encode(number, bytes)?;
             return Ok((difference.summary(), Bytes::Owned(difference.into_bytes())));
         }
-        let (summary, landing) = self.on_device(encoder, lane, number, source)?;
-        let stored = landing.memory().lend(0..summary.stored_bytes as usize)?;
-        Ok((summary, Bytes::Lent(stored)))
+        self.on_device(encoder, lane, number, source)
+    }
+
+    /// Memory that only a device reads.
+    #[cfg(not(feature = "cuda"))]
+    fn on_device(
+        &self,
+        _: &mut Encoder,
+        _: &mut Lane,
+        _: u64,
+        _: ReadLoan,
+    ) -> Result<(Summary, Bytes)> {
+        Err(Error::NoMemoryTier)
     }
 
     fn on_host<'e>(&self, encoder: &'e mut Encoder) -> Result<&'e mut Lineage> {
@@ -171,36 +187,6 @@ impl Stage {
             Some(Encodes::OnHost(lineage)) => Ok(lineage),
             _ => Err(Error::NoMemoryTier),
         }
-    }
-
-    /// Has the device make the difference in pinned host memory.
-    fn on_device<'e>(
-        &self,
-        encoder: &'e mut Encoder,
-        lane: &mut Lane,
-        number: u64,
-        source: ReadLoan,
-    ) -> Result<(Summary, &'e HostReservation)> {
-        let kernels = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
-        let len = source.len() as u64;
-        let room = most_stored_bytes(len) as usize;
-        let landing = match encoder.landing.take() {
-            Some(landing) if landing.memory().len() >= room => landing,
-            _ => gpu::pinned(&self.device, room)?,
-        };
-        let landing = &*encoder.landing.insert(landing);
-        if !matches!(encoder.lineage, Some(Encodes::OnDevice(_))) {
-            let lineage = gpu::Lineage::new(kernels, self.config, len)?;
-            encoder.lineage = Some(Encodes::OnDevice(Box::new(lineage)));
-        }
-        let Some(Encodes::OnDevice(lineage)) = &mut encoder.lineage else {
-            return Err(Error::NoMemoryTier);
-        };
-        let out = gpu::Landing::pinned(landing, 0..room)?;
-        let made = lineage
-            .encode(lane.stream_or(None)?, number, source, out)
-            .wait();
-        Ok((made.result?, landing))
     }
 
     /// Makes a checkpoint of its difference and of those that it builds upon.
@@ -218,17 +204,38 @@ impl Stage {
             let restored = chain.restore(number, bytes);
             return restored.map_err(|error| at_source(error.into()));
         }
-        let on_device = || -> Result<()> {
-            let kernels = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
-            let stream = lane.stream_or(None)?;
-            let mut resident = gpu::Resident::new(kernels, &chain)?;
-            Ok(resident.restore(stream, number, whole).wait().result?)
-        };
-        on_device().map_err(at_source)
+        self.restore_on_device(lane, (&chain, number), whole)
+            .map_err(at_source)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn restore_on_device(&self, _: &mut Lane, _: (&Chain<Bytes>, u64), _: WriteLoan) -> Result<()> {
+        Err(Error::NoMemoryTier)
     }
 }
 
 impl Lane {
+    /// Stores the difference of a version where its copy is to lie.
+    fn put(
+        &mut self,
+        (target, place): (&Media, &Place),
+        version: Version,
+        bytes: &[u8],
+        form: Form,
+    ) -> Result<()> {
+        if let Media::Kept(kept) = target {
+            return Ok(kept.save_bytes(version, bytes, form)?);
+        }
+        if let Media::Host(_) = target {
+            let mut lent = target.lend_mut(part(place, 0, bytes.len() as u64))?;
+            if let Ok(into) = lent.bytes_mut() {
+                into.copy_from_slice(bytes);
+                return Ok(());
+            }
+        }
+        self.push((target, place), 0, bytes)
+    }
+
     /// Reads a version that lies as a difference into the application's regions.
     pub(crate) fn read_decoded(
         &mut self,

@@ -7,11 +7,11 @@ use super::lane::Lane;
 use super::sync::{Builder, JoinHandle, Ordering, Receiver};
 use super::together::{self, with_followers};
 use crate::plan::{Coding, Piece, Transfer, TransferFailure};
-use crate::timeline::{TimelineLane, What};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;
 use tierflow_device::Access;
+use tierflow_timeline::{TimelineLane, What};
 
 /// Ends of transfers that the plan hears of at a time, while other calls wait.
 const REPORTED: usize = 16;
