@@ -8,7 +8,7 @@ use crate::lasting::{self, Opened};
 use crate::plan::{Differences, ExtentSize, PlanConfig, TierConfig, World};
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Stage, Tier,
+    AHEAD, Crew, Direction, Lane, Medium, Queues, Recorder, Share, Shared, Stage, Tier,
     start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
@@ -69,7 +69,7 @@ impl EngineBuilder {
         let mut configs = Vec::new();
         for (index, &kind) in kinds.iter().enumerate() {
             let tier = self.tier(kind, &opened)?;
-            let capacity = tier.media.capacity().unwrap_or(match kind {
+            let capacity = tier.medium.capacity().unwrap_or(match kind {
                 Kind::NodeLocal => self.node_local_limit,
                 Kind::External => UNLIMITED,
                 Kind::Device | Kind::Peers | Kind::Host | Kind::Storage => self.storage_limit,
@@ -156,7 +156,7 @@ impl EngineBuilder {
     #[cfg(feature = "dedup")]
     fn stage(&self, fastest: Option<&Tier>) -> Result<Option<Stage>> {
         let stage = self.dedup.zip(fastest);
-        let stage = stage.map(|(config, tier)| Stage::new(config, &self.device, &tier.media));
+        let stage = stage.map(|(config, tier)| Stage::new(config, &self.device, &tier.medium));
         stage.transpose()
     }
 
@@ -176,13 +176,13 @@ impl EngineBuilder {
     }
 
     #[cfg(feature = "peers")]
-    fn peers(&self) -> Result<Media> {
+    fn peers(&self) -> Result<Medium> {
         let cache = self.peer_cache.as_ref().ok_or(Error::NoTier)?;
-        Ok(Media::Peers(Arc::clone(cache)))
+        Ok(Medium::Peers(Arc::clone(cache)))
     }
 
     #[cfg(not(feature = "peers"))]
-    fn peers(&self) -> Result<Media> {
+    fn peers(&self) -> Result<Medium> {
         Err(Error::NoTier)
     }
 
@@ -238,7 +238,7 @@ impl EngineBuilder {
     }
 
     fn tier(&self, kind: Kind, opened: &Opened) -> Result<Tier> {
-        let (name, media) = match kind {
+        let medium = match kind {
             Kind::Device => {
                 let arena = DeviceArena::start(
                     &self.device,
@@ -247,35 +247,32 @@ impl EngineBuilder {
                 )?;
                 // The first checkpoint goes here: let no other memory get in its way.
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
-                ("device", Media::Device(arena))
+                Medium::Device(arena)
             }
-            Kind::Peers => ("peers", self.peers()?),
-            Kind::Host => (
-                "host",
-                Media::Host(HostArena::start(
-                    &self.device,
-                    self.host_cache,
-                    self.host_growth.clone(),
-                )?),
-            ),
+            Kind::Peers => self.peers()?,
+            Kind::Host => Medium::Host(HostArena::start(
+                &self.device,
+                self.host_cache,
+                self.host_growth.clone(),
+            )?),
             Kind::Storage => {
                 let storage = match (&self.storage, &self.scratch) {
                     (Some(storage), _) => aligned(storage)?,
                     (None, Some(directory)) => Arc::new(Scratch::open(directory)?),
                     (None, None) => return Err(Error::NoTier),
                 };
-                ("file", Media::Storage(storage))
+                Medium::Storage(storage)
             }
             Kind::NodeLocal | Kind::External => {
-                let (name, kept) = match kind {
-                    Kind::NodeLocal => ("node-local", &opened.node_local),
-                    _ => ("external", &opened.external),
+                let kept = match kind {
+                    Kind::NodeLocal => &opened.node_local,
+                    _ => &opened.external,
                 };
                 let kept = kept.as_ref().ok_or(Error::NoTier)?;
-                (name, Media::Kept(Arc::clone(kept)))
+                Medium::Kept(Arc::clone(kept))
             }
         };
-        Ok(Tier { name, media })
+        Ok(Tier { kind, medium })
     }
 }
 
@@ -299,13 +296,15 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
     let reaches_device = kinds
         .iter()
         .any(|kind| matches!(kind, Kind::Device | Kind::Peers));
-    for (tier, &kind) in kinds.iter().enumerate().skip(1) {
+    // Nothing comes from above to the first, but callers have requests of storage there, too.
+    let ways = |(tier, kind): &(usize, &Kind)| *tier > 0 || **kind == Kind::Storage;
+    for (tier, &kind) in kinds.iter().enumerate().filter(ways) {
         for direction in [Direction::Down, Direction::Up] {
             let make = match reaches_device {
                 true => Lane::with_stream,
                 false => |device: &Device| Ok(Lane::new(device)),
             };
-            let (sender, jobs) = unbounded();
+            let (sender, tasks) = unbounded();
             queues.insert((direction, tier), sender);
             let workers = (0..depth(kind)).map(|_| make(device));
             let workers = workers.collect::<Result<_>>()?;
@@ -313,7 +312,7 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
                 direction,
                 tier,
                 workers,
-                jobs,
+                tasks,
             });
         }
     }

@@ -8,15 +8,15 @@ pub(crate) use peers::PeerCache;
 
 #[cfg(not(feature = "dedup"))]
 mod differences {
+    use super::super::ends::Lying;
     use super::super::lane::{Failed, Lane};
-    use super::super::media::{Media, Tier};
+    use super::super::medium::Tier;
     use super::super::regions::Sink;
     use super::super::sync::AtomicBool;
     use crate::plan::{Place, Stored};
     use crate::{Error, Result, Version};
     use tierflow_device::Stream;
 
-    type At<'a> = (&'a Media, &'a Place);
     type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 
     #[derive(Debug)]
@@ -30,8 +30,8 @@ mod differences {
         pub(in super::super) fn down(
             &self,
             _: &mut Lane,
-            _: At<'_>,
-            _: At<'_>,
+            _: Lying<'_>,
+            _: Lying<'_>,
             _: (Version, Option<Version>),
             _: &AtomicBool,
         ) -> std::result::Result<Stored, Failed> {
@@ -43,7 +43,7 @@ mod differences {
             _: &mut Lane,
             _: &[Tier],
             _: Links<'_>,
-            _: At<'_>,
+            _: Lying<'_>,
         ) -> std::result::Result<(), Failed> {
             match *self {}
         }

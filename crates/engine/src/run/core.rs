@@ -1,15 +1,16 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
 use super::Stage;
+use super::bypass::Crews;
 use super::empties::Empties;
-use super::job::Job;
+use super::job::{Job, Task};
 use super::keeper::Link;
 use super::lane::Lane;
 use super::layouts::Layouts;
-use super::media::{Media, Tier};
+use super::medium::{Medium, Tier};
 use super::pending::Pending;
 use super::recorder::{Recorder, Stalled};
-use super::regions::Sink;
+use super::regions::{Sink, Source};
 use super::resize::{Resized, Waiting};
 use super::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Receiver, Sender};
 use super::worker::Direction;
@@ -48,7 +49,7 @@ pub(crate) enum Answer {
 pub(super) type Later = (Receiver<Answer>, Option<Stalled>);
 
 /// The ways into a tier from above, and out of it upwards.
-pub(crate) type Queues = HashMap<(Direction, usize), Sender<Arc<Job>>>;
+pub(crate) type Queues = HashMap<(Direction, usize), Sender<Task>>;
 
 /// What the lock protects.
 #[derive(Debug)]
@@ -134,7 +135,7 @@ impl Executor for Clerk<'_> {
         let tier = pieces
             .first()
             .and_then(|piece| self.tiers.get(piece.place.tier.0));
-        if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
+        if let Some(kept) = tier.and_then(|tier| tier.medium.kept()) {
             kept.expect(version);
         }
         let bases = None;
@@ -159,7 +160,7 @@ impl Executor for Clerk<'_> {
         };
         if let Some(queue) = self.desk.queues.get(&way) {
             if let (Direction::Down, to) = way
-                && let Some(kept) = self.tiers.get(to).and_then(|tier| tier.media.kept())
+                && let Some(kept) = self.tiers.get(to).and_then(|tier| tier.medium.kept())
             {
                 kept.expect(transfer.version);
             }
@@ -167,10 +168,10 @@ impl Executor for Clerk<'_> {
             let carried = Arc::clone(&cancelled);
             self.desk.carried.insert(transfer.id, carried);
             // The workers leave only when this sender is dropped.
-            let _ = queue.send(Arc::new(Job {
+            let _ = queue.send(Task::Transfer(Arc::new(Job {
                 transfer,
                 cancelled,
-            }));
+            })));
         }
     }
 
@@ -199,7 +200,7 @@ impl Executor for Clerk<'_> {
 
     fn removed(&mut self, version: Version, tier: TierId, bytes: u64) {
         let tier = self.tiers.get(tier.0);
-        if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
+        if let Some(kept) = tier.and_then(|tier| tier.medium.kept()) {
             kept.drop_copy(version, bytes);
         }
     }
@@ -311,7 +312,11 @@ impl Shared {
         clerk.tell_those_who_await(now, world);
         let mine = clerk.mine;
         if self.recorder.is_recording() {
-            let name = |tier| self.tiers.get(tier).map_or("tier", |tier: &Tier| tier.name);
+            let name = |tier| {
+                self.tiers
+                    .get(tier)
+                    .map_or("tier", |tier: &Tier| tier.kind.name())
+            };
             let evictions = world.plan_mut().take_evictions();
             self.recorder.evicted(&evictions, name);
         }
@@ -351,6 +356,24 @@ impl Shared {
         self.handle(&mut core, event, None);
     }
 
+    /// The workers that carry into a tier from above, or out of it upwards.
+    fn crew(&self, direction: Direction, tier: TierId) -> Option<Sender<Task>> {
+        let core = self.core.lock();
+        core.desk.queues.get(&(direction, tier.0)).cloned()
+    }
+
+    /// Writes a version to where the plan has room for it.
+    pub(crate) fn copy_in(
+        &self,
+        lane: &mut Lane,
+        source: &Source<'_, '_>,
+        to: (Version, &[Piece]),
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let crews: Crews<'_> = &|way, tier| self.crew(way, tier);
+        lane.write(source, (&self.tiers, crews), to, stream)
+    }
+
     /// Reads a version from where it lies, whatever it lies there as.
     pub(crate) fn copy_out(
         &self,
@@ -364,7 +387,10 @@ impl Shared {
                 let chain = (version, &piece.place, bases.as_slice());
                 lane.read_decoded(sink, &self.tiers, chain, stream)
             }
-            (_, pieces) => lane.read(sink, &self.tiers, (version, pieces), stream),
+            (_, pieces) => {
+                let crews: Crews<'_> = &|way, tier| self.crew(way, tier);
+                lane.read(sink, (&self.tiers, crews), (version, pieces), stream)
+            }
         }
     }
 
@@ -374,7 +400,7 @@ impl Shared {
         let mut places = grant.pieces.iter().map(|piece| &piece.place).chain(bases);
         places.any(|place| {
             let tier = self.tiers.get(place.tier.0);
-            tier.is_some_and(|tier| matches!(tier.media, Media::Storage(_) | Media::Kept(_)))
+            tier.is_some_and(|tier| matches!(tier.medium, Medium::Storage(_) | Medium::Kept(_)))
         })
     }
 
@@ -383,7 +409,7 @@ impl Shared {
         let tiers = pieces
             .iter()
             .filter_map(|piece| self.tiers.get(piece.place.tier.0));
-        for kept in tiers.filter_map(|tier| tier.media.kept()) {
+        for kept in tiers.filter_map(|tier| tier.medium.kept()) {
             kept.end(version, false);
             if !is_wanted {
                 let bytes = pieces.iter().map(|piece| piece.place.size).sum();
@@ -394,7 +420,7 @@ impl Shared {
 
     /// What makes a version that the plan does not know unreadable, if it lies on some tier.
     pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
-        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.filter_map(|kept| kept.vault().piece(version).err())
             .find(|error| matches!(error, tierflow_store::Error::Damaged { .. }))
     }
@@ -402,7 +428,7 @@ impl Shared {
     /// A version reached `tier`: gives up those that are not to be kept any more, and removes what was given up.
     pub(crate) fn housekeep(&self, tier: TierId) {
         let lowest = self.tiers.len() - 1;
-        let kept = self.tiers.get(tier.0).and_then(|tier| tier.media.kept());
+        let kept = self.tiers.get(tier.0).and_then(|tier| tier.medium.kept());
         if let Some(kept) = kept.filter(|_| tier.0 == lowest) {
             for version in kept.outlived() {
                 let drop = |ticket| Event::Drop { ticket, version };
@@ -410,7 +436,7 @@ impl Shared {
                 let _answered_at_once = self.ask(None, drop);
             }
         }
-        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.tidy());
     }
 
@@ -420,7 +446,7 @@ impl Shared {
         for id in ids {
             self.carried(id, Err((TransferFailure::Cancelled, None)));
         }
-        let kept = || self.tiers.iter().filter_map(|tier| tier.media.kept());
+        let kept = || self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept().for_each(|kept| kept.look_again());
         self.housekeep(TierId(self.tiers.len() - 1));
         for kept in kept() {
@@ -442,7 +468,7 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         desk.queues.clear();
-        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.close());
         #[cfg(feature = "peers")]
         {
@@ -456,7 +482,7 @@ impl Shared {
         let _first: Vec<_> = self
             .tiers
             .iter()
-            .filter_map(|tier| tier.media.gate())
+            .filter_map(|tier| tier.medium.gate())
             .map(Gate::enter)
             .collect();
         self.with_any_lane(copy)

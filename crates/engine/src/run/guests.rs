@@ -2,7 +2,7 @@
 //! gone, is emptied by the plan first: what has a lower copy is given up, the rest is flushed.
 
 use super::core::Shared;
-use super::media::Media;
+use super::medium::Medium;
 use super::sync::{Builder, JoinHandle, Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
@@ -35,8 +35,8 @@ impl Link {
 /// [`Link`].
 pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
     let mut caches = shared.tiers.iter().enumerate();
-    let found = caches.find_map(|(tier, has)| match &has.media {
-        Media::Peers(cache) => Some((TierId(tier), Arc::clone(cache))),
+    let found = caches.find_map(|(tier, has)| match &has.medium {
+        Medium::Peers(cache) => Some((TierId(tier), Arc::clone(cache))),
         _ => None,
     });
     let Some((tier, cache)) = found else {

@@ -2,7 +2,7 @@
 //! what others want, gives the memory back to the system and the capacity to the pool, in that order.
 
 use super::core::{Core, Shared};
-use super::media::Media;
+use super::medium::Medium;
 use super::sync::{Builder, JoinHandle, Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
@@ -90,7 +90,7 @@ impl Share {
 /// Limits the plan's host tier to the share, and starts the thread that keeps it there. It ends when the engine's core
 /// lets go of its [`Link`], and hands back the lease: the memory is still there then.
 pub(crate) fn start(shared: &Arc<Shared>, share: Share) -> Result<JoinHandle<Lease>> {
-    let is_host = |tier: &super::Tier| matches!(tier.media, Media::Host(_));
+    let is_host = |tier: &super::Tier| matches!(tier.medium, Medium::Host(_));
     let tier = shared.tiers.iter().position(is_host);
     let tier = TierId(tier.ok_or(Error::NoTier)?);
     let (sender, notices) = unbounded();
@@ -213,8 +213,8 @@ impl Keeper {
 }
 
 fn host(shared: &Shared, tier: TierId) -> Option<&HostArena> {
-    match &shared.tiers.get(tier.0)?.media {
-        Media::Host(arena) => Some(arena),
+    match &shared.tiers.get(tier.0)?.medium {
+        Medium::Host(arena) => Some(arena),
         _ => None,
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! | file | its question |
 //! |---|---|
-//! | `media` | what is a tier made of, and how is a part of it lent? |
+//! | `medium` | what is a tier made of, and how is a part of it lent? |
+//! | `ends` | what are the two ends of a copy? |
 //! | `lane` | how do bytes get from here to there? |
-//! | `gather` | how does a caller read what lies in storage only? |
+//! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
-//! | `keep` | how do bytes get there and back? |
+//! | `durable` | how do bytes get there and back? |
 //! | `stage` | how do checkpoints become differences, and checkpoints again? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
@@ -14,7 +15,7 @@
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `calls` | who waits for the plan's answer, and how long? |
 //! | `recorder` | where do callers wait, and what happened when? |
-//! | `job` | which transfer, and is it still wanted? |
+//! | `job` | what does a worker do next? |
 //! | `guests` | what is to leave the memory that peers lend? |
 //! | `together` | which small transfers are one request of a disk? |
 //! | `worker` | who carries the bytes between tiers? |
@@ -32,20 +33,21 @@
 
 #[cfg(not(all(feature = "dedup", feature = "peers")))]
 mod absent;
+mod bypass;
 mod calls;
 mod core;
 mod detached;
+mod durable;
 mod empties;
-mod gather;
+mod ends;
 #[cfg(feature = "peers")]
 mod guests;
 mod job;
-mod keep;
 mod keeper;
 mod kept;
 mod lane;
 mod layouts;
-mod media;
+mod medium;
 mod opening;
 mod pending;
 mod recorder;
@@ -59,6 +61,8 @@ mod turns;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};
+#[cfg(not(feature = "peers"))]
+pub(crate) use absent::PeerCache;
 #[cfg(not(feature = "dedup"))]
 pub(crate) use absent::Stage;
 pub(crate) use detached::work_until;
@@ -69,11 +73,13 @@ pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use layouts::Layouts;
-pub(crate) use media::{Media, Tier};
+pub(crate) use medium::{Medium, Tier};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
 #[cfg(feature = "dedup")]
 pub(crate) use stage::Stage;
+#[cfg(feature = "peers")]
+pub(crate) use tierflow_peers::PeerCache;
 pub(crate) use together::AHEAD;
 pub(crate) use worker::{Crew, Direction, start as start_workers};

@@ -11,20 +11,19 @@
 #[cfg(feature = "cuda")]
 mod kernels;
 
+use super::durable::told;
+use super::ends::{Held, Lying, Origin};
 use super::kept::Form;
 use super::lane::{Failed, Lane, at_destination, at_source};
-use super::media::{Media, Tier, part};
+use super::medium::{Medium, Tier};
 use super::regions::Sink;
 use super::sync::{AtomicBool, Mutex, Ordering};
-use crate::plan::{Place, Stored, TransferFailure};
+use crate::plan::{Piece, Place, Stored, TransferFailure};
 use crate::{Error, Result, Version};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
 #[cfg(not(feature = "cuda"))]
 use tierflow_device::WriteLoan;
 use tierflow_device::{Device, ReadLoan, Stream};
-
-/// A medium and where on it.
-type At<'a> = (&'a Media, &'a Place);
 
 /// A version that lies as a difference, where, and what it builds upon, nearest first.
 type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
@@ -77,7 +76,7 @@ impl Stage {
     /// # Errors
     /// [`Error::Dedup`] for a chunk size that there is not, or kernels that cannot be loaded.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
-    pub(crate) fn new(config: Config, device: &Device, fastest: &Media) -> Result<Self> {
+    pub(crate) fn new(config: Config, device: &Device, fastest: &Medium) -> Result<Self> {
         Lineage::new(config)?;
         Ok(Self {
             config,
@@ -96,8 +95,8 @@ impl Stage {
     pub(super) fn down(
         &self,
         lane: &mut Lane,
-        from: At<'_>,
-        to: At<'_>,
+        from: Lying<'_>,
+        to: Lying<'_>,
         (version, base): (Version, Option<Version>),
         cancelled: &AtomicBool,
     ) -> std::result::Result<Stored, Failed> {
@@ -121,9 +120,9 @@ impl Stage {
         &self,
         encoder: &mut Encoder,
         lane: &mut Lane,
-        from: At<'_>,
+        from: Lying<'_>,
         (version, base): (Version, Option<Version>),
-        to: At<'_>,
+        to: Lying<'_>,
     ) -> std::result::Result<Stored, Failed> {
         let began_anew = encoder.lineage.is_none();
         let make = |encoder: &mut Encoder, lane: &mut Lane| {
@@ -131,18 +130,17 @@ impl Stage {
         };
         let (mut summary, mut bytes) = make(encoder, lane)?;
         // Little was as before, so the way back need not lead past what came before.
-        let is_alone = began_anew || summary.stored_bytes > from.1.size / 2;
+        let is_alone = began_anew || summary.stored_bytes > from.piece.place.size / 2;
         if is_alone && !began_anew {
             encoder.lineage = None;
             drop(bytes);
             (summary, bytes) = make(encoder, lane)?;
         }
         let form = Form::Difference {
-            size: from.1.size,
+            size: from.piece.place.size,
             base: base.filter(|_| !is_alone),
         };
-        let put = lane.put(to, version, bytes.as_ref(), form);
-        put.map_err(at_destination)?;
+        lane.put(to, version, bytes.as_ref(), form)?;
         Ok(Stored {
             bytes: summary.stored_bytes,
             alone: is_alone,
@@ -154,9 +152,9 @@ impl Stage {
         &self,
         encoder: &mut Encoder,
         lane: &mut Lane,
-        (media, place): At<'_>,
+        from: Lying<'_>,
     ) -> Result<(Summary, Bytes)> {
-        let source = media.lend(part(place, 0, place.size))?;
+        let source = from.medium.lend(from.at(from.all()))?;
         let number = encoder.next;
         encoder.next += 1;
         if let Ok(bytes) = source.bytes() {
@@ -195,10 +193,10 @@ impl Stage {
         lane: &mut Lane,
         tiers: &[Tier],
         chain: Links<'_>,
-        (target, to): At<'_>,
+        to: Lying<'_>,
     ) -> std::result::Result<(), Failed> {
         let (chain, number) = gather(lane, tiers, chain).map_err(at_source)?;
-        let lent = target.lend_mut(part(to, 0, to.size));
+        let lent = to.medium.lend_mut(to.at(to.all()));
         let mut whole = lent.map_err(at_destination)?;
         if let Ok(bytes) = whole.bytes_mut() {
             let restored = chain.restore(number, bytes);
@@ -218,22 +216,22 @@ impl Lane {
     /// Stores the difference of a version where its copy is to lie.
     fn put(
         &mut self,
-        (target, place): (&Media, &Place),
+        mut to: Lying<'_>,
         version: Version,
         bytes: &[u8],
         form: Form,
-    ) -> Result<()> {
-        if let Media::Kept(kept) = target {
-            return Ok(kept.save_bytes(version, bytes, form)?);
-        }
-        if let Media::Host(_) = target {
-            let mut lent = target.lend_mut(part(place, 0, bytes.len() as u64))?;
-            if let Ok(into) = lent.bytes_mut() {
-                into.copy_from_slice(bytes);
-                return Ok(());
+    ) -> std::result::Result<(), Failed> {
+        let (held, length) = (Held { start: 0, bytes }, bytes.len() as u64);
+        match to.medium.kept() {
+            None => self.copy(&held, &mut to, 0..length, (None, None)),
+            Some(kept) => {
+                let pull =
+                    |lane: &mut Self, at, into: &mut [u8]| lane.fill(&held, (at, into), None);
+                // Once begun, a difference is not cancelled.
+                let never = AtomicBool::new(false);
+                self.save(kept, (version, length, form), pull, &never)
             }
         }
-        self.push((target, place), 0, bytes)
     }
 
     /// Reads a version that lies as a difference into the application's regions.
@@ -262,24 +260,28 @@ fn gather(
     let mut chain = Chain::new();
     let oldest_first = bases.iter().rev().map(|(version, place)| (*version, place));
     for (version, place) in oldest_first.chain([(version, from)]) {
-        let tier = tiers.get(place.tier.0).ok_or(Error::NoTier)?;
-        chain.push(fetch(lane, version, (&tier.media, place))?)?;
+        let piece = Piece {
+            start: 0,
+            place: *place,
+        };
+        chain.push(fetch(lane, version, Lying::on(tiers, &piece))?)?;
     }
     let number = chain.versions().last().ok_or(Error::NoTier)?;
     Ok((chain, number))
 }
 
-fn fetch(lane: &mut Lane, version: Version, (media, place): At<'_>) -> Result<Bytes> {
-    if let Media::Host(_) = media {
-        let loan = media.lend(part(place, 0, place.size))?;
-        if loan.bytes().is_ok() {
-            return Ok(Bytes::Lent(loan));
+fn fetch(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Bytes> {
+    if let Some(lent) = from.lend(from.all()) {
+        let lent = lent?;
+        if lent.bytes().is_ok() {
+            return Ok(Bytes::Lent(lent));
         }
     }
-    let mut bytes = vec![0; usize::try_from(place.size).unwrap_or(usize::MAX)];
-    match media {
-        Media::Kept(kept) => kept.restore(version, &mut bytes)?,
-        _ => lane.pull((media, place), 0, &mut bytes)?,
+    let size = from.piece.place.size;
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+    match from.medium.kept() {
+        Some(kept) => kept.restore(version, &mut bytes)?,
+        None => lane.fill(&from, (0, &mut bytes), None).map_err(told)?,
     }
     Ok(Bytes::Owned(bytes))
 }

@@ -2,7 +2,7 @@
 
 use super::{Bytes, Encoder, Encodes, Stage};
 use crate::run::lane::Lane;
-use crate::run::media::Media;
+use crate::run::medium::Medium;
 use crate::{Error, Result};
 use tierflow_dedup::{Chain, Summary, gpu, most_stored_bytes};
 use tierflow_device::{Device, ReadLoan, WriteLoan};
@@ -16,8 +16,8 @@ pub(super) struct OnDevice {
 
 impl OnDevice {
     /// `None` where the processor reads the fastest tier.
-    pub(super) fn new(device: &Device, fastest: &Media) -> Result<Option<Self>> {
-        let needs_kernels = matches!(fastest, Media::Device(_)) && device.as_cuda().is_some();
+    pub(super) fn new(device: &Device, fastest: &Medium) -> Result<Option<Self>> {
+        let needs_kernels = matches!(fastest, Medium::Device(_)) && device.as_cuda().is_some();
         let load = || -> Result<Self> {
             Ok(Self {
                 device: device.clone(),
@@ -53,7 +53,8 @@ impl Stage {
             return Err(Error::NoMemoryTier);
         };
         let out = gpu::Landing::pinned(landing, 0..room)?;
-        let stream = lane.stream_or(None)?;
+        let mut streams = lane.streams(None);
+        let stream = streams.get()?;
         let summary = lineage.encode(stream, number, source, out).wait().result?;
         let stored = landing.memory().lend(0..summary.stored_bytes as usize)?;
         Ok((summary, Bytes::Lent(stored)))
@@ -67,7 +68,8 @@ impl Stage {
         whole: WriteLoan,
     ) -> Result<()> {
         let OnDevice { kernels, .. } = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
-        let stream = lane.stream_or(None)?;
+        let mut streams = lane.streams(None);
+        let stream = streams.get()?;
         let mut resident = gpu::Resident::new(kernels, chain)?;
         Ok(resident.restore(stream, number, whole).wait().result?)
     }
