@@ -6,7 +6,7 @@ use crate::lasting::Damage;
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
-use crate::run::{Answer, Grant, Share, Shared, Sink, Source, start_keeper};
+use crate::run::{Answer, Grant, Pool, Shared, Sink, Source, start_pool};
 use crate::within::Deadline;
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
@@ -91,8 +91,8 @@ impl Engine {
     }
 
     /// Keeps the host cache within its share of a pool from now on.
-    pub(crate) fn keep_within(&mut self, share: Share) -> Result<()> {
-        self.keeper = Some(start_keeper(&self.shared, share)?);
+    pub(crate) fn keep_within(&mut self, pool: Pool) -> Result<()> {
+        self.keeper = Some(start_pool(&self.shared, pool)?);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use crate::lasting::{self, Opened};
 use crate::plan::{Differences, ExtentSize, PlanConfig, TierConfig, World};
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, Crew, Direction, Lane, Medium, Queues, Recorder, Share, Shared, Stage, Tier,
+    AHEAD, Crew, Direction, Lane, Medium, Pool, Queues, Recorder, Shared, Stage, Tier,
     start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
@@ -43,7 +43,7 @@ impl EngineBuilder {
     /// one, [`Error::OtherGroup`].
     pub fn build(mut self) -> Result<Engine> {
         self.check()?;
-        let share = self.share()?;
+        let pool = self.join_pool()?;
         let mut kinds = self.kinds();
         if kinds.is_empty() {
             return Err(Error::NoTier);
@@ -112,14 +112,14 @@ impl EngineBuilder {
         ));
         let mut workers = start_workers(&shared, crews)?;
         #[cfg(feature = "peers")]
-        workers.extend(crate::run::start_guests(&shared)?);
+        workers.extend(crate::run::start_peers(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
         if let Some(tier) = device.filter(|_| self.evict_while_growing) {
             workers.extend(start_opening(&shared, tier)?);
         }
         let mut engine = Engine::assemble(Arc::clone(&shared), workers, self.lasting.closing);
-        if let Some(share) = share {
-            engine.keep_within(share)?;
+        if let Some(pool) = pool {
+            engine.keep_within(pool)?;
         }
         lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
         engine.policy_panic = policy_panic;
@@ -201,7 +201,7 @@ impl EngineBuilder {
     }
 
     /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
-    fn share(&mut self) -> Result<Option<Share>> {
+    fn join_pool(&mut self) -> Result<Option<Pool>> {
         let Some(pool) = &self.host_pool else {
             return Ok(None);
         };
@@ -211,7 +211,7 @@ impl EngineBuilder {
         if self.kinds().last() == Some(&Kind::Host) {
             return Err(Error::NothingBelowPool);
         }
-        let share = Share::of(pool, self.host_cache)?;
+        let share = Pool::join(pool, self.host_cache)?;
         let growth = std::mem::take(&mut self.host_growth);
         let slab = usize::try_from(share.slab()).unwrap_or(usize::MAX);
         let begin = usize::try_from(share.bytes()).unwrap_or(usize::MAX);

@@ -2,9 +2,9 @@
 
 use super::Stage;
 use super::bypass::Crews;
+use super::capacity::Link;
 use super::empties::Empties;
 use super::job::{Job, Task};
-use super::keeper::Link;
 use super::lane::Lane;
 use super::layouts::Layouts;
 use super::medium::{Medium, Tier};
@@ -67,17 +67,14 @@ pub(super) struct Desk {
     carried: HashMap<TransferId, Arc<AtomicBool>>,
     /// Where transfers go: to the workers of their way.
     queues: Queues,
-    /// Who keeps the host cache within its share of a pool.
-    pub(super) link: Option<Link>,
+    /// Who keeps tiers as large as others let them be.
+    pub(super) links: Vec<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(super) last_failure: Option<Arc<Error>>,
     /// Who waits for a tier to be emptied.
     pub(super) resizing: Option<Waiting>,
     /// Callers of which each waits for one version.
     pub(super) awaited: Vec<(Version, Ticket)>,
-    /// Who gives memory back to peers.
-    #[cfg(feature = "peers")]
-    pub(super) guests: Option<super::guests::Link>,
 }
 
 impl Core {
@@ -86,12 +83,10 @@ impl Core {
             sleeping: HashMap::new(),
             carried: HashMap::new(),
             queues,
-            link: None,
+            links: Vec::new(),
             last_failure: None,
             resizing: None,
             awaited: Vec::new(),
-            #[cfg(feature = "peers")]
-            guests: None,
         };
         Self { world, desk }
     }
@@ -186,14 +181,10 @@ impl Executor for Clerk<'_> {
     }
 
     fn released(&mut self, tier: TierId, bytes: u64) {
-        #[cfg(feature = "peers")]
-        if let Some(guests) = &self.desk.guests {
-            guests.released(tier, bytes);
-        }
         if let Some(waiting) = &self.desk.resizing {
             waiting.released(tier, bytes);
         }
-        if let Some(link) = &self.desk.link {
+        for link in &self.desk.links {
             link.released(tier, bytes);
         }
     }
@@ -320,7 +311,7 @@ impl Shared {
             let evictions = world.plan_mut().take_evictions();
             self.recorder.evicted(&evictions, name);
         }
-        if let Some(link) = &mut desk.link {
+        for link in &mut desk.links {
             link.look(world.plan().free(link.tier()));
         }
         mine
@@ -470,11 +461,7 @@ impl Shared {
         desk.queues.clear();
         let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.close());
-        #[cfg(feature = "peers")]
-        {
-            desk.guests = None;
-        }
-        desk.link = None;
+        desk.links.clear();
     }
 
     /// Runs `copy` with a lane of the caller's own, ahead of the pinning of host memory, which stalls every copy.

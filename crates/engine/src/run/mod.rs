@@ -11,12 +11,11 @@
 //! | `stage` | how do checkpoints become differences, and checkpoints again? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
-//! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
+//! | `capacity` | how large is a tier whose memory others want, too? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `calls` | who waits for the plan's answer, and how long? |
 //! | `recorder` | where do callers wait, and what happened when? |
 //! | `job` | what does a worker do next? |
-//! | `guests` | what is to leave the memory that peers lend? |
 //! | `together` | which small transfers are one request of a disk? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `resize` | how does a cache become smaller while it is used? |
@@ -35,15 +34,13 @@
 mod absent;
 mod bypass;
 mod calls;
+mod capacity;
 mod core;
 mod detached;
 mod durable;
 mod empties;
 mod ends;
-#[cfg(feature = "peers")]
-mod guests;
 mod job;
-mod keeper;
 mod kept;
 mod lane;
 mod layouts;
@@ -65,11 +62,11 @@ pub(crate) use self::core::{Answer, Grant, Queues, Shared};
 pub(crate) use absent::PeerCache;
 #[cfg(not(feature = "dedup"))]
 pub(crate) use absent::Stage;
+#[cfg(feature = "peers")]
+pub(crate) use capacity::start_peers;
+pub(crate) use capacity::{Pool, start_pool};
 pub(crate) use detached::work_until;
 pub(crate) use empties::Empties;
-#[cfg(feature = "peers")]
-pub(crate) use guests::start as start_guests;
-pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use layouts::Layouts;

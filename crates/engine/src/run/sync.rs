@@ -3,7 +3,7 @@
 
 #[cfg(not(shuttle))]
 mod chosen {
-    pub(crate) use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+    pub(crate) use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
     pub(crate) use parking_lot::Mutex;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     pub(crate) use std::thread::{Builder, JoinHandle, sleep};
