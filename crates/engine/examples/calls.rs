@@ -88,7 +88,11 @@ fn pairs(device: &Device) -> anyhow::Result<()> {
         for times in [&mut written, &mut read] {
             times.sort_unstable_by(f64::total_cmp);
         }
-        println!("{size:>10} {:>12.2} {:>12.2}", at(&written, 50), at(&read, 50));
+        println!(
+            "{size:>10} {:>12.2} {:>12.2}",
+            at(&written, 50),
+            at(&read, 50)
+        );
     }
     Ok(())
 }
