@@ -243,7 +243,11 @@ fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_stora
         engine.wait().unwrap();
     }
     // What never left node 1: versions 1 to 4 of run 1.
-    write(&differing(builder().node_local(&near)).build().unwrap(), 1, 1..5);
+    write(
+        &differing(builder().node_local(&near)).build().unwrap(),
+        1,
+        1..5,
+    );
     // Run 2 goes on at node 2, and was told that 1 to 3 are durable.
     write(&differing(on_node(&home, 2)).build().unwrap(), 2, 1..4);
     let engine = differing(on_node(&home, 1)).build().unwrap();

@@ -44,10 +44,10 @@ fn engine(near: &Path, far: &Path, kind: u64) -> Engine {
     if kind % 3 == 1 {
         builder = builder.node_local_limit(2 << 20);
     }
-    builder
-        .dedup(tierflow_dedup::Tree { chunk: 256 })
-        .build()
-        .unwrap()
+    if kind % 4 < 3 {
+        builder = builder.dedup(tierflow_dedup::Tree { chunk: 256 });
+    }
+    builder.build().unwrap()
 }
 
 fn restored(engine: &Engine, version: u64) -> Vec<u8> {

@@ -102,7 +102,10 @@ fn follow(hardware: &Hardware, gpus: usize, narrow: usize, seed: u64, steps: usi
             assert!((own - rate).abs() <= 1e-8 * rate, "{which}: {own} {rate}");
             let ends = now as f64 + left / rate;
             let own = net.end(flow);
-            assert!((own - ends).abs() <= 0.1 + 1e-7 * left / rate, "{which}: {own} {ends}");
+            assert!(
+                (own - ends).abs() <= 0.1 + 1e-7 * left / rate,
+                "{which}: {own} {ends}"
+            );
             first = first.min(ends);
         }
         let next = net.next_end();
@@ -179,7 +182,11 @@ fn trunks_give_what_the_definition_gives() {
             // Disks of nodes, and a link of two nodes each.
             let links = &mut hardware.hops[1].links;
             links.push(Link::own(9_000_000_000).shared_by(4));
-            links.push(Link::own(14_000_000_000).together(20_000_000_000).shared_by(8));
+            links.push(
+                Link::own(14_000_000_000)
+                    .together(20_000_000_000)
+                    .shared_by(8),
+            );
         }
         if seed % 5 == 0 {
             let remote = Hop::over(Link::own(40_000_000_000).shared_by(16), 0);
