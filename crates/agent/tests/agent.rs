@@ -370,6 +370,25 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
 }
 
 #[test]
+fn leftovers_behind_what_another_run_wrote_stay_where_they_are() {
+    let home = Home::new();
+    let near = home.local();
+    (1..6).for_each(|version| homes::save(&near, version));
+    // A later run elsewhere went on from version 2.
+    let order = tierflow_store::Order::default();
+    order.see(near.last_run().unwrap().epoch.max(1), 0);
+    let far = Repository::open(&home.far, Options::default().order(&order)).unwrap();
+    homes::save(&far, 3);
+    drop((near, far));
+    let mut agent = home.agent(&[]);
+    drop(home.vault(None));
+    home.until(|| home.external() == [1, 2, 3]);
+    // It ends once it has brought what it is to bring.
+    home.stop(&mut agent);
+    assert_eq!(home.external(), [1, 2, 3]);
+}
+
+#[test]
 fn idle_connections_cost_no_threads_and_keep_nobody_waiting() {
     let home = Home::new();
     let mut agent = home.agent(&[]);

@@ -118,6 +118,45 @@ fn leftovers_that_were_acknowledged_stay_though_another_node_has_newer_ones_that
 }
 
 #[test]
+fn leftovers_behind_what_another_node_wrote_are_not_gone_on_from() {
+    for goes_on in [true, false] {
+        let home = home();
+        {
+            let engine = on_node(&home, 1).build().unwrap();
+            (0..7).for_each(|version| checkpoint(&engine, 1, version));
+            engine.wait().unwrap();
+        }
+        // The last ones never got beyond the node.
+        let far = Repository::open(&home.far, Options::default()).unwrap();
+        far.remove(&(3..7).collect()).unwrap();
+        drop(far);
+        {
+            let engine = on_node(&home, 2).build().unwrap();
+            assert_eq!(engine.latest(None), Some(2));
+            if goes_on {
+                (3..5).for_each(|version| checkpoint(&engine, 2, version));
+                engine.wait().unwrap();
+            }
+        }
+        let engine = on_node(&home, 1).build().unwrap();
+        (0..3).for_each(|version| assert_restores(&engine, 1, version));
+        if !goes_on {
+            assert_eq!(engine.latest(None), Some(6));
+            continue;
+        }
+        // Versions 5 and 6 follow what another version 4 took the place of.
+        assert_eq!(engine.latest(None), Some(4));
+        (3..5).for_each(|version| assert_restores(&engine, 2, version));
+        checkpoint(&engine, 3, 5);
+        engine.wait().unwrap();
+        drop(engine);
+        let engine = on_node(&home, 2).build().unwrap();
+        assert_eq!(engine.latest(None), Some(5));
+        assert_restores(&engine, 3, 5);
+    }
+}
+
+#[test]
 fn what_the_last_run_here_wrote_anew_takes_the_place_of_what_is_older_below() {
     let home = home();
     {
