@@ -329,15 +329,18 @@ mod tests {
         let (first, second) = (one(1, 5, None), one(2, 6, None));
         let here = [(1, first), (2, first), (3, first), (4, first)];
         let since = |below: &[_]| merged_since(true, &here, below);
-        // It wrote 2 anew; or 2 is from before; or the last run was not elsewhere.
+        // It wrote 2 anew, or something else; or 2 is from before, or nothing of the run that left the others got there.
         let below = [(1, first), (2, second)];
         assert_eq!(since(&below), [vec![1], vec![1, 2], vec![2, 3, 4]]);
+        let below = [(0, second), (1, first)];
+        assert_eq!(since(&below), [vec![1], vec![0, 1], vec![2, 3, 4]]);
         let below = [(1, first), (2, first)];
         assert_eq!(since(&below), [vec![1, 2, 3, 4], vec![1, 2], vec![]]);
-        let later = [(0, second)];
-        assert_eq!(since(&later), [vec![], vec![0], vec![1, 2, 3, 4]]);
-        let [here, _, outdated] = merged(&here, &later);
-        assert_eq!((here, outdated), (vec![1, 2, 3, 4], vec![]));
+        let below = [(0, second)];
+        assert_eq!(since(&below), [vec![1, 2, 3, 4], vec![0], vec![]]);
+        // Or the last run was here.
+        let below = [(0, second), (1, first)];
+        assert_eq!(merged(&here, &below)[0], [1, 2, 3, 4]);
     }
 
     #[test]

@@ -60,25 +60,27 @@ impl Identity {
 /// Of the versions that lie `here` alone, those behind one that lies `there`, is not here, and was written by a later run: that run
 /// went on from an older version, so what follows here is of a history that was given up. To be asked where the last run was
 /// elsewhere.
+///
+/// Only what a run left of which other versions got there: one that writes here alone reports as durable what lies here.
 #[must_use]
 pub fn left_behind(
     here: &BTreeMap<u64, Identity>,
     there: &BTreeMap<u64, Identity>,
 ) -> BTreeSet<u64> {
-    let is_here = |version: &u64, identity: &Identity| {
+    let lies_here = |(version, identity): &(&u64, &Identity)| {
         let here = here.get(version);
         here.is_some_and(|here| here.is_same(identity))
     };
-    let mut written_elsewhere = there
-        .iter()
-        .filter(|(version, identity)| !is_here(version, identity))
-        .peekable();
+    let (both, elsewhere): (Vec<_>, Vec<_>) = there.iter().partition(lies_here);
+    let brought: BTreeSet<u32> = both.iter().map(|(_, identity)| identity.epoch).collect();
+    let mut elsewhere = elsewhere.into_iter().peekable();
     let (mut behind, mut latest) = (BTreeSet::new(), 0);
     for (version, identity) in here {
-        while let Some((_, before)) = written_elsewhere.next_if(|(before, _)| *before < version) {
+        while let Some((_, before)) = elsewhere.next_if(|(before, _)| *before < version) {
             latest = latest.max(before.epoch);
         }
-        if !there.contains_key(version) && identity.epoch < latest {
+        let alone = !there.contains_key(version) && brought.contains(&identity.epoch);
+        if alone && identity.epoch < latest {
             behind.insert(*version);
         }
     }
