@@ -27,6 +27,11 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-timeline",
+        ours: &[],
+        others: false,
+    },
+    Room {
         package: "tierflow-device",
         ours: &[],
         others: true,
@@ -72,12 +77,14 @@ const ROOMS: &[Room] = &[
             "tierflow-dedup",
             "tierflow-store",
             "tierflow-peers",
+            "tierflow-timeline",
         ],
         others: true,
     },
     Room {
         package: "tierflow-sim",
-        ours: &["tierflow-plan", "tierflow-engine"],
+        // Itself in its tests, with its feature for JSON.
+        ours: &["tierflow-plan", "tierflow-timeline", "tierflow-sim"],
         others: true,
     },
     Room {

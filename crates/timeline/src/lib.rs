@@ -1,8 +1,11 @@
-//! What happened when: spans on lanes, written in the Chrome trace format, which Perfetto and `chrome://tracing` open.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
-use crate::Version;
 use std::collections::VecDeque;
 use std::io::{self, Write};
+
+/// The number of a checkpoint.
+pub type Version = u64;
 
 /// A row of a [`Timeline`]: one thing that does one thing at a time, such as a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,55 +1,41 @@
 //! What a tier is made of.
 
+use super::PeerCache;
 use super::kept::Kept;
-use crate::plan::{Piece, Place};
+use crate::kind::Kind;
+use crate::plan::Piece;
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
-use tierflow_device::{ReadLoan, Stream, WriteLoan};
-use tierflow_peers::PeerCache;
+use tierflow_device::{ReadLoan, WriteLoan};
 use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, Gate, HostArena, Pass, Transferring};
 
-/// A tier: its name in reports and its medium.
+/// A tier: its kind and its medium.
 #[derive(Debug)]
 pub(crate) struct Tier {
-    pub(crate) name: &'static str,
-    pub(crate) media: Media,
+    pub(crate) kind: Kind,
+    pub(crate) medium: Medium,
 }
 
 /// Where a tier's bytes lie.
 #[derive(Debug)]
-pub(crate) enum Media {
+pub(crate) enum Medium {
     Device(DeviceArena),
     /// Memory of other devices that this one reaches.
+    #[cfg_attr(not(feature = "peers"), expect(dead_code))]
     Peers(Arc<PeerCache>),
     Host(HostArena),
     Storage(Arc<dyn Storage>),
     Kept(Arc<Kept>),
 }
 
-/// An end of a copy, for which it failed.
-pub(super) enum End {
-    Source,
-    Target,
-}
-
-/// How a copy reaches the bytes of one place.
-pub(crate) enum Reach<'a> {
-    /// Through loans of an arena's memory.
-    Memory(&'a Media),
-    /// Through reads and writes.
-    Storage(&'a dyn Storage),
-    /// As a whole, by its version.
-    Kept,
-}
-
-impl Media {
-    pub(crate) fn reach(&self) -> Reach<'_> {
+impl Medium {
+    /// The storage that is read and written in blocks.
+    pub(super) fn storage(&self) -> Option<&Arc<dyn Storage>> {
         match self {
-            Self::Device(_) | Self::Peers(_) | Self::Host(_) => Reach::Memory(self),
-            Self::Storage(storage) => Reach::Storage(storage.as_ref()),
-            Self::Kept(_) => Reach::Kept,
+            Self::Storage(storage) => Some(storage),
+            Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::Kept(_) => None,
         }
     }
 
@@ -92,32 +78,8 @@ impl Media {
         self.gate().map(Gate::enter_transfer)
     }
 
-    /// Copies bytes from one arena to another. A host arena knows the fastest way in and out of it.
-    pub(super) fn copy(
-        stream: &Stream,
-        (source, from): (&Self, Range<u64>),
-        (target, to): (&Self, Range<u64>),
-    ) -> std::result::Result<(), (End, Error)> {
-        let at_source = |error: Error| (End::Source, error);
-        let at_target = |error: Error| (End::Target, error);
-        match (source, target) {
-            (_, Self::Host(arena)) => {
-                let source = source.lend(from).map_err(at_source)?;
-                let copied = arena.copy_in(stream, source, to_usize(to).start);
-                copied.map_err(|error| at_target(error.into()))
-            }
-            (Self::Host(arena), _) => {
-                let target = target.lend_mut(to).map_err(at_target)?;
-                let copied = arena.copy_out(stream, to_usize(from).start, target);
-                copied.map_err(|error| at_source(error.into()))
-            }
-            _ => {
-                let source = source.lend(from).map_err(at_source)?;
-                let target = target.lend_mut(to).map_err(at_target)?;
-                let copied = stream.copy_all([(source, target)]);
-                copied.map_err(|error| at_target(error.into()))
-            }
-        }
+    pub(super) fn is_memory(&self) -> bool {
+        matches!(self, Self::Device(_) | Self::Peers(_) | Self::Host(_))
     }
 
     /// Lends bytes of an arena for reading.
@@ -144,28 +106,17 @@ impl Media {
 }
 
 /// Arena offsets come from tables of the arena's own size, which is a `usize`.
-fn to_usize(range: Range<u64>) -> Range<usize> {
+pub(super) fn to_usize(range: Range<u64>) -> Range<usize> {
     let clamp = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
     clamp(range.start)..clamp(range.end)
 }
 
-/// Unreachable by construction: [`Media::reach`] tells arenas and storage apart.
+/// [`Medium::is_memory`] tells arenas and storage apart before anything is lent.
 fn not_memory() -> Error {
     Error::Device(tierflow_device::Invalid::NotHostAccessible.into())
 }
 
 /// What a piece lies on: the plan knows the tiers that there are.
-pub(super) fn media<'a>(tiers: &'a [Tier], piece: &Piece) -> &'a Media {
-    &tiers[piece.place.tier.0].media
-}
-
-/// All bytes of a piece.
-pub(super) fn whole(piece: &Piece) -> Range<u64> {
-    part(&piece.place, 0, piece.place.size)
-}
-
-/// The bytes of a checkpoint at its place, from `start` on, at most `length` of them.
-pub(super) fn part(place: &Place, start: u64, length: u64) -> Range<u64> {
-    let from = place.offset + start;
-    from..(from + length)
+pub(super) fn medium<'a>(tiers: &'a [Tier], piece: &Piece) -> &'a Medium {
+    &tiers[piece.place.tier.0].medium
 }
