@@ -37,8 +37,8 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
-        package: "tierflow-active-backend",
-        ours: &["tierflow-placement", "tierflow-store"],
+        package: "tierflow-local-stores",
+        ours: &["tierflow-store"],
         others: true,
     },
     Room {
@@ -142,7 +142,7 @@ const ROOMS: &[Room] = &[
             "tierflow-tier-alloc",
             "tierflow-dedup",
             "tierflow-store",
-            "tierflow-active-backend",
+            "tierflow-local-stores",
             "tierflow-peers",
             "tierflow-plan",
             "tierflow-redundancy",

@@ -6,6 +6,7 @@ mod buffer;
 mod calibration;
 mod error;
 mod flush;
+pub mod placement;
 mod state;
 
 pub use backend::{Backend, LocalStore, Options, Producer};

@@ -1,7 +1,7 @@
 //! The spline of a store's calibration.
 
 use proptest::prelude::*;
-use tierflow_placement::stores::{Calibration, CalibrationError};
+use tierflow_local_stores::placement::{Calibration, CalibrationError};
 
 fn close(is: f64, wanted: f64) -> bool {
     (is - wanted).abs() <= 1e-9 * wanted.abs().max(1.0)

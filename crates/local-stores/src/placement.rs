@@ -2,7 +2,7 @@
 //!
 //! Several local stores (a memory file system, an SSD …) stand in front of one external storage.
 //! Checkpoints are cut into chunks of one size. A producer asks for a store before each chunk; the
-//! [`ActiveBackend`] answers in the order of asking, by a [`StorePolicy`] that knows what a
+//! [`ChunkPlacement`] answers in the order of asking, by a [`StorePolicy`] that knows what a
 //! [`Calibration`] predicts for each store and how fast flushes have been lately
 //! (*VeloC: Towards High Performance Adaptive Asynchronous Checkpointing at Large Scale*, Nicolae et
 //! al., IPDPS'19, §IV).
@@ -11,15 +11,15 @@
 //! go out.
 //!
 //! ```
-//! use tierflow_placement::stores::{
-//!     ActiveBackend, Calibration, Command, Event, HybridOpt, ProducerId, Store, StoreId,
+//! use tierflow_local_stores::placement::{
+//!     ChunkPlacement, Calibration, Command, Event, HybridOpt, ProducerId, Store, StoreId,
 //! };
 //!
 //! // Bytes per second of all writers together, with 1, 5, 9 and 13 of them.
 //! let memory = Calibration::new(1, 4, &[9e9, 20e9, 24e9, 25e9])?;
 //! let ssd = Calibration::new(1, 4, &[0.9e9, 0.7e9, 0.5e9, 0.45e9])?;
 //! let stores = vec![Store::new(memory, 1), Store::new(ssd, 1000)];
-//! let mut backend = ActiveBackend::new(64 << 20, stores, Box::new(HybridOpt))?;
+//! let mut backend = ChunkPlacement::new(64 << 20, stores, Box::new(HybridOpt))?;
 //!
 //! let mut commands = Vec::new();
 //! for (producer, bytes) in [(1, 64 << 20), (2, 64 << 20)] {
@@ -43,9 +43,9 @@ mod flush_bandwidth;
 mod policy;
 mod store;
 
-pub use backend::ActiveBackend;
+pub use backend::ChunkPlacement;
 pub use calibration::Calibration;
-pub use error::{BackendError, CalibrationError};
+pub use error::{CalibrationError, PlacementError};
 pub use event::{ChunkId, Command, Event, ProducerId, StoreId};
 pub use flush_bandwidth::FlushBandwidth;
 pub use policy::{

@@ -7,14 +7,14 @@ use super::CalibrationError;
 /// the outer two intervals share one cubic, so nothing is assumed about what lies beyond.
 ///
 /// ```
-/// use tierflow_placement::stores::Calibration;
+/// use tierflow_local_stores::placement::Calibration;
 ///
 /// let ssd = Calibration::new(1, 10, &[0.4e9, 0.7e9, 0.6e9, 0.5e9, 0.45e9])?;
 /// assert!((ssd.throughput(11) - 0.7e9).abs() < 1.0);
 /// assert!((0.5e9..0.6e9).contains(&ssd.throughput(25)));
 /// // Beyond the samples, the nearest one counts.
 /// assert_eq!(ssd.throughput(500), ssd.throughput(41));
-/// # Ok::<(), tierflow_placement::stores::CalibrationError>(())
+/// # Ok::<(), tierflow_local_stores::placement::CalibrationError>(())
 /// ```
 ///
 /// Most of what happens to a store happens between one writer and a few, where samples at equal distances

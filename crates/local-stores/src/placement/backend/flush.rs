@@ -1,9 +1,9 @@
 //! Which chunks are flushed, and when (IPDPS'19, Algorithm 3).
 
 use super::super::{Command, FlushOrder, Store, StoreId};
-use super::{ActiveBackend, ChunkId, Phase};
+use super::{ChunkId, ChunkPlacement, Phase};
 
-impl ActiveBackend {
+impl ChunkPlacement {
     /// A chunk is written, or was not flushed and is to be flushed again.
     pub(super) fn is_to_flush(&mut self, id: ChunkId, store: StoreId) {
         self.to_flush[store.0].push_back((self.came, id));

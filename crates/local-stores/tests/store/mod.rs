@@ -1,6 +1,6 @@
-//! What the tests of the active backend share.
+//! What the tests of the placement share.
 
-use tierflow_placement::stores::{ActiveBackend, Calibration, Command, Event};
+use tierflow_local_stores::placement::{Calibration, ChunkPlacement, Command, Event};
 
 pub(crate) const CHUNK: u64 = 64 << 20;
 
@@ -10,7 +10,7 @@ pub(crate) fn flat(throughput: f64) -> Calibration {
 }
 
 /// What the backend says to an event.
-pub(crate) fn after(backend: &mut ActiveBackend, now_ns: u64, event: Event) -> Vec<Command> {
+pub(crate) fn after(backend: &mut ChunkPlacement, now_ns: u64, event: Event) -> Vec<Command> {
     let mut commands = Vec::new();
     backend.handle(now_ns, event, &mut commands).unwrap();
     commands

@@ -4,8 +4,8 @@
 
 use std::num::NonZeroUsize;
 
-use tierflow_placement::stores::{
-    ActiveBackend, CacheOnly, Calibration, ChunkId, Command, Event, HybridNaive, HybridRoom,
+use tierflow_local_stores::placement::{
+    CacheOnly, Calibration, ChunkId, ChunkPlacement, Command, Event, HybridNaive, HybridRoom,
     ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
 };
 
@@ -75,7 +75,7 @@ impl World {
             Store::new(self.calibrated(self.cache), room),
             Store::new(self.misjudged(self.ssd), all),
         ];
-        let backend = ActiveBackend::new(CHUNK, stores, Box::new(policy)).unwrap();
+        let backend = ChunkPlacement::new(CHUNK, stores, Box::new(policy)).unwrap();
         let mut backend = backend.with_most_flushes(NonZeroUsize::new(4).unwrap());
         let mut to_write = vec![self.chunks_each; self.writers as usize];
         let producers = (0..self.writers).map(ProducerId);
@@ -297,7 +297,7 @@ fn shortest_wait_finds_out_that_a_calibration_is_wrong() {
 fn a_flush_bandwidth_that_is_known_counts_from_the_start() {
     let stores = || vec![Store::new(flat(2e9), 1), Store::new(flat(0.5e9), 9)];
     for (known, wanted) in [(None, 2), (Some(1e9), 1)] {
-        let backend = ActiveBackend::new(CHUNK, stores(), Box::new(HybridRoom)).unwrap();
+        let backend = ChunkPlacement::new(CHUNK, stores(), Box::new(HybridRoom)).unwrap();
         let mut backend = match known {
             Some(known) => backend.with_flush_bandwidth(known).unwrap(),
             None => backend,
@@ -308,7 +308,7 @@ fn a_flush_bandwidth_that_is_known_counts_from_the_start() {
         }
         assert_eq!(commands.len(), wanted);
     }
-    let backend = ActiveBackend::new(CHUNK, stores(), Box::new(HybridRoom)).unwrap();
+    let backend = ChunkPlacement::new(CHUNK, stores(), Box::new(HybridRoom)).unwrap();
     assert!(backend.with_flush_bandwidth(f64::NAN).is_err());
 }
 

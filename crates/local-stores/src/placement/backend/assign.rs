@@ -1,9 +1,9 @@
 //! Which store each producer is given (IPDPS'19, Algorithm 2).
 
 use super::super::{Backlog, Command, Store, StoreId};
-use super::{ActiveBackend, Chunk, ChunkId, Phase, Waiting};
+use super::{Chunk, ChunkId, ChunkPlacement, Phase, Waiting};
 
-impl ActiveBackend {
+impl ChunkPlacement {
     /// Serves those who wait, in the order in which they asked, until one has to wait on.
     pub(super) fn assign(&mut self, now: u64, commands: &mut Vec<Command>) {
         while let Some(&waiting) = self.queue.front() {

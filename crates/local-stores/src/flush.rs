@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tierflow_placement::stores::{ChunkId, Event};
+use crate::placement::{ChunkId, Event};
 
 use crate::backend::Shared;
 use crate::buffer::Buffer;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tierflow_placement::stores::{BackendError, CalibrationError};
+use crate::placement::{CalibrationError, PlacementError};
 
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -11,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The stores, the policy or the sizes do not go together: see there.
     #[error(transparent)]
-    Backend(#[from] BackendError),
+    Backend(#[from] PlacementError),
     /// A store was measured to write nothing, or was not measured: see there.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tierflow_active_backend::{
-    Backend, Effort, Error, LocalStore, Options, Points, calibrate, measure,
-};
-use tierflow_placement::stores::{
+use tierflow_local_stores::placement::{
     CacheOnly, Calibration, HybridNaive, HybridOpt, HybridRoom, ShortestWait, SsdOnly, StorePolicy,
+};
+use tierflow_local_stores::{
+    Backend, Effort, Error, LocalStore, Options, Points, calibrate, measure,
 };
 use tierflow_store::{Faults, Faulty, Scratch, Storage, Throttled};
 

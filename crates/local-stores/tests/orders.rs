@@ -1,4 +1,4 @@
-//! The active backend: what must hold in whatever order things happen.
+//! The placement of chunks: what must hold in whatever order things happen.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod store;
@@ -8,14 +8,14 @@ use std::num::NonZeroUsize;
 
 use proptest::prelude::*;
 use store::{CHUNK, after, flat};
-use tierflow_placement::stores::{
-    ActiveBackend, CacheOnly, ChunkId, Command, Event, HybridNaive, HybridOpt, HybridRoom,
+use tierflow_local_stores::placement::{
+    CacheOnly, ChunkId, ChunkPlacement, Command, Event, HybridNaive, HybridOpt, HybridRoom,
     ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
 };
 
 /// A run in which whatever can happen next happens in a random order.
 struct Run {
-    backend: ActiveBackend,
+    backend: ChunkPlacement,
     capacities: [usize; 2],
     /// What each producer has still to write.
     chunks: Vec<VecDeque<u64>>,
@@ -183,7 +183,7 @@ proptest! {
         ];
         let policy = policies.into_iter().nth(policy).unwrap();
         let stores = [0, 1].map(|at| Store::new(flat(speeds[at]), capacities[at]));
-        let backend = ActiveBackend::new(CHUNK, stores.into(), policy).unwrap();
+        let backend = ChunkPlacement::new(CHUNK, stores.into(), policy).unwrap();
         let most = NonZeroUsize::new(most_flushes).unwrap();
         let mut run = Run {
             backend: backend.with_most_flushes(most),

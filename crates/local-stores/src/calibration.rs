@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tierflow_placement::stores::{Calibration, CalibrationError};
+use crate::placement::{Calibration, CalibrationError};
 use tierflow_store::Storage;
 
 use crate::Options;

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use tierflow_placement::stores::{
-    ActiveBackend, BackendError, ChunkId, Command, Event, ProducerId, StoreId,
+use crate::placement::{
+    ChunkId, ChunkPlacement, Command, Event, PlacementError, ProducerId, StoreId,
 };
 
 /// What the plan said to a producer.
@@ -31,7 +31,7 @@ pub(crate) struct Chunk {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) plan: ActiveBackend,
+    pub(crate) plan: ChunkPlacement,
     start: Instant,
     commands: Vec<Command>,
     /// Producers that wait, and where their chunk goes in the external storage.
@@ -51,7 +51,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(plan: ActiveBackend) -> Self {
+    pub(crate) fn new(plan: ChunkPlacement) -> Self {
         let stores = plan.stores().iter();
         let free = stores.map(|store| (0..store.capacity()).rev().collect());
         Self {
@@ -76,7 +76,7 @@ impl State {
         producer: ProducerId,
         bytes: u64,
         target: u64,
-    ) -> Result<(), BackendError> {
+    ) -> Result<(), PlacementError> {
         self.targets.insert(producer, (bytes, target));
         self.handle(Event::ChunkAsked { producer, bytes })
     }
@@ -95,7 +95,7 @@ impl State {
         &mut self,
         producer: ProducerId,
         id: ChunkId,
-    ) -> Result<(), BackendError> {
+    ) -> Result<(), PlacementError> {
         if let Some(chunk) = self.give_up(id) {
             self.targets.insert(producer, (chunk.bytes, chunk.target));
         }
@@ -103,7 +103,7 @@ impl State {
     }
 
     /// A chunk is on the external storage: its place is free.
-    pub(crate) fn flushed(&mut self, id: ChunkId) -> Result<(), BackendError> {
+    pub(crate) fn flushed(&mut self, id: ChunkId) -> Result<(), PlacementError> {
         self.give_up(id);
         self.handle(Event::ChunkFlushed { chunk: id })
     }
@@ -115,7 +115,7 @@ impl State {
     }
 
     /// Tells the plan, and keeps what it says for those whom it concerns.
-    pub(crate) fn handle(&mut self, event: Event) -> Result<(), BackendError> {
+    pub(crate) fn handle(&mut self, event: Event) -> Result<(), PlacementError> {
         let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut commands = std::mem::take(&mut self.commands);
         let handled = self.plan.handle(now, event, &mut commands);

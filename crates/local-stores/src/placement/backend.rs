@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 
-use super::{BackendError, ChunkId, Command, Event, FlushBandwidth, ProducerId};
+use super::{ChunkId, Command, Event, FlushBandwidth, PlacementError, ProducerId};
 use super::{Statistics, Store, StoreId, StorePolicy};
 
 mod assign;
@@ -45,7 +45,7 @@ enum Phase {
 /// is on any store, so that no flush will ever finish, the chunk goes to the fastest store with room.
 /// The paper assumes away that case.
 #[derive(Debug)]
-pub struct ActiveBackend {
+pub struct ChunkPlacement {
     chunk_size: u64,
     stores: Vec<Store>,
     policy: Box<dyn StorePolicy>,
@@ -71,27 +71,27 @@ pub struct ActiveBackend {
 /// Flushes that the moving average goes over.
 const WINDOW: usize = 32;
 
-impl ActiveBackend {
+impl ChunkPlacement {
     /// A backend for chunks of `chunk_size` bytes over these stores, the fastest first. Each chunk that
     /// was written is flushed at once, however many are.
     ///
     /// # Errors
-    /// [`NoChunkSize`](BackendError::NoChunkSize), or [`NoStore`](BackendError::NoStore) if no store
+    /// [`NoChunkSize`](PlacementError::NoChunkSize), or [`NoStore`](PlacementError::NoStore) if no store
     /// that the policy may use holds a chunk.
     pub fn new(
         chunk_size: u64,
         stores: Vec<Store>,
         policy: Box<dyn StorePolicy>,
-    ) -> Result<Self, BackendError> {
+    ) -> Result<Self, PlacementError> {
         if chunk_size == 0 {
-            return Err(BackendError::NoChunkSize);
+            return Err(PlacementError::NoChunkSize);
         }
         if stores[policy.usable(stores.len())]
             .iter()
             .all(|store| store.capacity == 0)
         {
             let policy = policy.name();
-            return Err(BackendError::NoStore { policy });
+            return Err(PlacementError::NoStore { policy });
         }
         let statistics = Statistics {
             written_bytes: vec![0; stores.len()],
@@ -134,10 +134,10 @@ impl ActiveBackend {
     /// known then, and the first chunks may go to stores that are slower than waiting.
     ///
     /// # Errors
-    /// [`BadBandwidth`](BackendError::BadBandwidth) if it is not above zero and finite.
-    pub fn with_flush_bandwidth(mut self, bandwidth: f64) -> Result<Self, BackendError> {
+    /// [`BadBandwidth`](PlacementError::BadBandwidth) if it is not above zero and finite.
+    pub fn with_flush_bandwidth(mut self, bandwidth: f64) -> Result<Self, PlacementError> {
         if !(bandwidth > 0.0 && bandwidth.is_finite()) {
-            return Err(BackendError::BadBandwidth(bandwidth));
+            return Err(PlacementError::BadBandwidth(bandwidth));
         }
         self.bandwidth.set_before(bandwidth);
         Ok(self)
@@ -153,7 +153,7 @@ impl ActiveBackend {
         now_ns: u64,
         event: Event,
         commands: &mut Vec<Command>,
-    ) -> Result<(), BackendError> {
+    ) -> Result<(), PlacementError> {
         match event {
             Event::Announced { producer, bytes } => self.announce(producer, bytes),
             Event::ChunkAsked { producer, bytes } => self.ask(now_ns, producer, bytes)?,
@@ -162,7 +162,9 @@ impl ActiveBackend {
             Event::WriteFailed { chunk } => self.write_failed(now_ns, chunk)?,
             Event::StoreBack { store } => {
                 let known = self.stores.get_mut(store.0);
-                known.ok_or(BackendError::NoSuchStore(store))?.is_out_of_use = false;
+                known
+                    .ok_or(PlacementError::NoSuchStore(store))?
+                    .is_out_of_use = false;
             }
             Event::ChunkFlushed { chunk } => self.flushed(now_ns, chunk)?,
             Event::FlushFailed { chunk } => self.flush_failed(now_ns, chunk)?,
@@ -213,16 +215,16 @@ impl ActiveBackend {
         self.to_write = others.saturating_add(bytes);
     }
 
-    fn ask(&mut self, now: u64, producer: ProducerId, bytes: u64) -> Result<(), BackendError> {
+    fn ask(&mut self, now: u64, producer: ProducerId, bytes: u64) -> Result<(), PlacementError> {
         if !(1..=self.chunk_size).contains(&bytes) {
-            return Err(BackendError::BadChunk {
+            return Err(PlacementError::BadChunk {
                 producer,
                 bytes,
                 most: self.chunk_size,
             });
         }
         if !self.busy.insert(producer) {
-            return Err(BackendError::Busy(producer));
+            return Err(PlacementError::Busy(producer));
         }
         self.statistics.asked_bytes += bytes;
         let announced = self.announced(producer);
@@ -236,11 +238,11 @@ impl ActiveBackend {
         Ok(())
     }
 
-    fn withdraw(&mut self, producer: ProducerId) -> Result<(), BackendError> {
+    fn withdraw(&mut self, producer: ProducerId) -> Result<(), PlacementError> {
         let mut queue = self.queue.iter();
         let at = queue.position(|waiting| waiting.producer == producer);
         let waiting = at.and_then(|at| self.queue.remove(at));
-        let waiting = waiting.ok_or(BackendError::DoesNotWait(producer))?;
+        let waiting = waiting.ok_or(PlacementError::DoesNotWait(producer))?;
         self.busy.remove(&producer);
         self.statistics.withdrawn_bytes += waiting.bytes;
         self.announce(producer, 0);
@@ -253,7 +255,7 @@ impl ActiveBackend {
         announced.copied().unwrap_or_default()
     }
 
-    fn written(&mut self, now: u64, id: ChunkId) -> Result<(), BackendError> {
+    fn written(&mut self, now: u64, id: ChunkId) -> Result<(), PlacementError> {
         let (chunk, started) = self.being_written(id)?;
         if let Some(chunk) = self.chunks.get_mut(&id) {
             chunk.phase = Phase::Written;
@@ -265,7 +267,7 @@ impl ActiveBackend {
         Ok(())
     }
 
-    fn write_failed(&mut self, now: u64, id: ChunkId) -> Result<(), BackendError> {
+    fn write_failed(&mut self, now: u64, id: ChunkId) -> Result<(), PlacementError> {
         let (chunk, started) = self.being_written(id)?;
         self.chunks.remove(&id);
         self.to_write = self.to_write.saturating_add(chunk.bytes);
@@ -281,7 +283,7 @@ impl ActiveBackend {
         Ok(())
     }
 
-    fn flushed(&mut self, now: u64, id: ChunkId) -> Result<(), BackendError> {
+    fn flushed(&mut self, now: u64, id: ChunkId) -> Result<(), PlacementError> {
         let (chunk, started) = self.being_flushed(id)?;
         self.chunks.remove(&id);
         self.stores[chunk.store.0].chunks -= 1;
@@ -290,7 +292,7 @@ impl ActiveBackend {
         Ok(())
     }
 
-    fn flush_failed(&mut self, now: u64, id: ChunkId) -> Result<(), BackendError> {
+    fn flush_failed(&mut self, now: u64, id: ChunkId) -> Result<(), PlacementError> {
         let (Chunk { store, .. }, started) = self.being_flushed(id)?;
         if let Some(chunk) = self.chunks.get_mut(&id) {
             chunk.phase = Phase::Written;
@@ -300,23 +302,23 @@ impl ActiveBackend {
         Ok(())
     }
 
-    fn being_written(&self, id: ChunkId) -> Result<(Chunk, (f64, u64)), BackendError> {
+    fn being_written(&self, id: ChunkId) -> Result<(Chunk, (f64, u64)), PlacementError> {
         match self.chunks.get(&id) {
             Some(chunk) => match chunk.phase {
                 Phase::Writing { started, announced } => Ok((*chunk, (started, announced))),
-                _ => Err(BackendError::NotWriting(id)),
+                _ => Err(PlacementError::NotWriting(id)),
             },
-            None => Err(BackendError::NotWriting(id)),
+            None => Err(PlacementError::NotWriting(id)),
         }
     }
 
-    fn being_flushed(&self, id: ChunkId) -> Result<(Chunk, [f64; 2]), BackendError> {
+    fn being_flushed(&self, id: ChunkId) -> Result<(Chunk, [f64; 2]), PlacementError> {
         match self.chunks.get(&id) {
             Some(chunk) => match chunk.phase {
                 Phase::Flushing { started } => Ok((*chunk, started)),
-                _ => Err(BackendError::NotFlushing(id)),
+                _ => Err(PlacementError::NotFlushing(id)),
             },
-            None => Err(BackendError::NotFlushing(id)),
+            None => Err(PlacementError::NotFlushing(id)),
         }
     }
 }

@@ -28,9 +28,9 @@ pub enum CalibrationError {
     },
 }
 
-/// Why the [`ActiveBackend`](super::ActiveBackend) refused; it is unchanged.
+/// Why the [`ChunkPlacement`](super::ChunkPlacement) refused; it is unchanged.
 #[derive(Clone, Debug, PartialEq, Error)]
-pub enum BackendError {
+pub enum PlacementError {
     /// Chunks of no bytes.
     #[error("chunks of 0 bytes hold nothing: give them a size")]
     NoChunkSize,

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use tierflow_placement::stores::{
-    ActiveBackend, Calibration, Event, ProducerId, Statistics, Store, StoreId, StorePolicy,
+use crate::placement::{
+    Calibration, ChunkPlacement, Event, ProducerId, Statistics, Store, StoreId, StorePolicy,
 };
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tierflow_store::Storage;
 
 use crate::buffer::{Buffer, is_aligned};
@@ -132,7 +132,7 @@ impl Backend {
         }
         let described = stores.iter();
         let described = described.map(|store| Store::new(store.calibration.clone(), store.chunks));
-        let mut plan = ActiveBackend::new(chunk_size as u64, described.collect(), policy)?
+        let mut plan = ChunkPlacement::new(chunk_size as u64, described.collect(), policy)?
             .with_most_flushes(options.most_flushes);
         if let Some(bandwidth) = options.flush_bandwidth {
             plan = plan.with_flush_bandwidth(bandwidth as f64)?;

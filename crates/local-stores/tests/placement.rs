@@ -1,4 +1,4 @@
-//! The active backend: what it decides.
+//! The placement of chunks: what it decides.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod store;
@@ -6,15 +6,15 @@ mod store;
 use std::num::NonZeroUsize;
 
 use store::{CHUNK, after, flat};
-use tierflow_placement::stores::{
-    ActiveBackend, BackendError, CacheOnly, ChunkId, Command, Event, HybridNaive, HybridOpt,
-    HybridRoom, ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
+use tierflow_local_stores::placement::{
+    CacheOnly, ChunkId, ChunkPlacement, Command, Event, HybridNaive, HybridOpt, HybridRoom,
+    PlacementError, ProducerId, ShortestWait, SsdOnly, Store, StoreId, StorePolicy,
 };
 
 /// A cache of one chunk at 10 GB/s and an SSD of 100 at 0.5 GB/s.
-fn backend(policy: impl StorePolicy + 'static) -> ActiveBackend {
+fn backend(policy: impl StorePolicy + 'static) -> ChunkPlacement {
     let stores = vec![Store::new(flat(10e9), 1), Store::new(flat(0.5e9), 100)];
-    ActiveBackend::new(CHUNK, stores, Box::new(policy)).unwrap()
+    ChunkPlacement::new(CHUNK, stores, Box::new(policy)).unwrap()
 }
 
 fn ask(producer: u64) -> Event {
@@ -219,7 +219,7 @@ fn shortest_wait_flushes_the_slow_store_when_the_writers_are_done() {
 #[test]
 fn what_a_full_slow_store_holds_is_not_held_back() {
     let stores = vec![Store::new(flat(10e9), 1), Store::new(flat(0.5e9), 1)];
-    let mut backend = ActiveBackend::new(CHUNK, stores, Box::new(ShortestWait)).unwrap();
+    let mut backend = ChunkPlacement::new(CHUNK, stores, Box::new(ShortestWait)).unwrap();
     for producer in 0..3 {
         after(&mut backend, 0, ask(producer));
     }
@@ -231,7 +231,7 @@ fn what_a_full_slow_store_holds_is_not_held_back() {
 #[test]
 fn nobody_waits_for_a_flush_that_cannot_come() {
     let stores = vec![Store::new(flat(1e3), 1), Store::new(flat(2e3), 1)];
-    let mut backend = ActiveBackend::new(CHUNK, stores, Box::new(HybridOpt)).unwrap();
+    let mut backend = ChunkPlacement::new(CHUNK, stores, Box::new(HybridOpt)).unwrap();
     for round in 0..3_u64 {
         let commands = after(&mut backend, round * 1000, ask(round));
         assert_eq!(writes(&commands), [(round, 1)]);
@@ -271,30 +271,30 @@ fn events_that_cannot_have_happened_change_nothing() {
     let (chunk, none) = (ChunkId(0), ChunkId(7));
     let producer = ProducerId(1);
     for (event, wanted) in [
-        (ask(1), BackendError::Busy(producer)),
+        (ask(1), PlacementError::Busy(producer)),
         (
             Event::AskWithdrawn { producer },
-            BackendError::DoesNotWait(producer),
+            PlacementError::DoesNotWait(producer),
         ),
         (
             Event::ChunkWritten { chunk: none },
-            BackendError::NotWriting(none),
+            PlacementError::NotWriting(none),
         ),
         (
             Event::WriteFailed { chunk: none },
-            BackendError::NotWriting(none),
+            PlacementError::NotWriting(none),
         ),
         (
             Event::ChunkFlushed { chunk },
-            BackendError::NotFlushing(chunk),
+            PlacementError::NotFlushing(chunk),
         ),
         (
             Event::FlushFailed { chunk },
-            BackendError::NotFlushing(chunk),
+            PlacementError::NotFlushing(chunk),
         ),
         (
             Event::StoreBack { store: StoreId(2) },
-            BackendError::NoSuchStore(StoreId(2)),
+            PlacementError::NoSuchStore(StoreId(2)),
         ),
     ] {
         let mut commands = Vec::new();
@@ -312,13 +312,13 @@ fn events_that_cannot_have_happened_change_nothing() {
 fn stores_that_hold_nothing_are_refused() {
     let of = |capacities: [usize; 2], policy: Box<dyn StorePolicy>| {
         let stores = capacities.map(|capacity| Store::new(flat(1e9), capacity));
-        ActiveBackend::new(CHUNK, stores.into(), policy).map(|_| ())
+        ChunkPlacement::new(CHUNK, stores.into(), policy).map(|_| ())
     };
-    let none = |policy| Err(BackendError::NoStore { policy });
+    let none = |policy| Err(PlacementError::NoStore { policy });
     assert_eq!(of([0, 5], Box::new(CacheOnly)), none("cache-only"));
     assert_eq!(of([5, 0], Box::new(SsdOnly)), none("ssd-only"));
     assert_eq!(of([0, 0], Box::new(HybridOpt)), none("hybrid-opt"));
     assert_eq!(of([0, 5], Box::new(HybridOpt)), Ok(()));
-    let empty = ActiveBackend::new(CHUNK, vec![], Box::new(SsdOnly));
+    let empty = ChunkPlacement::new(CHUNK, vec![], Box::new(SsdOnly));
     assert!(empty.is_err());
 }
