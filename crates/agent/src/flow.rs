@@ -8,7 +8,7 @@ use state::{Failure, PieceKey, State, key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use tierflow_store::{Error, Identity, Options, PieceInfo, Repository, Result};
+use tierflow_store::{Error, Identity, Options, PieceInfo, Repository, Result, left_behind};
 
 /// A route's two ends, opened when they are first needed: external storage may not be there when the agent starts.
 #[derive(Debug)]
@@ -29,8 +29,12 @@ impl Ends {
         let Some(there) = there else {
             return Ok(true);
         };
-        let is_last = || self.local.was_written_by(&self.external.last_run()?);
-        Ok(piece.is_newer_than(there) && (asked_for || is_last()?))
+        Ok(piece.is_newer_than(there) && (asked_for || self.went_on_here()?))
+    }
+
+    /// Whether the last run that went on from external storage did so on this node.
+    fn went_on_here(&self) -> Result<bool> {
+        self.local.was_written_by(&self.external.last_run()?)
     }
 }
 
@@ -117,11 +121,24 @@ impl Flow {
             .iter()
             .map(|piece| (piece.version, piece.identity))
             .collect();
+        let here: BTreeMap<u64, Identity> = local
+            .iter()
+            .map(|piece| (piece.version, piece.identity))
+            .collect();
+        // Groups agree what they give up.
+        let mut behind = match self.route.ranks {
+            1 => left_behind(&here, &external),
+            _ => BTreeSet::new(),
+        };
+        if !behind.is_empty() && ends.went_on_here()? {
+            behind.clear();
+        }
         let mut wanted = Vec::with_capacity(local.len());
         for piece in local {
             let there = external.get(&piece.version);
             let is_there = there.is_some_and(|there| there.is_same(&piece.identity));
-            if !is_there && ends.is_wanted(piece.identity, there, false)? {
+            let stays = is_there || behind.contains(&piece.version);
+            if !stays && ends.is_wanted(piece.identity, there, false)? {
                 wanted.push(piece);
             }
         }

@@ -118,6 +118,45 @@ fn leftovers_that_were_acknowledged_stay_though_another_node_has_newer_ones_that
 }
 
 #[test]
+fn leftovers_behind_what_another_node_wrote_are_not_gone_on_from() {
+    for goes_on in [true, false] {
+        let home = home();
+        {
+            let engine = on_node(&home, 1).build().unwrap();
+            (0..7).for_each(|version| checkpoint(&engine, 1, version));
+            engine.wait().unwrap();
+        }
+        // The last ones never got beyond the node.
+        let far = Repository::open(&home.far, Options::default()).unwrap();
+        far.remove(&(3..7).collect()).unwrap();
+        drop(far);
+        {
+            let engine = on_node(&home, 2).build().unwrap();
+            assert_eq!(engine.latest(None), Some(2));
+            if goes_on {
+                (3..5).for_each(|version| checkpoint(&engine, 2, version));
+                engine.wait().unwrap();
+            }
+        }
+        let engine = on_node(&home, 1).build().unwrap();
+        (0..3).for_each(|version| assert_restores(&engine, 1, version));
+        if !goes_on {
+            assert_eq!(engine.latest(None), Some(6));
+            continue;
+        }
+        // Versions 5 and 6 follow what another version 4 took the place of.
+        assert_eq!(engine.latest(None), Some(4));
+        (3..5).for_each(|version| assert_restores(&engine, 2, version));
+        checkpoint(&engine, 3, 5);
+        engine.wait().unwrap();
+        drop(engine);
+        let engine = on_node(&home, 2).build().unwrap();
+        assert_eq!(engine.latest(None), Some(5));
+        assert_restores(&engine, 3, 5);
+    }
+}
+
+#[test]
 fn what_the_last_run_here_wrote_anew_takes_the_place_of_what_is_older_below() {
     let home = home();
     {
@@ -223,38 +262,43 @@ fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_stora
     let home = home();
     let differing = |builder: EngineBuilder| builder.dedup(tierflow_dedup::Tree { chunk: 256 });
     let near = home.near.with_extension("1");
+    // A run's version 1, and much in common with it: those after it are differences.
+    let of = |run: u64, version: u64| {
+        let mut bytes = content(run, 1);
+        bytes[version as usize * 100] ^= version as u8 - 1;
+        bytes
+    };
+    let write = |engine: &Engine, run: u64, versions: std::ops::Range<u64>| {
+        for version in versions {
+            let bytes = of(run, version);
+            let regions = [Region::from(bytes.as_slice())];
+            engine.checkpoint(version, &regions).unwrap();
+        }
+        engine.wait().unwrap();
+    };
     {
         let engine = differing(on_node(&home, 1)).build().unwrap();
         checkpoint(&engine, 1, 0);
         engine.wait().unwrap();
     }
-    {
-        let engine = differing(builder().node_local(&near)).build().unwrap();
-        // Much in common: these are differences.
-        for version in 1..4 {
-            let mut bytes = content(1, 0);
-            bytes[version as usize * 100] ^= 1;
-            engine
-                .checkpoint(version, &[Region::from(bytes.as_slice())])
-                .unwrap();
-        }
-        engine.wait().unwrap();
-    }
-    {
-        let engine = differing(on_node(&home, 2)).build().unwrap();
-        checkpoint(&engine, 2, 1);
-        engine.wait().unwrap();
-    }
+    // What never left node 1: versions 1 to 4 of run 1.
+    write(
+        &differing(builder().node_local(&near)).build().unwrap(),
+        1,
+        1..5,
+    );
+    // Run 2 goes on at node 2, and was told that 1 to 3 are durable.
+    write(&differing(on_node(&home, 2)).build().unwrap(), 2, 1..4);
     let engine = differing(on_node(&home, 1)).build().unwrap();
     assert_restores(&engine, 1, 0);
-    assert_restores(&engine, 2, 1);
-    for version in [2, 3] {
-        // Either as it was, or not there: never put together from what is another version.
-        let mut expected = content(1, 0);
-        expected[version as usize * 100] ^= 1;
-        if let Ok(bytes) = restored(&engine, version) {
-            assert!(bytes == expected, "version {version} is another");
-        }
+    for version in [3, 2, 1] {
+        let bytes = restored(&engine, version);
+        let bytes = bytes.unwrap_or_else(|error| panic!("version {version}: {error}"));
+        assert!(bytes == of(2, version), "version {version} is another");
+    }
+    // Run 1's version 4 was made against what does not count any more.
+    if let Ok(bytes) = restored(&engine, 4) {
+        assert!(bytes == of(1, 4), "version 4 is put together from others");
     }
 }
 

@@ -340,9 +340,13 @@ fn a_save_is_one_request_and_an_open_no_long_row_of_them() {
         assert_eq!(numbers(&vault).len(), 60);
         assert_eq!(count(&troubled.gets), 0, "it knows what it wrote");
     }
+    let before = troubled.lists.load(Relaxed);
     let vault = objects(&store);
+    // Heads are asked for side by side: each waits until twelve are.
+    troubled.gets_meet.store(true, Relaxed);
     assert_eq!(numbers(&vault).len(), 60);
     assert_eq!(troubled.gets.load(Relaxed), 60, "one for each head");
+    assert_eq!(troubled.lists.load(Relaxed), before + 1);
 }
 
 #[test]

@@ -198,3 +198,8 @@ fn run(file: File) -> Result<(), Box<dyn Error>> {
     println!("restored from memory {memory}, compressed memory {compressed}, the file {file}");
     Ok(())
 }
+
+#[test]
+fn all_versions_come_back() {
+    main().unwrap();
+}

@@ -44,6 +44,9 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
+    /// A job does not fit the cluster, or it is none: correct what the message names.
+    #[error("the cluster cannot be simulated: {0}")]
+    Cluster(String),
     /// A file of sizes or a schedule does not have the form it should have.
     #[error("line {line} of the trace is not `version,bytes`: {text:?}")]
     Trace {

@@ -3,6 +3,7 @@
 
 mod bound;
 mod client;
+pub mod cluster;
 mod error;
 mod hardware;
 mod network;

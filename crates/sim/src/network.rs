@@ -1,9 +1,23 @@
 //! Transfers as fluid flows: every moment the bandwidth of each link is shared max-min fairly by those that pass it
 //! (Bertsekas and Gallager, *Data Networks*, §6.5.2: progressive filling).
+//!
+//! A link is *narrow* if at most [`NARROW`] GPUs share it, else a *trunk*. When flows come or go, the flows that meet theirs on
+//! narrow links are filled anew, with the levels of the trunks as given (`fill`); then the trunks find their new levels, and only
+//! those flows are looked at again whose bottleneck changes by that (`trunk`). So an event costs what the flows of a node do,
+//! and the logarithm of all others.
+
+mod fill;
+#[cfg(test)]
+mod tests;
+mod trunk;
 
 use crate::hardware::{Hardware, UNLIMITED};
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use trunk::Trunk;
+
+/// GPUs that share a narrow link, at most.
+const NARROW: usize = 16;
 
 /// Names a flow within its network until it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,33 +30,47 @@ pub(crate) enum Direction {
     Up,
 }
 
+/// What decides how fast a flow is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Limit {
+    /// Not known yet.
+    Unknown,
+    /// A narrow link gives it so many bytes/ns; infinitely many if it passes no link.
+    Rate(f64),
+    /// It has the level of this trunk, whatever that is.
+    Trunk(usize),
+}
+
 #[derive(Debug)]
 struct Flow {
     /// Counts the flows of the network: the smaller, the earlier it started.
     order: u64,
-    /// Bytes left when its rate was looked at last, in ns.
+    limit: Limit,
+    /// What the filling found.
+    next_limit: Limit,
+    /// Bytes left at `looked_at`, in ns. Of a flow that a trunk limits: the trunk's service with which its last byte arrives.
     remaining: f64,
     looked_at: u64,
-    /// Bytes/ns.
-    rate: f64,
-    /// The rate that the filling gives it; infinite until then.
-    next_rate: f64,
-    /// When the last byte arrives at this rate, rounded up to whole ns.
+    /// When the last byte arrives at its rate, rounded up to whole ns; never while a trunk limits it.
     ends: u64,
+    /// The narrow links that it passes, and the trunks.
     path: Box<[usize]>,
+    trunks: Box<[usize]>,
 }
 
-/// One direction of one link, or both together.
+/// One direction of one narrow link, or both together.
 #[derive(Debug)]
 struct Resource {
     /// Bytes/ns.
     capacity: f64,
     /// The flows that pass it, by their starts.
     flows: Vec<(u64, usize)>,
-    /// Scratch of the filling: what is left, and for how many.
+    /// Scratch of the filling: what is left, for how many; how many have a trunk's level; whether others have its own.
     left: f64,
     users: usize,
-    /// The sharing that came here last.
+    capped: usize,
+    limits: bool,
+    /// The filling that came here last.
     visit: u64,
 }
 
@@ -53,6 +81,8 @@ impl Resource {
             flows: Vec::new(),
             left: 0.0,
             users: 0,
+            capped: 0,
+            limits: false,
             visit: 0,
         }
     }
@@ -62,81 +92,96 @@ impl Resource {
     }
 }
 
-/// What a flow of a resource has of it, and which: the smallest first.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Share(f64, usize);
-
-impl Eq for Share {}
-
-impl Ord for Share {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let order = self.0.total_cmp(&other.0).then(self.1.cmp(&other.1));
-        order.reverse()
-    }
-}
-
-impl PartialOrd for Share {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
+/// The links of one hop that one GPU passes one way.
+#[derive(Debug, Clone, Default)]
+struct Way {
+    narrow: Vec<usize>,
+    trunks: Vec<usize>,
 }
 
 /// All links and flows of one group of GPUs that share any.
-///
-/// Flows that meet nowhere, not by way of others either, do not change each other's rates: when some come or go, those are
-/// looked at alone that they meet.
 #[derive(Debug)]
 pub(crate) struct Network {
     resources: Vec<Resource>,
-    /// By GPU of the group, hop and direction: the resources on the way.
-    paths: Vec<Vec<[Vec<usize>; 2]>>,
+    trunks: Vec<Trunk>,
+    /// By GPU of the group, hop and direction.
+    ways: Vec<Vec<[Way; 2]>>,
     flows: Vec<Option<Flow>>,
     free: Vec<usize>,
     started: u64,
-    /// Resources of flows that came or went, and flows that pass none, since the links were shared.
+    /// Narrow links whose flows are to be filled anew, trunks whose levels are, and flows that pass no link.
     changed: Vec<usize>,
+    uneven: BTreeSet<usize>,
     unlimited: Vec<usize>,
-    /// The flows that end first of those that meet: when, which, where. Some are outdated.
+    /// The flows that end first of those that meet on narrow links: when, which, where. Some are outdated.
     ends: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    /// Flows limited by trunks that have ended and were not taken out yet, by their starts; since when.
+    due: BTreeSet<(u64, usize)>,
+    due_at: u64,
     visit: u64,
 }
 
 impl Network {
     pub(crate) fn new(hardware: &Hardware, gpus: usize) -> Self {
-        let mut resources = Vec::new();
-        let mut paths = vec![vec![[Vec::new(), Vec::new()]; hardware.hops.len()]; gpus];
+        Self::with_narrow(hardware, gpus, NARROW)
+    }
+
+    /// A network in which links that more than `narrow` GPUs share are trunks.
+    fn with_narrow(hardware: &Hardware, gpus: usize, narrow: usize) -> Self {
+        let (mut resources, mut trunks) = (Vec::new(), Vec::new());
+        let mut ways = vec![vec![[Way::default(), Way::default()]; hardware.hops.len()]; gpus];
         for (at, hop) in hardware.hops.iter().enumerate() {
             for link in &hop.links {
                 for first in (0..gpus).step_by(link.gpus) {
                     let sharers = first..gpus.min(first + link.gpus);
-                    let ways = [
+                    let directions = [
                         (link.down, true, false),
                         (link.up, false, true),
                         (link.both, true, true),
                     ];
-                    for (bandwidth, down, up) in ways {
+                    for (bandwidth, down, up) in directions {
                         if bandwidth == UNLIMITED {
                             continue;
                         }
+                        let capacity = bandwidth as f64 / 1e9;
+                        let is_trunk = sharers.len() > narrow;
                         for gpu in sharers.clone() {
-                            let [on_down, on_up] = &mut paths[gpu][at];
-                            on_down.extend(down.then_some(resources.len()));
-                            on_up.extend(up.then_some(resources.len()));
+                            for (way, passes) in ways[gpu][at].iter_mut().zip([down, up]) {
+                                match is_trunk {
+                                    _ if !passes => {}
+                                    true => way.trunks.push(trunks.len()),
+                                    false => way.narrow.push(resources.len()),
+                                }
+                            }
                         }
-                        resources.push(Resource::new(bandwidth as f64 / 1e9));
+                        match is_trunk {
+                            true => trunks.push(Trunk::new(capacity)),
+                            false => resources.push(Resource::new(capacity)),
+                        }
                     }
                 }
             }
         }
+        // Every flow is found by way of a narrow link: a way of trunks alone has one more that is as wide as they are.
+        for way in ways.iter_mut().flatten().flatten() {
+            if let (true, Some(&trunk)) = (way.narrow.is_empty(), way.trunks.first()) {
+                way.narrow.push(resources.len());
+                resources.push(Resource::new(trunks[trunk].capacity));
+            }
+        }
         Self {
             resources,
-            paths,
+            trunks,
+            ways,
             flows: Vec::new(),
             free: Vec::new(),
             started: 0,
             changed: Vec::new(),
+            uneven: BTreeSet::new(),
             unlimited: Vec::new(),
             ends: BinaryHeap::new(),
+            due: BTreeSet::new(),
+            due_at: 0,
             visit: 0,
         }
     }
@@ -149,9 +194,10 @@ impl Network {
         direction: Direction,
         bytes: u64,
     ) -> FlowId {
-        let ways = &self.paths[gpu][hops];
-        let path = ways.iter().flat_map(|way| &way[direction as usize]);
-        let path: Box<[usize]> = path.copied().collect();
+        let ways = self.ways[gpu][hops].iter();
+        let ways = ways.map(|way| &way[direction as usize]);
+        let path: Box<[usize]> = ways.clone().flat_map(|way| &way.narrow).copied().collect();
+        let trunks: Box<[usize]> = ways.flat_map(|way| &way.trunks).copied().collect();
         let index = self.free.pop().unwrap_or_else(|| {
             self.flows.push(None);
             self.flows.len() - 1
@@ -161,18 +207,23 @@ impl Network {
         for &at in &path {
             self.resources[at].flows.push((order, index));
         }
+        for &at in &trunks {
+            let others = trunks.iter().filter(|other| **other != at);
+            self.trunks[at].meets.extend(others);
+        }
         match path.is_empty() {
             true => self.unlimited.push(index),
             false => self.changed.extend(&path),
         }
         self.flows[index] = Some(Flow {
             order,
+            limit: Limit::Unknown,
+            next_limit: Limit::Rate(f64::INFINITY),
             remaining: bytes as f64,
             looked_at: 0,
-            rate: 0.0,
-            next_rate: f64::INFINITY,
             ends: u64::MAX,
             path,
+            trunks,
         });
         FlowId(index)
     }
@@ -182,6 +233,8 @@ impl Network {
         let Some(flow) = self.flows[id.0].take() else {
             return;
         };
+        self.uncount(&flow);
+        self.leave_trunk(&flow, id.0);
         for &at in &flow.path {
             let flows = &mut self.resources[at].flows;
             if let Ok(place) = flows.binary_search_by_key(&flow.order, |&(order, _)| order) {
@@ -192,22 +245,40 @@ impl Network {
         self.free.push(id.0);
     }
 
-    /// A flow that has ended by `now`, in the order of their starts.
+    /// The flow that started first of those that have ended by `now`.
     pub(crate) fn ended(&mut self, now: u64) -> Option<FlowId> {
-        let (ends, index) = self.first_end()?;
-        (ends <= now).then_some(FlowId(index))
+        self.due_at = now;
+        for trunk in &mut self.trunks {
+            while let Some((ends, order, index)) = trunk.first_end()
+                && ends <= now
+            {
+                trunk.limited.pop_first();
+                self.due.insert((order, index));
+            }
+        }
+        let narrow = self.first_end().filter(|(ends, ..)| *ends <= now);
+        let narrow = narrow.map(|(_, order, index)| (order, index));
+        let first = narrow.into_iter().chain(self.due.first().copied()).min();
+        first.map(|(_, index)| FlowId(index))
     }
 
     /// When the next flow ends, if nothing changes before.
     pub(crate) fn next_end(&mut self) -> Option<u64> {
-        self.first_end().map(|(ends, _)| ends)
+        if !self.due.is_empty() {
+            return Some(self.due_at);
+        }
+        let trunks = self.trunks.iter().filter_map(Trunk::first_end);
+        let trunks = trunks.map(|(ends, ..)| ends).min();
+        let narrow = self.first_end().map(|(ends, ..)| ends);
+        narrow.into_iter().chain(trunks).min()
     }
 
-    fn first_end(&mut self) -> Option<(u64, usize)> {
+    /// Of the flows that narrow links limit: when it ends, which, where.
+    fn first_end(&mut self) -> Option<(u64, u64, usize)> {
         while let Some(&Reverse((ends, order, index))) = self.ends.peek() {
             let flow = self.flows[index].as_ref();
             if flow.is_some_and(|flow| (flow.order, flow.ends) == (order, ends)) {
-                return Some((ends, index));
+                return Some((ends, order, index));
             }
             self.ends.pop();
         }
@@ -216,35 +287,34 @@ impl Network {
 
     /// Shares the links anew, from `now` on, among the flows that are there.
     pub(crate) fn share(&mut self, now: u64) {
-        self.visit += 1;
         for index in std::mem::take(&mut self.unlimited) {
             self.look_at(&[index], now);
         }
-        for first in std::mem::take(&mut self.changed) {
-            if self.resources[first].visit < self.visit {
-                let met = self.fill(first);
-                self.look_at(&met, now);
+        for round in 0_u32.. {
+            self.visit += 1;
+            for first in std::mem::take(&mut self.changed) {
+                if self.resources[first].visit < self.visit {
+                    let met = self.fill(first);
+                    self.look_at(&met, now);
+                }
+            }
+            if !self.level_next(round, now) {
+                return;
             }
         }
     }
 
-    /// Moves flows that meet on to `now`, at their old rates, and gives them their new ones.
+    /// Moves flows that meet on to `now` as they were limited, and limits them as the filling found.
     fn look_at(&mut self, met: &[usize], now: u64) {
         let mut first = u64::MAX;
         for &index in met {
-            let Some(flow) = &mut self.flows[index] else {
+            let Some(flow) = self.flows[index].as_ref() else {
                 continue;
             };
-            if flow.ends < u64::MAX {
-                let elapsed = (now - flow.looked_at) as f64;
-                flow.remaining = (flow.remaining - flow.rate * elapsed).max(0.0);
+            if flow.limit != flow.next_limit {
+                self.change_limit(index, now);
             }
-            flow.looked_at = now;
-            if flow.next_rate != flow.rate {
-                flow.rate = flow.next_rate;
-                flow.ends = now.saturating_add((flow.remaining / flow.rate).ceil() as u64);
-            }
-            first = first.min(flow.ends);
+            first = first.min(self.flows[index].as_ref().map_or(first, |flow| flow.ends));
         }
         let flows = met
             .iter()
@@ -254,246 +324,32 @@ impl Network {
             .extend(ending.map(|(index, flow)| Reverse((first, flow.order, index))));
     }
 
-    /// The max-min fair rates of the flows that meet those of a resource: the tightest resource fixes those that pass it, and
-    /// so on. Returns these flows.
-    fn fill(&mut self, first: usize) -> Vec<usize> {
-        let Self {
-            resources,
-            flows,
-            visit,
-            ..
-        } = self;
-        let (mut met, mut reached) = (Vec::new(), vec![first]);
-        resources[first].visit = *visit;
-        let mut next = 0;
-        while let Some(&at) = reached.get(next) {
-            next += 1;
-            resources[at].left = resources[at].capacity;
-            resources[at].users = resources[at].flows.len();
-            for passing in 0..resources[at].flows.len() {
-                let (_, index) = resources[at].flows[passing];
-                let Some(flow) = &mut flows[index] else {
-                    continue;
-                };
-                // Met at the first resource of its path alone.
-                if flow.path[0] == at {
-                    flow.next_rate = f64::INFINITY;
-                    met.push(index);
-                }
-                for &other in &flow.path {
-                    if resources[other].visit < *visit {
-                        resources[other].visit = *visit;
-                        reached.push(other);
-                    }
-                }
-            }
-        }
-        let share = |&at: &usize| Share(resources[at].share(), at);
-        let used = reached.iter().filter(|at| resources[**at].users > 0);
-        let mut shares: BinaryHeap<Share> = used.map(share).collect();
-        while let Some(Share(share, tightest)) = shares.pop() {
-            if resources[tightest].users == 0 {
-                continue;
-            }
-            // Others were fixed since: what they leave is shared by fewer.
-            let now = resources[tightest].share();
-            if now != share {
-                shares.push(Share(now, tightest));
-                continue;
-            }
-            let rate = share.max(f64::MIN_POSITIVE);
-            for passing in 0..resources[tightest].flows.len() {
-                let (_, index) = resources[tightest].flows[passing];
-                let Some(flow) = flows[index]
-                    .as_mut()
-                    .filter(|f| f.next_rate == f64::INFINITY)
-                else {
-                    continue;
-                };
-                flow.next_rate = rate;
-                for &at in &flow.path {
-                    resources[at].left = (resources[at].left - rate).max(0.0);
-                    resources[at].users -= 1;
-                }
-            }
-        }
-        met
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hardware::{Hop, Link, Tier};
-
-    /// GPUs with links of 10 bytes/ns, two of which share 12.
-    fn network(gpus: usize) -> Network {
-        let links = Hop::over(Link::own(10_000_000_000).together(16_000_000_000), 0)
-            .and(Link::own(12_000_000_000).shared_by(2));
-        Network::new(
-            &Hardware::new().tier(Tier::new("host", UNLIMITED), links),
-            gpus,
-        )
-    }
-
-    /// The rates of the flows, in the order of their starts.
-    fn rates(network: &mut Network) -> Vec<f64> {
-        network.share(0);
-        let mut flows: Vec<_> = network.flows.iter().flatten().collect();
-        flows.sort_by_key(|flow| flow.order);
-        flows.iter().map(|flow| flow.rate).collect()
-    }
-
-    /// All flows at once, as the definition has it: each round fixes those that pass the tightest resource.
-    fn filled(net: &Network) -> Vec<(usize, f64)> {
-        let flows = net.flows.iter().enumerate();
-        let flows: Vec<_> = flows
-            .filter_map(|(index, flow)| Some((index, flow.as_ref()?)))
-            .collect();
-        let mut rates = vec![f64::INFINITY; flows.len()];
-        loop {
-            let share = |at: usize| {
-                let mut left = net.resources[at].capacity;
-                let mut users = 0.0;
-                for ((_, flow), rate) in flows.iter().zip(&rates) {
-                    match flow.path.contains(&at) {
-                        true if rate.is_finite() => left -= rate,
-                        true => users += 1.0,
-                        false => {}
-                    }
-                }
-                (users > 0.0).then_some((left / users, at))
-            };
-            let tightest = (0..net.resources.len()).filter_map(share);
-            let Some((rate, at)) = tightest.min_by(|a, b| a.0.total_cmp(&b.0)) else {
-                break;
-            };
-            for ((_, flow), own) in flows.iter().zip(&mut rates) {
-                if *own == f64::INFINITY && flow.path.contains(&at) {
-                    *own = rate;
-                }
-            }
-        }
-        flows.iter().map(|(index, _)| *index).zip(rates).collect()
-    }
-
-    #[test]
-    fn what_is_looked_at_alone_is_as_if_all_were() {
-        let mut word = 7_u64;
-        let mut random = |below: u64| {
-            word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
-            (word >> 33) % below
+    fn change_limit(&mut self, index: usize, now: u64) {
+        let Some(mut flow) = self.flows[index].take() else {
+            return;
         };
-        for gpus in [4, 16] {
-            // Links of GPUs, of nodes of four, and of all.
-            let link = Link::own(10_000_000_000).together(16_000_000_000);
-            let hardware = Hardware::new()
-                .tier(
-                    Tier::new("host", UNLIMITED),
-                    Hop::over(link, 0).and(Link::own(30_000_000_000).shared_by(4)),
-                )
-                .tier(
-                    Tier::new("file", UNLIMITED),
-                    Hop::over(Link::own(25_000_000_000).shared_by(gpus), 0),
-                );
-            let mut net = Network::new(&hardware, gpus);
-            // What is left of each flow, kept by the definition.
-            let mut left: Vec<Option<(FlowId, f64)>> = Vec::new();
-            let mut now = 0;
-            for step in 0..600 {
-                let rates: std::collections::BTreeMap<usize, f64> =
-                    filled(&net).into_iter().collect();
-                for (id, left) in left.iter().flatten() {
-                    let flow = net.flows[id.0].as_ref().unwrap();
-                    let rate = rates[&id.0];
-                    assert!(
-                        (flow.rate - rate).abs() <= 1e-9 * rate,
-                        "step {step}: {} {rate}",
-                        flow.rate
-                    );
-                    let ends = now as f64 + left / rate;
-                    assert!(
-                        (flow.ends as f64 - ends).abs() <= 1.0 + 1e-9 * ends,
-                        "step {step}: {} {ends}",
-                        flow.ends
-                    );
-                }
-                let all = net.flows.iter().flatten().map(|flow| flow.ends).min();
-                let next = net.next_end();
-                assert_eq!(next, all, "step {step}");
-                // Until the next one ends, or something happens before.
-                let until = now + 1 + random(300);
-                let then = next.filter(|next| *next <= until).unwrap_or(until);
-                for (id, left) in left.iter_mut().flatten() {
-                    *left = (*left - rates[&id.0] * (then - now) as f64).max(0.0);
-                }
-                now = then;
-                while let Some(ended) = net.ended(now) {
-                    net.remove(ended);
-                    left.retain(|flow| flow.is_none_or(|(id, _)| id != ended));
-                }
-                for _ in 0..random(3) {
-                    let hops = [0..=0, 1..=1, 0..=1][random(3) as usize].clone();
-                    let direction = [Direction::Down, Direction::Up][random(2) as usize];
-                    let bytes = 1 + random(5_000);
-                    let id = net.start(random(gpus as u64) as usize, hops, direction, bytes);
-                    left.push(Some((id, bytes as f64)));
-                }
-                if random(5) == 0
-                    && !left.is_empty()
-                    && let Some((id, _)) = left.swap_remove(random(left.len() as u64) as usize)
-                {
-                    net.remove(id);
-                }
-                net.share(now);
+        self.uncount(&flow);
+        let left = match flow.limit {
+            Limit::Unknown => flow.remaining,
+            Limit::Rate(rate) => flow.remaining - rate * (now - flow.looked_at) as f64,
+            Limit::Trunk(at) => flow.remaining - self.trunks[at].serve(now),
+        };
+        let left = left.max(0.0);
+        self.leave_trunk(&flow, index);
+        flow.limit = flow.next_limit;
+        self.count(&flow);
+        match flow.limit {
+            Limit::Unknown => {}
+            Limit::Rate(rate) => {
+                (flow.remaining, flow.looked_at) = (left, now);
+                flow.ends = now.saturating_add((left / rate).ceil() as u64);
+            }
+            Limit::Trunk(at) => {
+                flow.remaining = left + self.trunks[at].serve(now);
+                flow.ends = u64::MAX;
+                self.trunks[at].admit(flow.remaining, flow.order, index);
             }
         }
-    }
-
-    #[test]
-    fn one_flow_has_its_link_and_two_share_what_they_share() {
-        let mut net = network(3);
-        net.start(0, 0..=0, Direction::Down, 100);
-        assert_eq!(rates(&mut net), [10.0]);
-        net.start(1, 0..=0, Direction::Down, 100);
-        net.start(2, 0..=0, Direction::Down, 100);
-        assert_eq!(rates(&mut net), [6.0, 6.0, 10.0]);
-    }
-
-    #[test]
-    fn what_one_flow_cannot_use_goes_to_the_others() {
-        let mut net = network(2);
-        for gpu in [0, 0, 0, 1] {
-            net.start(gpu, 0..=0, Direction::Down, 100);
-        }
-        // The shared link gives 3 to each of four; nobody is limited earlier.
-        assert_eq!(rates(&mut net), [3.0; 4]);
-        let mut net = network(2);
-        net.start(0, 0..=0, Direction::Down, 100);
-        net.start(0, 0..=0, Direction::Up, 100);
-        // Both directions together have 16.
-        assert_eq!(rates(&mut net), [8.0, 8.0]);
-        net.start(1, 0..=0, Direction::Down, 100);
-        // The shared link's 12 go 6 and 6; the way up keeps what its own link leaves: 10.
-        assert_eq!(rates(&mut net), [6.0, 10.0, 6.0]);
-    }
-
-    #[test]
-    fn a_flow_ends_when_its_bytes_have_passed_at_changing_rates() {
-        let mut net = network(2);
-        let first = net.start(0, 0..=0, Direction::Down, 1000);
-        net.share(0);
-        assert_eq!(net.next_end(), Some(100));
-        let second = net.start(1, 0..=0, Direction::Down, 120);
-        net.share(50);
-        // 500 left at 6 bytes/ns; the second one's 120 take 20 ns.
-        assert_eq!((net.ended(69), net.next_end()), (None, Some(70)));
-        assert_eq!(net.ended(70), Some(second));
-        net.remove(second);
-        net.share(70);
-        assert_eq!(net.next_end(), Some(108));
-        net.remove(first);
-        net.share(108);
-        assert_eq!(net.next_end(), None);
+        self.flows[index] = Some(flow);
     }
 }

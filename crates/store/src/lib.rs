@@ -19,7 +19,7 @@ pub use faulty::{Faults, Faulty};
 pub use guarded::Guarded;
 pub use repository::{
     Damage, Elsewhere, Encoded, Identity, Mark, Options, Order, Piece, PieceInfo, Pruned, Pull,
-    Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
+    Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo, left_behind,
 };
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;

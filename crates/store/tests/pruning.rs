@@ -6,6 +6,7 @@ mod histories;
 
 use histories::{bytes_of, path_of, save, version_of};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tierflow_store::{Error, Faults, Options, Repository, Retention};
@@ -142,6 +143,13 @@ fn a_full_disk_can_be_left() {
     assert_eq!(numbers(&repository), [0, 10, 20, 22, 23]);
 }
 
+/// Bytes of the disk that a rank's files take, what is set aside for them included.
+fn used(directory: &Path, rank: u32) -> u64 {
+    let files = std::fs::read_dir(directory.join(format!("rank-{rank}"))).unwrap();
+    let blocks = files.map(|file| file.unwrap().metadata().unwrap().blocks());
+    512 * blocks.sum::<u64>()
+}
+
 #[test]
 fn no_more_is_set_aside_than_is_used() {
     let home = tempfile::tempdir().unwrap();
@@ -150,9 +158,20 @@ fn no_more_is_set_aside_than_is_used() {
     for version in 0..60 {
         save(&repository, version, 40_000);
         written += 40_000;
-        let files = std::fs::read_dir(home.path().join("rank-0")).unwrap();
-        let blocks = files.map(|file| file.unwrap().metadata().unwrap().blocks());
-        let used = 512 * blocks.sum::<u64>();
+        let used = used(home.path(), 0);
         assert!(used <= 2 * written + (1 << 20), "{used} for {written}");
     }
+}
+
+#[test]
+fn ranks_set_aside_no_more_than_they_use() {
+    let home = tempfile::tempdir().unwrap();
+    let ranks = (0..8).map(|rank| Options::default().rank(rank, 8).run(1));
+    let ranks: Vec<_> = ranks
+        .map(|options| Repository::open(home.path(), options).unwrap())
+        .collect();
+    ranks.iter().for_each(|rank| save(rank, 1, 40_000));
+    let used: u64 = (0..8).map(|rank| used(home.path(), rank)).sum();
+    println!("{used} bytes for 8 ranks of 40 kB");
+    assert!(used <= 8 * (2 * 40_000 + (1 << 20)), "{used}");
 }

@@ -19,7 +19,7 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tierflow-agent");
 
 /// A scratch directory, one of the node, and one beyond it.
 pub(crate) struct Home {
-    _kept: tempfile::TempDir,
+    _kept: Option<tempfile::TempDir>,
     pub(crate) scratch: PathBuf,
     pub(crate) near: PathBuf,
     pub(crate) far: PathBuf,
@@ -63,10 +63,20 @@ impl Home {
         let scratch = path.join("s".repeat(120));
         std::fs::create_dir(&scratch).unwrap();
         Self {
-            _kept: kept,
+            _kept: Some(kept),
             scratch,
             near: path.join("near"),
             far: path.join("far"),
+        }
+    }
+
+    /// Directories that another process keeps.
+    pub(crate) fn at(scratch: PathBuf, near: PathBuf, far: PathBuf) -> Self {
+        Self {
+            _kept: None,
+            scratch,
+            near,
+            far,
         }
     }
 

@@ -5,7 +5,7 @@ use crate::plan::Difference;
 use crate::run::Kept;
 use crate::{Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
-use tierflow_store::{Damage, Identity, PieceInfo, Repository};
+use tierflow_store::{Damage, Identity, PieceInfo, Repository, left_behind};
 
 /// A rank's piece of a version.
 #[derive(Debug, Clone, Copy)]
@@ -111,14 +111,31 @@ impl Survey {
             // A run elsewhere may have written these anew, and what it wrote cannot be read now.
             here.retain(|version, _| below.contains_key(version));
         }
-        Ok(Self::merged(here, below, |here, below| {
+        // A group has agreed what its ranks give up.
+        let elsewhere = last == LastRun::Elsewhere && shared_out.is_none() && agreed.is_none();
+        Ok(Self::merged(here, below, elsewhere, |here, below| {
             shared_out.is_none() && last.prefers_node_local(here, below)
         }))
     }
 
     /// Copies of different identity are never taken for each other: `prefers` says whether that on the node counts.
-    fn merged(here: Found, below: Found, prefers: impl Fn(&Identity, &Identity) -> bool) -> Self {
+    ///
+    /// `elsewhere`: the last run was on another node. What it [left behind](left_behind) does not count then.
+    fn merged(
+        here: Found,
+        below: Found,
+        elsewhere: bool,
+        prefers: impl Fn(&Identity, &Identity) -> bool,
+    ) -> Self {
         let mut survey = Self::default();
+        let identities = |found: &Found| -> BTreeMap<Version, Identity> {
+            let all = found.iter();
+            all.map(|(version, one)| (*version, one.identity)).collect()
+        };
+        let behind = match elsewhere {
+            true => left_behind(&identities(&here), &identities(&below)),
+            false => BTreeSet::new(),
+        };
         let mut counting: BTreeMap<Version, Identity> = BTreeMap::new();
         let mut versions: Vec<Version> = here.keys().chain(below.keys()).copied().collect();
         versions.sort_unstable();
@@ -144,9 +161,13 @@ impl Survey {
                     false => one = None,
                 }
             }
+            let given_up = behind.contains(&version);
+            if given_up {
+                one = None;
+            }
             // What only cannot be read now may be readable again.
             if let (None, Some((outdated, builds))) = (one, builds(&here))
-                && (other.is_some() || builds == Builds::OnAnother)
+                && (given_up || other.is_some() || builds == Builds::OnAnother)
             {
                 survey.outdated.push((version, outdated.bytes));
             }
@@ -256,9 +277,17 @@ mod tests {
     }
 
     fn merged(here: &[(Version, One)], below: &[(Version, One)]) -> [Vec<Version>; 3] {
+        merged_since(false, here, below)
+    }
+
+    fn merged_since(
+        elsewhere: bool,
+        here: &[(Version, One)],
+        below: &[(Version, One)],
+    ) -> [Vec<Version>; 3] {
         let found = |all: &[(Version, One)]| all.iter().copied().collect();
-        let survey = Survey::merged(found(here), found(below), |here, below| {
-            here.is_newer_than(below)
+        let survey = Survey::merged(found(here), found(below), elsewhere, |here, below| {
+            !elsewhere && here.is_newer_than(below)
         });
         let outdated = survey.outdated.iter().map(|(version, _)| *version);
         [
@@ -296,11 +325,30 @@ mod tests {
     }
 
     #[test]
+    fn what_a_run_elsewhere_did_not_go_on_from_goes() {
+        let (first, second) = (one(1, 5, None), one(2, 6, None));
+        let here = [(1, first), (2, first), (3, first), (4, first)];
+        let since = |below: &[_]| merged_since(true, &here, below);
+        // It wrote 2 anew, or something else; or 2 is from before, or nothing of the run that left the others got there.
+        let below = [(1, first), (2, second)];
+        assert_eq!(since(&below), [vec![1], vec![1, 2], vec![2, 3, 4]]);
+        let below = [(0, second), (1, first)];
+        assert_eq!(since(&below), [vec![1], vec![0, 1], vec![2, 3, 4]]);
+        let below = [(1, first), (2, first)];
+        assert_eq!(since(&below), [vec![1, 2, 3, 4], vec![1, 2], vec![]]);
+        let below = [(0, second)];
+        assert_eq!(since(&below), [vec![1, 2, 3, 4], vec![0], vec![]]);
+        // Or the last run was here.
+        let below = [(0, second), (1, first)];
+        assert_eq!(merged(&here, &below)[0], [1, 2, 3, 4]);
+    }
+
+    #[test]
     fn what_lies_nowhere_else_is_kept_first() {
         let copy = one(1, 1, None);
         let all: Vec<_> = (0..4).map(|version| (version, copy)).collect();
         let found = |all: &[(Version, One)]| all.iter().copied().collect();
-        let survey = Survey::merged(found(&all), found(&all[1..]), |_, _| false);
+        let survey = Survey::merged(found(&all), found(&all[1..]), false, |_, _| false);
         assert_eq!(survey.required(16), 16);
         let (held, unfit) = survey.node_local_within(40, 16);
         assert_eq!((held, unfit), (vec![0, 3], vec![(2, 10), (1, 10)]));

@@ -25,6 +25,9 @@ pub(crate) struct Troubled {
     pub(crate) puts: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) lists: AtomicU64,
+    /// Twelve requests for bytes are answered together.
+    pub(crate) gets_meet: AtomicBool,
+    together: tokio::sync::Barrier,
 }
 
 impl Default for Troubled {
@@ -39,6 +42,8 @@ impl Default for Troubled {
             puts: AtomicU64::new(0),
             gets: AtomicU64::new(0),
             lists: AtomicU64::new(0),
+            gets_meet: AtomicBool::new(false),
+            together: tokio::sync::Barrier::new(12),
         }
     }
 }
@@ -139,6 +144,9 @@ impl ObjectStore for Troubled {
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         self.meet().await?;
         self.gets.fetch_add(1, Relaxed);
+        if self.gets_meet.load(Relaxed) {
+            self.together.wait().await;
+        }
         self.inner.get_opts(path, options).await
     }
 

@@ -1,6 +1,7 @@
 //! What tells two copies of the same number apart, and which of them is the newer one.
 
 use crate::container::Head;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a piece is, wherever it is copied: two copies of a version with the same identity hold the same bytes.
@@ -54,6 +55,36 @@ impl Identity {
     pub(crate) fn order(&self) -> (u32, u64) {
         (self.epoch, self.sequence)
     }
+}
+
+/// Of the versions that lie `here` alone, those behind one that lies `there`, is not here, and was written by a later run: that run
+/// went on from an older version, so what follows here is of a history that was given up. To be asked where the last run was
+/// elsewhere.
+///
+/// Only what a run left of which other versions got there: one that writes here alone reports as durable what lies here.
+#[must_use]
+pub fn left_behind(
+    here: &BTreeMap<u64, Identity>,
+    there: &BTreeMap<u64, Identity>,
+) -> BTreeSet<u64> {
+    let lies_here = |(version, identity): &(&u64, &Identity)| {
+        let here = here.get(version);
+        here.is_some_and(|here| here.is_same(identity))
+    };
+    let (both, elsewhere): (Vec<_>, Vec<_>) = there.iter().partition(lies_here);
+    let brought: BTreeSet<u32> = both.iter().map(|(_, identity)| identity.epoch).collect();
+    let mut elsewhere = elsewhere.into_iter().peekable();
+    let (mut behind, mut latest) = (BTreeSet::new(), 0);
+    for (version, identity) in here {
+        while let Some((_, before)) = elsewhere.next_if(|(before, _)| *before < version) {
+            latest = latest.max(before.epoch);
+        }
+        let alone = !there.contains_key(version) && brought.contains(&identity.epoch);
+        if alone && identity.epoch < latest {
+            behind.insert(*version);
+        }
+    }
+    behind
 }
 
 /// What a run leaves wherever it writes: it stays when all that was written is given up. Where two directories have the mark

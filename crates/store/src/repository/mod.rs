@@ -25,7 +25,7 @@ mod tail;
 mod truncate;
 
 pub use encoded::{Encoded, Stamp};
-pub use identity::{Identity, Mark, Order};
+pub use identity::{Identity, Mark, Order, left_behind};
 pub use open::Options;
 pub use piece::{Elsewhere, Piece};
 pub use prune::Pruned;

@@ -1,0 +1,179 @@
+//! An application is killed at random instants and goes on at either of two nodes that share external storage, each with an
+//! agent that runs or not, is killed too, or brings what is left before the job goes on elsewhere. Whatever the application
+//! was told to be durable comes back as it was, at both nodes, whichever leftovers agents bring later.
+//!
+//! `TIERFLOW_KILLS=200` sets the number of kills; CI runs 12.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod homes;
+
+use homes::Home;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+use tierflow_agent::Way;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region, RegionMut};
+use tierflow_testing::{Process, this_test};
+
+const CHILD: &str = "TIERFLOW_NODES_RUN";
+
+/// What a run writes under a number: as long as any other run's.
+fn content(run: u64, version: u64) -> Vec<u8> {
+    let length = homes::length_of(version);
+    homes::bytes_of(run << 32 | version, length)
+}
+
+fn engine(home: &Home, limit: u64) -> Engine {
+    let vault = Way::new(&home.scratch, &home.near, &home.far);
+    let device = open(Choice::Host).unwrap();
+    Engine::builder(&device)
+        .host_cache(8 << 20)
+        .node_local(&home.near)
+        .node_local_limit(limit)
+        .external_vault(vault.open().unwrap())
+        .build()
+        .unwrap()
+}
+
+/// The application. As a test of its own, without its run, it has nothing to do.
+#[test]
+fn child() {
+    let Ok(run) = std::env::var(CHILD) else {
+        return;
+    };
+    let run: u64 = run.parse().unwrap();
+    let path = |name| PathBuf::from(std::env::var_os(name).unwrap());
+    let home = Home::at(
+        path("TIERFLOW_NODES_SCRATCH"),
+        path("TIERFLOW_NODES_NEAR"),
+        path("TIERFLOW_NODES_FAR"),
+    );
+    let limit = if run % 3 == 1 { 4 << 20 } else { u64::MAX };
+    let engine = engine(&home, limit);
+    let mut output = std::io::stdout();
+    for version in engine.latest(None).map_or(0, |newest| newest + 1).. {
+        let bytes = content(run, version);
+        let regions = [Region::from(bytes.as_slice())];
+        engine.checkpoint(version, &regions).unwrap();
+        if version % 4 != 1 && engine.wait().is_ok() {
+            // All versions up to this one are.
+            writeln!(output, "durable {version}").unwrap();
+            output.flush().unwrap();
+        }
+    }
+}
+
+fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*seed >> 33) % below
+}
+
+fn restored(engine: &Engine, version: u64) -> Vec<u8> {
+    let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
+    let restored = engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())]);
+    restored.unwrap_or_else(|error| panic!("version {version}: {error}"));
+    bytes
+}
+
+/// Each acknowledged version with the run that wrote it.
+fn check(home: &Home, acknowledged: &BTreeMap<u64, u64>) {
+    let engine = engine(home, u64::MAX);
+    for (version, run) in acknowledged.iter().rev().take(30) {
+        assert!(
+            restored(&engine, *version) == content(*run, *version),
+            "version {version} is not run {run}'s"
+        );
+    }
+}
+
+/// A node with its agent, if one runs.
+struct Node {
+    home: Home,
+    agent: Option<Process>,
+}
+
+/// Two nodes that share external storage.
+fn nodes() -> [Node; 2] {
+    let (first, mut second) = (Home::new(), Home::new());
+    second.far.clone_from(&first.far);
+    [first, second].map(|home| Node { home, agent: None })
+}
+
+impl Node {
+    /// The job goes on elsewhere: the agent dies with it, or brings what is left before.
+    fn leave(&mut self, seed: &mut u64) {
+        if let Some(mut agent) = self.agent.take() {
+            match random(seed, 2) {
+                0 => drop(agent.kill()),
+                _ => self.home.stop(&mut agent),
+            }
+        }
+    }
+
+    /// Runs the application until it is killed, and perhaps kills the agent with it. Returns what it reported.
+    fn run(&mut self, run: u64, seed: &mut u64) -> Vec<u64> {
+        if self.agent.is_none() && random(seed, 5) > 0 {
+            self.agent = Some(self.home.agent(&[]));
+        }
+        let mut child = this_test("child");
+        let child = child
+            .env(CHILD, run.to_string())
+            .env("TIERFLOW_NODES_SCRATCH", &self.home.scratch)
+            .env("TIERFLOW_NODES_NEAR", &self.home.near)
+            .env("TIERFLOW_NODES_FAR", &self.home.far);
+        let mut child = Process::start(child, "durable ");
+        std::thread::sleep(Duration::from_micros(5_000 + random(seed, 300_000)));
+        if let Some(mut agent) = self.agent.take_if(|_| random(seed, 3) == 0) {
+            agent.kill();
+            std::thread::sleep(Duration::from_micros(random(seed, 60_000)));
+        }
+        let reports = child.kill();
+        reports.iter().filter_map(|r| r.parse().ok()).collect()
+    }
+}
+
+#[test]
+fn no_kill_and_no_agent_makes_an_acknowledged_version_stale() {
+    let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let mut nodes = nodes();
+    let mut seed = u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
+    println!("seed {seed}");
+    let (mut acknowledged, mut all): (BTreeMap<u64, u64>, usize) = (BTreeMap::new(), 0);
+    for run in 1..=kills {
+        let at = random(&mut seed, 2) as usize;
+        nodes[1 - at].leave(&mut seed);
+        let before = acknowledged.last_key_value().map(|(version, _)| *version);
+        let reports = nodes[at].run(run, &mut seed);
+        if let (Some(oldest), Some(newest)) = (reports.first(), reports.last()) {
+            let engine = engine(&nodes[at].home, u64::MAX);
+            for version in before.map_or(0, |before| before + 1)..=*newest {
+                // What it found may have been left by others, and never been acknowledged before. There may be holes in that.
+                let writer = match version < *oldest {
+                    true if engine.restore_size(version).is_err() => continue,
+                    true => {
+                        let bytes = restored(&engine, version);
+                        let mut runs = (0..=run).rev();
+                        runs.find(|run| bytes == content(*run, version)).unwrap()
+                    }
+                    false => run,
+                };
+                acknowledged.insert(version, writer);
+            }
+        }
+        let looks = random(&mut seed, 2) as usize;
+        if looks != at {
+            nodes[at].leave(&mut seed);
+        }
+        check(&nodes[looks].home, &acknowledged);
+        if run % 40 == 0 {
+            all += acknowledged.len();
+            acknowledged.clear();
+            nodes = self::nodes();
+        }
+    }
+    all += acknowledged.len();
+    println!("{kills} kills, {all} versions acknowledged");
+    assert!(all > 0, "nothing was acknowledged before a kill");
+}

@@ -1,0 +1,95 @@
+//! Which jobs to stop: a cluster of batch jobs that now and then has to make room for on-demand jobs, which have to begin by a
+//! deadline (Maurya et al., *CoSim: A Simulator for Co-Scheduling of Batch and On-Demand Jobs in HPC Datacenters*, DS-RT'20).
+//!
+//! Nodes can be set aside for on-demand jobs, or batch jobs be stopped: killed, so that they fall back to their last own
+//! checkpoint, or saved to a parallel file system that all share, the whole of their memory (system-level) or what matters of
+//! it (application-level). [`least_loss`] finds the jobs, and the way of stopping each, that lose the least; [`Cluster::run`]
+//! plays whole workloads in virtual time under each [`Strategy`].
+//!
+//! Times are in ms, bandwidths in bytes/ms, and work, done or lost, is in node-ms: nodes times ms.
+
+mod choice;
+mod draw;
+mod run;
+
+pub use choice::{Candidate, Choice, Way, least_loss};
+pub use draw::{Draw, Jobs};
+
+/// A job that runs whenever there is room, from its own checkpoint if it was stopped before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchJob {
+    /// When it is submitted.
+    pub arrives: u64,
+    /// Nodes that it runs on.
+    pub nodes: u64,
+    /// How long it runs on them, if it is not stopped.
+    pub runs: u64,
+    /// Bytes of all its memory.
+    pub memory: u64,
+    /// Bytes of its critical data structures.
+    pub critical: u64,
+    /// It checkpoints by itself whenever it has run for so long; 0 for never. That is taken to cost nothing.
+    pub interval: u64,
+}
+
+/// A job that has to begin by a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnDemandJob {
+    /// When it is submitted.
+    pub arrives: u64,
+    /// Nodes that it runs on.
+    pub nodes: u64,
+    /// How long it runs.
+    pub runs: u64,
+    /// It is missed unless it has begun by then.
+    pub begins_by: u64,
+}
+
+/// How room is made for an on-demand job where there is too little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// No job is stopped; so many nodes are set aside.
+    Reserve(u64),
+    /// The jobs that were begun last are killed.
+    Kill,
+    /// The whole memory of the jobs that were begun last is saved.
+    System,
+    /// The critical data of the jobs that were begun last are saved.
+    Application,
+    /// The jobs and ways that lose the least: killed, critical data saved, or waited for if they end in time.
+    LeastLoss,
+}
+
+/// Nodes, and the file system that they share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cluster {
+    /// How many.
+    pub nodes: u64,
+    /// Bytes/ms of the file system.
+    pub bandwidth: u64,
+}
+
+/// What became of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Node-ms of batch jobs' progress that was lost, to be done again.
+    pub lost: u64,
+    /// Node-ms during which jobs were saved and brought back.
+    pub moving: u64,
+    /// Node-ms of the jobs that ended.
+    pub done: u64,
+    /// On-demand jobs that did not begin in time.
+    pub missed: usize,
+    /// Batch jobs that were stopped, each time counted.
+    pub stopped: usize,
+    /// When the last job ended.
+    pub ended: u64,
+}
+
+impl Outcome {
+    /// The share of all nodes' time until the last job ended in which something was done that was not lost.
+    #[must_use]
+    pub fn utilisation(&self, cluster: &Cluster) -> f64 {
+        self.done as f64 / (cluster.nodes as f64 * self.ended as f64)
+    }
+}

@@ -1,0 +1,104 @@
+//! The least loss that makes room: a covering knapsack with a budget, by dynamic programming.
+
+/// One way of stopping a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// What is lost by it.
+    pub loss: u64,
+    /// Bytes that have to be written before the nodes are free.
+    pub bytes: u64,
+}
+
+/// A job that may be stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Nodes that it frees.
+    pub nodes: u64,
+    /// One of these is chosen if it is stopped; 255 at most.
+    pub ways: Vec<Way>,
+}
+
+/// Which jobs are stopped, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Choice {
+    /// Candidates in ascending order, each with its way.
+    pub stopped: Vec<(usize, usize)>,
+    /// What they lose together.
+    pub loss: u64,
+}
+
+/// The jobs, and their ways, that free at least `nodes` nodes, write at most `budget` bytes and lose the least; `None` if no
+/// jobs do.
+///
+/// Bytes are counted in `steps` equal parts of the budget, each way's rounded up, so what is chosen is within the budget, and is
+/// the best of all choices if all ways' bytes are multiples of a part. If all jobs can be written within the budget, or none of
+/// them writes, bytes do not matter, and one part will do.
+///
+/// Takes time and as many bytes as candidates times `nodes` times `steps`.
+#[must_use]
+pub fn least_loss(
+    candidates: &[Candidate],
+    nodes: u64,
+    budget: u64,
+    steps: usize,
+) -> Option<Choice> {
+    let most = |candidate: &Candidate| candidate.ways.iter().map(|way| way.bytes).max();
+    let all: u128 = candidates.iter().filter_map(most).map(u128::from).sum();
+    let ample = all <= u128::from(budget);
+    let (steps, nodes) = (if ample { 0 } else { steps }, usize::try_from(nodes).ok()?);
+    let step_of = |bytes: u64| -> Option<usize> {
+        match (ample, bytes) {
+            (true, _) | (_, 0) => Some(0),
+            (false, _) if budget == 0 => None,
+            (false, _) => {
+                let parts = (u128::from(bytes) * steps as u128).div_ceil(u128::from(budget));
+                usize::try_from(parts).ok().filter(|parts| *parts <= steps)
+            }
+        }
+    };
+    let row = nodes + 1;
+    // By parts of the budget, then by nodes freed (all that are needed, or more): the least loss.
+    let mut least = vec![u64::MAX; row * (steps + 1)];
+    for parts in 0..=steps {
+        least[parts * row] = 0;
+    }
+    // By candidate and state: 0, or the way by which it got there, and one.
+    let mut came: Vec<Vec<u8>> = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let freed = usize::try_from(candidate.nodes).unwrap_or(nodes).min(nodes);
+        let mut by = vec![0; least.len()];
+        let ways = candidate.ways.iter().zip(1..=u8::MAX);
+        let ways: Vec<_> = ways
+            .filter_map(|(way, number)| Some((way.loss, step_of(way.bytes)?, number)))
+            .collect();
+        // From the most parts and nodes down, so that each state is read before this candidate changes it.
+        for parts in (0..=steps).rev() {
+            for to in (1..row).rev() {
+                let at = parts * row + to;
+                for &(loss, takes, number) in ways.iter().filter(|way| way.1 <= parts) {
+                    let from = (parts - takes) * row + to.saturating_sub(freed);
+                    // Nothing is to be gained by jobs without nodes.
+                    let reached = least[from].saturating_add(loss);
+                    if from != at && reached < least[at] {
+                        (least[at], by[at]) = (reached, number);
+                    }
+                }
+            }
+        }
+        came.push(by);
+    }
+    let mut at = steps * row + nodes;
+    let loss = Some(least[at]).filter(|loss| *loss < u64::MAX)?;
+    let mut stopped = Vec::new();
+    for (which, (candidate, by)) in candidates.iter().zip(&came).enumerate().rev() {
+        let Some(way) = usize::from(by[at]).checked_sub(1) else {
+            continue;
+        };
+        stopped.push((which, way));
+        let takes = step_of(candidate.ways[way].bytes).unwrap_or(0);
+        let freed = usize::try_from(candidate.nodes).unwrap_or(nodes);
+        at = (at / row - takes) * row + (at % row).saturating_sub(freed);
+    }
+    stopped.reverse();
+    Some(Choice { stopped, loss })
+}

@@ -1,0 +1,406 @@
+//! A workload in virtual time.
+
+use super::{BatchJob, Candidate, Cluster, Jobs, OnDemandJob, Outcome, Strategy, Way, least_loss};
+use crate::{Error, Result};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+/// Parts of what can be written before a deadline: ways of stopping are told apart so finely.
+const STEPS: usize = 32;
+
+/// At the same moment, what ends comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// A batch job has run to its end, if it was not stopped since its `n`-th beginning.
+    Ended(usize, u64),
+    /// A batch job was saved for an on-demand job, and its nodes are free.
+    Saved(usize, usize),
+    OnDemandEnded(usize),
+    Submitted(usize),
+    OnDemand(usize),
+    Deadline(usize),
+}
+
+/// A batch job that waits for nodes.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    job: usize,
+    /// How long it need not run any more.
+    done: u64,
+    /// How long bringing it back takes.
+    back: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    waited: Waiting,
+    begun: u64,
+    beginning: u64,
+    /// The on-demand job that gets its nodes when it ends.
+    promised: Option<usize>,
+}
+
+impl Running {
+    /// How long it has run by `now`, before it was stopped included.
+    fn progress(&self, now: u64) -> u64 {
+        self.waited.done + (now - self.begun).saturating_sub(self.waited.back)
+    }
+
+    fn end(&self, job: &BatchJob) -> u64 {
+        self.begun + self.waited.back + job.runs - self.waited.done
+    }
+
+    /// How much of this is in its own last checkpoint.
+    fn kept(&self, job: &BatchJob, now: u64) -> u64 {
+        let progress = self.progress(now);
+        let own = progress.checked_div(job.interval).unwrap_or(0) * job.interval;
+        own.max(self.waited.done)
+    }
+}
+
+/// An on-demand job for which room is made.
+#[derive(Debug, Default)]
+struct Making {
+    held: u64,
+    /// Batch jobs whose nodes are on their way.
+    coming: BTreeSet<usize>,
+}
+
+/// How a batch job is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Kill,
+    Save(u64),
+    /// It ends in time.
+    Await,
+}
+
+struct Run<'a> {
+    cluster: &'a Cluster,
+    jobs: &'a Jobs,
+    strategy: Strategy,
+    now: u64,
+    free: u64,
+    set_aside: u64,
+    /// The file system is busy until then.
+    writing_until: u64,
+    beginnings: u64,
+    queue: VecDeque<Waiting>,
+    running: BTreeMap<usize, Running>,
+    /// On-demand jobs for which no room could be made yet, by their deadlines; and those for which it is being made.
+    held_up: BTreeSet<(u64, usize)>,
+    making: BTreeMap<usize, Making>,
+    /// Nodes of those that run, and how many of these were set aside.
+    on_demand: BTreeMap<usize, (u64, u64)>,
+    events: BinaryHeap<Reverse<(u64, What)>>,
+    outcome: Outcome,
+}
+
+impl Cluster {
+    /// Plays a workload. Batch jobs begin in the order of their submission, those that were stopped first, wherever one fits.
+    ///
+    /// # Errors
+    /// [`Error::Cluster`] if a job has no nodes or more than there are, or there is no bandwidth.
+    pub fn run(&self, jobs: &Jobs, strategy: Strategy) -> Result<Outcome> {
+        let set_aside = match strategy {
+            Strategy::Reserve(nodes) => nodes,
+            _ => 0,
+        };
+        let refuse = |reason: String| Err(Error::Cluster(reason));
+        if self.bandwidth == 0 {
+            return refuse("its file system has no bandwidth".to_owned());
+        }
+        let room = self.nodes.saturating_sub(set_aside);
+        let batch = jobs.batch.iter().map(|job| (job.nodes, room));
+        let on_demand = jobs.on_demand.iter().map(|job| (job.nodes, self.nodes));
+        for (nodes, room) in batch.chain(on_demand) {
+            if nodes == 0 || nodes > room {
+                return refuse(format!("a job of {nodes} nodes does not fit {room}"));
+            }
+        }
+        let mut run = Run {
+            cluster: self,
+            jobs,
+            strategy,
+            now: 0,
+            free: room,
+            set_aside,
+            writing_until: 0,
+            beginnings: 0,
+            queue: VecDeque::new(),
+            running: BTreeMap::new(),
+            held_up: BTreeSet::new(),
+            making: BTreeMap::new(),
+            on_demand: BTreeMap::new(),
+            events: BinaryHeap::new(),
+            outcome: Outcome::default(),
+        };
+        for (index, job) in jobs.batch.iter().enumerate() {
+            run.at(job.arrives, What::Submitted(index));
+        }
+        for (index, job) in jobs.on_demand.iter().enumerate() {
+            run.at(job.arrives, What::OnDemand(index));
+        }
+        run.play();
+        Ok(run.outcome)
+    }
+}
+
+impl Run<'_> {
+    fn at(&mut self, time: u64, what: What) {
+        self.events.push(Reverse((time, what)));
+    }
+
+    fn job(&self, index: usize) -> &BatchJob {
+        &self.jobs.batch[index]
+    }
+
+    fn wanted(&self, index: usize) -> &OnDemandJob {
+        &self.jobs.on_demand[index]
+    }
+
+    fn play(&mut self) {
+        while let Some(Reverse((time, what))) = self.events.pop() {
+            self.now = time;
+            match what {
+                What::Ended(index, beginning) => self.ended(index, beginning),
+                What::Saved(index, by) => self.arrived(index, by),
+                What::OnDemandEnded(index) => {
+                    let (nodes, aside) = self.on_demand.remove(&index).unwrap_or_default();
+                    self.free += nodes - aside;
+                    self.set_aside += aside;
+                    self.outcome.done += nodes * self.wanted(index).runs;
+                    self.outcome.ended = time;
+                }
+                What::Submitted(job) => self.queue.push_back(Waiting {
+                    job,
+                    done: 0,
+                    back: 0,
+                }),
+                What::OnDemand(index) => {
+                    let begins_by = self.wanted(index).begins_by;
+                    self.held_up.insert((begins_by, index));
+                    self.at(begins_by, What::Deadline(index));
+                }
+                What::Deadline(index) => {
+                    // Room may have come at this very moment.
+                    self.make_room();
+                    let begins_by = self.wanted(index).begins_by;
+                    let missed = self.held_up.remove(&(begins_by, index));
+                    self.outcome.missed += usize::from(missed);
+                }
+            }
+            // All that happens at a moment, before anybody begins.
+            if self.events.peek().is_none_or(|next| next.0.0 > time) {
+                self.make_room();
+                self.begin_batch();
+            }
+        }
+    }
+
+    fn ended(&mut self, index: usize, beginning: u64) {
+        let is_it = |running: &&Running| running.beginning == beginning;
+        let Some(running) = self.running.get(&index).filter(is_it).copied() else {
+            return;
+        };
+        self.running.remove(&index);
+        let job = *self.job(index);
+        self.outcome.done += job.nodes * job.runs;
+        self.outcome.ended = self.now;
+        match running.promised {
+            Some(by) => self.arrived(index, by),
+            None => self.free += job.nodes,
+        }
+    }
+
+    /// The nodes of a batch job are free for an on-demand job.
+    fn arrived(&mut self, index: usize, by: usize) {
+        let nodes = self.job(index).nodes;
+        if let Some(making) = self.making.get_mut(&by) {
+            making.held += nodes;
+            making.coming.remove(&index);
+            if making.coming.is_empty() {
+                self.begin_on_demand(by);
+            }
+        }
+    }
+
+    fn begin_on_demand(&mut self, index: usize) {
+        let making = self.making.remove(&index).unwrap_or_default();
+        let wanted = *self.wanted(index);
+        self.free += making.held.saturating_sub(wanted.nodes);
+        self.on_demand.insert(index, (wanted.nodes, 0));
+        self.at(self.now + wanted.runs, What::OnDemandEnded(index));
+    }
+
+    fn begin_batch(&mut self) {
+        for waiting in std::mem::take(&mut self.queue) {
+            let job = *self.job(waiting.job);
+            if job.nodes > self.free {
+                self.queue.push_back(waiting);
+                continue;
+            }
+            self.free -= job.nodes;
+            self.beginnings += 1;
+            let running = Running {
+                waited: waiting,
+                begun: self.now,
+                beginning: self.beginnings,
+                promised: None,
+            };
+            self.outcome.moving += job.nodes * waiting.back;
+            self.at(
+                running.end(&job),
+                What::Ended(waiting.job, running.beginning),
+            );
+            self.running.insert(waiting.job, running);
+        }
+    }
+
+    /// Begins on-demand jobs, or makes room for them, those first that have to begin first.
+    fn make_room(&mut self) {
+        for (begins_by, index) in self.held_up.clone() {
+            let wanted = *self.wanted(index);
+            if wanted.nodes <= self.free + self.set_aside {
+                let aside = wanted.nodes.min(self.set_aside);
+                self.set_aside -= aside;
+                self.free -= wanted.nodes - aside;
+                self.on_demand.insert(index, (wanted.nodes, aside));
+                self.at(self.now + wanted.runs, What::OnDemandEnded(index));
+                self.held_up.remove(&(begins_by, index));
+            } else if let Some(stops) = self.choose(wanted.nodes - self.free, begins_by) {
+                self.held_up.remove(&(begins_by, index));
+                let held = std::mem::take(&mut self.free);
+                self.making.entry(index).or_default().held = held;
+                self.stop(index, &stops);
+            }
+        }
+    }
+
+    /// Which jobs free so many nodes by then.
+    fn choose(&self, nodes: u64, by: u64) -> Option<Vec<(usize, Stop)>> {
+        let begin = self.now.max(self.writing_until);
+        let budget = by
+            .saturating_sub(begin)
+            .saturating_mul(self.cluster.bandwidth);
+        let running = self.running.iter();
+        let running = running.filter(|(_, running)| running.promised.is_none());
+        let save = |job: &BatchJob| match self.strategy {
+            Strategy::Kill => Some(Stop::Kill),
+            Strategy::System => Some(Stop::Save(job.memory)),
+            Strategy::Application => Some(Stop::Save(job.critical)),
+            Strategy::Reserve(_) | Strategy::LeastLoss => None,
+        };
+        if self.strategy == Strategy::LeastLoss {
+            return self.choose_least(running.map(|(at, one)| (*at, one)), nodes, budget, by);
+        }
+        let mut last: Vec<_> = running.collect();
+        last.sort_by_key(|(_, running)| Reverse(running.beginning));
+        let (mut stops, mut freed, mut bytes) = (Vec::new(), 0, 0_u64);
+        for (&index, _) in last {
+            if freed >= nodes {
+                break;
+            }
+            let stop = save(self.job(index))?;
+            if let Stop::Save(more) = stop {
+                bytes = bytes.saturating_add(more);
+            }
+            freed += self.job(index).nodes;
+            stops.push((index, stop));
+        }
+        (freed >= nodes && bytes <= budget).then_some(stops)
+    }
+
+    fn choose_least<'r>(
+        &self,
+        running: impl Iterator<Item = (usize, &'r Running)>,
+        nodes: u64,
+        budget: u64,
+        by: u64,
+    ) -> Option<Vec<(usize, Stop)>> {
+        let (mut all, mut candidates) = (Vec::new(), Vec::new());
+        for (index, running) in running {
+            let job = self.job(index);
+            let lost = running.progress(self.now) - running.kept(job, self.now);
+            let back = match running.kept(job, self.now) {
+                0 => 0,
+                _ => job.critical.div_ceil(self.cluster.bandwidth),
+            };
+            let moving = 2 * job.critical.div_ceil(self.cluster.bandwidth);
+            let mut ways = vec![
+                (Stop::Kill, job.nodes * (lost + back), 0),
+                (Stop::Save(job.critical), job.nodes * moving, job.critical),
+            ];
+            if running.end(job) <= by {
+                ways = vec![(Stop::Await, 0, 0)];
+            }
+            let all_ways = ways.iter();
+            candidates.push(Candidate {
+                nodes: job.nodes,
+                ways: all_ways
+                    .map(|&(_, loss, bytes)| Way { loss, bytes })
+                    .collect(),
+            });
+            all.push((index, ways));
+        }
+        let choice = least_loss(&candidates, nodes, budget, STEPS)?;
+        let stops = choice.stopped.into_iter();
+        let stops = stops.map(|(which, way)| (all[which].0, all[which].1[way].0));
+        Some(stops.collect())
+    }
+
+    fn stop(&mut self, by: usize, stops: &[(usize, Stop)]) {
+        let mut ready = Vec::new();
+        let mut again = Vec::new();
+        for &(index, stop) in stops {
+            let job = *self.job(index);
+            if let Some(making) = self.making.get_mut(&by) {
+                making.coming.insert(index);
+            }
+            if stop == Stop::Await {
+                if let Some(running) = self.running.get_mut(&index) {
+                    running.promised = Some(by);
+                }
+                continue;
+            }
+            let Some(running) = self.running.remove(&index) else {
+                continue;
+            };
+            self.outcome.stopped += 1;
+            let progress = running.progress(self.now);
+            // What was not brought back yet was counted as a whole.
+            let unspent = (running.begun + running.waited.back).saturating_sub(self.now);
+            self.outcome.moving -= job.nodes * unspent;
+            let (done, bytes) = match stop {
+                Stop::Save(bytes) => {
+                    let begin = self.now.max(self.writing_until);
+                    self.writing_until = begin + bytes.div_ceil(self.cluster.bandwidth);
+                    self.outcome.moving += job.nodes * (self.writing_until - self.now);
+                    self.at(self.writing_until, What::Saved(index, by));
+                    (progress, bytes)
+                }
+                _ => {
+                    let kept = running.kept(&job, self.now);
+                    self.outcome.lost += job.nodes * (progress - kept);
+                    ready.push(index);
+                    (kept, job.critical)
+                }
+            };
+            let back = match done {
+                0 => 0,
+                _ => bytes.div_ceil(self.cluster.bandwidth),
+            };
+            again.push(Waiting {
+                job: index,
+                done,
+                back,
+            });
+        }
+        for waiting in again.into_iter().rev() {
+            self.queue.push_front(waiting);
+        }
+        for index in ready {
+            self.arrived(index, by);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Trunks: links that so many flows share that not all of them are looked at when one comes or goes.
+//!
+//! All flows that a trunk limits have the same rate, its *level*. So it counts the service that each of them gets, in bytes, as
+//! fair queueing counts virtual time (Demers, Keshav and Shenker, *Analysis and Simulation of a Fair Queueing Algorithm*,
+//! SIGCOMM'89): a flow ends when the service reaches what it was at the flow's start, and its bytes. A change of the level
+//! changes no flow's order.
+//!
+//! As a function of the level, what passes the trunk is concave and piecewise linear: each flow has the level, or what it gets
+//! elsewhere if that is less. Newton's method finds the level at which the trunk is full; it comes from below without
+//! passing it, and from above goes from one kink to the next. Flows say at which levels they have to be looked at again.
+
+use super::{Flow, Limit, Network};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// Differences of levels that are rounding, relative.
+const ROUNDING: f64 = 1e-12;
+
+/// Below a kink by so much, relative.
+const BELOW: f64 = 1.0 - 1e-9;
+
+/// Rounds after which differences are taken for rounding that are twice as large.
+const ROUNDS: u32 = 10_000;
+
+/// A number that is ordered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Number(f64);
+
+impl Eq for Number {}
+
+impl Ord for Number {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Flows that meet those of a narrow link, as the `n`-th filling found them.
+type Filled = (usize, u64);
+
+/// The same, at a level.
+type Watch = (Number, Filled);
+
+/// When flows that were filled have to be looked at again: how a trunk's level may change before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// No lower than this: at lower levels it limits more of them.
+    pub(super) low: f64,
+    /// No higher than this: at higher levels it limits fewer of them.
+    pub(super) high: f64,
+    /// Not at all: the rates of others follow the level.
+    pub(super) fixed: bool,
+}
+
+/// One direction of one link, or both together.
+#[derive(Debug)]
+pub(super) struct Trunk {
+    /// Bytes/ns.
+    pub(super) capacity: f64,
+    /// Bytes/ns of each flow that it limits; infinite while it limits none.
+    pub(super) level: f64,
+    /// How many flows it limits.
+    users: usize,
+    /// By the service with which they end, and by their starts, those of them that have not ended.
+    pub(super) limited: BTreeSet<(Number, u64, usize)>,
+    /// Bytes that each of them got until `at`.
+    service: f64,
+    at: u64,
+    /// What narrow links give to flows that pass here, in 2⁻⁶⁴ bytes/ns, so that the sum stays exact.
+    elsewhere: i128,
+    /// By trunk, how many flows pass here that it limits.
+    others: BTreeMap<usize, usize>,
+    /// The trunks that flows pass that pass this one.
+    pub(super) meets: BTreeSet<usize>,
+    /// Who is to be looked at when the level falls below, rises above, or changes. Some are outdated.
+    below: BinaryHeap<Watch>,
+    above: BinaryHeap<Reverse<Watch>>,
+    always: Vec<Filled>,
+}
+
+fn exact(rate: f64) -> i128 {
+    (rate * 2_f64.powi(64)) as i128
+}
+
+impl Trunk {
+    pub(super) fn new(capacity: f64) -> Self {
+        Self {
+            capacity,
+            level: f64::INFINITY,
+            users: 0,
+            limited: BTreeSet::new(),
+            service: 0.0,
+            at: 0,
+            elsewhere: 0,
+            others: BTreeMap::new(),
+            meets: BTreeSet::new(),
+            below: BinaryHeap::new(),
+            above: BinaryHeap::new(),
+            always: Vec::new(),
+        }
+    }
+
+    /// The service of each flow until `now`.
+    pub(super) fn serve(&mut self, now: u64) -> f64 {
+        if self.limited.is_empty() {
+            self.service = 0.0;
+        } else {
+            self.service += self.level * (now - self.at) as f64;
+        }
+        self.at = now;
+        self.service
+    }
+
+    pub(super) fn admit(&mut self, service: f64, order: u64, index: usize) {
+        self.limited.insert((Number(service), order, index));
+    }
+
+    /// Of the flows that it limits: when it ends, rounded up to whole ns, which, where.
+    pub(super) fn first_end(&self) -> Option<(u64, u64, usize)> {
+        let &(Number(service), order, index) = self.limited.first()?;
+        let left = (service - self.service).max(0.0) / self.level;
+        Some((self.at.saturating_add(left.ceil() as u64), order, index))
+    }
+
+    /// When a flow ends that ends with this service, in ns that are not rounded.
+    #[cfg(test)]
+    pub(super) fn end(&self, service: f64) -> f64 {
+        self.at as f64 + (service - self.service) / self.level
+    }
+
+    /// What the flows that it does not limit leave it, bytes/ns.
+    fn left(&self, level: impl Fn(usize) -> f64) -> f64 {
+        let others = self.others.iter();
+        let others = others.map(|(trunk, flows)| *flows as f64 * level(*trunk));
+        self.capacity - self.elsewhere as f64 / 2_f64.powi(64) - others.sum::<f64>()
+    }
+}
+
+impl Network {
+    /// Adds a flow to what its trunks know of.
+    pub(super) fn count(&mut self, flow: &Flow) {
+        for &at in &flow.trunks {
+            let trunk = &mut self.trunks[at];
+            match flow.limit {
+                Limit::Unknown => continue,
+                Limit::Rate(rate) => trunk.elsewhere += exact(rate),
+                Limit::Trunk(limiting) if limiting == at => trunk.users += 1,
+                Limit::Trunk(other) => *trunk.others.entry(other).or_default() += 1,
+            }
+            self.uneven.insert(at);
+        }
+    }
+
+    /// The contrary of [`count`](Self::count).
+    pub(super) fn uncount(&mut self, flow: &Flow) {
+        for &at in &flow.trunks {
+            let trunk = &mut self.trunks[at];
+            match flow.limit {
+                Limit::Unknown => continue,
+                Limit::Rate(rate) => trunk.elsewhere -= exact(rate),
+                Limit::Trunk(limiting) if limiting == at => trunk.users -= 1,
+                Limit::Trunk(other) => {
+                    if let Some(flows) = trunk.others.get_mut(&other) {
+                        *flows -= 1;
+                        if *flows == 0 {
+                            trunk.others.remove(&other);
+                        }
+                    }
+                }
+            }
+            self.uneven.insert(at);
+        }
+    }
+
+    /// A flow that may have been limited by a trunk is so no more.
+    pub(super) fn leave_trunk(&mut self, flow: &Flow, index: usize) {
+        if let Limit::Trunk(at) = flow.limit {
+            let limited = &mut self.trunks[at].limited;
+            if !limited.remove(&(Number(flow.remaining), flow.order, index)) {
+                self.due.remove(&(flow.order, index));
+            }
+        }
+    }
+
+    /// The flows that meet those of a narrow link, as they were filled last, are to be looked at when the level leaves these bounds.
+    pub(super) fn watch(&mut self, trunk: usize, first: usize, bounds: Bounds) {
+        let (resources, filled) = (&self.resources, (first, self.visit));
+        let trunk = &mut self.trunks[trunk];
+        if bounds.fixed {
+            trunk.always.push(filled);
+        }
+        if bounds.low > 0.0 {
+            trunk.below.push((Number(bounds.low), filled));
+        }
+        if bounds.high < f64::INFINITY {
+            trunk.above.push(Reverse((Number(bounds.high), filled)));
+        }
+        let most = 64 + 4 * resources.len();
+        let holds = |&(at, visit): &Filled| resources[at].visit == visit;
+        if trunk.below.len() > most {
+            trunk.below.retain(|(_, filled)| holds(filled));
+        }
+        if trunk.above.len() > most {
+            trunk.above.retain(|Reverse((_, filled))| holds(filled));
+        }
+        if trunk.always.len() > most {
+            trunk.always.retain(holds);
+        }
+    }
+
+    /// The level, of those that are not even, of the lowest trunk. Returns whether there was one.
+    pub(super) fn level_next(&mut self, round: u32, now: u64) -> bool {
+        let level = |at: &usize| Number(self.trunks[*at].level);
+        let Some(&at) = self.uneven.iter().min_by_key(|at| level(at)) else {
+            return false;
+        };
+        self.uneven.remove(&at);
+        let rounding = ROUNDING * 2_f64.powi((round / ROUNDS) as i32);
+        let old = self.trunks[at].level;
+        let new = self.level_of(at, rounding);
+        if new == old || (old.is_finite() && (new - old).abs() <= rounding * old) {
+            return true;
+        }
+        let trunk = &mut self.trunks[at];
+        trunk.serve(now);
+        trunk.level = new;
+        if trunk.users > 0 {
+            // There may be a kink on the way.
+            self.uneven.insert(at);
+        }
+        self.wake(at);
+        true
+    }
+
+    /// The level at which the trunk is full, as far as the next kink if it falls.
+    fn level_of(&mut self, at: usize, rounding: f64) -> f64 {
+        let left = self.trunks[at].left(|other| self.trunks[other].level);
+        let trunk = &self.trunks[at];
+        if trunk.users == 0 && left >= -rounding * trunk.capacity {
+            return f64::INFINITY;
+        }
+        let level = left / trunk.users as f64;
+        if trunk.users > 0 && level >= trunk.level {
+            return level;
+        }
+        let others = trunk.others.keys().map(|other| self.trunks[*other].level);
+        let others = others.fold(0.0, f64::max);
+        let (users, old) = (trunk.users, trunk.level);
+        let kink = self.highest_below(at).max(others).min(old) * BELOW;
+        match users {
+            // Without a kink it could not be too much for it.
+            0 => kink.max(f64::MIN_POSITIVE),
+            _ => level.max(kink).max(f64::MIN_POSITIVE),
+        }
+    }
+
+    /// The highest level below which flows are to be looked at; 0 if there is none.
+    fn highest_below(&mut self, at: usize) -> f64 {
+        let below = &mut self.trunks[at].below;
+        while let Some(&(Number(low), (first, visit))) = below.peek() {
+            if self.resources[first].visit == visit {
+                return low;
+            }
+            below.pop();
+        }
+        0.0
+    }
+
+    /// Whoever has to be looked at since a trunk has another level.
+    fn wake(&mut self, at: usize) {
+        let Self {
+            trunks,
+            resources,
+            changed,
+            ..
+        } = self;
+        let trunk = &mut trunks[at];
+        let level = trunk.level;
+        let mut woken = std::mem::take(&mut trunk.always);
+        while let Some(&(Number(low), filled)) = trunk.below.peek()
+            && low > level
+        {
+            trunk.below.pop();
+            woken.push(filled);
+        }
+        while let Some(&Reverse((Number(high), filled))) = trunk.above.peek()
+            && high < level
+        {
+            trunk.above.pop();
+            woken.push(filled);
+        }
+        let holds = |(at, visit): &Filled| resources[*at].visit == *visit;
+        changed.extend(woken.into_iter().filter(holds).map(|(first, _)| first));
+        for met in self.trunks[at].meets.clone() {
+            if self.trunks[met].others.contains_key(&at) {
+                self.uneven.insert(met);
+                self.pass(at, met);
+            }
+            if self.trunks[at].others.contains_key(&met) {
+                self.pass(met, at);
+            }
+        }
+    }
+
+    /// If one trunk's level has passed another's, flows that pass both are limited by the other.
+    fn pass(&mut self, limiting: usize, other: usize) {
+        let [limits, lower] = [limiting, other].map(|at| &self.trunks[at]);
+        if limits.level <= lower.level * (1.0 + ROUNDING) {
+            return;
+        }
+        let flows = limits.limited.iter();
+        let flows = flows.filter_map(|(.., index)| self.flows[*index].as_ref());
+        let both = flows.filter(|flow| flow.trunks.contains(&other));
+        self.changed.extend(both.map(|flow| flow.path[0]));
+    }
+}

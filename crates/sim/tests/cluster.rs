@@ -1,0 +1,252 @@
+//! Which jobs to stop: the choice against all choices, and workloads played under each strategy.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use tierflow_sim::Error;
+use tierflow_sim::cluster::{
+    BatchJob, Candidate, Cluster, Draw, Jobs, OnDemandJob, Outcome, Strategy, Way, least_loss,
+};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % below
+    }
+}
+
+/// The least loss of all choices, one after the other.
+fn all_choices(candidates: &[Candidate], nodes: u64, budget: u64) -> Option<u64> {
+    let Some((first, others)) = candidates.split_first() else {
+        return (nodes == 0).then_some(0);
+    };
+    let left = nodes.saturating_sub(first.nodes);
+    let stopped = first.ways.iter().filter_map(|way| {
+        let budget = budget.checked_sub(way.bytes)?;
+        Some(way.loss + all_choices(others, left, budget)?)
+    });
+    let not_stopped = all_choices(others, nodes, budget);
+    stopped.chain(not_stopped).min()
+}
+
+#[test]
+fn the_choice_is_the_best_of_all() {
+    let mut random = Random(11);
+    let (mut possible, mut tight) = (0, 0);
+    for case in 0..10_000 {
+        let candidates: Vec<_> = (0..random.below(8))
+            .map(|_| Candidate {
+                nodes: random.below(6),
+                ways: (0..random.below(4))
+                    .map(|_| Way {
+                        loss: random.below(30),
+                        bytes: random.below(3) * random.below(8),
+                    })
+                    .collect(),
+            })
+            .collect();
+        let (nodes, budget) = (random.below(16), random.below(20));
+        // A part is a byte.
+        let choice = least_loss(&candidates, nodes, budget, budget as usize);
+        let best = all_choices(&candidates, nodes, budget);
+        assert_eq!(
+            choice.as_ref().map(|choice| choice.loss),
+            best,
+            "case {case}"
+        );
+        let Some(choice) = choice else { continue };
+        possible += 1;
+        let (mut freed, mut bytes, mut loss) = (0, 0, 0);
+        for (which, way) in &choice.stopped {
+            freed += candidates[*which].nodes;
+            bytes += candidates[*which].ways[*way].bytes;
+            loss += candidates[*which].ways[*way].loss;
+        }
+        assert!(freed >= nodes && bytes <= budget, "case {case}: {choice:?}");
+        assert_eq!(loss, choice.loss, "case {case}");
+        let ample = all_choices(&candidates, nodes, u64::MAX);
+        tight += usize::from(ample < Some(loss));
+        // Coarser parts are within the budget, too, and no better.
+        if let Some(coarse) = least_loss(&candidates, nodes, budget, 3) {
+            let bytes = coarse.stopped.iter();
+            let bytes = bytes.map(|(which, way)| candidates[*which].ways[*way].bytes);
+            assert!(
+                bytes.sum::<u64>() <= budget && coarse.loss >= loss,
+                "case {case}"
+            );
+        }
+    }
+    assert!(possible > 2_000 && tight > 200, "{possible} {tight}");
+}
+
+const CLUSTER: Cluster = Cluster {
+    nodes: 4,
+    bandwidth: 10,
+};
+
+fn batch(arrives: u64, nodes: u64, runs: u64) -> BatchJob {
+    BatchJob {
+        arrives,
+        nodes,
+        runs,
+        memory: 1_000,
+        critical: 100,
+        interval: 0,
+    }
+}
+
+/// Two jobs of two nodes each, begun at 0 and 10, and an on-demand job of two nodes at 100.
+fn two_jobs(notice: u64) -> Jobs {
+    Jobs {
+        batch: vec![batch(0, 2, 500), batch(10, 2, 500)],
+        on_demand: vec![OnDemandJob {
+            arrives: 100,
+            nodes: 2,
+            runs: 50,
+            begins_by: 100 + notice,
+        }],
+    }
+}
+
+#[test]
+fn each_strategy_does_what_it_says() {
+    let of = |strategy, notice| CLUSTER.run(&two_jobs(notice), strategy).unwrap();
+    let all = Outcome {
+        done: 2 * 500 + 2 * 500 + 2 * 50,
+        ..Outcome::default()
+    };
+    // The second job has run for 90, and begins anew at 150.
+    let killed = Outcome {
+        lost: 180,
+        stopped: 1,
+        ended: 650,
+        ..all
+    };
+    assert_eq!(of(Strategy::Kill, 0), killed);
+    // Its 100 critical bytes take 10 ms both ways: from 110 to 160 it is stopped, then brought back, and 410 are left.
+    let saved = Outcome {
+        moving: 2 * 20,
+        stopped: 1,
+        ended: 160 + 10 + 410,
+        ..all
+    };
+    assert_eq!(of(Strategy::Application, 20), saved);
+    // Either job loses as much; the first one has 400 left.
+    let first = Outcome {
+        ended: 160 + 10 + 400,
+        ..saved
+    };
+    assert_eq!(of(Strategy::LeastLoss, 20), first);
+    // All of its memory takes 100.
+    let whole = Outcome {
+        moving: 2 * 200,
+        ended: 250 + 100 + 410,
+        ..saved
+    };
+    assert_eq!(of(Strategy::System, 100), whole);
+    // Too late to be saved: missed, or killed.
+    let missed = Outcome {
+        missed: 1,
+        ended: 510,
+        done: all.done - 100,
+        ..all
+    };
+    assert_eq!(of(Strategy::System, 99), missed);
+    assert_eq!(of(Strategy::Application, 9), missed);
+    assert_eq!(of(Strategy::LeastLoss, 9), killed);
+    // The first job ends by then.
+    let awaited = Outcome { ended: 550, ..all };
+    assert_eq!(of(Strategy::LeastLoss, 400), awaited);
+    // Two nodes are set aside, so the second batch job waits for the first.
+    let reserved = Outcome {
+        ended: 1_000,
+        ..all
+    };
+    assert_eq!(of(Strategy::Reserve(2), 0), reserved);
+}
+
+#[test]
+fn own_checkpoints_keep_what_is_in_them() {
+    let mut jobs = two_jobs(0);
+    jobs.batch[1].interval = 40;
+    let outcome = CLUSTER.run(&jobs, Strategy::Kill).unwrap();
+    // It has run for 90, and begins from 80 after 10 of reading.
+    assert_eq!((outcome.lost, outcome.moving), (2 * 10, 2 * 10));
+    assert_eq!(outcome.ended, 150 + 10 + 420);
+}
+
+#[test]
+fn every_job_ends_under_every_strategy() {
+    let cluster = Cluster {
+        nodes: 64,
+        bandwidth: 50_000_000,
+    };
+    let strategies = [
+        Strategy::Reserve(16),
+        Strategy::Kill,
+        Strategy::System,
+        Strategy::Application,
+        Strategy::LeastLoss,
+    ];
+    let (mut lost, mut stopped) = ([0; 5], [0; 5]);
+    for seed in 1..=30 {
+        let draw = Draw {
+            batch: 60,
+            on_demand: 20,
+            load: 0.9,
+            notice: [0, 30_000, 600_000][seed as usize % 3],
+            interval: [0, 3_600_000][seed as usize % 2],
+            memory: 100 << 30,
+        };
+        let jobs = draw.jobs(&cluster, seed);
+        for (at, strategy) in strategies.into_iter().enumerate() {
+            let outcome = cluster.run(&jobs, strategy).unwrap();
+            let work: u64 = jobs.batch.iter().map(|job| job.nodes * job.runs).sum();
+            let on_demand = outcome.done - work;
+            let all: u64 = jobs.on_demand.iter().map(|job| job.nodes * job.runs).sum();
+            // Whatever was not missed has run, too.
+            assert!(on_demand <= all && (outcome.missed > 0) == (on_demand < all));
+            assert!(outcome.missed <= jobs.on_demand.len());
+            let spent = outcome.done + outcome.lost + outcome.moving;
+            assert!(
+                spent <= cluster.nodes * outcome.ended,
+                "{strategy:?}, seed {seed}: {outcome:?}"
+            );
+            assert_eq!(
+                outcome,
+                cluster.run(&jobs, strategy).unwrap(),
+                "the same again"
+            );
+            lost[at] += outcome.lost;
+            stopped[at] += outcome.stopped;
+        }
+    }
+    let [reserve, kill, system, application, least] = lost;
+    assert_eq!((reserve, system, application), (0, 0, 0));
+    assert!(least < kill, "{lost:?}");
+    assert!(
+        stopped[1..].iter().all(|stopped| *stopped > 50),
+        "{stopped:?}"
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let jobs = two_jobs(0);
+    for strategy in [Strategy::Reserve(3), Strategy::Reserve(9)] {
+        let refused = CLUSTER.run(&jobs, strategy);
+        assert!(matches!(refused, Err(Error::Cluster(_))), "{refused:?}");
+    }
+    let without = Cluster {
+        bandwidth: 0,
+        ..CLUSTER
+    };
+    assert!(matches!(
+        without.run(&jobs, Strategy::Kill),
+        Err(Error::Cluster(_))
+    ));
+}
