@@ -12,11 +12,13 @@
 //! values in the order of memory. No clock: times are measured by who moves the bytes.
 #![deny(unsafe_code)]
 
+mod bits;
 mod bounded;
 mod codec;
 mod container;
 mod element;
 mod error;
+mod governor;
 pub mod gpu;
 mod header;
 mod method;
@@ -26,6 +28,7 @@ pub use bounded::{Bound, Bounded};
 pub use codec::{Codec, decode, decode_to_vec};
 pub use element::Element;
 pub use error::{Error, Invalid, Result};
+pub use governor::{Decision, Figures, Governor, Policy};
 pub use header::{CodecId, HEADER_BYTES, Header};
 pub use method::Method;
 pub use planes::{Planes, Predictor};

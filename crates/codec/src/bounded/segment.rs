@@ -6,6 +6,7 @@
 
 use super::quantiser::{Float, Quantiser};
 use super::{GROUP, SEGMENT};
+use crate::bits::transpose;
 
 /// Groups of a segment.
 const GROUPS: usize = SEGMENT / GROUP;
@@ -56,32 +57,31 @@ pub(super) fn encode<F: Float>(quantiser: &Quantiser, values: &[u8], out: &mut V
             before = last;
         }
     }
-    let all = widths.iter().fold(0, |all, width| all | width);
-    let planes = u32::BITS - all.leading_zeros();
-    for bit in 0..planes {
-        push(out, &widths, bit);
-    }
-    for ((group, width), stored) in values.chunks(GROUP * F::BYTES).zip(widths).zip(&stored) {
+    let planes = u32::BITS
+        - widths
+            .iter()
+            .fold(0, |all, width| all | width)
+            .leading_zeros();
+    let mut width_planes = widths;
+    transpose(&mut width_planes);
+    push(out, &width_planes[..planes as usize]);
+    for ((group, width), stored) in values.chunks(GROUP * F::BYTES).zip(widths).zip(&mut stored) {
         if width == EXACT {
             let end = out.len() + GROUP * F::BYTES;
             out.extend_from_slice(group);
             out.resize(end, 0);
-        } else {
-            for bit in 0..width {
-                push(out, stored, bit);
-            }
+        } else if width > 0 {
+            transpose(stored);
+            push(out, &stored[..width as usize]);
         }
     }
     planes as u8
 }
 
-/// Appends one bit of each.
-fn push(out: &mut Vec<u8>, values: &[u32; 32], bit: u32) {
-    let word = values
-        .iter()
-        .enumerate()
-        .fold(0, |word, (n, value)| word | ((value >> bit) & 1) << n);
-    out.extend_from_slice(&word.to_le_bytes());
+fn push(out: &mut Vec<u8>, words: &[u32]) {
+    for word in words {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
 }
 
 /// Fills up to [`SEGMENT`] values.
@@ -97,7 +97,7 @@ pub(super) fn decode<F: Float>(
         return Err("a segment's widths are too wide");
     }
     let (planes, mut words) = words.split_at_checked(usize::from(planes)).ok_or(WRONG)?;
-    let widths: [u32; GROUPS] = std::array::from_fn(|group| gather(planes, group));
+    let widths: [u32; GROUPS] = gather(planes);
     if widths.iter().any(|width| *width > EXACT) {
         return Err("a group's width is too wide");
     }
@@ -116,8 +116,8 @@ pub(super) fn decode<F: Float>(
             values.copy_from_slice(&group.as_flattened()[..len]);
             continue;
         }
-        for (n, value) in values.chunks_exact_mut(F::BYTES).enumerate() {
-            let stored = gather(group, n);
+        let stored = gather(group);
+        for (value, stored) in values.chunks_exact_mut(F::BYTES).zip(stored) {
             let difference = (stored >> 1).cast_signed() ^ -((stored & 1).cast_signed());
             before = before.wrapping_add(difference);
             quantiser.value::<F>(before).to_le(value);
@@ -126,9 +126,14 @@ pub(super) fn decode<F: Float>(
     if words.is_empty() { Ok(()) } else { Err(WRONG) }
 }
 
-/// The bits in place `n` of each word, the lowest first.
-fn gather(words: &[[u8; 4]], n: usize) -> u32 {
-    words.iter().enumerate().fold(0, |value, (bit, word)| {
-        value | ((u32::from_le_bytes(*word) >> n) & 1) << bit
-    })
+/// The values of which each word has a bit, the lowest first.
+fn gather(words: &[[u8; 4]]) -> [u32; 32] {
+    let mut values = [0; 32];
+    if !words.is_empty() {
+        for (value, word) in values.iter_mut().zip(words) {
+            *value = u32::from_le_bytes(*word);
+        }
+        transpose(&mut values);
+    }
+    values
 }

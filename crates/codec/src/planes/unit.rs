@@ -2,6 +2,7 @@
 
 use super::code::{CONSTANT, Code, RAW, code_words};
 use super::{GROUP, SEGMENT};
+use crate::bits::{SPREAD, low_bits};
 
 /// The size of a unit that is stored as it is.
 pub(super) const STORED_RAW: u16 = 1 << 15;
@@ -37,19 +38,20 @@ fn ranked(widths: &[u32], ranks: &[u8; 256], bytes: &[u8], out: &mut Vec<u8>) ->
         let escape = (1 << width) - 1;
         let mut escaped = 0;
         for at in (0..count).step_by(GROUP) {
-            let mut words = [0_u32; 4];
-            for lane in 0..GROUP.min(count - at) {
+            let here = GROUP.min(count - at);
+            let mut codes = [0; GROUP];
+            for lane in 0..here {
                 let byte = list[at + lane];
                 let code = (ranks[usize::from(byte)] - first).min(escape);
-                for (bit, word) in words.iter_mut().enumerate() {
-                    *word |= u32::from((code >> bit) & 1) << lane;
-                }
+                codes[lane] = code;
                 // Never ahead of what is still to be read.
                 list[escaped] = byte;
                 escaped += usize::from(code == escape);
             }
-            for word in &words[..width as usize] {
-                out.extend_from_slice(&word.to_le_bytes());
+            let (codes, _) = codes.as_chunks::<8>();
+            for bit in 0..width {
+                let word = |eight: &[u8; 8]| low_bits(u64::from_le_bytes(*eight) >> bit);
+                out.extend(codes.iter().map(word));
             }
         }
         first += escape;
@@ -132,17 +134,23 @@ pub(super) fn decode(
         first -= escape;
         let lower = list;
         let mut escaped = 0;
-        for (n, byte) in list[..count].iter_mut().enumerate() {
-            let group = start + n / GROUP * width as usize;
-            let code = (0..width as usize).fold(0, |code, bit| {
-                code | ((word(group + bit) as usize >> (n % GROUP)) & 1) << bit
-            });
-            *byte = if code == escape {
-                escaped += 1;
-                lower[escaped - 1]
-            } else {
-                symbols[first + code]
-            };
+        for (group, bytes) in list[..count].chunks_mut(GROUP).enumerate() {
+            let words = &words[start + group * width as usize..][..width as usize];
+            let mut codes = [0_u64; GROUP / 8];
+            for (bit, word) in words.iter().enumerate() {
+                for (codes, bits) in codes.iter_mut().zip(word) {
+                    *codes |= SPREAD[usize::from(*bits)] << bit;
+                }
+            }
+            let codes = codes.map(u64::to_le_bytes);
+            for (byte, code) in bytes.iter_mut().zip(codes.as_flattened()) {
+                let code = usize::from(*code);
+                let is_lower = code == escape;
+                // Behind the last rank there is no symbol, and none is needed.
+                let symbol = symbols.get(first + code).copied().unwrap_or(0);
+                *byte = if is_lower { lower[escaped] } else { symbol };
+                escaped += usize::from(is_lower);
+            }
         }
     }
     bytes.copy_from_slice(&list[..bytes.len()]);

@@ -94,13 +94,20 @@ fn split_as<const W: usize>(
     let (values, _) = values.as_chunks::<W>();
     for (segment, values) in values.chunks(SEGMENT).enumerate() {
         let mut before = 0;
-        for (n, value) in values.iter().enumerate() {
+        let mut stored = [0; SEGMENT];
+        for (value, stored) in values.iter().zip(&mut stored) {
             let value = widen(value);
-            let stored = bits.forward(value, before);
+            *stored = bits.forward(value, before);
             before = value;
-            masks[segment] |= u32::from(stored != 0) << (n / GROUP);
-            for (plane, byte) in stored.to_le_bytes()[..W].iter().enumerate() {
-                units[(plane * (UNITS / W) + segment) * SEGMENT + n] = *byte;
+        }
+        for (group, stored) in stored.chunks_exact(GROUP).enumerate() {
+            let all = stored.iter().fold(0, |all, stored| all | stored);
+            masks[segment] |= u32::from(all != 0) << group;
+        }
+        for plane in 0..W {
+            let unit = &mut units[(plane * (UNITS / W) + segment) * SEGMENT..][..SEGMENT];
+            for (byte, stored) in unit.iter_mut().zip(&stored) {
+                *byte = (stored >> (8 * plane)) as u8;
             }
         }
     }
@@ -116,11 +123,16 @@ fn join_as<const W: usize>(
     let bits = bits::<W>(element, predictor);
     let (values, _) = values.as_chunks_mut::<W>();
     for (segment, values) in values.chunks_mut(SEGMENT).enumerate() {
+        let mut stored = [0; SEGMENT];
+        for plane in 0..W {
+            let unit = &units[(plane * (UNITS / W) + segment) * SEGMENT..][..SEGMENT];
+            for (byte, stored) in unit.iter().zip(&mut stored) {
+                *stored |= u64::from(*byte) << (8 * plane);
+            }
+        }
         let mut before = 0;
-        for (n, value) in values.iter_mut().enumerate() {
-            let stored: [u8; W] =
-                std::array::from_fn(|plane| units[(plane * (UNITS / W) + segment) * SEGMENT + n]);
-            before = bits.backward(widen(&stored), before);
+        for (value, stored) in values.iter_mut().zip(stored) {
+            before = bits.backward(stored, before);
             value.copy_from_slice(&before.to_le_bytes()[..W]);
         }
     }
