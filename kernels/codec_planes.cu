@@ -127,49 +127,64 @@ __device__ inline void shortest(const uint32_t* histogram, uint32_t total, unsig
     if (lane < CODE_BYTES) code[lane] = lane == 0 ? profile : profile == RAW ? 0 : shifted;
 }
 
+// Codes of WIDTH bits for `count` bytes, the first of which are groups of `unit` where there is a mask, and else those of
+// `list`. What has longer codes is put to the front of `list`. Returns how many that are. By one warp.
+template <uint32_t WIDTH>
+__device__ inline uint32_t encode_level(const unsigned char* unit, uint32_t mask, unsigned char* list, uint32_t count,
+                                        const unsigned char* ranks, uint32_t first, uint32_t* out, uint32_t lane) {
+    constexpr uint32_t ESCAPE = (1u << WIDTH) - 1;
+    const uint32_t groups = (count + GROUP - 1) / GROUP;
+    uint32_t escaped = 0;
+#pragma unroll 4
+    for (uint32_t group = 0; group < groups; ++group) {
+        const uint32_t at = group * GROUP + lane;
+        const bool is_valid = at < count;
+        uint32_t byte;
+        if (mask) {
+            byte = unit[(__ffs(mask) - 1) * GROUP + lane];
+            mask &= mask - 1;
+        } else byte = list[at];
+        const uint32_t code = is_valid ? min(ranks[byte] - first, ESCAPE) : 0;
+        uint32_t word = 0, escaping = FULL_WARP;
+#pragma unroll
+        for (uint32_t bit = 0; bit < WIDTH; ++bit) {
+            const uint32_t all = __ballot_sync(FULL_WARP, (code >> bit) & 1);
+            escaping &= all;
+            if (lane == bit) word = all;
+        }
+        if (lane < WIDTH) out[group * WIDTH + lane] = word;
+        // Never ahead of what is still to be read.
+        if (code == ESCAPE) list[escaped + __popc(escaping & lanes_below(lane))] = byte;
+        escaped += __popc(escaping);
+    }
+    __syncwarp();
+    return escaped;
+}
+
 // `unit::encode` of src/planes/unit.rs, by one warp. `list` has room for a segment.
 __device__ inline uint32_t encode_unit(const unsigned char* unit, uint32_t mask, uint32_t profile,
                                        const unsigned char* ranks, uint32_t* packed, unsigned char* list,
                                        uint32_t lane) {
     const uint32_t bytes = GROUP * __popc(mask);
     if (profile == CONSTANT || bytes == 0) return 0;
-    uint32_t used = 0, count = bytes, first = 0;
+    uint32_t used = 0, count = bytes, first = 0, there = mask;
     bool fits = profile != RAW;
-    for (uint32_t widths = profile_widths(profile), level = 0; fits && widths; widths >>= 4, ++level) {
-        const uint32_t width = widths & 15, escape = (1u << width) - 1;
-        const uint32_t groups = (count + GROUP - 1) / GROUP;
-        if (4 * (used + groups * width) > bytes) {
+    for (uint32_t widths = profile_widths(profile); fits && widths; widths >>= 4) {
+        const uint32_t width = widths & 15, words = (count + GROUP - 1) / GROUP * width;
+        if (4 * (used + words) > bytes) {
             fits = false;
             break;
         }
-        uint32_t escaped = 0, there = mask;
-        for (uint32_t group = 0; group < groups; ++group) {
-            uint32_t byte;
-            bool is_valid = true;
-            if (level == 0) {
-                byte = unit[(__ffs(there) - 1) * GROUP + lane];
-                there &= there - 1;
-            } else {
-                is_valid = group * GROUP + lane < count;
-                byte = list[group * GROUP + lane];
-            }
-            const uint32_t code = is_valid ? min(ranks[byte] - first, escape) : 0;
-            uint32_t word = 0;
-            for (uint32_t bit = 0; bit < width; ++bit) {
-                const uint32_t all = __ballot_sync(FULL_WARP, (code >> bit) & 1);
-                if (lane == bit) word = all;
-            }
-            if (lane < width) packed[used + group * width + lane] = word;
-            const bool escapes = is_valid && code == escape;
-            const uint32_t escaping = __ballot_sync(FULL_WARP, escapes);
-            // Never ahead of what is still to be read.
-            if (escapes) list[escaped + __popc(escaping & lanes_below(lane))] = byte;
-            escaped += __popc(escaping);
+        uint32_t* out = packed + used;
+        switch (width) {
+        case 1: count = encode_level<1>(unit, there, list, count, ranks, first, out, lane); break;
+        case 2: count = encode_level<2>(unit, there, list, count, ranks, first, out, lane); break;
+        case 3: count = encode_level<3>(unit, there, list, count, ranks, first, out, lane); break;
+        default: count = encode_level<4>(unit, there, list, count, ranks, first, out, lane);
         }
-        __syncwarp();
-        used += groups * width;
-        first += escape;
-        count = escaped;
+        there = 0;
+        used += words;
+        first += (1u << width) - 1;
     }
     const uint32_t tail = (count + 3) / 4;
     if (fits && 4 * (used + tail) <= bytes) {
@@ -187,7 +202,7 @@ __device__ inline uint32_t encode_unit(const unsigned char* unit, uint32_t mask,
         return STORED_RAW;
     }
     uint32_t group = 0;
-    for (uint32_t there = mask; there; there &= there - 1, ++group)
+    for (there = mask; there; there &= there - 1, ++group)
         if (lane < 8)
             packed[8 * group + lane] = reinterpret_cast<const uint32_t*>(unit)[8 * (__ffs(there) - 1) + lane];
     return STORED_RAW;
@@ -234,12 +249,15 @@ __device__ inline void encode(const unsigned char* data, State* state, const Con
     if (there > 0) {
         for (uint32_t unit = warp; unit < UNITS; unit += WARPS) {
             uint32_t* histogram = scratch + unit / SEGMENTS * 256;
-            for (uint32_t mask = masks[unit % SEGMENTS]; mask; mask &= mask - 1) {
-                const uint32_t byte = units[unit * SEGMENT + (__ffs(mask) - 1) * GROUP + lane];
-                int is_same;
-                __match_all_sync(FULL_WARP, byte, &is_same);
-                if (!is_same) atomicAdd(&histogram[byte], 1);
-                else if (lane == 0) atomicAdd(&histogram[byte], GROUP);
+            // Four bytes a lane, and eight lanes a group.
+            const uint32_t mask = masks[unit % SEGMENTS];
+            const uint32_t* words = reinterpret_cast<const uint32_t*>(units + unit * SEGMENT);
+#pragma unroll
+            for (uint32_t part = 0; part < SEGMENT / 128; ++part) {
+                const uint32_t word = words[32 * part + lane];
+                if (!(mask >> (4 * part + lane / 8) & 1)) continue;
+#pragma unroll
+                for (int n = 0; n < 4; ++n) atomicAdd(&histogram[(word >> (8 * n)) & 0xFF], 1);
             }
         }
         __syncthreads();

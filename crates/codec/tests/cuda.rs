@@ -279,6 +279,7 @@ fn what_the_kernels_cannot_use_is_refused() {
         done.result,
         Err(Error::Invalid(Invalid::Limit { .. }))
     ));
+    drop(done);
     let container = method.encode_to_vec(&[1; 1024], Element::F32).unwrap();
     let refused = gpu.decode(&container, 1008, false).unwrap_err();
     assert!(matches!(refused, Error::Invalid(Invalid::Length { .. })));

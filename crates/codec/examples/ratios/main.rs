@@ -1,9 +1,10 @@
 //! How much smaller, and how fast: every codec on fields as applications have them, or on files.
 //!
-//! `cargo run --release -p tierflow-codec --example ratios -- [--gpu] [--wave N] [--values N] [TYPE:FILE ...]`
+//! `cargo run --release -p tierflow-codec --example ratios -- [--gpu] [--wave N] [--values N] [--write DIR]
+//! [TYPE:FILE ...]`
 //!
-//! TYPE is bf16, f16, f32, f64, i8, i16, i32 or i64. With `--gpu`, inputs are repeated up to 1 GiB, kernels are timed
-//! by events, and the container is compared with the CPU's.
+//! `--write` leaves the inputs in a directory, for other codecs. TYPE is bf16, f16, f32, f64, i8, i16, i32 or i64. With `--gpu`, inputs are repeated up to 1 GiB, kernels are timed
+//! by events, with containers in device memory and in pinned host memory, and a container is compared with the CPU's.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -26,6 +27,7 @@ fn main() -> Result<()> {
     let mut on_gpu = None;
     let (mut wave, mut values) = (128, 1 << 22);
     let mut files = Vec::new();
+    let mut folder = None;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number =
@@ -34,6 +36,7 @@ fn main() -> Result<()> {
             "--gpu" => on_gpu = Some(gpu::Bench::new()?),
             "--wave" => wave = number()?,
             "--values" => values = number()?,
+            "--write" => folder = Some(args.next().ok_or("a directory is missing")?),
             _ => files.push(file(&arg)?),
         }
     }
@@ -49,7 +52,11 @@ fn main() -> Result<()> {
     } else {
         files
     };
-    for input in &inputs {
+    for (n, input) in inputs.iter().enumerate() {
+        if let Some(folder) = &folder {
+            let kind = format!("{:?}", input.element).to_lowercase();
+            std::fs::write(format!("{folder}/{n}.{kind}"), &input.bytes)?;
+        }
         for method in methods(input)? {
             row(input, &method, on_gpu.as_mut())?;
         }
@@ -113,8 +120,9 @@ fn row(input: &Field, method: &Method, on_gpu: Option<&mut gpu::Bench>) -> Resul
     };
     print("CPU", rates, input.bytes.len());
     if let Some(bench) = on_gpu {
-        let (times, bytes) = bench.time(input, method, &container)?;
-        print("GPU", times, bytes);
+        let times = bench.time(input, method, &container)?;
+        print("GPU", times.on_device, times.bytes);
+        print("GPU, pinned host memory", times.across_the_bus, times.bytes);
     }
     Ok(())
 }
