@@ -66,7 +66,7 @@ __device__ inline void split(const unsigned char* values, uint32_t bytes, uint32
 }
 
 // `Code::shortest` of src/planes/code.rs, by one warp.
-__device__ inline void shortest(const uint32_t* histogram, uint32_t total, unsigned char* code,
+__device__ __noinline__ void shortest(const uint32_t* histogram, uint32_t total, unsigned char* code,
                                 unsigned char* ranks, uint32_t lane) {
     // How often, and then the lower byte first.
     uint32_t keys[8];
@@ -162,7 +162,7 @@ __device__ inline uint32_t encode_level(const unsigned char* unit, uint32_t mask
 }
 
 // `unit::encode` of src/planes/unit.rs, by one warp. `list` has room for a segment.
-__device__ inline uint32_t encode_unit(const unsigned char* unit, uint32_t mask, uint32_t profile,
+__device__ __noinline__ uint32_t encode_unit(const unsigned char* unit, uint32_t mask, uint32_t profile,
                                        const unsigned char* ranks, uint32_t* packed, unsigned char* list,
                                        uint32_t lane) {
     const uint32_t bytes = GROUP * __popc(mask);

@@ -7,7 +7,7 @@
 
 // Puts a unit's bytes into their places; groups that are not there are zero. By one warp. False if the unit is
 // not as long as its codes, or its profile is not known.
-__device__ inline bool decode_unit(const uint32_t* stored, uint32_t size, uint32_t words, uint32_t mask,
+__device__ __noinline__ bool decode_unit(const uint32_t* stored, uint32_t size, uint32_t words, uint32_t mask,
                                    const unsigned char* code, unsigned char* unit, unsigned char* list,
                                    uint32_t lane) {
     const uint32_t bytes = GROUP * __popc(mask), profile = code[0];

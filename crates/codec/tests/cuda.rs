@@ -255,31 +255,17 @@ fn what_the_kernels_cannot_use_is_refused() {
     let method = Method::from(Planes::new());
     let odd = gpu::Landing::device(&gpu.container, 8..4096);
     assert!(matches!(odd, Err(Error::Invalid(Invalid::Memory { .. }))));
-    let out = gpu::Landing::device(&gpu.container, 0..4096).unwrap();
-    let data = gpu.data.lend(4..1028).unwrap();
-    let done = gpu
-        .encoder
-        .encode(&gpu.stream, &method, Element::F32, data, out)
-        .wait();
-    assert!(matches!(
-        done.result,
-        Err(Error::Invalid(Invalid::Memory { .. }))
-    ));
+    let landing = || gpu::Landing::device(&gpu.container, 0..4096).unwrap();
+    let refusal = |encoder: &mut gpu::Encoder, range| {
+        let data = gpu.data.lend(range).unwrap();
+        let encoding = encoder.encode(&gpu.stream, &method, Element::F32, data, landing());
+        encoding.wait().result.unwrap_err()
+    };
+    let refused = refusal(&mut gpu.encoder, 4..1028);
+    assert!(matches!(refused, Error::Invalid(Invalid::Memory { .. })));
     let mut small = gpu::Encoder::new(&gpu.kernels, 1000).unwrap();
-    let done = small
-        .encode(
-            &gpu.stream,
-            &method,
-            Element::F32,
-            gpu.data.lend(0..1024).unwrap(),
-            done.out,
-        )
-        .wait();
-    assert!(matches!(
-        done.result,
-        Err(Error::Invalid(Invalid::Limit { .. }))
-    ));
-    drop(done);
+    let refused = refusal(&mut small, 0..1024);
+    assert!(matches!(refused, Error::Invalid(Invalid::Limit { .. })));
     let container = method.encode_to_vec(&[1; 1024], Element::F32).unwrap();
     let refused = gpu.decode(&container, 1008, false).unwrap_err();
     assert!(matches!(refused, Error::Invalid(Invalid::Length { .. })));

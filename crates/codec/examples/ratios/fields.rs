@@ -106,7 +106,9 @@ pub fn waves(n: usize, steps: usize, every: usize) -> Vec<Field> {
         .map(|cell| {
             let (x, y, z) = (inside(cell / plane), inside(cell / n % n), inside(cell % n));
             let deep = z + 0.1 * (5.0 * x).sin() - 0.05 * y > 0.6;
-            let velocity = slowest + 1400.0 * z + if deep { 1300.0 } else { 0.0 };
+            // Nothing is the same on both sides of the source, or a mirror image would pass for redundancy.
+            let slow = slowest + 1200.0 * z + 200.0 * (0.5 + 0.5 * (3.0 * x + 2.0 * y).sin());
+            let velocity = slow + if deep { 1300.0 } else { 0.0 };
             (velocity * dt / spacing).powi(2)
         })
         .collect();

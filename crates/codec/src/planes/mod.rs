@@ -56,17 +56,19 @@ impl Planes {
         Self { predictor }
     }
 
-    /// The one that makes a sample of the input smallest: up to 16 pieces of 16 KiB, evenly spread, are
+    /// The one that makes a sample of the input smallest: up to 64 blocks of it, spread without a period, are
     /// encoded in each way.
     pub fn chosen_for(input: &[u8], element: Element) -> Self {
-        const PIECES: usize = 16;
-        let stride = (input.len() / PIECES).next_multiple_of(BLOCK_BYTES);
-        let pieces = input.chunks(stride.max(BLOCK_BYTES));
-        let pieces: Vec<&[u8]> = pieces
-            .map(|piece| {
-                let len = piece.len().min(BLOCK_BYTES);
-                &piece[..len - len % element.bytes()]
-            })
+        const PIECES: u64 = 64;
+        let blocks: Vec<&[u8]> = input.chunks(BLOCK_BYTES).collect();
+        // Multiples of the golden ratio: what repeats at any distance is not met each time.
+        let spread = |n: u64| {
+            let share = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            ((u128::from(share) * blocks.len() as u128) >> 64) as usize
+        };
+        let pieces: Vec<&[u8]> = (0..PIECES.min(blocks.len() as u64))
+            .filter_map(|n| blocks.get(spread(n)))
+            .map(|block| &block[..block.len() - block.len() % element.bytes()])
             .collect();
         let bytes = |codec: &Self| -> usize {
             let coder = codec.coder(element);

@@ -124,7 +124,6 @@ pub(super) fn decode(
         return Err(WRONG);
     }
 
-    let symbols = &code.symbols;
     // The longest codes first: they give the bytes that the next shorter ones do not name.
     let mut list = [0; SEGMENT];
     list[..count].copy_from_slice(&stored[4 * at..4 * at + count]);
@@ -132,6 +131,11 @@ pub(super) fn decode(
     for (&width, &(start, count)) in widths.iter().zip(&levels).rev() {
         let escape = (1 << width) - 1;
         first -= escape;
+        // One more than there are symbols: no bounds are checked below.
+        let mut named = [0; 16];
+        for (named, symbol) in named.iter_mut().zip(&code.symbols[first..]) {
+            *named = *symbol;
+        }
         let lower = list;
         let mut escaped = 0;
         for (group, bytes) in list[..count].chunks_mut(GROUP).enumerate() {
@@ -146,9 +150,12 @@ pub(super) fn decode(
             for (byte, code) in bytes.iter_mut().zip(codes.as_flattened()) {
                 let code = usize::from(*code);
                 let is_lower = code == escape;
-                // Behind the last rank there is no symbol, and none is needed.
-                let symbol = symbols.get(first + code).copied().unwrap_or(0);
-                *byte = if is_lower { lower[escaped] } else { symbol };
+                let named = named[code % named.len()];
+                *byte = if is_lower {
+                    lower[escaped % SEGMENT]
+                } else {
+                    named
+                };
                 escaped += usize::from(is_lower);
             }
         }
