@@ -6,13 +6,12 @@
 #include "codec_bounded.cuh"
 
 template <typename F>
-__device__ inline void decode(const Source& source, F* out, uint64_t raw_bytes, uint64_t tail, double step,
-                              Report* report) {
+__device__ inline void decode(const Source& source, F* out, uint64_t raw_bytes, double step, Report* report) {
     const uint32_t lane = threadIdx.x % 32, segment = threadIdx.x / 32;
     const uint32_t block = blockIdx.x;
     const uint64_t values = raw_bytes / sizeof(F);
     if (block == 0 && threadIdx.x < raw_bytes % sizeof(F))
-        reinterpret_cast<unsigned char*>(out + values)[threadIdx.x] = uint8_t(tail >> (8 * threadIdx.x));
+        reinterpret_cast<unsigned char*>(out + values)[threadIdx.x] = tail_byte(source, threadIdx.x);
     if (source.blocks == 0) return;
     const uint64_t first = uint64_t(block) * BLOCK_VALUES + segment * SEGMENT;
     const uint32_t count = first < values ? uint32_t(min(uint64_t(SEGMENT), values - first)) : 0;
@@ -105,9 +104,8 @@ __device__ inline void decode(const Source& source, F* out, uint64_t raw_bytes, 
 #define DECODE(NAME, F)                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                     \
     codec_bounded_decode_##NAME(const unsigned char* __restrict__ bytes, uint64_t stored_bytes,               \
-                                uint32_t blocks, F* out, uint64_t raw_bytes, uint64_t tail, double step,      \
-                                Report* report) {                                                             \
-        decode<F>(Source{bytes, stored_bytes, blocks, 0}, out, raw_bytes, tail, step, report);                \
+                                uint32_t blocks, F* out, uint64_t raw_bytes, double step, Report* report) {   \
+        decode<F>(Source{bytes, stored_bytes, blocks, 0}, out, raw_bytes, step, report);                      \
     }
 
 DECODE(f32, float)

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-constexpr uint32_t HEADER_BYTES = 64;
+constexpr uint32_t HEADER_BYTES = 64, TAIL_AT = 40;
 // Blocks start at multiples of so many bytes; tables and sizes count in these.
 constexpr uint32_t UNIT = 16;
 constexpr uint32_t FULL_WARP = 0xFFFFFFFFu;
@@ -119,6 +119,9 @@ struct Source {
     uint32_t blocks;
     uint32_t unused;
 };
+
+// Byte `n` of those behind the last whole value.
+__device__ inline unsigned char tail_byte(const Source& source, uint32_t n) { return source.bytes[TAIL_AT + n]; }
 
 // The bytes of a block; false if the table is wrong.
 __device__ inline bool find(const Source& source, uint32_t block, const unsigned char** stored, uint64_t* len) {

@@ -178,7 +178,7 @@ __device__ inline void join(unsigned char* units, unsigned char* out, uint32_t b
 }
 
 template <int W>
-__device__ inline void decode(const Source& source, unsigned char* out, uint64_t raw_bytes, uint64_t tail,
+__device__ inline void decode(const Source& source, unsigned char* out, uint64_t raw_bytes,
                               uint32_t way, Report* report) {
     constexpr uint32_t SEGMENTS = Values<W>::SEGMENTS, HEADER = Values<W>::HEADER;
     constexpr uint32_t MOST = (HEADER + BLOCK_BYTES + UNIT - 1) / UNIT;
@@ -191,7 +191,7 @@ __device__ inline void decode(const Source& source, unsigned char* out, uint64_t
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t block = blockIdx.x;
     if (block == 0 && threadIdx.x < raw_bytes % W)
-        out[raw_bytes / W * W + threadIdx.x] = uint8_t(tail >> (8 * threadIdx.x));
+        out[raw_bytes / W * W + threadIdx.x] = tail_byte(source, threadIdx.x);
     if (source.blocks == 0) return;
     const uint64_t from = uint64_t(block) * BLOCK_BYTES;
     const uint32_t bytes = uint32_t(min(uint64_t(BLOCK_BYTES), raw_bytes / W * W - from));
@@ -257,9 +257,8 @@ __device__ inline void decode(const Source& source, unsigned char* out, uint64_t
 #define DECODE(W)                                                                                             \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                     \
     codec_planes_decode_##W(const unsigned char* __restrict__ bytes, uint64_t stored_bytes, uint32_t blocks,  \
-                            unsigned char* out, uint64_t raw_bytes, uint64_t tail, uint32_t way,              \
-                            Report* report) {                                                                 \
-        decode<W>(Source{bytes, stored_bytes, blocks, 0}, out, raw_bytes, tail, way, report);                 \
+                            unsigned char* out, uint64_t raw_bytes, uint32_t way, Report* report) {           \
+        decode<W>(Source{bytes, stored_bytes, blocks, 0}, out, raw_bytes, way, report);                       \
     }
 
 DECODE(1)

@@ -4,7 +4,9 @@ use rayon::prelude::*;
 
 use crate::element::Element;
 use crate::error::{Error, Invalid, Result};
-use crate::header::{ALIGNMENT, CodecId, HEADER_BYTES, Header, block_values, blocks, payload_at};
+use crate::header::{
+    ALIGNMENT, CodecId, HEADER_BYTES, Header, TAIL_AT, block_values, blocks, payload_at,
+};
 
 /// Blocks that are encoded before they are put in their places: bounds the memory this takes.
 const BATCH: usize = 256;
@@ -62,9 +64,6 @@ pub(crate) fn encode(
         most,
     };
     let (values, tail) = input.split_at(input.len() - header.tail_bytes());
-    let mut tail_word = [0; 8];
-    tail_word[..tail.len()].copy_from_slice(tail);
-    header.tail = u64::from_le_bytes(tail_word);
 
     let payload_at = header.payload_at() as usize;
     let Some((front, payload)) = out.split_at_mut_checked(payload_at) else {
@@ -102,7 +101,7 @@ pub(crate) fn encode(
             .for_each(|(place, block)| place.copy_from_slice(block));
     }
     header.stored_bytes = (payload_at + end) as u64;
-    front[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+    front[..HEADER_BYTES].copy_from_slice(&header.to_bytes(tail));
     Ok(payload_at + end)
 }
 
@@ -132,7 +131,7 @@ pub(crate) fn decode(
     }
 
     let (values, tail) = out.split_at_mut(out.len() - header.tail_bytes());
-    tail.copy_from_slice(&header.tail.to_le_bytes()[..tail.len()]);
+    tail.copy_from_slice(&front[TAIL_AT..TAIL_AT + tail.len()]);
     let block_bytes = block_values(header.codec, header.element) * header.element.bytes();
     values
         .par_chunks_mut(block_bytes)

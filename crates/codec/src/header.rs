@@ -8,6 +8,9 @@ pub const HEADER_BYTES: usize = 64;
 /// Blocks start at multiples of so many bytes.
 pub(crate) const ALIGNMENT: usize = 16;
 
+/// Where a header has the bytes behind the last whole value, fewer than 8.
+pub(crate) const TAIL_AT: usize = 40;
+
 const MAGIC: [u8; 8] = *b"tfcodec\0";
 const FORMAT: u8 = 1;
 
@@ -46,8 +49,6 @@ pub struct Header {
     pub stored_bytes: u64,
     /// The largest difference between a value and what comes back; 0 if it is lossless.
     pub bound: f64,
-    /// The bytes behind the last whole value.
-    pub(crate) tail: u64,
 }
 
 impl Header {
@@ -88,7 +89,6 @@ impl Header {
             raw_bytes: word(16),
             stored_bytes: word(24),
             bound: f64::from_bits(word(32)),
-            tail: word(40),
         };
         let sound = match codec {
             CodecId::Planes => header.parameter <= 1 && header.bound == 0.0,
@@ -112,7 +112,8 @@ impl Header {
         Ok(header)
     }
 
-    pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+    /// The header as it is stored, with the bytes behind the last whole value.
+    pub(crate) fn to_bytes(self, tail: &[u8]) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&[
@@ -125,7 +126,7 @@ impl Header {
         bytes[16..24].copy_from_slice(&self.raw_bytes.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.stored_bytes.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.bound.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.tail.to_le_bytes());
+        bytes[TAIL_AT..TAIL_AT + tail.len()].copy_from_slice(tail);
         let check = check(&bytes);
         bytes[56..].copy_from_slice(&check.to_le_bytes());
         bytes

@@ -56,6 +56,7 @@ fn methods(element: Element) -> Vec<Method> {
         for bound in [
             Bound::Absolute(1e-3),
             Bound::Absolute(1e-30),
+            Bound::Absolute(f64::MAX),
             Bound::Relative(1e-3),
             Bound::Relative(0.2),
         ] {
@@ -170,7 +171,7 @@ fn the_gpu_makes_the_bytes_of_the_cpu_and_reads_them() {
                         .unwrap_or_else(|error| panic!("{what}: {error}"));
                     let at = bytes.iter().zip(&expected).position(|(a, b)| a != b);
                     assert!(bytes == expected, "{what}: they differ from byte {at:?} on");
-                    assert_eq!(header.bound, Header::parse(&expected).unwrap().bound);
+                    assert_eq!(header, Header::parse(&expected).unwrap(), "{what}");
                     let mut output = vec![0; input.len()];
                     decode(&expected, &mut output).unwrap();
                     let back = gpu.decode(&expected, input.len(), to_host).unwrap();

@@ -222,6 +222,33 @@ fn the_output_must_have_its_length() {
     assert!(matches!(error, Error::Invalid(Invalid::OtherCodec { .. })));
 }
 
+#[test]
+fn every_exponent_and_many_mantissas_keep_their_bound() {
+    let bits = (0..=u16::MAX)
+        .flat_map(|high| [0, 1, 0x7FFF, 0xFFFF].map(|low| u32::from(high) << 16 | low));
+    let input: Vec<u8> = bits.flat_map(u32::to_le_bytes).collect();
+    // Each among its like, and each among all others.
+    let values = input.len() / 4;
+    let (words, _) = input.as_chunks::<4>();
+    let strewn: Vec<u8> = (0..values)
+        .flat_map(|n| words[n * 40_503 % values])
+        .collect();
+    for bound in [
+        f64::MIN_POSITIVE,
+        1e-45,
+        1e-38,
+        1e-7,
+        0.5,
+        1e20,
+        1e38,
+        f64::MAX,
+    ] {
+        let codec = Bounded::new(Bound::Absolute(bound)).unwrap();
+        assert_comes_back(&codec, Element::F32, &input, "in order");
+        assert_comes_back(&codec, Element::F32, &strewn, "strewn");
+    }
+}
+
 fn element() -> impl Strategy<Value = Element> {
     (0..Element::ALL.len()).prop_map(|n| Element::ALL[n])
 }

@@ -108,7 +108,6 @@ impl Bounded {
                 Bound::Absolute(bound) => bound,
                 Bound::Relative(_) => 0.0,
             },
-            tail: 0,
         })
     }
 }

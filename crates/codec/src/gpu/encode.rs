@@ -188,7 +188,6 @@ impl Encoding {
             (Report::DONE, Some(header)) => Ok(Header {
                 stored_bytes: report.stored_bytes,
                 bound: report.bound,
-                tail: 0,
                 ..header
             }),
             (Report::FULL, _) => Err(Error::Full {

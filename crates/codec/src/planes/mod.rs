@@ -141,7 +141,6 @@ impl Planes {
             raw_bytes,
             stored_bytes: 0,
             bound: 0.0,
-            tail: 0,
         }
     }
 }
