@@ -26,6 +26,7 @@ pub(crate) struct Package {
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,
+    pub(crate) features: BTreeMap<String, Vec<String>>,
     /// `Some([])` is `publish = false`.
     pub(crate) publish: Option<Vec<String>>,
 }

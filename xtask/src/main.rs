@@ -6,6 +6,7 @@
 mod bench;
 mod cargo;
 mod dist;
+mod features;
 mod install;
 mod kernels;
 mod python;
@@ -36,6 +37,8 @@ enum Chore {
     },
     /// Check what neither rustc nor clippy checks: who depends on whom, and the shape of the tree
     Tidy,
+    /// Check every choice of features of every crate, and that the light crates stay light
+    Features,
     /// Run the criterion benches and the experiments; report under target/bench
     Bench {
         /// Short measurements: less than two minutes in all without a GPU
@@ -78,6 +81,7 @@ fn main() -> Result<()> {
         Chore::Toolchain => toolchain::run(),
         Chore::Kernels { check } => kernels::run(check),
         Chore::Tidy => tidy::run(),
+        Chore::Features => features::run(),
         Chore::Bench { quick, names } => bench::run(quick, &names),
         Chore::Python { wheel, pytest } => python::run(wheel, &pytest),
         Chore::Install {

@@ -27,6 +27,7 @@ pub enum Error {
         what: &'static str,
     },
     /// The device failed or refused.
+    #[cfg(feature = "cuda")]
     #[error(transparent)]
     Device(#[from] tierflow_device::Error),
 }

@@ -19,6 +19,7 @@ mod container;
 mod element;
 mod error;
 mod governor;
+#[cfg(feature = "cuda")]
 pub mod gpu;
 mod header;
 mod method;

@@ -4,7 +4,9 @@ use crate::bounded::Bounded;
 use crate::codec::Codec;
 use crate::element::Element;
 use crate::error::Result;
-use crate::header::{CodecId, Header};
+use crate::header::CodecId;
+#[cfg(feature = "cuda")]
+use crate::header::Header;
 use crate::planes::Planes;
 
 /// One of the codecs, with its parameters: what a configuration holds, and what [`gpu`](crate::gpu) encodes by.
@@ -38,6 +40,7 @@ impl Method {
     }
 
     /// The header of a container that is not encoded yet.
+    #[cfg(feature = "cuda")]
     pub(crate) fn header(&self, raw_bytes: u64, element: Element) -> Result<Header> {
         match self {
             Self::Planes(planes) => Ok(planes.header(raw_bytes, element)),

@@ -115,7 +115,7 @@ fn a_table_out_of_order_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(800))]
 
     #[test]
     fn any_edit_is_found_or_decodes(

@@ -41,6 +41,7 @@ pub enum Error {
     #[error("the lineage broke when a kernel could not be started: resume it from what is stored")]
     Broken,
     /// The device failed or refused.
+    #[cfg(feature = "cuda")]
     #[error(transparent)]
     Device(#[from] tierflow_device::Error),
 }

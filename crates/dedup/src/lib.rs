@@ -12,12 +12,15 @@
 //! No digests of inner nodes of the tree: `regions` says why none are needed. No compression: codecs
 //! work on the payload of a difference as on anything else. No files: bytes go in and come out.
 #![deny(unsafe_code)]
+// What only the kernels' half asks of the other.
+#![cfg_attr(not(feature = "cuda"), allow(dead_code, unused_imports))]
 
 mod chain;
 mod config;
 mod container;
 mod encode;
 mod error;
+#[cfg(feature = "cuda")]
 pub mod gpu;
 mod hash;
 mod layout;

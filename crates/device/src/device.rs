@@ -4,14 +4,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::backend::{Backend, Behind};
+#[cfg(feature = "cuda")]
+use crate::cuda;
 use crate::error::{Error, Invalid, Result};
+use crate::host;
 use crate::host_reservation::{HostReservation, Pinned};
 use crate::memory::Memory;
 use crate::pages;
 use crate::peer::{Exported, PeerLink};
 use crate::reservation::Reservation;
 use crate::stream::Stream;
-use crate::{cuda, host};
 
 /// Which device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,9 +77,9 @@ pub struct Info {
 pub fn open(choice: Choice) -> Result<Device> {
     match choice {
         Choice::Host => host::open(host::Options::default()),
-        Choice::Cuda { ordinal } => cuda::open(ordinal).map(|gpu| Device::new(gpu, None)),
-        Choice::Auto => match cuda::open(0) {
-            Ok(gpu) => Ok(Device::new(gpu, None)),
+        Choice::Cuda { ordinal } => open_gpu(ordinal),
+        Choice::Auto => match open_gpu(0) {
+            Ok(gpu) => Ok(gpu),
             Err(Error::Unavailable(why)) => Ok(Device::new(
                 host::Host::new(host::Options::default()),
                 Some(why.into()),
@@ -85,6 +87,16 @@ pub fn open(choice: Choice) -> Result<Device> {
             Err(broken) => Err(broken),
         },
     }
+}
+
+#[cfg(feature = "cuda")]
+fn open_gpu(ordinal: usize) -> Result<Device> {
+    cuda::open(ordinal).map(|gpu| Device::new(gpu, None))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open_gpu(_: usize) -> Result<Device> {
+    Err(crate::error::Unavailable::NotBuilt.into())
 }
 
 /// A device: memory that can be had, and streams that move it. Clones are the same device.
@@ -290,6 +302,7 @@ impl Device {
     }
 
     /// The CUDA side of the device, for kernels; `None` on the host back end.
+    #[cfg(feature = "cuda")]
     pub fn as_cuda(&self) -> Option<&cuda::Cuda> {
         self.backend().as_any().downcast_ref()
     }

@@ -71,6 +71,11 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
+    /// This build has no CUDA back end.
+    #[error(
+        "this build has no CUDA back end: enable the feature `cuda` of tierflow-device, or choose the host back end"
+    )]
+    NotBuilt,
     /// The driver's library cannot be loaded.
     #[error("libcuda.so.1 was not found: install the NVIDIA driver, or choose the host back end")]
     NoDriver,

@@ -8,6 +8,7 @@ use crate::plan::AfterRestore;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_device::Device;
+#[cfg(feature = "peers")]
 use tierflow_peers::PeerCache;
 use tierflow_plan::{Policy, Residency};
 use tierflow_store::{Retention, Storage, Vault};
@@ -23,6 +24,7 @@ const LEAD: usize = 1 << 30;
 pub struct EngineBuilder {
     device: Device,
     device_cache: usize,
+    #[cfg(feature = "peers")]
     peer_cache: Option<Arc<PeerCache>>,
     host_cache: usize,
     scratch: Option<PathBuf>,
@@ -33,6 +35,7 @@ pub struct EngineBuilder {
     after_restore: AfterRestore,
     flush: Option<Flush>,
     timeline: usize,
+    #[cfg(feature = "dedup")]
     dedup: Option<tierflow_dedup::Config>,
     policy: Box<dyn Policy>,
     device_growth: DeviceOptions,
@@ -46,6 +49,7 @@ impl EngineBuilder {
         Self {
             device: device.clone(),
             device_cache: 0,
+            #[cfg(feature = "peers")]
             peer_cache: None,
             host_cache: 0,
             scratch: None,
@@ -56,6 +60,7 @@ impl EngineBuilder {
             after_restore: AfterRestore::default(),
             flush: None,
             timeline: 0,
+            #[cfg(feature = "dedup")]
             dedup: None,
             policy: Box::new(Residency),
             device_growth: DeviceOptions::default(),
@@ -75,6 +80,7 @@ impl EngineBuilder {
     /// Spare memory of peers as a tier below the device cache: what overflows goes over the links between devices,
     /// several times as fast as to the host, and comes back that way. A peer that wants its memory back has it once
     /// what lies there was flushed, or given up where a lower copy exists; so it needs a tier below.
+    #[cfg(feature = "peers")]
     #[must_use]
     pub fn peer_cache(mut self, cache: PeerCache) -> Self {
         self.peer_cache = Some(Arc::new(cache));
@@ -223,6 +229,7 @@ impl EngineBuilder {
     ///     .build()?;
     /// # drop(engine); Ok(()) }
     /// ```
+    #[cfg(feature = "dedup")]
     #[must_use]
     pub fn dedup(mut self, how: impl Into<tierflow_dedup::Config>) -> Self {
         self.dedup = Some(how.into());

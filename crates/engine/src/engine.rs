@@ -1,11 +1,12 @@
 //! The front door.
 
 use crate::caught::Panicked;
+use crate::kind::Kind;
 use crate::lasting::Damage;
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
-use crate::run::{Answer, Grant, Share, Shared, Sink, Source, start_keeper};
+use crate::run::{Answer, Grant, Pool, Shared, Sink, Source, start_pool};
 use crate::within::Deadline;
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
@@ -90,8 +91,8 @@ impl Engine {
     }
 
     /// Keeps the host cache within its share of a pool from now on.
-    pub(crate) fn keep_within(&mut self, share: Share) -> Result<()> {
-        self.keeper = Some(start_keeper(&self.shared, share)?);
+    pub(crate) fn keep_within(&mut self, pool: Pool) -> Result<()> {
+        self.keeper = Some(start_pool(&self.shared, pool)?);
         Ok(())
     }
 
@@ -178,7 +179,7 @@ impl Engine {
             None => {
                 let copied = self.shared.with_lane(|lane| {
                     let to = (version, grant.pieces.as_slice());
-                    lane.write(&Source(regions), &self.shared.tiers, to, stream)
+                    self.shared.copy_in(lane, &Source(regions), to, stream)
                 });
                 self.shared.end_write(version, &grant.pieces, true);
                 let ok = copied.is_ok();
@@ -193,7 +194,7 @@ impl Engine {
         // What was given up is removed by those who flush; files take long to go.
         let lasts = |tier: &TierId| {
             let tier = self.shared.tiers.get(tier.0);
-            tier.is_some_and(|tier| tier.media.kept().is_some())
+            tier.is_some_and(|tier| tier.medium.kept().is_some())
         };
         let mut tiers = grant.pieces.iter().map(|piece| piece.place.tier);
         if let Some(tier) = tiers.find(lasts) {
@@ -430,7 +431,7 @@ impl Engine {
     /// or with what it had to have it all back. [`Error::NotResizable`]; [`Error::Arena`] if its memory cannot be given
     /// back in parts, or is not to be had again.
     pub fn resize_device_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
-        self.resize("device", bytes, patience)
+        self.resize(Kind::Device, bytes, patience)
     }
 
     /// [`Engine::resize_device_cache`], of the host cache. One that is part of a pool is as large as the pool lets it be.
@@ -438,17 +439,18 @@ impl Engine {
     /// # Errors
     /// As [`Engine::resize_device_cache`].
     pub fn resize_host_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
-        self.resize("host", bytes, patience)
+        self.resize(Kind::Host, bytes, patience)
     }
 
-    fn resize(&self, cache: &'static str, bytes: usize, patience: Duration) -> Result<()> {
+    fn resize(&self, kind: Kind, bytes: usize, patience: Duration) -> Result<()> {
         self.at_home()?;
+        let cache = kind.name();
         let not = |why| Error::NotResizable { cache, why };
-        if cache == "host" && self.keeper.is_some() {
+        if kind == Kind::Host && self.keeper.is_some() {
             return Err(not("it is part of a pool, which decides how large it is"));
         }
         let mut tiers = self.shared.tiers.iter();
-        let tier = tiers.position(|tier| tier.name == cache);
+        let tier = tiers.position(|tier| tier.kind == kind);
         let tier = tier.ok_or_else(|| not("the engine was built without it"))?;
         self.shared.resize(TierId(tier), bytes as u64, patience)
     }

@@ -248,9 +248,11 @@ pub enum Error {
     #[error(transparent)]
     Storage(#[from] tierflow_store::Error),
     /// A difference could not be made, or a version not put together from differences.
+    #[cfg(feature = "dedup")]
     #[error(transparent)]
     Dedup(#[from] tierflow_dedup::Error),
     /// Memory of peers could not be had, or given back.
+    #[cfg(feature = "peers")]
     #[error(transparent)]
     Peers(#[from] tierflow_peers::Error),
     /// A thread could not be started.

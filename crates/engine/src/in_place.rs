@@ -2,7 +2,7 @@
 
 use crate::plan::{Event, Piece, Place, Ticket, TierId};
 use crate::region::RegionMut;
-use crate::run::{Grant, Media, Sink};
+use crate::run::{Grant, Medium, Sink};
 use crate::within::Deadline;
 use crate::{Engine, Error, Result, Version};
 use std::ops::Deref;
@@ -53,7 +53,7 @@ impl Engine {
             place,
         };
         self.shared.pending.settle(&place, Access::Write);
-        let media = &self.shared.tiers[place.tier.0].media;
+        let media = &self.shared.tiers[place.tier.0].medium;
         match media.lend_mut(place.offset..place.offset + place.size) {
             Ok(loan) => Ok(ProduceSlot {
                 loan: Some(loan),
@@ -134,8 +134,8 @@ impl Engine {
 
     /// Whether there is memory to lend from.
     fn lending(&self) -> Result<()> {
-        match self.shared.tiers.first().map(|tier| &tier.media) {
-            Some(Media::Device(_) | Media::Host(_)) => Ok(()),
+        match self.shared.tiers.first().map(|tier| &tier.medium) {
+            Some(Medium::Device(_) | Medium::Host(_)) => Ok(()),
             _ => Err(Error::NoMemoryTier),
         }
     }
@@ -190,7 +190,7 @@ impl Call<'_> {
             shared.pending.settle(&piece.place, Access::Read);
         }
         if is_cached {
-            let media = &shared.tiers[place.tier.0].media;
+            let media = &shared.tiers[place.tier.0].medium;
             return media.lend(place.offset..place.offset + place.size);
         }
         let size = usize::try_from(size).unwrap_or(usize::MAX);

@@ -20,6 +20,18 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// What it is called in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Peers => "peers",
+            Self::Host => "host",
+            Self::Storage => "file",
+            Self::NodeLocal => "node-local",
+            Self::External => "external",
+        }
+    }
+
     /// Whether what lies there outlives the engine.
     pub(crate) fn lasts(self) -> bool {
         matches!(self, Self::NodeLocal | Self::External)

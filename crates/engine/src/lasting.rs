@@ -419,7 +419,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
     let tier_of = |kept: &Option<Arc<Kept>>| {
         let is_it = |tier: &crate::run::Tier| {
             let kept = kept.as_deref().map(std::ptr::from_ref);
-            kept.is_some() && tier.media.kept().map(std::ptr::from_ref) == kept
+            kept.is_some() && tier.medium.kept().map(std::ptr::from_ref) == kept
         };
         shared.tiers.iter().position(is_it).map(TierId)
     };

@@ -14,7 +14,6 @@ mod named;
 mod region;
 mod run;
 mod seeing;
-mod timeline;
 mod within;
 
 pub use builder::EngineBuilder;
@@ -29,5 +28,5 @@ pub use tierflow_plan as plan;
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;
 pub use tierflow_store::container::{Element, RegionInfo};
-pub use timeline::{Timeline, TimelineLane, What};
+pub use tierflow_timeline::{Timeline, TimelineLane, What};
 pub use within::Within;

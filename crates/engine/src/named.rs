@@ -23,7 +23,7 @@ impl Engine {
             .shared
             .tiers
             .iter()
-            .filter_map(|tier| tier.media.kept());
+            .filter_map(|tier| tier.medium.kept());
         let mut kept = kept.filter(|_| layouts.may_be_adopted(version));
         let found = kept.find_map(|kept| kept.layout(version));
         let is_all = |layout: &Vec<RegionInfo>| {

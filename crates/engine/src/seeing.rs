@@ -2,12 +2,12 @@
 
 use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 use crate::plan::{Statistics, TierId};
-use crate::run::Media;
-use crate::timeline::Timeline;
+use crate::run::Medium;
 use crate::{Engine, Version};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tierflow_tier_alloc::{DeviceReport, HostReport};
+use tierflow_timeline::Timeline;
 
 impl Engine {
     /// Now, if there is a time line to put it on.
@@ -47,20 +47,26 @@ impl Engine {
     /// How the device cache came to be, if there is one.
     #[must_use]
     pub fn device_arena_report(&self) -> Option<DeviceReport> {
-        self.shared.tiers.iter().find_map(|tier| match &tier.media {
-            Media::Device(arena) => Some(arena.report()),
-            _ => None,
-        })
+        self.shared
+            .tiers
+            .iter()
+            .find_map(|tier| match &tier.medium {
+                Medium::Device(arena) => Some(arena.report()),
+                _ => None,
+            })
     }
 
     /// How the host cache came to be, if there is one: what is touched and pinned, and why not more. Counting huge pages
     /// costs milliseconds.
     #[must_use]
     pub fn host_arena_report(&self) -> Option<HostReport> {
-        self.shared.tiers.iter().find_map(|tier| match &tier.media {
-            Media::Host(arena) => Some(arena.report()),
-            _ => None,
-        })
+        self.shared
+            .tiers
+            .iter()
+            .find_map(|tier| match &tier.medium {
+                Medium::Host(arena) => Some(arena.report()),
+                _ => None,
+            })
     }
 
     /// What was measured so far.
@@ -71,7 +77,7 @@ impl Engine {
             hops,
             prefetch_distance,
         } = self.shared.core.lock().plan().statistics();
-        let name = |tier: TierId| self.shared.tiers[tier.0].name;
+        let name = |tier: TierId| self.shared.tiers[tier.0].kind.name();
         Metrics {
             checkpoint: self.shared.checkpoints.read(),
             restore: self.shared.restores.read(),
@@ -85,7 +91,7 @@ impl Engine {
             prefetch_distance,
             tiers: std::iter::zip(&self.shared.tiers, tiers)
                 .map(|(tier, counts)| TierMetrics {
-                    name: tier.name,
+                    name: tier.kind.name(),
                     capacity: counts.capacity,
                     limit: counts.limit,
                     used: counts.used_bytes,

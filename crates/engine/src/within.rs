@@ -100,7 +100,7 @@ impl Engine {
     /// nevertheless, and what was not durable is gone. Call [`Engine::wait`] before to be able to do something about it.
     pub fn close(self) -> Result<()> {
         let lowest = self.shared.tiers.last();
-        match lowest.and_then(|tier| tier.media.kept()) {
+        match lowest.and_then(|tier| tier.medium.kept()) {
             Some(_) => self.wait_for(self.patience),
             None => self.at_home(),
         }
@@ -177,7 +177,7 @@ impl Engine {
                 let regions = [Region::from(bytes.as_slice())];
                 shared.with_any_lane(|lane| {
                     let to = (version, pieces.as_slice());
-                    lane.write(&Source(&regions), &shared.tiers, to, None)
+                    shared.copy_in(lane, &Source(&regions), to, None)
                 })
             };
             let too_late = move |shared: &Shared| too_late(shared, false, false);

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error, Region, RegionMut};
 use tierflow_store::Storage;
@@ -75,4 +76,139 @@ fn every_alignment_that_is_one_works() {
             .unwrap();
         assert!(back == bytes, "alignment {}", 1 << shift);
     }
+}
+
+/// Storage whose first requests wait until two of them are under way.
+#[derive(Debug)]
+struct Meeting {
+    blocks: Blocks,
+    under_way: Mutex<(usize, bool)>,
+    came: Condvar,
+}
+
+impl Meeting {
+    fn during<T>(&self, act: impl FnOnce() -> T) -> T {
+        let mut here = self.under_way.lock();
+        here.0 += 1;
+        here.1 |= here.0 > 1;
+        self.came.notify_all();
+        // Alone, it goes on after a while, and the test fails instead of hanging.
+        let alone = |here: &mut (usize, bool)| !here.1;
+        self.came
+            .wait_while_for(&mut here, alone, Duration::from_secs(10));
+        drop(here);
+        let done = act();
+        self.under_way.lock().0 -= 1;
+        done
+    }
+}
+
+impl Storage for Meeting {
+    fn alignment(&self) -> usize {
+        self.blocks.alignment()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> tierflow_store::Result<()> {
+        self.during(|| self.blocks.write_at(offset, bytes))
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> tierflow_store::Result<()> {
+        self.during(|| self.blocks.read_at(offset, bytes))
+    }
+}
+
+#[test]
+fn what_goes_past_the_caches_moves_in_several_requests_at_a_time() {
+    let storage = Arc::new(Meeting {
+        blocks: Blocks {
+            alignment: 512,
+            bytes: Mutex::default(),
+        },
+        under_way: Mutex::default(),
+        came: Condvar::new(),
+    });
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device).storage(Arc::clone(&storage) as _);
+    let engine = engine.build().unwrap();
+    let bytes: Vec<u8> = (0..30_000_001_u32).map(|i| (i % 251) as u8).collect();
+    let met = || std::mem::take(&mut storage.under_way.lock().1);
+    engine
+        .checkpoint(0, &[Region::from(bytes.as_slice())])
+        .unwrap();
+    assert!(met(), "a checkpoint is written one part after the other");
+    let mut back = vec![0; bytes.len()];
+    engine
+        .restore(0, &mut [RegionMut::from(back.as_mut_slice())])
+        .unwrap();
+    assert!(met(), "a restore reads one part after the other");
+    assert!(back == bytes);
+}
+
+/// Storage that fails from some request on.
+#[derive(Debug)]
+struct Failing {
+    blocks: Blocks,
+    left: Mutex<usize>,
+}
+
+impl Failing {
+    fn next(&self) -> tierflow_store::Result<()> {
+        let mut left = self.left.lock();
+        *left = left.checked_sub(1).ok_or_else(|| {
+            let why = "not any more".to_owned();
+            tierflow_store::Error::Remote(why)
+        })?;
+        Ok(())
+    }
+}
+
+impl Storage for Failing {
+    fn alignment(&self) -> usize {
+        self.blocks.alignment()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> tierflow_store::Result<()> {
+        self.next()?;
+        self.blocks.write_at(offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> tierflow_store::Result<()> {
+        self.next()?;
+        self.blocks.read_at(offset, bytes)
+    }
+}
+
+#[test]
+fn a_call_whose_request_fails_ends_and_can_be_made_again() {
+    let storage = Arc::new(Failing {
+        blocks: Blocks {
+            alignment: 1,
+            bytes: Mutex::default(),
+        },
+        left: Mutex::new(0),
+    });
+    let device = open(Choice::Host).unwrap();
+    let engine = Engine::builder(&device).storage(Arc::clone(&storage) as _);
+    let engine = engine.build().unwrap();
+    let bytes: Vec<u8> = (0..30_000_001_u32).map(|i| (i % 253) as u8).collect();
+    let mut back = vec![0; bytes.len()];
+    for requests in 0..8 {
+        *storage.left.lock() = requests;
+        let failed = engine.checkpoint(0, &[Region::from(bytes.as_slice())]);
+        assert!(matches!(failed, Err(Error::Storage(_))), "{failed:?}");
+    }
+    *storage.left.lock() = 1000;
+    engine
+        .checkpoint(0, &[Region::from(bytes.as_slice())])
+        .unwrap();
+    for requests in 0..8 {
+        *storage.left.lock() = requests;
+        let failed = engine.restore(0, &mut [RegionMut::from(back.as_mut_slice())]);
+        assert!(matches!(failed, Err(Error::Storage(_))), "{failed:?}");
+    }
+    *storage.left.lock() = 1000;
+    engine
+        .restore(0, &mut [RegionMut::from(back.as_mut_slice())])
+        .unwrap();
+    assert!(back == bytes);
 }

@@ -1,5 +1,7 @@
 //! Spare memory of several peers as one range of addresses.
 
+use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,16 +33,32 @@ pub struct Recall {
     state: Arc<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     asked: AtomicBool,
     returned: AtomicBool,
+    wake: Mutex<Option<Wake>>,
+}
+
+/// What wakes somebody. It may be called from any thread, and does not block.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("asked", &self.asked)
+            .field("returned", &self.returned)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Recall {
     /// Asks for it.
     pub fn ask(&self) {
         self.state.asked.store(true, Ordering::Release);
+        if let Some(wake) = &*self.state.wake.lock() {
+            wake();
+        }
     }
 
     /// Whether it is free again.
@@ -212,6 +230,27 @@ impl PeerCache {
             start += part.bytes;
         }
         None
+    }
+
+    /// Has `wake` called when a peer within this process wants a part back. Of those of other processes,
+    /// [`with_recalls`](Self::with_recalls) tells.
+    pub fn wake_by(&self, wake: &Wake) {
+        for part in self.parts.lock().iter() {
+            if let Source::Device { recall, .. } = &part.source {
+                *recall.state.wake.lock() = Some(Arc::clone(wake));
+            }
+        }
+    }
+
+    /// Lends descriptors that `poll` finds readable once another process wants a part back, or is gone. Nothing can be given back
+    /// meanwhile.
+    pub fn with_recalls<T>(&self, wait: impl FnOnce(&[BorrowedFd<'_>]) -> T) -> T {
+        let parts = self.parts.lock();
+        let sockets = parts.iter().filter_map(|part| match &part.source {
+            Source::Borrowed(loan) => loan.recall(),
+            Source::Device { .. } => None,
+        });
+        wait(&sockets.collect::<Vec<_>>())
     }
 
     /// Gives back the parts that are wanted, and moves those behind them up, whose content is lost. Returns the bytes

@@ -11,7 +11,7 @@
 //! One connection is one loan. When it closes, the other process is gone: a borrower's chunk is free
 //! again, and a lender's is as good as lost, though what was mapped stays mapped.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -61,6 +61,8 @@ pub struct Borrowed {
     socket: Socket,
     /// A recall is said once, and holds.
     recalled: AtomicBool,
+    /// The lender is gone, or says what is not understood: it has nothing more to tell.
+    is_over: AtomicBool,
 }
 
 impl Lender {
@@ -189,6 +191,7 @@ impl Borrowed {
                 len: usize::try_from(value).unwrap_or(usize::MAX),
                 socket,
                 recalled: AtomicBool::new(false),
+                is_over: AtomicBool::new(false),
             }),
             Message {
                 kind: REFUSED,
@@ -247,9 +250,16 @@ impl Borrowed {
                 Ok(true)
             }
             Ok(message) => Err(unexpected(&message)),
-            Err(Error::TimedOut { .. }) => Ok(false),
+            Err(Error::TimedOut { .. }) => return Ok(false),
             Err(error) => Err(error),
         }
+        .inspect_err(|_| self.is_over.store(true, Relaxed))
+    }
+
+    /// What is readable once the lender wants it back, or is gone; `None` once that is known.
+    pub(crate) fn recall(&self) -> Option<BorrowedFd<'_>> {
+        let is_known = self.recalled.load(Relaxed) || self.is_over.load(Relaxed);
+        (!is_known).then(|| self.socket.descriptor())
     }
 
     /// Tells the lender that nothing of it is mapped any more.

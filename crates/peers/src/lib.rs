@@ -19,7 +19,7 @@ mod machine;
 mod overflow;
 mod socket;
 
-pub use cache::{Part, PeerCache, Recall};
+pub use cache::{Part, PeerCache, Recall, Wake};
 pub use calibration::{Effort, calibrate};
 pub use error::{Error, Result};
 pub use lease::{Borrowed, Lender, Lent, Loan};

@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -109,6 +109,11 @@ impl Socket {
         }
         rustix::io::ioctl_fionbio(&fd, false).map_err(|errno| system(doing, errno))?;
         Ok(Self { fd })
+    }
+
+    /// What is readable once there is something to receive, or the other end is gone.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     pub(crate) fn send(

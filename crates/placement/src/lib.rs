@@ -5,7 +5,6 @@ mod error;
 mod flow;
 mod problem;
 mod schedule;
-pub mod stores;
 mod strategy;
 mod time;
 mod topology;

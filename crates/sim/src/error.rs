@@ -53,6 +53,7 @@ pub enum Error {
         text: String,
     },
     /// The schedule is no JSON of the expected form.
+    #[cfg(feature = "json")]
     #[error("the schedule cannot be read: {0}")]
     Schedule(#[from] serde_json::Error),
 }

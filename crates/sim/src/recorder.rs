@@ -3,8 +3,8 @@
 use crate::client::{Call, CallKind, Flight, Job};
 use crate::network::Direction;
 use std::collections::BTreeMap;
-use tierflow_engine::{Timeline, TimelineLane, What};
 use tierflow_plan::{Eviction, Version};
+use tierflow_timeline::{Timeline, TimelineLane, What};
 
 /// Which way between two tiers: the upper one, and the direction.
 type Way = (usize, bool);

@@ -11,8 +11,8 @@ use crate::workload::Workload;
 use crate::{Error, Result};
 use run::Run;
 use stage::Stage;
-use tierflow_engine::Timeline;
 use tierflow_plan::{ExtentSize, Plan, PlanConfig, Policy, Residency, TierConfig, World};
+use tierflow_timeline::Timeline;
 
 /// Makes the policy of one plan.
 type MakePolicy = Box<dyn Fn() -> Box<dyn Policy>>;

@@ -138,6 +138,16 @@ pub enum Error {
     /// What was to be saved or restored could not be fetched or passed on: see there. Nothing was published.
     #[error("the bytes of a region could not be had: {0}")]
     Region(String),
+    /// Who asked for it wants it no more. Nothing was published.
+    #[error("it was cancelled: nothing was published; try again if it is wanted after all")]
+    Cancelled,
+    /// A version that comes before it, in an order in which versions are to be durable, could not be kept. Nothing was
+    /// published: try again when that one is there.
+    #[error("version {first}, which comes before, could not be kept: see there, and try again")]
+    OutOfTurn {
+        /// The version that comes before.
+        first: u64,
+    },
     /// Another process that was asked to do it could not: see there, and try again.
     #[error("{0}")]
     Remote(String),

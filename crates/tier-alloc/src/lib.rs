@@ -43,5 +43,5 @@ pub use host_arena::{
     Touching, Transferring,
 };
 pub use order::{OrderObtained, PinOrder, PinTurn, PinTurns};
-pub use pool::{HostPool, Lease, PoolMember, PoolOptions, Terms};
+pub use pool::{HostPool, Lease, PoolMember, PoolOptions, Terms, Wake};
 pub use ring::Ring;

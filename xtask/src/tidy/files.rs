@@ -14,7 +14,7 @@ const MOST_LINES: usize = 500;
 const UNSAFE: &[&str] = &[
     "crates/device/",
     "crates/dedup/",
-    "crates/codec/src/gpu/",
+    "crates/codec/",
     "crates/python/src/ffi/",
     "crates/capi/src/",
 ];

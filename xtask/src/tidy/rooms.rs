@@ -27,13 +27,18 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-timeline",
+        ours: &[],
+        others: false,
+    },
+    Room {
         package: "tierflow-device",
         ours: &[],
         others: true,
     },
     Room {
-        package: "tierflow-active-backend",
-        ours: &["tierflow-placement", "tierflow-store"],
+        package: "tierflow-local-stores",
+        ours: &["tierflow-store"],
         others: true,
     },
     Room {
@@ -77,12 +82,14 @@ const ROOMS: &[Room] = &[
             "tierflow-dedup",
             "tierflow-store",
             "tierflow-peers",
+            "tierflow-timeline",
         ],
         others: true,
     },
     Room {
         package: "tierflow-sim",
-        ours: &["tierflow-plan", "tierflow-engine"],
+        // Itself in its tests, with its feature for JSON.
+        ours: &["tierflow-plan", "tierflow-timeline", "tierflow-sim"],
         others: true,
     },
     Room {
@@ -140,7 +147,7 @@ const ROOMS: &[Room] = &[
             "tierflow-tier-alloc",
             "tierflow-dedup",
             "tierflow-store",
-            "tierflow-active-backend",
+            "tierflow-local-stores",
             "tierflow-peers",
             "tierflow-plan",
             "tierflow-redundancy",

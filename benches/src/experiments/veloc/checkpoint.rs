@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tierflow_active_backend::{Backend, LocalStore};
-use tierflow_placement::stores::StorePolicy;
+use tierflow_local_stores::placement::StorePolicy;
+use tierflow_local_stores::{Backend, LocalStore};
 use tierflow_store::Storage;
 
 use super::compare::Case;
@@ -70,7 +70,7 @@ impl Rival {
         let before = self.backend.statistics();
         let share = case.chunks_each * self.chunk;
         let began = Instant::now();
-        let written: tierflow_active_backend::Result<()> = std::thread::scope(|scope| {
+        let written: tierflow_local_stores::Result<()> = std::thread::scope(|scope| {
             let writers: Vec<_> = data
                 .chunks(share)
                 .enumerate()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use tierflow_placement::stores::{
+use tierflow_local_stores::placement::{
     CacheOnly, HybridNaive, HybridOpt, HybridRoom, ShortestWait, SsdOnly, StorePolicy,
 };
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tierflow_active_backend::{Effort, Options, Points, measure};
-use tierflow_placement::stores::Calibration;
+use tierflow_local_stores::placement::Calibration;
+use tierflow_local_stores::{Effort, Options, Points, measure};
 use tierflow_store::{Scratch, Storage, Throttled};
 
 use crate::experiments::Run;

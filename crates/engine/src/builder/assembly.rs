@@ -8,8 +8,8 @@ use crate::lasting::{self, Opened};
 use crate::plan::{Differences, ExtentSize, PlanConfig, TierConfig, World};
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, Crew, Direction, Lane, Media, Queues, Recorder, Share, Shared, Stage, Tier,
-    start_guests, start_opening, start_workers,
+    AHEAD, Crew, Direction, Lane, Medium, Pool, Queues, Recorder, Shared, Stage, Tier,
+    start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use std::sync::Arc;
@@ -43,18 +43,18 @@ impl EngineBuilder {
     /// one, [`Error::OtherGroup`].
     pub fn build(mut self) -> Result<Engine> {
         self.check()?;
-        let share = self.share()?;
+        let pool = self.join_pool()?;
         let mut kinds = self.kinds();
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
-        if self.dedup.is_some() {
+        if self.differs() {
             may_differ(&kinds)?;
             self.lasting.may_differ()?;
         }
         self.check_peers(&kinds)?;
         let consumes = self.after_restore == crate::plan::AfterRestore::Discard;
-        let opened = self.lasting.open(self.dedup.is_some(), consumes)?;
+        let opened = self.lasting.open(self.differs(), consumes)?;
         if opened.node_local.is_none() && self.lasting.node_local.take().is_some() {
             // It is left out, and named in the engine's damage.
             kinds = self.kinds();
@@ -69,7 +69,7 @@ impl EngineBuilder {
         let mut configs = Vec::new();
         for (index, &kind) in kinds.iter().enumerate() {
             let tier = self.tier(kind, &opened)?;
-            let capacity = tier.media.capacity().unwrap_or(match kind {
+            let capacity = tier.medium.capacity().unwrap_or(match kind {
                 Kind::NodeLocal => self.node_local_limit,
                 Kind::External => UNLIMITED,
                 Kind::Device | Kind::Peers | Kind::Host | Kind::Storage => self.storage_limit,
@@ -85,9 +85,7 @@ impl EngineBuilder {
             });
             tiers.push(tier);
         }
-        let stage = self.dedup.zip(tiers.first());
-        let stage = stage.map(|(config, fastest)| Stage::new(config, &self.device, &fastest.media));
-        let stage = stage.transpose()?;
+        let stage = self.stage(tiers.first())?;
         let (policy, policy_panic) = Caught::new(self.policy);
         let mut world = World::new(PlanConfig {
             tiers: configs,
@@ -113,14 +111,15 @@ impl EngineBuilder {
             (Arc::clone(&opened.empties), Arc::clone(&opened.layouts)),
         ));
         let mut workers = start_workers(&shared, crews)?;
-        workers.extend(start_guests(&shared)?);
+        #[cfg(feature = "peers")]
+        workers.extend(crate::run::start_peers(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
         if let Some(tier) = device.filter(|_| self.evict_while_growing) {
             workers.extend(start_opening(&shared, tier)?);
         }
         let mut engine = Engine::assemble(Arc::clone(&shared), workers, self.lasting.closing);
-        if let Some(share) = share {
-            engine.keep_within(share)?;
+        if let Some(pool) = pool {
+            engine.keep_within(pool)?;
         }
         lasting::adopt(&shared, &opened, self.node_local_limit, ALIGNMENT)?;
         engine.policy_panic = policy_panic;
@@ -143,21 +142,66 @@ impl EngineBuilder {
         self.lasting.check()
     }
 
+    #[cfg(feature = "dedup")]
+    fn differs(&self) -> bool {
+        self.dedup.is_some()
+    }
+
+    #[cfg(not(feature = "dedup"))]
+    fn differs(&self) -> bool {
+        false
+    }
+
+    /// What makes differences of what leaves the fastest tier.
+    #[cfg(feature = "dedup")]
+    fn stage(&self, fastest: Option<&Tier>) -> Result<Option<Stage>> {
+        let stage = self.dedup.zip(fastest);
+        let stage = stage.map(|(config, tier)| Stage::new(config, &self.device, &tier.medium));
+        stage.transpose()
+    }
+
+    #[cfg(not(feature = "dedup"))]
+    fn stage(&self, _: Option<&Tier>) -> Result<Option<Stage>> {
+        Ok(None)
+    }
+
+    #[cfg(feature = "peers")]
+    fn has_peers(&self) -> bool {
+        self.peer_cache.is_some()
+    }
+
+    #[cfg(not(feature = "peers"))]
+    fn has_peers(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "peers")]
+    fn peers(&self) -> Result<Medium> {
+        let cache = self.peer_cache.as_ref().ok_or(Error::NoTier)?;
+        Ok(Medium::Peers(Arc::clone(cache)))
+    }
+
+    #[cfg(not(feature = "peers"))]
+    fn peers(&self) -> Result<Medium> {
+        Err(Error::NoTier)
+    }
+
     /// That the peer cache is this device's, and has a tier below.
     fn check_peers(&self, kinds: &[Kind]) -> Result<()> {
         if kinds.last() == Some(&Kind::Peers) {
             return Err(Error::NothingBelowPeers);
         }
-        match &self.peer_cache {
-            Some(cache) if !cache.memory().device().is_same(&self.device) => {
-                Err(Error::Device(tierflow_device::Invalid::OtherDevice.into()))
-            }
-            _ => Ok(()),
+        #[cfg(feature = "peers")]
+        if let Some(cache) = &self.peer_cache
+            && !cache.memory().device().is_same(&self.device)
+        {
+            return Err(Error::Device(tierflow_device::Invalid::OtherDevice.into()));
         }
+        Ok(())
     }
 
     /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
-    fn share(&mut self) -> Result<Option<Share>> {
+    fn join_pool(&mut self) -> Result<Option<Pool>> {
         let Some(pool) = &self.host_pool else {
             return Ok(None);
         };
@@ -167,7 +211,7 @@ impl EngineBuilder {
         if self.kinds().last() == Some(&Kind::Host) {
             return Err(Error::NothingBelowPool);
         }
-        let share = Share::of(pool, self.host_cache)?;
+        let share = Pool::join(pool, self.host_cache)?;
         let growth = std::mem::take(&mut self.host_growth);
         let slab = usize::try_from(share.slab()).unwrap_or(usize::MAX);
         let begin = usize::try_from(share.bytes()).unwrap_or(usize::MAX);
@@ -180,7 +224,7 @@ impl EngineBuilder {
         let storage = self.storage.is_some() || self.scratch.is_some();
         let asked = [
             (self.device_cache > 0, Kind::Device),
-            (self.peer_cache.is_some(), Kind::Peers),
+            (self.has_peers(), Kind::Peers),
             (self.host_cache > 0, Kind::Host),
             (storage, Kind::Storage),
             (self.lasting.node_local.is_some(), Kind::NodeLocal),
@@ -194,7 +238,7 @@ impl EngineBuilder {
     }
 
     fn tier(&self, kind: Kind, opened: &Opened) -> Result<Tier> {
-        let (name, media) = match kind {
+        let medium = match kind {
             Kind::Device => {
                 let arena = DeviceArena::start(
                     &self.device,
@@ -203,38 +247,32 @@ impl EngineBuilder {
                 )?;
                 // The first checkpoint goes here: let no other memory get in its way.
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
-                ("device", Media::Device(arena))
+                Medium::Device(arena)
             }
-            Kind::Peers => {
-                let cache = self.peer_cache.as_ref().ok_or(Error::NoTier)?;
-                ("peers", Media::Peers(Arc::clone(cache)))
-            }
-            Kind::Host => (
-                "host",
-                Media::Host(HostArena::start(
-                    &self.device,
-                    self.host_cache,
-                    self.host_growth.clone(),
-                )?),
-            ),
+            Kind::Peers => self.peers()?,
+            Kind::Host => Medium::Host(HostArena::start(
+                &self.device,
+                self.host_cache,
+                self.host_growth.clone(),
+            )?),
             Kind::Storage => {
                 let storage = match (&self.storage, &self.scratch) {
                     (Some(storage), _) => aligned(storage)?,
                     (None, Some(directory)) => Arc::new(Scratch::open(directory)?),
                     (None, None) => return Err(Error::NoTier),
                 };
-                ("file", Media::Storage(storage))
+                Medium::Storage(storage)
             }
             Kind::NodeLocal | Kind::External => {
-                let (name, kept) = match kind {
-                    Kind::NodeLocal => ("node-local", &opened.node_local),
-                    _ => ("external", &opened.external),
+                let kept = match kind {
+                    Kind::NodeLocal => &opened.node_local,
+                    _ => &opened.external,
                 };
                 let kept = kept.as_ref().ok_or(Error::NoTier)?;
-                (name, Media::Kept(Arc::clone(kept)))
+                Medium::Kept(Arc::clone(kept))
             }
         };
-        Ok(Tier { name, media })
+        Ok(Tier { kind, medium })
     }
 }
 
@@ -258,13 +296,15 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
     let reaches_device = kinds
         .iter()
         .any(|kind| matches!(kind, Kind::Device | Kind::Peers));
-    for (tier, &kind) in kinds.iter().enumerate().skip(1) {
+    // Nothing comes from above to the first, but callers have requests of storage there, too.
+    let ways = |(tier, kind): &(usize, &Kind)| *tier > 0 || **kind == Kind::Storage;
+    for (tier, &kind) in kinds.iter().enumerate().filter(ways) {
         for direction in [Direction::Down, Direction::Up] {
             let make = match reaches_device {
                 true => Lane::with_stream,
                 false => |device: &Device| Ok(Lane::new(device)),
             };
-            let (sender, jobs) = unbounded();
+            let (sender, tasks) = unbounded();
             queues.insert((direction, tier), sender);
             let workers = (0..depth(kind)).map(|_| make(device));
             let workers = workers.collect::<Result<_>>()?;
@@ -272,7 +312,7 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
                 direction,
                 tier,
                 workers,
-                jobs,
+                tasks,
             });
         }
     }

@@ -46,11 +46,11 @@ impl Engine {
     pub fn damage(&self) -> Vec<Damage> {
         let mut all = self.damage.clone();
         for tier in &self.shared.tiers {
-            let Some(kept) = tier.media.kept() else {
+            let Some(kept) = tier.medium.kept() else {
                 continue;
             };
             all.extend(kept.vault().damage().into_iter().map(|damage| Damage {
-                tier: tier.name,
+                tier: tier.kind.name(),
                 what: format!("at byte {}: {}", damage.offset, damage.what),
                 path: damage.path,
                 version: damage.version,

@@ -1,16 +1,17 @@
 //! The plan behind its lock, and the way of its commands to callers and workers.
 
+use super::Stage;
+use super::bypass::Crews;
+use super::capacity::Link;
 use super::empties::Empties;
-use super::job::Job;
-use super::keeper::Link;
+use super::job::{Job, Task};
 use super::lane::Lane;
 use super::layouts::Layouts;
-use super::media::{Media, Tier};
+use super::medium::{Medium, Tier};
 use super::pending::Pending;
 use super::recorder::{Recorder, Stalled};
-use super::regions::Sink;
+use super::regions::{Sink, Source};
 use super::resize::{Resized, Waiting};
-use super::stage::Stage;
 use super::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Receiver, Sender};
 use super::worker::Direction;
 use crate::metrics::CallCounter;
@@ -48,7 +49,7 @@ pub(crate) enum Answer {
 pub(super) type Later = (Receiver<Answer>, Option<Stalled>);
 
 /// The ways into a tier from above, and out of it upwards.
-pub(crate) type Queues = HashMap<(Direction, usize), Sender<Arc<Job>>>;
+pub(crate) type Queues = HashMap<(Direction, usize), Sender<Task>>;
 
 /// What the lock protects.
 #[derive(Debug)]
@@ -66,16 +67,14 @@ pub(super) struct Desk {
     carried: HashMap<TransferId, Arc<AtomicBool>>,
     /// Where transfers go: to the workers of their way.
     queues: Queues,
-    /// Who keeps the host cache within its share of a pool.
-    pub(super) link: Option<Link>,
+    /// Who keeps tiers as large as others let them be.
+    pub(super) links: Vec<Link>,
     /// The last failure of a transfer: why a tier takes no more.
     pub(super) last_failure: Option<Arc<Error>>,
     /// Who waits for a tier to be emptied.
     pub(super) resizing: Option<Waiting>,
     /// Callers of which each waits for one version.
     pub(super) awaited: Vec<(Version, Ticket)>,
-    /// Who gives memory back to peers.
-    pub(super) guests: Option<super::guests::Link>,
 }
 
 impl Core {
@@ -84,11 +83,10 @@ impl Core {
             sleeping: HashMap::new(),
             carried: HashMap::new(),
             queues,
-            link: None,
+            links: Vec::new(),
             last_failure: None,
             resizing: None,
             awaited: Vec::new(),
-            guests: None,
         };
         Self { world, desk }
     }
@@ -132,7 +130,7 @@ impl Executor for Clerk<'_> {
         let tier = pieces
             .first()
             .and_then(|piece| self.tiers.get(piece.place.tier.0));
-        if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
+        if let Some(kept) = tier.and_then(|tier| tier.medium.kept()) {
             kept.expect(version);
         }
         let bases = None;
@@ -157,7 +155,7 @@ impl Executor for Clerk<'_> {
         };
         if let Some(queue) = self.desk.queues.get(&way) {
             if let (Direction::Down, to) = way
-                && let Some(kept) = self.tiers.get(to).and_then(|tier| tier.media.kept())
+                && let Some(kept) = self.tiers.get(to).and_then(|tier| tier.medium.kept())
             {
                 kept.expect(transfer.version);
             }
@@ -165,10 +163,10 @@ impl Executor for Clerk<'_> {
             let carried = Arc::clone(&cancelled);
             self.desk.carried.insert(transfer.id, carried);
             // The workers leave only when this sender is dropped.
-            let _ = queue.send(Arc::new(Job {
+            let _ = queue.send(Task::Transfer(Arc::new(Job {
                 transfer,
                 cancelled,
-            }));
+            })));
         }
     }
 
@@ -183,20 +181,17 @@ impl Executor for Clerk<'_> {
     }
 
     fn released(&mut self, tier: TierId, bytes: u64) {
-        if let Some(guests) = &self.desk.guests {
-            guests.released(tier, bytes);
-        }
         if let Some(waiting) = &self.desk.resizing {
             waiting.released(tier, bytes);
         }
-        if let Some(link) = &self.desk.link {
+        for link in &self.desk.links {
             link.released(tier, bytes);
         }
     }
 
     fn removed(&mut self, version: Version, tier: TierId, bytes: u64) {
         let tier = self.tiers.get(tier.0);
-        if let Some(kept) = tier.and_then(|tier| tier.media.kept()) {
+        if let Some(kept) = tier.and_then(|tier| tier.medium.kept()) {
             kept.drop_copy(version, bytes);
         }
     }
@@ -308,11 +303,15 @@ impl Shared {
         clerk.tell_those_who_await(now, world);
         let mine = clerk.mine;
         if self.recorder.is_recording() {
-            let name = |tier| self.tiers.get(tier).map_or("tier", |tier: &Tier| tier.name);
+            let name = |tier| {
+                self.tiers
+                    .get(tier)
+                    .map_or("tier", |tier: &Tier| tier.kind.name())
+            };
             let evictions = world.plan_mut().take_evictions();
             self.recorder.evicted(&evictions, name);
         }
-        if let Some(link) = &mut desk.link {
+        for link in &mut desk.links {
             link.look(world.plan().free(link.tier()));
         }
         mine
@@ -348,6 +347,24 @@ impl Shared {
         self.handle(&mut core, event, None);
     }
 
+    /// The workers that carry into a tier from above, or out of it upwards.
+    fn crew(&self, direction: Direction, tier: TierId) -> Option<Sender<Task>> {
+        let core = self.core.lock();
+        core.desk.queues.get(&(direction, tier.0)).cloned()
+    }
+
+    /// Writes a version to where the plan has room for it.
+    pub(crate) fn copy_in(
+        &self,
+        lane: &mut Lane,
+        source: &Source<'_, '_>,
+        to: (Version, &[Piece]),
+        stream: Option<&Stream>,
+    ) -> Result<()> {
+        let crews: Crews<'_> = &|way, tier| self.crew(way, tier);
+        lane.write(source, (&self.tiers, crews), to, stream)
+    }
+
     /// Reads a version from where it lies, whatever it lies there as.
     pub(crate) fn copy_out(
         &self,
@@ -361,7 +378,10 @@ impl Shared {
                 let chain = (version, &piece.place, bases.as_slice());
                 lane.read_decoded(sink, &self.tiers, chain, stream)
             }
-            (_, pieces) => lane.read(sink, &self.tiers, (version, pieces), stream),
+            (_, pieces) => {
+                let crews: Crews<'_> = &|way, tier| self.crew(way, tier);
+                lane.read(sink, (&self.tiers, crews), (version, pieces), stream)
+            }
         }
     }
 
@@ -371,7 +391,7 @@ impl Shared {
         let mut places = grant.pieces.iter().map(|piece| &piece.place).chain(bases);
         places.any(|place| {
             let tier = self.tiers.get(place.tier.0);
-            tier.is_some_and(|tier| matches!(tier.media, Media::Storage(_) | Media::Kept(_)))
+            tier.is_some_and(|tier| matches!(tier.medium, Medium::Storage(_) | Medium::Kept(_)))
         })
     }
 
@@ -380,7 +400,7 @@ impl Shared {
         let tiers = pieces
             .iter()
             .filter_map(|piece| self.tiers.get(piece.place.tier.0));
-        for kept in tiers.filter_map(|tier| tier.media.kept()) {
+        for kept in tiers.filter_map(|tier| tier.medium.kept()) {
             kept.end(version, false);
             if !is_wanted {
                 let bytes = pieces.iter().map(|piece| piece.place.size).sum();
@@ -391,7 +411,7 @@ impl Shared {
 
     /// What makes a version that the plan does not know unreadable, if it lies on some tier.
     pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
-        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.filter_map(|kept| kept.vault().piece(version).err())
             .find(|error| matches!(error, tierflow_store::Error::Damaged { .. }))
     }
@@ -399,7 +419,7 @@ impl Shared {
     /// A version reached `tier`: gives up those that are not to be kept any more, and removes what was given up.
     pub(crate) fn housekeep(&self, tier: TierId) {
         let lowest = self.tiers.len() - 1;
-        let kept = self.tiers.get(tier.0).and_then(|tier| tier.media.kept());
+        let kept = self.tiers.get(tier.0).and_then(|tier| tier.medium.kept());
         if let Some(kept) = kept.filter(|_| tier.0 == lowest) {
             for version in kept.outlived() {
                 let drop = |ticket| Event::Drop { ticket, version };
@@ -407,7 +427,7 @@ impl Shared {
                 let _answered_at_once = self.ask(None, drop);
             }
         }
-        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.tidy());
     }
 
@@ -417,7 +437,7 @@ impl Shared {
         for id in ids {
             self.carried(id, Err((TransferFailure::Cancelled, None)));
         }
-        let kept = || self.tiers.iter().filter_map(|tier| tier.media.kept());
+        let kept = || self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept().for_each(|kept| kept.look_again());
         self.housekeep(TierId(self.tiers.len() - 1));
         for kept in kept() {
@@ -439,10 +459,9 @@ impl Shared {
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
         desk.queues.clear();
-        let kept = self.tiers.iter().filter_map(|tier| tier.media.kept());
+        let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.close());
-        desk.guests = None;
-        desk.link = None;
+        desk.links.clear();
     }
 
     /// Runs `copy` with a lane of the caller's own, ahead of the pinning of host memory, which stalls every copy.
@@ -450,7 +469,7 @@ impl Shared {
         let _first: Vec<_> = self
             .tiers
             .iter()
-            .filter_map(|tier| tier.media.gate())
+            .filter_map(|tier| tier.medium.gate())
             .map(Gate::enter)
             .collect();
         self.with_any_lane(copy)

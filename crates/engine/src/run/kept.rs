@@ -2,7 +2,7 @@
 
 use super::empties::Empties;
 use super::layouts::{Layout, Layouts};
-use super::sync::Mutex;
+use super::sync::{AtomicBool, Mutex, Ordering};
 use super::turns::Turns;
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,34 +121,13 @@ impl Kept {
         &*self.vault
     }
 
-    /// Keeps bytes under a version's number.
-    pub(super) fn save_bytes(&self, version: Version, bytes: &[u8], form: Form) -> Result<()> {
-        let layout = self.layout_of(version, form, bytes.len() as u64);
-        match layout.as_deref() {
-            Some(layout) if matches!(form, Form::Whole) => {
-                let part = |info: &'_ RegionInfo| {
-                    let (from, to) = (info.offset as usize, (info.offset + info.length) as usize);
-                    bytes.get(from..to).unwrap_or_default()
-                };
-                let regions: Vec<Region<'_>> = layout
-                    .iter()
-                    .map(|info| {
-                        Region::new(&info.name, part(info)).array(info.element, &info.shape)
-                    })
-                    .collect();
-                self.save(version, None, &regions)
-            }
-            parts => self.save_one(version, Region::new(form.name(), bytes), form, parts),
-        }
-    }
-
-    /// Keeps bytes that are fetched when they are written.
-    pub(super) fn save_pulled(
+    /// Keeps `length` bytes under a version's number, which `pull` fetches as they are written, unless it is `cancelled` before
+    /// they are published.
+    pub(super) fn save(
         &self,
-        version: Version,
-        length: u64,
+        (version, length, form): (Version, u64, Form),
         pull: &tierflow_store::Pull<'_>,
-        form: Form,
+        cancelled: &AtomicBool,
     ) -> Result<()> {
         let layout = self.layout_of(version, form, length);
         match layout.as_deref() {
@@ -164,11 +143,11 @@ impl Kept {
                             .array(info.element, &info.shape)
                     })
                     .collect();
-                self.save(version, None, &regions)
+                self.put_regions((version, None), &regions, cancelled)
             }
             parts => {
                 let region = Region::pulled(form.name(), length, pull);
-                self.save_one(version, region, form, parts)
+                self.save_one((version, form), region, parts, cancelled)
             }
         }
     }
@@ -192,39 +171,44 @@ impl Kept {
     /// Keeps the one region that a version is.
     fn save_one<'a>(
         &self,
-        version: Version,
+        (version, form): (Version, Form),
         region: Region<'a>,
-        form: Form,
         parts: Option<&'a [RegionInfo]>,
+        cancelled: &AtomicBool,
     ) -> Result<()> {
         match form {
             Form::Whole if self.empties.has(version) => {
-                self.save(version, None, &[Region::new(NAME, &[])])
+                self.put_regions((version, None), &[Region::new(NAME, &[])], cancelled)
             }
-            Form::Whole => self.save(version, None, &[region]),
+            Form::Whole => self.put_regions((version, None), &[region], cancelled),
             Form::Difference { size, base } => {
                 let extent = [size];
                 let region = region.array(Element::Encoded, &extent);
                 let region = region.decoded_to(parts.unwrap_or_default());
-                self.save(version, base, &[region])
+                self.put_regions((version, base), &[region], cancelled)
             }
         }
     }
 
-    fn save(&self, version: Version, base: Option<Version>, regions: &[Region<'_>]) -> Result<()> {
+    fn put_regions(
+        &self,
+        (version, base): (Version, Option<Version>),
+        regions: &[Region<'_>],
+        cancelled: &AtomicBool,
+    ) -> Result<()> {
         let snapshot = Snapshot {
             version,
             base,
             regions,
         };
-        let ready = || self.turn(version);
+        let ready = || self.turn(version, cancelled);
         self.put(version, || self.vault.save_when(&snapshot, &ready))
     }
 
     /// Keeps the copy of another vault, with its checksums.
-    pub(super) fn copy(&self, version: Version, from: &Self) -> Result<()> {
+    pub(super) fn copy(&self, version: Version, from: &Self, cancelled: &AtomicBool) -> Result<()> {
         from.read(version, &mut |piece| {
-            let ready = || self.turn(version);
+            let ready = || self.turn(version, cancelled);
             self.put(version, || self.vault.copy_when(piece, &ready))
         })
     }
@@ -244,9 +228,14 @@ impl Kept {
     }
 
     /// Waits for a version's turn to be published.
-    fn turn(&self, version: Version) -> Result<()> {
-        let turns = self.turns.as_ref();
-        turns.map_or(Ok(()), |turns| turns.wait(version))
+    fn turn(&self, version: Version, cancelled: &AtomicBool) -> Result<()> {
+        if let Some(turns) = &self.turns {
+            turns.wait(version)?;
+        }
+        match cancelled.load(Ordering::Relaxed) {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
     }
 
     /// The engine ends: nobody waits for a turn any more.

@@ -1,22 +1,26 @@
 //! A lane: what one thread needs to move bytes. A stream and, where a copy must pass through ordinary memory on its
 //! way between the device and storage, a small pinned buffer.
 
-use super::gather::{BUFFERS, gather};
+use super::bypass::{BUFFERS, Crews, bypass};
+use super::ends::{Destination, Lying, Origin, Streams};
 use super::kept::Form;
-use super::media::{End, Media, Reach, Tier, media, part, whole};
-use super::regions::{Sink, Source, cuts};
+use super::medium::{Tier, medium};
+use super::regions::{Sink, Source};
 use super::sync::{AtomicBool, Ordering};
-use crate::plan::{Piece, Place, TransferFailure};
+use super::worker::Direction;
+use crate::plan::{Piece, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::Range;
 use tierflow_device::{Device, HostReservation, Memory, ReadLoan, Stream, WriteLoan};
-use tierflow_store::Storage;
 
-/// How much moves between two looks at the cancel flag.
-const PIECE: u64 = 64 << 20;
+/// How much moves at a time between memories that one copy reaches, and so between two looks at the flag that stops it.
+const BETWEEN_MEMORIES: u64 = 64 << 20;
 
-/// Size of the pinned buffer between the device and storage.
-pub(super) const STAGING: u64 = if cfg!(shuttle) { 4096 } else { 4 << 20 };
+/// The same between memory and storage.
+const WITH_STORAGE: u64 = 32 << 20;
+
+/// The same through the pinned buffer between the device and storage, and its size.
+pub(super) const STAGED: u64 = if cfg!(shuttle) { 4096 } else { 4 << 20 };
 
 /// A failed transfer: which end failed, and how.
 pub(super) type Failed = (TransferFailure, Option<Error>);
@@ -45,11 +49,11 @@ impl Lane {
     }
 
     /// The caller's stream, or this lane's own.
-    pub(super) fn stream_or<'s>(&'s mut self, theirs: Option<&'s Stream>) -> Result<&'s Stream> {
-        match (theirs, &mut self.stream) {
-            (Some(theirs), _) => Ok(theirs),
-            (None, Some(own)) => Ok(own),
-            (None, empty) => Ok(empty.insert(self.device.stream()?)),
+    pub(super) fn streams<'s>(&'s mut self, theirs: Option<&'s Stream>) -> Streams<'s> {
+        Streams {
+            device: &self.device,
+            own: &mut self.stream,
+            theirs,
         }
     }
 
@@ -57,77 +61,76 @@ impl Lane {
     pub(crate) fn write(
         &mut self,
         source: &Source<'_, '_>,
-        tiers: &[Tier],
+        (tiers, crews): (&[Tier], Crews<'_>),
         (version, pieces): (Version, &[Piece]),
         stream: Option<&Stream>,
     ) -> Result<()> {
         let Some(first) = pieces.first() else {
             return Ok(());
         };
-        if let Some(kept) = media(tiers, first).kept() {
+        if let Some(kept) = medium(tiers, first).kept() {
             let size = pieces.iter().map(|piece| piece.place.size).sum();
             return self.keep_regions(source, kept, (version, size), stream);
         }
         let mut targets = Vec::new();
         for piece in pieces {
-            match media(tiers, piece).reach() {
-                Reach::Memory(media) => targets.push((piece.start, media.lend_mut(whole(piece))?)),
-                Reach::Storage(storage) => self.write_piece(source, piece, storage, stream)?,
-                // Whole versions only: see above.
-                Reach::Kept => {}
+            let mut to = Lying::on(tiers, piece);
+            match to.lend_mut(to.all()) {
+                Some(lent) => targets.push((piece.start, lent?)),
+                None => {
+                    let fill =
+                        |at, memory, streams: &mut Streams<'_>| source.fill(at, memory, streams);
+                    bypass(
+                        self,
+                        to,
+                        (Direction::Down, crews),
+                        stream,
+                        (fill, |_, _, _: &mut _| Ok(())),
+                    )?;
+                }
             }
         }
-        source.copy_to(targets, self.stream_or(stream)?)
-    }
-
-    /// Writes the application's regions to one piece of storage.
-    fn write_piece(
-        &mut self,
-        source: &Source<'_, '_>,
-        Piece { start, place }: &Piece,
-        storage: &dyn Storage,
-        stream: Option<&Stream>,
-    ) -> Result<()> {
-        let staging = self.staging(place.size)?;
-        let stream = self.stream_or(stream)?;
-        for (at, length) in cuts(place.size, STAGING) {
-            source.copy_to([(start + at, staging.lend_mut(length)?)], stream)?;
-            let bytes = staging.lend(padded(storage, length))?;
-            storage.write_at(place.offset + at, bytes.bytes()?)?;
-        }
-        Ok(())
+        source.copy_to(targets, self.streams(stream).get()?)
     }
 
     /// Reads these pieces into the application's regions, on `stream` if the caller brings its own.
     pub(crate) fn read(
         &mut self,
         sink: &mut Sink<'_, '_>,
-        tiers: &[Tier],
+        (tiers, crews): (&[Tier], Crews<'_>),
         (version, pieces): (Version, &[Piece]),
         stream: Option<&Stream>,
     ) -> Result<()> {
-        let mut kept = pieces.iter().filter_map(|piece| media(tiers, piece).kept());
+        let mut kept = pieces
+            .iter()
+            .filter_map(|piece| medium(tiers, piece).kept());
         if let Some(kept) = kept.next() {
             return self.bring_regions(sink, kept, version, stream);
         }
-        let alignment = |piece: &Piece| match media(tiers, piece).reach() {
-            Reach::Storage(storage) => storage.alignment() as u64,
-            Reach::Memory(_) | Reach::Kept => 1,
+        let alignment = |piece: &Piece| {
+            let storage = medium(tiers, piece).storage();
+            storage.map_or(1, |storage| storage.alignment() as u64)
         };
         let pieces = sink.cut(pieces, alignment);
         let mut sources = Vec::new();
         for piece in &*pieces {
-            match media(tiers, piece).reach() {
-                Reach::Memory(media) => sources.push((piece.start, media.lend(whole(piece))?)),
-                Reach::Storage(storage) => {
-                    let buffers = self.buffers(piece.place.size)?;
-                    gather(storage, piece, sink, self.stream_or(stream)?, buffers)?;
+            let from = Lying::on(tiers, piece);
+            match from.lend(from.all()) {
+                Some(lent) => sources.push((piece.start, lent?)),
+                None => {
+                    let take =
+                        |at, memory, streams: &mut Streams<'_>| sink.take(at, memory, streams);
+                    bypass(
+                        self,
+                        from,
+                        (Direction::Up, crews),
+                        stream,
+                        (|_, _, _: &mut _| Ok(()), take),
+                    )?;
                 }
-                // Looked for above.
-                Reach::Kept => {}
             }
         }
-        sink.copy_from(sources, self.stream_or(stream)?)
+        sink.copy_from(sources, self.streams(stream).get()?)
     }
 
     /// Carries pieces of a version from tiers to one other, until all is there or `cancelled`.
@@ -138,177 +141,124 @@ impl Lane {
         (from, to): (&[Piece], &[Piece]),
         cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
-        if let Some(kept) = to.first().and_then(|piece| media(tiers, piece).kept()) {
+        if let Some(kept) = to.first().and_then(|piece| medium(tiers, piece).kept()) {
             return self.keep((tiers, from), kept, (version, form), cancelled);
         }
-        let mut sources = from.iter().filter_map(|piece| media(tiers, piece).kept());
+        let mut sources = from.iter().filter_map(|piece| medium(tiers, piece).kept());
         if let Some(kept) = sources.next() {
             return self.bring(kept, version, (tiers, to), cancelled);
         }
         for (from, to) in from.iter().zip(to) {
-            let ends = (media(tiers, from), &from.place);
-            self.carry_piece(ends, (media(tiers, to), &to.place), cancelled)?;
+            let (from, mut to) = (Lying::on(tiers, from), Lying::on(tiers, to));
+            let is_flush = from.piece.place.tier < to.piece.place.tier;
+            let _under_way = (
+                is_flush.then(|| to.medium.flushed_into(to.at(to.all()))),
+                from.medium.fetched_from(),
+            );
+            self.copy(&from, &mut to, from.all(), (None, Some(cancelled)))?;
         }
         Ok(())
     }
 
-    /// Carries one piece.
-    fn carry_piece(
+    /// Copies bytes of a version from one end to the other, until they are there or `cancelled`.
+    ///
+    /// Where one end lies in memory that the other reaches, that is one copy; else the bytes go through the pinned buffer.
+    pub(super) fn copy(
         &mut self,
-        from: (&Media, &Place),
-        to: (&Media, &Place),
-        cancelled: &AtomicBool,
+        from: &dyn Origin,
+        to: &mut dyn Destination,
+        bytes: Range<u64>,
+        (theirs, cancelled): (Option<&Stream>, Option<&AtomicBool>),
     ) -> std::result::Result<(), Failed> {
-        let piece = match (from.0.reach(), to.0.reach()) {
-            (Reach::Memory(_), Reach::Memory(_)) => PIECE,
-            _ => STAGING.max(PIECE / 2),
-        };
-        let flushes = matches!(from.0, Media::Device(_) | Media::Peers(_));
-        let _under_way = (
-            flushes.then(|| to.0.flushed_into(part(to.1, 0, to.1.size))),
-            from.0.fetched_from(),
-        );
-        for (start, length) in cuts(from.1.size, piece) {
-            if cancelled.load(Ordering::Relaxed) {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            if cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
                 return Err((TransferFailure::Cancelled, None));
             }
-            match (from.0.reach(), to.0.reach()) {
-                (Reach::Memory(source), Reach::Memory(target)) => {
-                    let (from, to) = (part(from.1, start, length), part(to.1, start, length));
-                    let stream = self.stream_or(None).map_err(at_source)?;
-                    let copied = Media::copy(stream, (source, from), (target, to));
-                    copied.map_err(|(end, error)| match end {
-                        End::Source => at_source(error),
-                        End::Target => at_destination(error),
-                    })?;
-                }
-                (Reach::Memory(source), Reach::Storage(storage)) => {
-                    let length = padded(storage, length);
-                    let source = source
-                        .lend(part(from.1, start, length))
-                        .map_err(at_source)?;
-                    self.store(source, storage, to.1.offset + start)?;
-                }
-                (Reach::Storage(storage), Reach::Memory(target)) => {
-                    let length = padded(storage, length);
-                    let target = target
-                        .lend_mut(part(to.1, start, length))
-                        .map_err(at_destination)?;
-                    self.fetch(storage, from.1.offset + start, target)?;
-                }
-                (Reach::Storage(source), Reach::Storage(target)) => {
-                    self.relay(
-                        source,
-                        from.1.offset + start,
-                        target,
-                        to.1.offset + start,
-                        length,
-                    )?;
-                }
-                // Not in pieces: see above.
-                (Reach::Kept, _) | (_, Reach::Kept) => {}
+            let rest = at..bytes.end;
+            at += match self.copy_in_place(from, to, rest.clone(), theirs)? {
+                0 => self.copy_staged(from, to, rest, theirs)?,
+                copied => copied,
+            };
+        }
+        Ok(())
+    }
+
+    /// Copies the first of these bytes where one end reaches the memory of the other. Returns how many: 0 where it does not.
+    fn copy_in_place(
+        &mut self,
+        from: &dyn Origin,
+        to: &mut dyn Destination,
+        bytes: Range<u64>,
+        theirs: Option<&Stream>,
+    ) -> std::result::Result<u64, Failed> {
+        if from.before(bytes.start) > 0 {
+            return Ok(0);
+        }
+        let has_blocks = from.whole(1).max(to.whole(1)) > 1;
+        let most = if has_blocks {
+            WITH_STORAGE
+        } else {
+            BETWEEN_MEMORIES
+        };
+        let length = most.min(bytes.end - bytes.start);
+        let (at, mut streams) = (bytes.start, self.streams(theirs));
+        if let Some(lent) = from.lend(at..at + to.whole(length)) {
+            let lent = lent.map_err(at_source)?;
+            if to.takes(&lent) {
+                to.take(at, lent, &mut streams).map_err(at_destination)?;
+                return Ok(length);
             }
         }
-        Ok(())
+        if let Some(lent) = to.lend_mut(at..at + from.whole(length)) {
+            let lent = lent.map_err(at_destination)?;
+            if from.fills(&lent) {
+                from.fill(at, lent, &mut streams).map_err(at_source)?;
+                return Ok(length);
+            }
+        }
+        Ok(0)
     }
 
-    fn store(
+    /// Copies the first of these bytes through the pinned buffer. Returns how many.
+    fn copy_staged(
         &mut self,
-        source: ReadLoan,
-        storage: &dyn Storage,
-        offset: u64,
-    ) -> std::result::Result<(), Failed> {
-        if let Ok(bytes) = source.bytes() {
-            return storage
-                .write_at(offset, bytes)
-                .map_err(|e| at_destination(e.into()));
-        }
-        let mut rest = source;
-        let size = rest.len() as u64;
-        for (start, length) in cuts(size, STAGING) {
-            let (source, behind) = rest.split_at(length as usize);
-            rest = behind;
-            let staging = self.staging(size).map_err(at_source)?;
-            let target = staging.lend_mut(length).map_err(at_source)?;
-            self.copy(source, target).map_err(at_source)?;
-            let staged = staging.lend(length).map_err(at_source)?;
-            let bytes = staged.bytes().map_err(|e| at_source(e.into()))?;
-            storage
-                .write_at(offset + start, bytes)
-                .map_err(|e| at_destination(e.into()))?;
-        }
-        Ok(())
+        from: &dyn Origin,
+        to: &mut dyn Destination,
+        bytes: Range<u64>,
+        theirs: Option<&Stream>,
+    ) -> std::result::Result<u64, Failed> {
+        let before = from.before(bytes.start);
+        let length = (STAGED - before).min(bytes.end - bytes.start);
+        let (read, written) = (from.whole(before + length), to.whole(length));
+        let staging = self
+            .staging(read.max(before + written))
+            .map_err(at_source)?;
+        let mut streams = self.streams(theirs);
+        let staged = staging.lend_mut(0..read).map_err(at_source)?;
+        from.fill(bytes.start - before, staged, &mut streams)
+            .map_err(at_source)?;
+        let staged = staging
+            .lend(before..before + written)
+            .map_err(at_destination)?;
+        to.take(bytes.start, staged, &mut streams)
+            .map_err(at_destination)?;
+        Ok(length)
     }
 
-    fn fetch(
-        &mut self,
-        storage: &dyn Storage,
-        offset: u64,
-        mut target: WriteLoan,
-    ) -> std::result::Result<(), Failed> {
-        if let Ok(bytes) = target.bytes_mut() {
-            return storage
-                .read_at(offset, bytes)
-                .map_err(|e| at_source(e.into()));
-        }
-        let mut rest = target;
-        let size = rest.len() as u64;
-        for (start, length) in cuts(size, STAGING) {
-            let (target, behind) = rest.split_at(length as usize);
-            rest = behind;
-            let staging = self.staging(size).map_err(at_destination)?;
-            let mut staged = staging.lend_mut(length).map_err(at_destination)?;
-            let bytes = staged.bytes_mut().map_err(|e| at_destination(e.into()))?;
-            storage
-                .read_at(offset + start, bytes)
-                .map_err(|e| at_source(e.into()))?;
-            drop(staged);
-            let source = staging.lend(length).map_err(at_destination)?;
-            self.copy(source, target).map_err(at_destination)?;
-        }
-        Ok(())
-    }
-
-    fn relay(
-        &mut self,
-        source: &dyn Storage,
-        from: u64,
-        target: &dyn Storage,
-        to: u64,
-        length: u64,
-    ) -> std::result::Result<(), Failed> {
-        for (start, length) in cuts(length, STAGING) {
-            let length = padded(source, padded(target, length));
-            let staging = self.staging(STAGING).map_err(at_source)?;
-            let mut staged = staging.lend_mut(length).map_err(at_source)?;
-            let bytes = staged.bytes_mut().map_err(|e| at_source(e.into()))?;
-            source
-                .read_at(from + start, bytes)
-                .map_err(|e| at_source(e.into()))?;
-            target
-                .write_at(to + start, bytes)
-                .map_err(|e| at_destination(e.into()))?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn copy(&mut self, source: ReadLoan, target: WriteLoan) -> Result<()> {
-        Ok(self.stream_or(None)?.copy_all([(source, target)])?)
-    }
-
-    /// The pinned buffer, for pieces of a checkpoint of `size` bytes. Most runs never need one.
+    /// The pinned buffer, of `size` bytes at least. Most runs never need one.
     pub(super) fn staging(&mut self, size: u64) -> Result<Staging> {
-        let memory = self.pinned(size.min(STAGING))?;
+        let memory = self.pinned(size)?;
         Ok(Staging { memory, at: 0 })
     }
 
-    /// As many buffers as there are pieces of a checkpoint of `size` bytes, [`BUFFERS`] at most and one at least.
-    fn buffers(&mut self, size: u64) -> Result<Vec<Staging>> {
-        let count = size.div_ceil(STAGING).clamp(1, BUFFERS);
-        let memory = self.pinned((count * STAGING).min(size))?;
+    /// As many buffers as there are parts of a piece of `size` bytes, [`BUFFERS`] at most and one at least.
+    pub(super) fn buffers(&mut self, size: u64) -> Result<Vec<Staging>> {
+        let count = size.div_ceil(STAGED).clamp(1, BUFFERS);
+        let memory = self.pinned((count * STAGED).min(size))?;
         let buffer = |index| Staging {
             memory: memory.clone(),
-            at: index * STAGING,
+            at: index * STAGED,
         };
         Ok((0..count).map(buffer).collect())
     }
@@ -329,29 +279,25 @@ impl Lane {
     }
 }
 
-/// A piece's room in a lane's pinned memory.
+/// A part's room in a lane's pinned memory.
+#[derive(Debug)]
 pub(super) struct Staging {
     memory: Memory,
     at: u64,
 }
 
 impl Staging {
-    pub(super) fn lend(&self, length: u64) -> Result<ReadLoan> {
-        Ok(self.memory.lend(self.of(length))?)
+    pub(super) fn lend(&self, bytes: Range<u64>) -> Result<ReadLoan> {
+        Ok(self.memory.lend(self.of(bytes))?)
     }
 
-    pub(super) fn lend_mut(&self, length: u64) -> Result<WriteLoan> {
-        Ok(self.memory.lend_mut(self.of(length))?)
+    pub(super) fn lend_mut(&self, bytes: Range<u64>) -> Result<WriteLoan> {
+        Ok(self.memory.lend_mut(self.of(bytes))?)
     }
 
-    fn of(&self, length: u64) -> Range<usize> {
-        self.at as usize..(self.at + length) as usize
+    fn of(&self, bytes: Range<u64>) -> Range<usize> {
+        (self.at + bytes.start) as usize..(self.at + bytes.end) as usize
     }
-}
-
-/// `length` rounded up to whole blocks. Places are reserved in whole blocks, so the bytes behind are the copy's own.
-pub(super) fn padded(storage: &dyn Storage, length: u64) -> u64 {
-    length.next_multiple_of(storage.alignment() as u64)
 }
 
 pub(super) fn at_source(error: Error) -> Failed {
@@ -364,8 +310,10 @@ pub(super) fn at_destination(error: Error) -> Failed {
 
 #[cfg(test)]
 mod tests {
+    use super::super::medium::Medium;
     use super::*;
-    use crate::plan::TierId;
+    use crate::kind::Kind;
+    use crate::plan::{Place, TierId};
     use tierflow_device::{Choice, open};
     use tierflow_store::Scratch;
 
@@ -373,17 +321,17 @@ mod tests {
     fn a_copy_between_two_storages_goes_through_the_lane() {
         let directory = tempfile::tempdir().unwrap();
         let storage = || Tier {
-            name: "file",
-            media: Media::Storage(std::sync::Arc::new(
+            kind: Kind::Storage,
+            medium: Medium::Storage(std::sync::Arc::new(
                 Scratch::open(directory.path()).unwrap(),
             )),
         };
         let tiers = [storage(), storage()];
         let device = open(Choice::Host).unwrap();
         let mut lane = Lane::new(&device);
-        let size = 2 * STAGING + 12_345;
+        let size = 2 * STAGED + 12_345;
         // In two pieces that lie the other way round.
-        let cut = STAGING + 4096;
+        let cut = STAGED + 4096;
         let pieces = |tier, offset| {
             let piece = |start, size: u64, offset| Piece {
                 start,
@@ -400,15 +348,20 @@ mod tests {
         let (from, to) = (pieces(0, 4096), pieces(1, 8192));
         let content: Vec<u8> = (0..size).map(|i| ((i * 31) >> 7) as u8).collect();
         let regions = [crate::Region::from(content.as_slice())];
-        lane.write(&Source(&regions), &tiers, (0, &from), None)
+        lane.write(&Source(&regions), (&tiers, &|_, _| None), (0, &from), None)
             .unwrap();
         let flag = AtomicBool::new(false);
         lane.carry(&tiers, (0, Form::Whole), (&from, &to), &flag)
             .unwrap();
         let mut back = vec![0; content.len()];
         let mut sinks = [crate::RegionMut::from(back.as_mut_slice())];
-        lane.read(&mut Sink::whole(&mut sinks), &tiers, (0, &to), None)
-            .unwrap();
+        lane.read(
+            &mut Sink::whole(&mut sinks),
+            (&tiers, &|_, _| None),
+            (0, &to),
+            None,
+        )
+        .unwrap();
         assert!(back == content);
         let flag = AtomicBool::new(true);
         let stopped = lane.carry(&tiers, (0, Form::Whole), (&from, &to), &flag);

@@ -2,20 +2,20 @@
 //!
 //! | file | its question |
 //! |---|---|
-//! | `media` | what is a tier made of, and how is a part of it lent? |
+//! | `medium` | what is a tier made of, and how is a part of it lent? |
+//! | `ends` | what are the two ends of a copy? |
 //! | `lane` | how do bytes get from here to there? |
-//! | `gather` | how does a caller read what lies in storage only? |
+//! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
-//! | `keep` | how do bytes get there and back? |
+//! | `durable` | how do bytes get there and back? |
 //! | `stage` | how do checkpoints become differences, and checkpoints again? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
-//! | `keeper` | how much of the host cache may be used, where several engines share a pool? |
+//! | `capacity` | how large is a tier whose memory others want, too? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `calls` | who waits for the plan's answer, and how long? |
 //! | `recorder` | where do callers wait, and what happened when? |
-//! | `job` | which transfer, and is it still wanted? |
-//! | `guests` | what is to leave the memory that peers lend? |
+//! | `job` | what does a worker do next? |
 //! | `together` | which small transfers are one request of a disk? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `resize` | how does a cache become smaller while it is used? |
@@ -24,29 +24,33 @@
 //! | `empties` | which checkpoints have no bytes? |
 //! | `layouts` | what are the regions of checkpoints called? |
 //! | `turns` | what must be durable before this version is? |
+//! | `absent` | what stands for the parts that this build leaves out? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
+#[cfg(not(all(feature = "dedup", feature = "peers")))]
+mod absent;
+mod bypass;
 mod calls;
+mod capacity;
 mod core;
 mod detached;
+mod durable;
 mod empties;
-mod gather;
-mod guests;
+mod ends;
 mod job;
-mod keep;
-mod keeper;
 mod kept;
 mod lane;
 mod layouts;
-mod media;
+mod medium;
 mod opening;
 mod pending;
 mod recorder;
 mod regions;
 mod resize;
+#[cfg(feature = "dedup")]
 mod stage;
 pub(crate) mod sync;
 mod together;
@@ -54,17 +58,25 @@ mod turns;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};
+#[cfg(not(feature = "peers"))]
+pub(crate) use absent::PeerCache;
+#[cfg(not(feature = "dedup"))]
+pub(crate) use absent::Stage;
+#[cfg(feature = "peers")]
+pub(crate) use capacity::start_peers;
+pub(crate) use capacity::{Pool, start_pool};
 pub(crate) use detached::work_until;
 pub(crate) use empties::Empties;
-pub(crate) use guests::start as start_guests;
-pub(crate) use keeper::{Share, start as start_keeper};
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use layouts::Layouts;
-pub(crate) use media::{Media, Tier};
+pub(crate) use medium::{Medium, Tier};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
+#[cfg(feature = "dedup")]
 pub(crate) use stage::Stage;
+#[cfg(feature = "peers")]
+pub(crate) use tierflow_peers::PeerCache;
 pub(crate) use together::AHEAD;
 pub(crate) use worker::{Crew, Direction, start as start_workers};

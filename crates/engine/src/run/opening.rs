@@ -1,7 +1,7 @@
 //! A device tier that is used only as far as it is mapped.
 
 use super::core::Shared;
-use super::media::Media;
+use super::medium::Medium;
 use super::sync::{Builder, JoinHandle};
 use crate::plan::{Event, TierId};
 use crate::{Error, Result};
@@ -40,8 +40,8 @@ pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<Option<JoinHand
 }
 
 fn arena(shared: &Shared, tier: usize) -> Option<&DeviceArena> {
-    match shared.tiers.get(tier).map(|tier| &tier.media) {
-        Some(Media::Device(arena)) => Some(arena),
+    match shared.tiers.get(tier).map(|tier| &tier.medium) {
+        Some(Medium::Device(arena)) => Some(arena),
         _ => None,
     }
 }

@@ -4,10 +4,10 @@ use super::sync::Mutex;
 use crate::Version;
 use crate::metrics::CallCounter;
 use crate::plan::{Event, Eviction};
-use crate::timeline::{Timeline, TimelineLane, What};
 use hashbrown::HashMap;
 use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
+use tierflow_timeline::{Timeline, TimelineLane, What};
 
 /// Why a call sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

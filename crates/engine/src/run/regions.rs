@@ -42,13 +42,37 @@ impl Source<'_, '_> {
                         let of = of.start + within.start..of.start + within.end;
                         pairs.push((memory.lend(of)?, part));
                     }
-                    Region::Bytes(bytes) => stream.write(&bytes[within], &mut part)?,
+                    Region::Bytes(bytes) => match part.bytes_mut() {
+                        Ok(part) => part.copy_from_slice(&bytes[within]),
+                        Err(_) => stream.write(&bytes[within], &mut part)?,
+                    },
                     // It is plain.
                     Region::Named(_) => {}
                 }
             }
         }
         Ok(stream.copy_all(pairs)?)
+    }
+}
+
+impl Source<'_, '_> {
+    /// Fills `into` with the bytes of the checkpoint from `start` on, if they are ordinary memory. Returns whether they are.
+    pub(super) fn copy_bytes(&self, start: u64, into: &mut [u8]) -> bool {
+        let is_plain = |region: &Region<'_>| matches!(region.plain(), Region::Bytes(_));
+        if !self.0.iter().all(is_plain) {
+            return false;
+        }
+        let mut walk = Walk::over(start..start + into.len() as u64);
+        let mut rest = into;
+        for region in self.0 {
+            if let (Some(within), Region::Bytes(bytes)) = (walk.pass(region.len()), region.plain())
+            {
+                let (part, behind) = std::mem::take(&mut rest).split_at_mut(within.len());
+                part.copy_from_slice(&bytes[within]);
+                rest = behind;
+            }
+        }
+        true
     }
 }
 

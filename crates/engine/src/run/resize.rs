@@ -1,7 +1,7 @@
 //! A cache made smaller, or larger again, while it is in use.
 
 use super::core::Shared;
-use super::media::Media;
+use super::medium::Medium;
 use super::sync::{Receiver, Sender, unbounded};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
@@ -92,9 +92,9 @@ impl Shared {
 
     fn resize_memory(&self, tier: TierId, bytes: u64) -> Result<()> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        match self.tiers.get(tier.0).map(|tier| &tier.media) {
-            Some(Media::Device(arena)) => arena.resize(bytes).map(drop)?,
-            Some(Media::Host(arena)) => arena.resize(bytes).map(drop)?,
+        match self.tiers.get(tier.0).map(|tier| &tier.medium) {
+            Some(Medium::Device(arena)) => arena.resize(bytes).map(drop)?,
+            Some(Medium::Host(arena)) => arena.resize(bytes).map(drop)?,
             _ => {}
         }
         Ok(())

@@ -8,18 +8,22 @@
 //! The plan says what a difference may build upon. That comes true because it has one made at a time and hears of each
 //! failure, after which it says "nothing": a lineage ends with the first failure.
 
+#[cfg(feature = "cuda")]
+mod kernels;
+
+use super::durable::told;
+use super::ends::{Held, Lying, Origin};
 use super::kept::Form;
 use super::lane::{Failed, Lane, at_destination, at_source};
-use super::media::{Media, Tier, part};
+use super::medium::{Medium, Tier};
 use super::regions::Sink;
 use super::sync::{AtomicBool, Mutex, Ordering};
-use crate::plan::{Place, Stored, TransferFailure};
+use crate::plan::{Piece, Place, Stored, TransferFailure};
 use crate::{Error, Result, Version};
-use tierflow_dedup::{Chain, Config, Lineage, Summary, gpu, most_stored_bytes};
-use tierflow_device::{Device, HostReservation, ReadLoan, Stream};
-
-/// A medium and where on it.
-type At<'a> = (&'a Media, &'a Place);
+use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
+#[cfg(not(feature = "cuda"))]
+use tierflow_device::WriteLoan;
+use tierflow_device::{Device, ReadLoan, Stream};
 
 /// A version that lies as a difference, where, and what it builds upon, nearest first.
 type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
@@ -28,9 +32,9 @@ type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 #[derive(Debug)]
 pub(crate) struct Stage {
     config: Config,
-    device: Device,
     /// For memory that only the device reads.
-    kernels: Option<gpu::Kernels>,
+    #[cfg(feature = "cuda")]
+    kernels: Option<kernels::OnDevice>,
     encoder: Mutex<Encoder>,
 }
 
@@ -41,13 +45,15 @@ struct Encoder {
     /// The number of the next difference: versions come in any order, those of a lineage do not.
     next: u64,
     /// Where the device puts differences.
-    landing: Option<HostReservation>,
+    #[cfg(feature = "cuda")]
+    landing: Option<tierflow_device::HostReservation>,
 }
 
 #[derive(Debug)]
 enum Encodes {
     OnHost(Box<Lineage>),
-    OnDevice(Box<gpu::Lineage>),
+    #[cfg(feature = "cuda")]
+    OnDevice(Box<tierflow_dedup::gpu::Lineage>),
 }
 
 /// The stored bytes of a difference.
@@ -69,14 +75,13 @@ impl AsRef<[u8]> for Bytes {
 impl Stage {
     /// # Errors
     /// [`Error::Dedup`] for a chunk size that there is not, or kernels that cannot be loaded.
-    pub(crate) fn new(config: Config, device: &Device, fastest: &Media) -> Result<Self> {
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+    pub(crate) fn new(config: Config, device: &Device, fastest: &Medium) -> Result<Self> {
         Lineage::new(config)?;
-        let needs_kernels = matches!(fastest, Media::Device(_)) && device.as_cuda().is_some();
-        let kernels = needs_kernels.then(|| gpu::Kernels::load(device));
         Ok(Self {
             config,
-            device: device.clone(),
-            kernels: kernels.transpose()?,
+            #[cfg(feature = "cuda")]
+            kernels: kernels::OnDevice::new(device, fastest)?,
             encoder: Mutex::default(),
         })
     }
@@ -90,8 +95,8 @@ impl Stage {
     pub(super) fn down(
         &self,
         lane: &mut Lane,
-        from: At<'_>,
-        to: At<'_>,
+        from: Lying<'_>,
+        to: Lying<'_>,
         (version, base): (Version, Option<Version>),
         cancelled: &AtomicBool,
     ) -> std::result::Result<Stored, Failed> {
@@ -115,9 +120,9 @@ impl Stage {
         &self,
         encoder: &mut Encoder,
         lane: &mut Lane,
-        from: At<'_>,
+        from: Lying<'_>,
         (version, base): (Version, Option<Version>),
-        to: At<'_>,
+        to: Lying<'_>,
     ) -> std::result::Result<Stored, Failed> {
         let began_anew = encoder.lineage.is_none();
         let make = |encoder: &mut Encoder, lane: &mut Lane| {
@@ -125,18 +130,17 @@ impl Stage {
         };
         let (mut summary, mut bytes) = make(encoder, lane)?;
         // Little was as before, so the way back need not lead past what came before.
-        let is_alone = began_anew || summary.stored_bytes > from.1.size / 2;
+        let is_alone = began_anew || summary.stored_bytes > from.piece.place.size / 2;
         if is_alone && !began_anew {
             encoder.lineage = None;
             drop(bytes);
             (summary, bytes) = make(encoder, lane)?;
         }
         let form = Form::Difference {
-            size: from.1.size,
+            size: from.piece.place.size,
             base: base.filter(|_| !is_alone),
         };
-        let put = lane.put(to, version, bytes.as_ref(), form);
-        put.map_err(at_destination)?;
+        lane.put(to, version, bytes.as_ref(), form)?;
         Ok(Stored {
             bytes: summary.stored_bytes,
             alone: is_alone,
@@ -148,18 +152,28 @@ impl Stage {
         &self,
         encoder: &mut Encoder,
         lane: &mut Lane,
-        (media, place): At<'_>,
+        from: Lying<'_>,
     ) -> Result<(Summary, Bytes)> {
-        let source = media.lend(part(place, 0, place.size))?;
+        let source = from.medium.lend(from.at(from.all()))?;
         let number = encoder.next;
         encoder.next += 1;
         if let Ok(bytes) = source.bytes() {
             let difference = self.on_host(encoder)?.encode(number, bytes)?;
             return Ok((difference.summary(), Bytes::Owned(difference.into_bytes())));
         }
-        let (summary, landing) = self.on_device(encoder, lane, number, source)?;
-        let stored = landing.memory().lend(0..summary.stored_bytes as usize)?;
-        Ok((summary, Bytes::Lent(stored)))
+        self.on_device(encoder, lane, number, source)
+    }
+
+    /// Memory that only a device reads.
+    #[cfg(not(feature = "cuda"))]
+    fn on_device(
+        &self,
+        _: &mut Encoder,
+        _: &mut Lane,
+        _: u64,
+        _: ReadLoan,
+    ) -> Result<(Summary, Bytes)> {
+        Err(Error::NoMemoryTier)
     }
 
     fn on_host<'e>(&self, encoder: &'e mut Encoder) -> Result<&'e mut Lineage> {
@@ -173,62 +187,53 @@ impl Stage {
         }
     }
 
-    /// Has the device make the difference in pinned host memory.
-    fn on_device<'e>(
-        &self,
-        encoder: &'e mut Encoder,
-        lane: &mut Lane,
-        number: u64,
-        source: ReadLoan,
-    ) -> Result<(Summary, &'e HostReservation)> {
-        let kernels = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
-        let len = source.len() as u64;
-        let room = most_stored_bytes(len) as usize;
-        let landing = match encoder.landing.take() {
-            Some(landing) if landing.memory().len() >= room => landing,
-            _ => gpu::pinned(&self.device, room)?,
-        };
-        let landing = &*encoder.landing.insert(landing);
-        if !matches!(encoder.lineage, Some(Encodes::OnDevice(_))) {
-            let lineage = gpu::Lineage::new(kernels, self.config, len)?;
-            encoder.lineage = Some(Encodes::OnDevice(Box::new(lineage)));
-        }
-        let Some(Encodes::OnDevice(lineage)) = &mut encoder.lineage else {
-            return Err(Error::NoMemoryTier);
-        };
-        let out = gpu::Landing::pinned(landing, 0..room)?;
-        let made = lineage
-            .encode(lane.stream_or(None)?, number, source, out)
-            .wait();
-        Ok((made.result?, landing))
-    }
-
     /// Makes a checkpoint of its difference and of those that it builds upon.
     pub(super) fn up(
         &self,
         lane: &mut Lane,
         tiers: &[Tier],
         chain: Links<'_>,
-        (target, to): At<'_>,
+        to: Lying<'_>,
     ) -> std::result::Result<(), Failed> {
         let (chain, number) = gather(lane, tiers, chain).map_err(at_source)?;
-        let lent = target.lend_mut(part(to, 0, to.size));
+        let lent = to.medium.lend_mut(to.at(to.all()));
         let mut whole = lent.map_err(at_destination)?;
         if let Ok(bytes) = whole.bytes_mut() {
             let restored = chain.restore(number, bytes);
             return restored.map_err(|error| at_source(error.into()));
         }
-        let on_device = || -> Result<()> {
-            let kernels = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
-            let stream = lane.stream_or(None)?;
-            let mut resident = gpu::Resident::new(kernels, &chain)?;
-            Ok(resident.restore(stream, number, whole).wait().result?)
-        };
-        on_device().map_err(at_source)
+        self.restore_on_device(lane, (&chain, number), whole)
+            .map_err(at_source)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn restore_on_device(&self, _: &mut Lane, _: (&Chain<Bytes>, u64), _: WriteLoan) -> Result<()> {
+        Err(Error::NoMemoryTier)
     }
 }
 
 impl Lane {
+    /// Stores the difference of a version where its copy is to lie.
+    fn put(
+        &mut self,
+        mut to: Lying<'_>,
+        version: Version,
+        bytes: &[u8],
+        form: Form,
+    ) -> std::result::Result<(), Failed> {
+        let (held, length) = (Held { start: 0, bytes }, bytes.len() as u64);
+        match to.medium.kept() {
+            None => self.copy(&held, &mut to, 0..length, (None, None)),
+            Some(kept) => {
+                let pull =
+                    |lane: &mut Self, at, into: &mut [u8]| lane.fill(&held, (at, into), None);
+                // Once begun, a difference is not cancelled.
+                let never = AtomicBool::new(false);
+                self.save(kept, (version, length, form), pull, &never)
+            }
+        }
+    }
+
     /// Reads a version that lies as a difference into the application's regions.
     pub(crate) fn read_decoded(
         &mut self,
@@ -255,24 +260,28 @@ fn gather(
     let mut chain = Chain::new();
     let oldest_first = bases.iter().rev().map(|(version, place)| (*version, place));
     for (version, place) in oldest_first.chain([(version, from)]) {
-        let tier = tiers.get(place.tier.0).ok_or(Error::NoTier)?;
-        chain.push(fetch(lane, version, (&tier.media, place))?)?;
+        let piece = Piece {
+            start: 0,
+            place: *place,
+        };
+        chain.push(fetch(lane, version, Lying::on(tiers, &piece))?)?;
     }
     let number = chain.versions().last().ok_or(Error::NoTier)?;
     Ok((chain, number))
 }
 
-fn fetch(lane: &mut Lane, version: Version, (media, place): At<'_>) -> Result<Bytes> {
-    if let Media::Host(_) = media {
-        let loan = media.lend(part(place, 0, place.size))?;
-        if loan.bytes().is_ok() {
-            return Ok(Bytes::Lent(loan));
+fn fetch(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Bytes> {
+    if let Some(lent) = from.lend(from.all()) {
+        let lent = lent?;
+        if lent.bytes().is_ok() {
+            return Ok(Bytes::Lent(lent));
         }
     }
-    let mut bytes = vec![0; usize::try_from(place.size).unwrap_or(usize::MAX)];
-    match media {
-        Media::Kept(kept) => kept.restore(version, &mut bytes)?,
-        _ => lane.pull((media, place), 0, &mut bytes)?,
+    let size = from.piece.place.size;
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+    match from.medium.kept() {
+        Some(kept) => kept.restore(version, &mut bytes)?,
+        None => lane.fill(&from, (0, &mut bytes), None).map_err(told)?,
     }
     Ok(Bytes::Owned(bytes))
 }

@@ -3,20 +3,10 @@
 
 #[cfg(not(shuttle))]
 mod chosen {
-    pub(crate) use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+    pub(crate) use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
     pub(crate) use parking_lot::Mutex;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    pub(crate) use std::thread::{Builder, JoinHandle, scope, sleep};
-
-    /// A thread that ends before its scope does.
-    pub(crate) fn spawn_scoped<'scope>(
-        scope: &'scope std::thread::Scope<'scope, '_>,
-        name: &str,
-        run: impl FnOnce() + Send + 'scope,
-    ) -> std::io::Result<()> {
-        let thread = Builder::new().name(name.to_owned());
-        thread.spawn_scoped(scope, run).map(drop)
-    }
+    pub(crate) use std::thread::{Builder, JoinHandle, sleep};
 }
 
 #[cfg(shuttle)]

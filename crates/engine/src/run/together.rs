@@ -1,12 +1,14 @@
 //! Small transfers between host memory and storage, several at a time: a disk takes about as long for a page as for a hundred, so
 //! those that lie side by side on it are one request.
 
+use super::bypass::Help;
 use super::core::Shared;
-use super::job::Job;
-use super::lane::{Lane, STAGING, padded};
-use super::media::{Media, Reach, media, part, whole};
+use super::ends::{Lying, padded};
+use super::job::{Job, Task};
+use super::lane::{Lane, STAGED};
+use super::medium::Medium;
 use super::sync::{Ordering, Receiver};
-use crate::plan::{Coding, Piece, Place};
+use crate::plan::{Coding, Place};
 use crate::{Error, Result};
 use std::sync::Arc;
 use tierflow_device::Access;
@@ -24,27 +26,28 @@ const MOST: usize = 64;
 /// A small transfer: where its bytes are in memory, and where on storage.
 struct Small<'j> {
     job: &'j Job,
-    memory: (&'j Media, &'j Piece),
+    memory: Lying<'j>,
     stored: &'j Place,
 }
 
 /// The jobs that wait behind `first`, if it is small and as long as they are; the last need not be. So many `workers` share
-/// them: what does not lie side by side is to keep all of them busy.
+/// them: what does not lie side by side is to keep all of them busy. A caller that waits for help ends the row, and is next.
 pub(super) fn with_followers(
     shared: &Shared,
     first: Arc<Job>,
-    jobs: &Receiver<Arc<Job>>,
+    tasks: &Receiver<Task>,
     workers: usize,
-) -> Vec<Arc<Job>> {
-    let most = MOST.min(1 + jobs.len().div_ceil(workers));
+) -> (Vec<Arc<Job>>, Option<Help>) {
+    let most = MOST.min(1 + tasks.len().div_ceil(workers));
     let mut taken = vec![first];
     while taken.len() < most && taken.last().is_some_and(|job| small(shared, job).is_some()) {
-        match jobs.try_recv() {
-            Ok(job) => taken.push(job),
+        match tasks.try_recv() {
+            Ok(Task::Transfer(job)) => taken.push(job),
+            Ok(Task::Help(help)) => return (taken, Some(help)),
             Err(_) => break,
         }
     }
-    taken
+    (taken, None)
 }
 
 /// What a job moves, if it is one small piece between host memory and storage, as it is. The processor copies it, so what lies on
@@ -58,10 +61,10 @@ fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
     if !is_as_it_is || from.place.size > SMALL {
         return None;
     }
-    let (source, target) = (media(&shared.tiers, from), media(&shared.tiers, to));
-    let (memory, stored) = match (source, target) {
-        (Media::Host(_), Media::Storage(_)) => ((source, from), &to.place),
-        (Media::Storage(_), Media::Host(_)) => ((target, to), &from.place),
+    let (source, target) = (Lying::on(&shared.tiers, from), Lying::on(&shared.tiers, to));
+    let (memory, stored) = match (source.medium, target.medium) {
+        (Medium::Host(_), Medium::Storage(_)) => (source, &to.place),
+        (Medium::Storage(_), Medium::Host(_)) => (target, &from.place),
         _ => return None,
     };
     Some(Small {
@@ -96,7 +99,7 @@ pub(super) fn carry<'j>(
         let end = |small: &Small<'_>| small.stored.offset + small.stored.reserved;
         let begin = first.stored.offset;
         let follows = |pair: &[Small<'_>]| {
-            end(&pair[0]) == pair[1].stored.offset && end(&pair[1]) - begin <= STAGING
+            end(&pair[0]) == pair[1].stored.offset && end(&pair[1]) - begin <= STAGED
         };
         let length = 1 + rest.windows(2).take_while(|pair| follows(pair)).count();
         let (run, behind) = rest.split_at(length);
@@ -122,29 +125,29 @@ fn carry_run(shared: &Shared, lane: &mut Lane, run: &[Small<'_>], is_down: bool)
     let staging = lane.staging(length)?;
     let _under_way: Vec<_> = run
         .iter()
-        .map(|small| small.memory.0.fetched_from())
+        .map(|small| small.memory.medium.fetched_from())
         .collect();
     let within = |small: &Small<'_>| {
         let from = (small.stored.offset - begin) as usize;
-        from..from + small.memory.1.place.size as usize
+        from..from + small.memory.piece.place.size as usize
     };
     if is_down {
-        let mut staged = staging.lend_mut(length)?;
+        let mut staged = staging.lend_mut(0..length)?;
         for small in run {
-            let (media, piece) = small.memory;
+            let Lying { medium, piece } = small.memory;
             shared.pending.settle(&piece.place, Access::Read);
-            let lent = media.lend(whole(piece))?;
+            let lent = medium.lend(small.memory.at(small.memory.all()))?;
             staged.bytes_mut()?[within(small)].copy_from_slice(lent.bytes()?);
         }
         drop(staged);
-        return Ok(storage.write_at(begin, staging.lend(length)?.bytes()?)?);
+        return Ok(storage.write_at(begin, staging.lend(0..length)?.bytes()?)?);
     }
-    let mut staged = staging.lend_mut(length)?;
+    let mut staged = staging.lend_mut(0..length)?;
     storage.read_at(begin, staged.bytes_mut()?)?;
     for small in run {
-        let (media, piece) = small.memory;
+        let Lying { medium, piece } = small.memory;
         shared.pending.settle(&piece.place, Access::Write);
-        let mut lent = media.lend_mut(part(&piece.place, 0, piece.place.size))?;
+        let mut lent = medium.lend_mut(small.memory.at(small.memory.all()))?;
         let from = &staged.bytes_mut()?[within(small)];
         lent.bytes_mut()?.copy_from_slice(from);
     }
@@ -153,8 +156,8 @@ fn carry_run(shared: &Shared, lane: &mut Lane, run: &[Small<'_>], is_down: bool)
 
 fn storage<'s>(shared: &'s Shared, place: &Place) -> Result<&'s dyn Storage> {
     let tier = shared.tiers.get(place.tier.0).ok_or(Error::NoTier)?;
-    match tier.media.reach() {
-        Reach::Storage(storage) => Ok(storage),
-        Reach::Memory(_) | Reach::Kept => Err(Error::NoTier),
-    }
+    tier.medium
+        .storage()
+        .map(AsRef::as_ref)
+        .ok_or(Error::NoTier)
 }

@@ -54,12 +54,10 @@ impl Turns {
             {
                 let coming = self.0.lock();
                 if coming.is_closed {
-                    return Err(Error::Region("the engine ends".to_owned()));
+                    return Err(Error::Cancelled);
                 }
                 if let Some(first) = coming.failed.range(..version).next() {
-                    return Err(Error::Region(format!(
-                        "version {first}, which comes before, could not be kept"
-                    )));
+                    return Err(Error::OutOfTurn { first: *first });
                 }
                 if coming.under_way.range(..version).next().is_none() {
                     return Ok(());

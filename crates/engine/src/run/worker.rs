@@ -1,17 +1,18 @@
 //! The threads between the tiers: each tier has some that flush what leaves it and some that fetch what enters it.
 
 use super::core::Shared;
-use super::job::Job;
+use super::ends::Lying;
+use super::job::{Job, Task};
 use super::kept::Form;
 use super::lane::Lane;
 use super::sync::{Builder, JoinHandle, Ordering, Receiver};
 use super::together::{self, with_followers};
-use crate::plan::{Coding, Piece, Transfer, TransferFailure};
-use crate::timeline::{TimelineLane, What};
+use crate::plan::{Coding, Transfer, TransferFailure};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;
 use tierflow_device::Access;
+use tierflow_timeline::{TimelineLane, What};
 
 /// Ends of transfers that the plan hears of at a time, while other calls wait.
 const REPORTED: usize = 16;
@@ -30,7 +31,7 @@ pub(crate) struct Crew {
     pub(crate) direction: Direction,
     pub(crate) tier: usize,
     pub(crate) workers: Vec<Lane>,
-    pub(crate) jobs: Receiver<Arc<Job>>,
+    pub(crate) tasks: Receiver<Task>,
 }
 
 /// Starts the workers. They end when their queues' senders are gone.
@@ -46,15 +47,24 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                 Direction::Down => format!("tierflow-down{}", crew.tier),
                 Direction::Up => format!("tierflow-up{}", crew.tier),
             };
-            let jobs = crew.jobs.clone();
+            let tasks = crew.tasks.clone();
             let shared = Arc::downgrade(shared);
             let run = move || {
-                for job in &jobs {
+                for task in &tasks {
                     let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                         return;
                     };
-                    let taken = with_followers(&shared, job, &jobs, workers);
-                    carry_all(&shared, &mut lane, &taken, (crew.direction, row));
+                    let help = match task {
+                        Task::Transfer(job) => {
+                            let (taken, help) = with_followers(&shared, job, &tasks, workers);
+                            carry_all(&shared, &mut lane, &taken, (crew.direction, row));
+                            help
+                        }
+                        Task::Help(help) => Some(help),
+                    };
+                    if let Some(help) = help {
+                        help.run();
+                    }
                 }
             };
             threads.push(
@@ -70,7 +80,7 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
 
 /// What a worker's row in a time line is called.
 fn row(shared: &Shared, direction: Direction, tier: usize, number: usize) -> String {
-    let name = |tier: usize| shared.tiers.get(tier).map_or("", |tier| tier.name);
+    let name = |tier: usize| shared.tiers.get(tier).map_or("", |tier| tier.kind.name());
     let number = number + 1;
     match direction {
         Direction::Down => format!("above → {}, worker {number}", name(tier)),
@@ -143,23 +153,21 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
     for piece in to {
         shared.pending.settle(&piece.place, Access::Write);
     }
-    let media = |piece: &Piece| &shared.tiers[piece.place.tier.0].media;
+    let lying = |piece| Lying::on(&shared.tiers, piece);
     let outcome = if cancelled.load(Ordering::Relaxed) && !matches!(coding, Coding::Encode { .. }) {
         Err((TransferFailure::Cancelled, None))
     } else {
         match (coding, &shared.stage) {
             (Coding::Encode { base }, Some(stage)) => {
-                let (from, to) = (
-                    (media(source), &source.place),
-                    (media(target), &target.place),
-                );
+                let (from, to) = (lying(source), lying(target));
                 let made = stage.down(lane, from, to, (*version, *base), cancelled);
                 made.map(Some)
             }
             (Coding::Decode { bases }, Some(stage)) => {
                 let chain = (*version, &source.place, bases.as_slice());
-                let to = (media(target), &target.place);
-                stage.up(lane, &shared.tiers, chain, to).map(|()| None)
+                stage
+                    .up(lane, &shared.tiers, chain, lying(target))
+                    .map(|()| None)
             }
             _ => {
                 let form = match *coding {
@@ -181,7 +189,7 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
     }
     let arrived = outcome.is_ok();
     if above < below
-        && let Some(kept) = media(target).kept()
+        && let Some(kept) = lying(target).medium.kept()
     {
         let failed = matches!(outcome, Err((TransferFailure::Destination, _)));
         kept.end(*version, failed);

@@ -1,23 +1,27 @@
 //! Schedules of adjoint checkpointing: which step is saved, read and dropped when.
 
 use super::{Hints, Op, Workload};
+#[cfg(feature = "json")]
 use crate::Result;
+#[cfg(feature = "json")]
 use serde::{Deserialize, Serialize};
 use tierflow_plan::{AfterRestore, Version};
 
 /// What is done with a version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub(super) enum Action {
-    #[serde(rename = "w")]
+    #[cfg_attr(feature = "json", serde(rename = "w"))]
     Write,
-    #[serde(rename = "r")]
+    #[cfg_attr(feature = "json", serde(rename = "r"))]
     Read,
-    #[serde(rename = "d")]
+    #[cfg_attr(feature = "json", serde(rename = "d"))]
     Drop,
 }
 
 /// One op: `["w", version, step, tier wished, clock]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub(super) struct Entry(
     pub(super) Action,
     pub(super) Version,
@@ -39,10 +43,11 @@ pub(super) struct Entry(
 /// assert_eq!(same.workload(1 << 20, 1_000_000, Hints::All), schedule.workload(1 << 20, 1_000_000, Hints::All));
 /// # Ok::<(), tierflow_sim::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Schedule {
     /// What made it.
-    #[serde(rename = "schedule", default)]
+    #[cfg_attr(feature = "json", serde(rename = "schedule", default))]
     pub name: String,
     pub(super) ops: Vec<Entry>,
 }
@@ -53,6 +58,7 @@ impl Schedule {
     ///
     /// # Errors
     /// [`Error::Schedule`](crate::Error::Schedule) if it has another form.
+    #[cfg(feature = "json")]
     pub fn from_json(text: &str) -> Result<Self> {
         Ok(serde_json::from_str(text)?)
     }
@@ -61,6 +67,7 @@ impl Schedule {
     ///
     /// # Errors
     /// [`Error::Schedule`](crate::Error::Schedule); none is known.
+    #[cfg(feature = "json")]
     pub fn to_json(&self) -> Result<String> {
         Ok(serde_json::to_string(self)?)
     }

@@ -1,7 +1,10 @@
 //! The board of one process.
 
+use std::fmt;
+
 use parking_lot::Mutex;
 
+use super::Wake;
 use super::share::{Account, settle};
 
 #[derive(Debug)]
@@ -10,11 +13,30 @@ pub(super) struct Board {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     members: Vec<(u64, Account)>,
+    wakes: Vec<(u64, Wake)>,
     joined: u64,
     epoch: u64,
+}
+
+impl State {
+    /// Something changed, which all others are told.
+    fn bump(&mut self, me: u64) {
+        self.epoch += 1;
+        let others = self.wakes.iter().filter(|(number, _)| *number != me);
+        others.for_each(|(_, wake)| wake());
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("members", &self.members)
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Board {
@@ -29,15 +51,21 @@ impl Board {
         let mut state = self.state.lock();
         let number = state.joined;
         state.joined += 1;
-        state.epoch += 1;
         state.members.push((number, account));
+        state.bump(number);
         number
     }
 
     pub(super) fn leave(&self, number: u64) {
         let mut state = self.state.lock();
         state.members.retain(|(other, _)| *other != number);
-        state.epoch += 1;
+        state.wakes.retain(|(other, _)| *other != number);
+        state.bump(number);
+    }
+
+    /// Whom to wake as others than this member change something.
+    pub(super) fn wake_by(&self, number: u64, wake: Wake) {
+        self.state.lock().wakes.push((number, wake));
     }
 
     /// Member `me` puts its account on the board and settles it with the others'.
@@ -50,7 +78,9 @@ impl Board {
         let mut accounts: Vec<_> = state.members.iter().map(|&(_, account)| account).collect();
         settle(self.total, &mut accounts, index);
         state.members[index].1 = accounts[index];
-        state.epoch += u64::from(before != accounts[index]);
+        if before != accounts[index] {
+            state.bump(me);
+        }
         (accounts[index], state.epoch)
     }
 

@@ -17,8 +17,10 @@ mod local;
 mod node;
 mod share;
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tierflow_device::HostReservation;
 
@@ -26,6 +28,15 @@ use crate::error::{Error, Result};
 use crate::home::Home;
 
 use share::Account;
+
+/// How often one looks who lacks something: a member that was killed tells nobody.
+const SELDOM: Duration = Duration::from_millis(500);
+
+/// How often one looks who cannot be told.
+const OFTEN: Duration = Duration::from_millis(5);
+
+/// What wakes somebody. It may be called from any thread, with a lock held: it neither blocks nor asks the pool anything.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// How a pool is to be made.
 #[derive(Clone, Copy, Debug)]
@@ -169,13 +180,13 @@ impl HostPool {
             most: most.div_ceil(self.slab),
             ..Account::default()
         };
-        let (number, file) = match self.board.as_ref() {
-            Board::Local(board) => (board.join(account), None),
+        let (number, file, watch) = match self.board.as_ref() {
+            Board::Local(board) => (board.join(account), None, None),
             Board::Node(board) => {
                 let (number, file) = board
                     .join(account)
                     .map_err(|reason| Error::Pool { reason })?;
-                (number, Some(file))
+                (number, Some(file), board.watch())
             }
         };
         Ok(Lease {
@@ -183,6 +194,7 @@ impl HostPool {
             account,
             number,
             file,
+            watch,
             seen: 0,
             home: Home::default(),
         })
@@ -216,6 +228,8 @@ pub struct Lease {
     number: u64,
     /// On a node's board, the file that says that it lives.
     file: Option<node::Member>,
+    /// There, too, what tells of changes.
+    watch: Option<OwnedFd>,
     /// What was on the board when it last looked.
     seen: u64,
     home: Home,
@@ -263,6 +277,7 @@ impl Lease {
     /// killed is noticed only when somebody looks.
     #[must_use]
     pub fn has_changed(&self) -> bool {
+        self.listen();
         let now = match self.pool.board.as_ref() {
             Board::Local(board) => board.epoch(),
             Board::Node(board) => board.epoch(),
@@ -270,7 +285,47 @@ impl Lease {
         now != self.seen
     }
 
+    /// Has `wake` called whenever another member within this process changes something. Of those of other processes,
+    /// [`changes`](Self::changes) tells.
+    pub fn wake_by(&mut self, wake: Wake) {
+        if let Board::Local(board) = self.pool.board.as_ref() {
+            board.wake_by(self.number, wake);
+        }
+    }
+
+    /// A descriptor that `poll` finds readable once a member changed something, until this one [looks](Self::has_changed): of
+    /// a pool that processes share, if the system has one left to give.
+    #[must_use]
+    pub fn changes(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The longest that its owner should go without looking whether anything [has changed](Self::has_changed); `None` if it is
+    /// told of all that concerns it.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        let is_told = self.file.is_none() || self.watch.is_some();
+        let lacks = self.account.held < self.account.wanted.min(self.account.most);
+        let is_leaving = self.account.keep < self.account.held;
+        match (is_told, lacks || is_leaving) {
+            (false, _) => Some(OFTEN),
+            (true, true) => Some(SELDOM),
+            (true, false) => None,
+        }
+    }
+
+    /// Takes note of what it was told so far: what comes from now on is told anew.
+    fn listen(&self) {
+        let mut events = [0; 4096];
+        while let Some(Ok(1..)) = self
+            .watch
+            .as_ref()
+            .map(|watch| rustix::io::read(watch, &mut events))
+        {}
+    }
+
     fn look(&mut self) -> Result<Terms> {
+        self.listen();
         let (board, me) = (self.pool.board.as_ref(), self.number);
         let (account, epoch) = match (board, &self.file) {
             (Board::Node(board), Some(file)) => board

@@ -13,9 +13,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+use rustix::fs::inotify;
 
 use super::share::{Account, settle};
 use crate::directory::{self, Locked, is_free};
@@ -136,6 +139,15 @@ impl Board {
 
     pub(super) fn epoch(&self) -> u64 {
         epoch(&self.pool)
+    }
+
+    /// What can be read from once the epoch changed; `None` if this user has no more watches.
+    pub(super) fn watch(&self) -> Option<OwnedFd> {
+        let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+        let watch = inotify::init(flags).ok()?;
+        let path = self.directory.join("pool");
+        inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY).ok()?;
+        Some(watch)
     }
 
     fn lock(&self) -> Result<Locked, String> {

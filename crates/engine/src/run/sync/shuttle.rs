@@ -10,7 +10,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-pub(crate) use shuttle::thread::scope;
 
 /// Lets all others go first, which shuttle's own does not.
 pub(crate) fn sleep(_time: Duration) {
@@ -101,16 +100,6 @@ impl Builder {
         })?;
         Ok(JoinHandle { thread, ended })
     }
-}
-
-/// As std's, whose threads have names.
-pub(crate) fn spawn_scoped<'scope>(
-    scope: &'scope shuttle::thread::Scope<'scope, '_>,
-    _name: &str,
-    run: impl FnOnce() + Send + 'scope,
-) -> std::io::Result<()> {
-    let _ended_by_its_scope = scope.spawn(run);
-    Ok(())
 }
 
 impl<T> JoinHandle<T> {

@@ -1,0 +1,121 @@
+//! The host cache, as large as a [`HostPool`] lets it be: asks for more as it fills, and gives back what others want.
+
+use super::{Bell, Lender, Notices, Shared, start as start_thread};
+use crate::plan::TierId;
+use crate::run::medium::Medium;
+use crate::run::sync::JoinHandle;
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tierflow_tier_alloc::{HostArena, HostPool, Lease};
+
+/// Slabs wanted beyond those in use, so that a cache that fills does not stop to ask.
+const HEADROOM: u64 = 4;
+
+/// How soon after something happened the pool is told what the cache has a use for now, and how often one that lacks something
+/// asks.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// A member of a pool, for the host cache of an engine.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    lease: Lease,
+    tier: TierId,
+    asked: Instant,
+    /// Something happened since it asked.
+    has_stirred: bool,
+}
+
+impl Pool {
+    /// Joins the pool for a cache of `most` bytes.
+    pub(crate) fn join(pool: &HostPool, most: usize) -> Result<Self> {
+        let mut lease = pool.join(most as u64)?;
+        lease.ask(HEADROOM * lease.slab())?;
+        Ok(Self {
+            lease,
+            tier: TierId(0),
+            asked: Instant::now(),
+            has_stirred: false,
+        })
+    }
+
+    /// Bytes to begin with.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lease.terms().keep
+    }
+
+    /// Bytes that come and go at once.
+    pub(crate) fn slab(&self) -> u64 {
+        self.lease.slab()
+    }
+}
+
+/// Limits the plan's host tier to the pool's terms, and starts the thread that keeps it there.
+pub(crate) fn start(shared: &Arc<Shared>, mut pool: Pool) -> Result<JoinHandle<Lease>> {
+    let mut tiers = shared.tiers.iter();
+    let tier = tiers.position(|tier| matches!(tier.medium, Medium::Host(_)));
+    pool.tier = TierId(tier.ok_or(Error::NoTier)?);
+    let scarce = HEADROOM * pool.slab() / 2;
+    let made = (pool.tier, pool.bytes(), scarce);
+    let join = |wake| {
+        pool.lease.wake_by(wake);
+        pool
+    };
+    start_thread(shared, made, join, |pool| pool.lease)
+}
+
+impl Lender for Pool {
+    fn wait(&mut self, bell: &Bell, limit: Option<Duration>) {
+        let settled = self.has_stirred.then_some(SETTLED);
+        let limits = [limit, settled, self.lease.patience()];
+        let changes = self.lease.changes();
+        bell.wait(changes.as_slice(), limits.into_iter().flatten().min());
+    }
+
+    fn terms(&mut self, shared: &Shared, notices: &Notices) -> Result<Option<u64>> {
+        let passed = self.asked.elapsed();
+        let is_due = |after: Duration| passed >= after;
+        self.has_stirred |= notices.stirred.load(Ordering::Relaxed);
+        let fills = notices.fills.swap(false, Ordering::AcqRel);
+        let settled = self.has_stirred && is_due(SETTLED);
+        let is_impatient = self.lease.patience().is_some() && is_due(SETTLED);
+        if !(fills || settled || is_impatient || self.lease.has_changed()) {
+            return Ok(None);
+        }
+        self.asked = Instant::now();
+        if settled {
+            // What happens from now on is told anew.
+            self.has_stirred = false;
+            notices.stirred.store(false, Ordering::Relaxed);
+        }
+        let (capacity, demand) = {
+            let core = shared.core.lock();
+            let plan = core.plan();
+            (
+                plan.statistics().tiers[self.tier.0].capacity,
+                plan.demand(self.tier),
+            )
+        };
+        let wanted = demand.saturating_add(HEADROOM * self.lease.slab());
+        Ok(Some(self.lease.ask(wanted.min(capacity))?.keep))
+    }
+
+    fn grow(&mut self, shared: &Shared, bytes: u64) -> Result<()> {
+        let grown = host(shared, self.tier).map(|arena| arena.resize(bytes as usize));
+        Ok(grown.transpose().map(drop)?)
+    }
+
+    fn take_back(&mut self, shared: &Shared, kept: u64) -> Result<u64> {
+        let resized = host(shared, self.tier).map(|arena| arena.resize(kept as usize));
+        let left = resized.transpose()?.unwrap_or_default() as u64;
+        Ok(self.lease.give_back(left.max(kept))?.keep)
+    }
+}
+
+fn host(shared: &Shared, tier: TierId) -> Option<&HostArena> {
+    match &shared.tiers.get(tier.0)?.medium {
+        Medium::Host(arena) => Some(arena),
+        _ => None,
+    }
+}

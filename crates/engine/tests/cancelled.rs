@@ -1,0 +1,111 @@
+//! A version that is discarded while it is on its way to where it would outlive the engine is not published there.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex};
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region};
+use tierflow_store::{
+    Error, Options, Piece, Ready, Repository, Result, Snapshot, Vault, VersionInfo,
+};
+
+/// Where the save of the first version stands.
+#[derive(Debug, Default)]
+enum Save {
+    #[default]
+    NotBegun,
+    Begun,
+    Discarded,
+    Over(Result<()>),
+}
+
+/// Begins to save the first version once it was discarded.
+#[derive(Debug)]
+struct Slow {
+    inner: Repository,
+    save: Mutex<Save>,
+    changed: Condvar,
+}
+
+impl Slow {
+    fn wait(&self, until: impl Fn(&Save) -> bool) {
+        let save = self.save.lock().unwrap();
+        drop(self.changed.wait_while(save, |save| !until(save)).unwrap());
+    }
+
+    fn set(&self, save: Save) {
+        *self.save.lock().unwrap() = save;
+        self.changed.notify_all();
+    }
+}
+
+impl Vault for Slow {
+    fn versions(&self) -> Result<Vec<VersionInfo>> {
+        self.inner.versions()
+    }
+
+    fn piece(&self, version: u64) -> Result<Piece> {
+        self.inner.own_piece(version)
+    }
+
+    fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.inner.save(snapshot)
+    }
+
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
+        if snapshot.version > 0 {
+            return self.inner.save_when(snapshot, ready);
+        }
+        self.set(Save::Begun);
+        self.wait(|save| matches!(save, Save::Discarded));
+        let saved = self.inner.save_when(snapshot, ready);
+        self.set(Save::Over(saved.clone()));
+        saved
+    }
+
+    fn copy(&self, piece: &Piece) -> Result<()> {
+        self.inner.copy(piece)
+    }
+
+    fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        self.inner.remove(versions)
+    }
+}
+
+#[test]
+fn a_version_discarded_on_its_way_is_not_published() {
+    // In a file of its own, and together with others in a segment.
+    for length in [3_000_000, 1_000] {
+        let home = tempfile::tempdir().unwrap();
+        let inner = Repository::open(home.path(), Options::default()).unwrap();
+        let vault = Arc::new(Slow {
+            inner,
+            save: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let device = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&device)
+            .host_cache(16 << 20)
+            .external_vault(Arc::clone(&vault) as _);
+        let engine = engine.build().unwrap();
+        let bytes = vec![7; length];
+        let regions = [Region::from(bytes.as_slice())];
+        engine.checkpoint(0, &regions).unwrap();
+        vault.wait(|save| matches!(save, Save::Begun));
+        engine.discard(0).unwrap();
+        vault.set(Save::Discarded);
+        vault.wait(|save| matches!(save, Save::Over(_)));
+        let over = std::mem::take(&mut *vault.save.lock().unwrap());
+        assert!(
+            matches!(over, Save::Over(Err(Error::Cancelled))),
+            "{over:?}"
+        );
+        // The way is open for the next.
+        engine.checkpoint(1, &regions).unwrap();
+        engine.wait().unwrap();
+        let versions = vault.inner.versions().unwrap();
+        let versions: Vec<u64> = versions.iter().map(|info| info.version).collect();
+        assert_eq!(versions, [1]);
+    }
+}

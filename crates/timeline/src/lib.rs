@@ -1,0 +1,230 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+/// The number of a checkpoint.
+pub type Version = u64;
+
+/// A row of a [`Timeline`]: one thing that does one thing at a time, such as a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TimelineLane(usize);
+
+/// What is shown, of which version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct What {
+    /// A word or two: "flush", "wait for room".
+    pub name: &'static str,
+    /// The version, if it is about one.
+    pub version: Option<Version>,
+    /// Bytes that moved, or had to go.
+    pub bytes: u64,
+}
+
+/// One span, or one moment.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    lane: TimelineLane,
+    what: What,
+    begin_ns: u64,
+    /// `None` for a moment.
+    duration_ns: Option<u64>,
+}
+
+/// The last so many spans and moments, by lane. Memory: 80 bytes each, set aside as they come.
+#[derive(Debug, Clone)]
+pub struct Timeline {
+    lanes: Vec<String>,
+    entries: VecDeque<Entry>,
+    limit: usize,
+    lost: u64,
+}
+
+impl Timeline {
+    /// A time line that keeps the last `limit` entries.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            lanes: Vec::new(),
+            entries: VecDeque::new(),
+            limit,
+            lost: 0,
+        }
+    }
+
+    /// The lane of this name; a new one below the others if there is none.
+    pub fn lane(&mut self, name: &str) -> TimelineLane {
+        let known = self.lanes.iter().position(|lane| lane == name);
+        TimelineLane(known.unwrap_or_else(|| {
+            self.lanes.push(name.to_owned());
+            self.lanes.len() - 1
+        }))
+    }
+
+    /// Something that took from `begin_ns` to `end_ns`. What is on a lane must not overlap, or viewers draw nonsense.
+    pub fn span(&mut self, lane: TimelineLane, what: What, begin_ns: u64, end_ns: u64) {
+        self.push(Entry {
+            lane,
+            what,
+            begin_ns,
+            duration_ns: Some(end_ns.saturating_sub(begin_ns)),
+        });
+    }
+
+    /// Something that happened at once.
+    pub fn moment(&mut self, lane: TimelineLane, what: What, at_ns: u64) {
+        self.push(Entry {
+            lane,
+            what,
+            begin_ns: at_ns,
+            duration_ns: None,
+        });
+    }
+
+    fn push(&mut self, entry: Entry) {
+        while self.entries.len() >= self.limit.max(1) {
+            self.entries.pop_front();
+            self.lost += 1;
+        }
+        self.entries.push_back(entry);
+    }
+
+    /// Entries that are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing happened yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Entries that had to go for newer ones.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Writes all of it as one JSON object in the Chrome trace format (times in µs, to the ns).
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, mut out: impl Write) -> io::Result<()> {
+        let lost = self.lost;
+        writeln!(
+            out,
+            "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"lost\":{lost}}},\"traceEvents\":["
+        )?;
+        write!(
+            out,
+            "{{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{{\"name\":\"tierflow\"}}}}"
+        )?;
+        for (index, name) in self.lanes.iter().enumerate() {
+            let (tid, name) = (index + 1, Escaped(name));
+            write!(
+                out,
+                ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{tid},\"name\":\"thread_name\",\"args\":{{\"name\":\"{name}\"}}}}"
+            )?;
+            write!(
+                out,
+                ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{tid},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{tid}}}}}"
+            )?;
+        }
+        for entry in &self.entries {
+            entry.write(&mut out)?;
+        }
+        writeln!(out, "\n]}}")?;
+        out.flush()
+    }
+}
+
+impl Entry {
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let What {
+            name,
+            version,
+            bytes,
+        } = self.what;
+        let (tid, begin) = (self.lane.0 + 1, Micros(self.begin_ns));
+        match self.duration_ns {
+            Some(duration) => {
+                let duration = Micros(duration);
+                write!(out, ",\n{{\"ph\":\"X\",\"dur\":{duration}")?;
+            }
+            None => write!(out, ",\n{{\"ph\":\"i\",\"s\":\"t\"")?,
+        }
+        write!(
+            out,
+            ",\"pid\":1,\"tid\":{tid},\"ts\":{begin},\"name\":\"{name}\""
+        )?;
+        match version {
+            Some(version) => write!(
+                out,
+                ",\"args\":{{\"version\":{version},\"bytes\":{bytes}}}}}"
+            ),
+            None => write!(out, ",\"args\":{{\"bytes\":{bytes}}}}}"),
+        }
+    }
+}
+
+/// ns, shown as µs with three decimals.
+struct Micros(u64);
+
+impl std::fmt::Display for Micros {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// Text within a JSON string.
+struct Escaped<'a>(&'a str);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_written_as_chrome_reads_it() {
+        let mut timeline = Timeline::new(2);
+        let what = |name, version| What {
+            name,
+            version,
+            bytes: 7,
+        };
+        let (a, b) = (timeline.lane("first \"lane\""), timeline.lane("second"));
+        assert_eq!(timeline.lane("second"), b);
+        timeline.span(a, what("lost", Some(1)), 0, 5);
+        timeline.span(a, what("flush", Some(2)), 1_234_567, 1_236_067);
+        timeline.moment(b, what("evict", None), 42);
+        assert_eq!((timeline.len(), timeline.lost()), (2, 1));
+        let mut text = Vec::new();
+        timeline.write(&mut text).unwrap();
+        let expected = r#"{"displayTimeUnit":"ns","otherData":{"lost":1},"traceEvents":[
+{"ph":"M","pid":1,"name":"process_name","args":{"name":"tierflow"}},
+{"ph":"M","pid":1,"tid":1,"name":"thread_name","args":{"name":"first \"lane\""}},
+{"ph":"M","pid":1,"tid":1,"name":"thread_sort_index","args":{"sort_index":1}},
+{"ph":"M","pid":1,"tid":2,"name":"thread_name","args":{"name":"second"}},
+{"ph":"M","pid":1,"tid":2,"name":"thread_sort_index","args":{"sort_index":2}},
+{"ph":"X","dur":1.500,"pid":1,"tid":1,"ts":1234.567,"name":"flush","args":{"version":2,"bytes":7}},
+{"ph":"i","s":"t","pid":1,"tid":2,"ts":0.042,"name":"evict","args":{"bytes":7}}
+]}
+"#;
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}

@@ -1,0 +1,74 @@
+//! Whether every choice of features builds without a warning, and whether the crates that should be light are.
+
+use crate::cargo::{Metadata, Package, cargo, output, stream};
+use anyhow::{Result, ensure};
+use std::collections::BTreeSet;
+
+/// The most crates, itself counted, that a crate brings into a build without features.
+const LIGHT: [(&str, usize); 3] = [
+    ("tierflow-plan", 15),
+    ("tierflow-sim", 15),
+    ("tierflow-engine", 35),
+];
+
+pub(crate) fn run() -> Result<()> {
+    let workspace = Metadata::read()?;
+    for package in workspace.members().filter(|package| package.is_published()) {
+        for features in choices(package) {
+            println!("{} with [{features}]", package.name);
+            // Clippy's flags concern this package alone, so what others build is built once for all of them.
+            stream(
+                cargo()
+                    .args(["clippy", "--quiet", "--no-default-features", "--features"])
+                    .args([&features, "-p", &package.name, "--", "-D", "warnings"]),
+            )?;
+        }
+    }
+    for (name, most) in LIGHT {
+        let crates = crates(name)?;
+        println!("{name} without features: {} crates", crates.len());
+        ensure!(
+            crates.len() <= most,
+            "{name} brings more than {most} crates: {crates:?}"
+        );
+    }
+    Ok(())
+}
+
+/// All subsets of a package's features but all of them, which the workspace's own build has.
+fn choices(package: &Package) -> Vec<String> {
+    let names: Vec<&str> = package.features.keys().map(String::as_str).collect();
+    let names: Vec<&str> = names
+        .into_iter()
+        .filter(|name| *name != "default")
+        .collect();
+    let all = 1_u32 << names.len();
+    let chosen = |subset: u32| {
+        let names = names
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| subset >> at & 1 == 1);
+        names.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+    };
+    (0..all - 1).map(chosen).collect()
+}
+
+/// What building a package without features takes.
+fn crates(name: &str) -> Result<BTreeSet<String>> {
+    let tree = [
+        "tree",
+        "-e",
+        "normal",
+        "--prefix",
+        "none",
+        "--no-default-features",
+        "-p",
+        name,
+    ];
+    let tree = output(cargo().args(tree))?;
+    let names = tree.lines().filter_map(|line| line.split(' ').next());
+    Ok(names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect())
+}
