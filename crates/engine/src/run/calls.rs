@@ -4,7 +4,7 @@ use super::core::{Answer, Clerk, Core, Later, Shared};
 use super::recorder::Stall;
 use super::sync::{JoinHandle, Receiver, bounded};
 use crate::Version;
-use crate::plan::{Event, Refusal, Ticket, World};
+use crate::plan::{Event, Ticket, World};
 use std::time::{Duration, Instant};
 
 impl Shared {
@@ -51,8 +51,8 @@ impl Shared {
     ) -> Option<Answer> {
         let begun = Instant::now();
         let answer = match deadline {
-            // The sender lives in `sleeping` until it has sent.
-            None => Some(later.recv().unwrap_or(Answer::Done(Err(Refusal::NoRoom)))),
+            // The sender lives in `sleeping` until it has sent: without one, nobody will answer.
+            None => later.recv().ok(),
             Some(deadline) => later.recv_deadline(deadline).ok(),
         };
         self.recorder.slept(*why, begun);
