@@ -1,6 +1,7 @@
 //! What a call costs, and what of it is not copying: medians in µs, to compare front doors with, and to see where time goes.
 //!
-//! `cargo run --release --example calls`, with `cuda` as an argument on a GPU.
+//! `cargo run --release --example calls`, with `cuda` as an argument on a GPU. With `pairs`, each version is restored after its
+//! checkpoint, and goes: the same memory over and over, as `crates/python/benches/calls.py --pairs` has it.
 //!
 //! | column | the time of |
 //! |---|---|
@@ -10,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, Device, Memory, open};
-use tierflow_engine::{Engine, Region, RegionMut};
+use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
 use tierflow_plan::{Coding, Refusal, Ticket, TierId, Transfer, TransferId};
 use tierflow_plan::{Event, Executor, Piece, PlanConfig, TierConfig, Version, World};
 
@@ -30,6 +31,9 @@ fn main() -> anyhow::Result<()> {
     } else {
         Choice::Host
     })?;
+    if std::env::args().any(|argument| argument == "pairs") {
+        return pairs(&device);
+    }
     println!("     bytes  pause      call    median    copy    plan    rest     99%     most");
     for (size, count, pause) in CASES {
         // Of 4 KiB each, so that all fit into one cache.
@@ -58,6 +62,37 @@ fn main() -> anyhow::Result<()> {
                 at(times, 100),
             );
         }
+    }
+    Ok(())
+}
+
+/// Medians of 10⁵ checkpoints and of the restores that follow them.
+fn pairs(device: &Device) -> anyhow::Result<()> {
+    println!("     bytes   checkpoint      restore");
+    for size in [8, 4096, 1 << 20] {
+        let engine = Engine::builder(device)
+            .device_cache(64 << 20)
+            .after_restore(AfterRestore::Discard)
+            .build()?;
+        let field = device.alloc(size)?;
+        touch(device, &field)?;
+        let (mut written, mut read) = (Vec::new(), Vec::new());
+        for version in 0..100_000 {
+            let begun = Instant::now();
+            engine.checkpoint(version, &[Region::from(&field)])?;
+            let between = Instant::now();
+            engine.restore(version, &mut [RegionMut::from(&field)])?;
+            read.push(between.elapsed().as_secs_f64() * 1e6);
+            written.push((between - begun).as_secs_f64() * 1e6);
+        }
+        for times in [&mut written, &mut read] {
+            times.sort_unstable_by(f64::total_cmp);
+        }
+        println!(
+            "{size:>10} {:>12.2} {:>12.2}",
+            at(&written, 50),
+            at(&read, 50)
+        );
     }
     Ok(())
 }

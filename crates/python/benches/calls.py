@@ -2,6 +2,7 @@
 
 python calls.py                  # NumPy, plain memory
 python calls.py --device cuda    # PyTorch
+python calls.py --pairs          # each version is restored after its checkpoint, and goes: `calls -- pairs` in Rust
 """
 
 import argparse
@@ -28,6 +29,28 @@ def median(call: Callable[[int], object], count: int) -> float:
     return (statistics.median(times) - statistics.median(looks)) / 1e3
 
 
+def pairs(device: str, field: Any, count: int) -> None:
+    """Over the same memory all the time."""
+    written, read, looks = [], [], []
+    with tierflow.Engine(device=device, device_cache="64MiB", after_restore="discard") as engine:
+        gc.disable()
+        for version in range(count):
+            begun = now()
+            engine.checkpoint(version, field)
+            between = now()
+            engine.restore(version, field)
+            end = now()
+            written.append(between - begun)
+            read.append(end - between)
+            looks.append(-(end - now()))
+        gc.enable()
+    medians = [(statistics.median(times) - statistics.median(looks)) / 1e3 for times in (written, read)]
+    print(
+        f"{field.nbytes:>8} bytes, {count} pairs: checkpoint {medians[0]:.2f} µs, restore {medians[1]:.2f} µs",
+        flush=True,
+    )
+
+
 def report(device: str, field: Any, count: int) -> None:
     cache = count * max(field.nbytes, 4096) + (64 << 20)
     with tierflow.Engine(device=device, device_cache=cache) as engine:
@@ -41,18 +64,20 @@ def report(device: str, field: Any, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="host")
+    parser.add_argument("--pairs", action="store_true")
     options = parser.parse_args()
-    for size, count in ((8, 100_000), (4096, 100_000), (1 << 20, 2000)):
+    measure = pairs if options.pairs else report
+    for size, count in ((8, 100_000), (4096, 100_000), (1 << 20, 100_000 if options.pairs else 2000)):
         if options.device == "host":
             import numpy
 
-            report(options.device, numpy.ones(size, "u1"), count)
+            measure(options.device, numpy.ones(size, "u1"), count)
         else:
             import torch
 
             field = torch.ones(size, dtype=torch.uint8, device=options.device)
             torch.cuda.synchronize()
-            report(options.device, field, count)
+            measure(options.device, field, count)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from timeit import timeit
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ def report(
     for interval in every:
         before, blocked, after, last = None, [], [], None
         begun = time.perf_counter()
-        steps = 2 * interval if interval > 1 else 4
+        steps = 4 * interval
         for step in range(steps):
             if step % interval == 0:
                 if last is not None:
@@ -85,10 +86,33 @@ def report(
         whole = 1e3 * (time.perf_counter() - begun)
         wait(last)
         print(
-            f"    every {interval}: blocks {statistics.median(blocked):.1f} ms, the step after takes {statistics.median(after):.1f} ms, "
+            f"    every {interval}: blocks {statistics.median(blocked):.1f} ms, the steps after take {', '.join(f'{one:.1f}' for one in after)} ms, "
             f"{steps} steps take {100 * (whole / (steps * plain) - 1):+.1f}%",
             flush=True,
         )
+
+
+def copied(training: Training, tensors: list[torch.Tensor]) -> None:
+    """What a copy of the state within the GPU takes, and what one beside it adds to a step: the least that any way can reach that has
+    the copy done by the time of the next update."""
+    plain = statistics.median(timed(training.step) for _ in range(6))
+    tensors = [tensor.detach() for tensor in tensors]
+    copies = [torch.empty_like(tensor) for tensor in tensors]
+    stream = torch.cuda.Stream()
+
+    def copy() -> None:
+        with torch.cuda.stream(stream), torch.no_grad():
+            torch._foreach_copy_(copies, tensors)
+
+    def both() -> None:
+        copy()
+        training.model.zero_grad()
+        training.step()
+
+    copy()
+    alone = statistics.median(timed(copy) for _ in range(6))
+    beside = statistics.median(timed(both) for _ in range(6))
+    print(f"a copy within the GPU takes {alone:.1f} ms; a step {plain:.1f} ms, with one beside it {beside:.1f} ms")
 
 
 def main() -> None:
@@ -109,6 +133,8 @@ def main() -> None:
     print(
         f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {size / 1e9:.1f} GB of state in {len(tensors)} tensors"
     )
+    print(f"its dictionary takes {1e3 * timeit(training.state, number=10) / 10:.1f} ms")
+    copied(training, tensors)
     here = options.directory / "checkpoints-of-a-bench"
 
     @contextlib.contextmanager
@@ -126,6 +152,7 @@ def main() -> None:
         for how, tiers, kept in (
             ("in host memory", {"host_cache": 2 * room}, False),
             ("on the GPU first", {"device_cache": room, "host_cache": 2 * room}, False),
+            ("on the GPU first, eager", {"device_cache": room, "host_cache": 2 * room, "flush": "eager"}, False),
             ("kept", {"device_cache": room, "host_cache": 2 * room}, True),
         ):
             with directory() as path:
@@ -148,7 +175,7 @@ def main() -> None:
                                 engine.discard(version)
                             older[:] = [writer.version]
 
-                    report(f"tierflow, {how}", training, save, wait, [10] if kept else [10, 1])
+                    report(f"tierflow, {how}", training, save, wait, [1, 10] if how == "in host memory" else [10])
                     if kept:
                         print(f"    on the disk after {timed(engine.wait):.0f} ms more", flush=True)
                         expected = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}

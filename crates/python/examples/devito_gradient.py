@@ -1,12 +1,13 @@
 """The gradient of full waveform inversion, with the whole wavefield in memory, in Tierflow, in one `.npy` a time step, or recomputed.
 
 python devito_gradient.py                                    # Tierflow
-python devito_gradient.py --ways memory tierflow npy pyrevolve --image image.pgm
+python devito_gradient.py --ways memory tierflow npy pyrevolve snapshots --image image.pgm
 
 The image is a slice of the gradient, of which the reflector is what reverse time migration shows. All ways give the same bits.
 """
 
 import argparse
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from devito import Buffer, Eq, Function, Grid, Operator, SparseTimeFunction, TimeFunction, configuration, solve
+from devito import (
+    Buffer,
+    Eq,
+    Function,
+    Grid,
+    Operator,
+    SparseTimeFunction,
+    TimeFunction,
+    configuration,
+    solve,
+)
 
 import tierflow
 
@@ -22,9 +33,12 @@ configuration["log-level"] = "WARNING"
 
 
 class Shot:
-    """A source at the top, receivers beside it, and a reflector below that the model does not know of."""
+    """A source at the top, receivers beside it, and a reflector below that the model does not know of.
 
-    def __init__(self, cells: int, steps: int, spacing: float = 10.0) -> None:
+    With `tilted`, waves run faster along layers that dip to all sides, by nested derivatives, which take several times as long.
+    """
+
+    def __init__(self, cells: int, steps: int, spacing: float = 10.0, *, tilted: bool = False) -> None:
         self.steps = steps
         self.grid = Grid(shape=(cells,) * 3, extent=((cells - 1) * spacing,) * 3, dtype=np.float32)
         self.dt = np.float32(0.4 * spacing / 2500)
@@ -34,6 +48,18 @@ class Shot:
         self.true = self._squared("true", speed)
         self.damping = Function(name="damping", grid=self.grid)
         self.damping.data[:] = self._border(cells)
+        self.axis: list[Any] = []
+        if tilted:
+            dip = np.linspace(0, np.pi / 4, cells, dtype=np.float32)
+            azimuth = np.linspace(0, np.pi, cells, dtype=np.float32)[:, None, None]
+            # As functions of their own: what a step does not change, an operator computes anew in each block.
+            for name, data in (
+                ("along_x", np.sin(dip) * np.cos(azimuth)),
+                ("along_y", np.sin(dip) * np.sin(azimuth)),
+                ("along_z", np.cos(dip)),
+            ):
+                self.axis.append(Function(name=name, grid=self.grid, space_order=8))
+                self.axis[-1].data[:] = data
         middle = (cells - 1) * spacing / 2
         self.source = SparseTimeFunction(name="source", grid=self.grid, npoint=1, nt=steps)
         self.source.coordinates.data[:] = [middle, middle, 6 * spacing]
@@ -45,8 +71,6 @@ class Shot:
         self.seen = self.receivers("seen")
         field = TimeFunction(name="w", grid=self.grid, time_order=2, space_order=8)
         self.forward(field, self.seen, self.true).apply(time_M=steps - 2, dt=self.dt)
-        self.back = TimeFunction(name="v", grid=self.grid, time_order=2, space_order=8)
-        self.gradient = Function(name="gradient", grid=self.grid)
 
     def _squared(self, name: str, speed: Any) -> Any:
         slowness = Function(name=name, grid=self.grid, space_order=8)
@@ -64,106 +88,153 @@ class Shot:
         receivers.coordinates.data[:] = self.where
         return receivers
 
+    def _spread(self, u: Any) -> Any:
+        if not self.axis:
+            return u.laplace
+        x, y, z = self.axis
+        along = x * u.dx + y * u.dy + z * u.dz
+        return 1.2 * u.laplace - 0.2 * ((x * along).dx + (y * along).dy + (z * along).dz)
+
     def forward(self, u: Any, receivers: Any, slowness: Any) -> Any:
-        equation = slowness * u.dt2 - u.laplace + self.damping * u.dt
+        equation = slowness * u.dt2 - self._spread(u) + self.damping * u.dt
         terms = [Eq(u.forward, solve(equation, u.forward))]
         terms += self.source.inject(field=u.forward, expr=self.source * self.dt**2 / slowness)
         terms += receivers.interpolate(expr=u)
         return Operator(terms, name="forward")
 
-    def reverse(self, u: Any, residual: Any) -> Any:
-        v = self.back
-        equation = self.smooth * v.dt2 - v.laplace - self.damping * v.dt
+    def reverse(self, u: Any, v: Any, residual: Any, gradient: Any) -> Any:
+        equation = self.smooth * v.dt2 - self._spread(v) - self.damping * v.dt
         terms = [Eq(v.backward, solve(equation, v.backward))]
         terms += residual.inject(field=v.backward, expr=residual * self.dt**2 / self.smooth)
-        terms += [Eq(self.gradient, self.gradient - u.dt2 * v)]
+        terms += [Eq(gradient, gradient - u.dt2 * v)]
         return Operator(terms, name="reverse")
 
-    def computed(self, way: Callable[..., None], **field: Any) -> tuple[Any, float]:
-        """The gradient, and how long it took."""
-        u = TimeFunction(name="u", grid=self.grid, time_order=2, space_order=8, **field)
-        receivers = self.receivers("receivers")
-        residual = self.receivers("residual")
-        forward, reverse = self.forward(u, receivers, self.smooth), self.reverse(u, residual)
-        # What is compiled is compiled now.
-        forward.cfunction, reverse.cfunction  # noqa: B018
-        u.data[:], self.back.data[:], self.gradient.data[:] = 0, 0, 0
 
-        def misfit() -> None:
-            residual.data[:] = receivers.data - self.seen.data
+class Gradient:
+    """Fields and operators of a shot's gradient, compiled. The wavefield is as `save` says."""
 
+    def __init__(self, shot: Shot, save: Any = None) -> None:
+        self.shot = shot
+        fields = {"grid": shot.grid, "time_order": 2, "space_order": 8}
+        self.u = TimeFunction(name="u", save=save, **fields)
+        self.back = TimeFunction(name="v", **fields)
+        self.gradient = Function(name="gradient", grid=shot.grid)
+        self.receivers, self.residual = shot.receivers("receivers"), shot.receivers("residual")
+        self.forward = shot.forward(self.u, self.receivers, shot.smooth)
+        self.reverse = shot.reverse(self.u, self.back, self.residual, self.gradient)
+        self.forward.cfunction, self.reverse.cfunction  # noqa: B018
+        self.last = shot.steps - 2
+
+    def misfit(self) -> None:
+        self.residual.data[:] = self.receivers.data - self.shot.seen.data
+
+    def computed(self, way: Callable[["Gradient"], None]) -> tuple[Any, float]:
+        """What it is, and how long it took."""
+        self.u.data[:], self.back.data[:], self.gradient.data[:] = 0, 0, 0
         begun = time.perf_counter()
-        way(u, forward, misfit, reverse)
+        way(self)
         return np.array(self.gradient.data), time.perf_counter() - begun
 
 
-def in_memory(shot: Shot) -> Any:
-    def way(u: Any, forward: Any, misfit: Any, reverse: Any) -> None:
-        forward.apply(time_M=shot.steps - 2, dt=shot.dt)
-        misfit()
-        reverse.apply(time_m=1, time_M=shot.steps - 2, dt=shot.dt)
-
-    return shot.computed(way, save=shot.steps)
+def in_memory(of: Gradient) -> None:
+    of.forward.apply(time_M=of.last, dt=of.shot.dt)
+    of.misfit()
+    of.reverse.apply(time_m=1, time_M=of.last, dt=of.shot.dt)
 
 
-def in_tierflow(shot: Shot, buffer: int, **tiers: Any) -> Any:
-    def way(u: Any, forward: Any, misfit: Any, reverse: Any) -> None:
-        with tierflow.Engine(device="host", after_restore="discard", **tiers) as engine:
-            history = tierflow.devito.History(engine, u)
-            history.forward(forward, time_M=shot.steps - 2, dt=shot.dt)
-            misfit()
-            history.reverse(reverse, dt=shot.dt)
-
-    return shot.computed(way, save=Buffer(buffer))
+def in_history(of: Gradient, engine: Any, first: int = 0) -> None:
+    history = tierflow.devito.History(engine, of.u, first=first)
+    history.forward(of.forward, time_M=of.last, dt=of.shot.dt)
+    of.misfit()
+    history.reverse(of.reverse, dt=of.shot.dt)
 
 
-def in_files(shot: Shot, buffer: int, directory: Path) -> Any:
-    class Files:
-        """What `History` asks of an engine, by `np.save` and `np.load`."""
+class Unhinted(tierflow.Engine):
+    """Is told nothing ahead."""
 
-        def hint(self, versions: Any) -> None:
-            pass
+    def hint(self, versions: Any) -> None:
+        pass
 
-        def checkpoint(self, version: int, array: Any) -> None:
-            np.save(directory / f"{version}.npy", array)
 
-        def restore(self, version: int, array: Any) -> None:
-            array[...] = np.load(directory / f"{version}.npy")
+class Files:
+    """What `History` asks of an engine, by `np.save` and `np.load`."""
 
-    def way(u: Any, forward: Any, misfit: Any, reverse: Any) -> None:
-        history = tierflow.devito.History(Files(), u)
-        history.forward(forward, time_M=shot.steps - 2, dt=shot.dt)
-        misfit()
-        history.reverse(reverse, dt=shot.dt)
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
 
-    return shot.computed(way, save=Buffer(buffer))
+    def hint(self, versions: Any) -> None:
+        pass
+
+    def checkpoint(self, version: int, array: Any) -> None:
+        np.save(self.directory / f"{version}.npy", array)
+
+    def restore(self, version: int, array: Any) -> None:
+        array[...] = np.load(self.directory / f"{version}.npy")
+
+
+def recomputed(of: Gradient, snapshots: int, engine: tierflow.Engine | None = None, first: int = 0) -> None:
+    """By pyrevolve, which keeps its snapshots in memory of its own, or in an engine."""
+    from devito import CheckpointOperator, DevitoCheckpoint
+    from pyrevolve import SingleLevelRevolver
+
+    class Reverse(CheckpointOperator):
+        """Its data are those of the residual, which is known once the forward is over."""
+
+        begun = False
+
+        def apply(self, t_start: int, t_end: int) -> None:
+            if not self.begun:
+                self.begun = True
+                of.misfit()
+            super().apply(t_start, t_end)
+
+    ahead, back = CheckpointOperator(of.forward, dt=of.shot.dt), Reverse(of.reverse, dt=of.shot.dt)
+    plan = (DevitoCheckpoint([of.u]), ahead, back, snapshots, of.last)
+    if engine is None:
+        revolver = SingleLevelRevolver(*plan)
+    else:
+        revolver = tierflow.pyrevolve.Revolver(engine, *plan, first=first)
+    revolver.apply_forward()
+    revolver.apply_reverse()
+    if engine is not None:
+        revolver.storage.clear()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cells", type=int, default=72)
     parser.add_argument("--steps", type=int, default=386)
+    parser.add_argument("--tilted", action="store_true", help="an operator that takes several times as long")
     parser.add_argument("--buffer", type=int, default=34, help="time steps that the wavefield itself holds")
     parser.add_argument("--device-cache", default="64MiB")
     parser.add_argument("--host-cache", default="512MiB")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--ways", nargs="*", choices=["memory", "tierflow", "npy", "pyrevolve"], default=["tierflow"])
+    ways = ["memory", "tierflow", "unhinted", "npy", "pyrevolve", "snapshots"]
+    parser.add_argument(
+        "--ways", nargs="*", choices=ways, default=["tierflow"], help="snapshots: pyrevolve's in Tierflow"
+    )
     parser.add_argument("--snapshots", type=int, default=20, help="of pyrevolve")
     parser.add_argument("--image", type=Path)
     options = parser.parse_args()
-    shot = Shot(options.cells, options.steps)
+    shot = Shot(options.cells, options.steps, tilted=options.tilted)
+    tiers: Any = {"device_cache": options.device_cache, "host_cache": options.host_cache, "scratch": options.scratch}
     first = None
     for way in options.ways:
-        if way == "memory":
-            gradient, seconds = in_memory(shot)
-        elif way == "tierflow":
-            tiers = {"device_cache": options.device_cache, "host_cache": options.host_cache, "scratch": options.scratch}
-            gradient, seconds = in_tierflow(shot, options.buffer, **tiers)
-        elif way == "npy":
-            with tempfile.TemporaryDirectory(dir=options.scratch) as directory:
-                gradient, seconds = in_files(shot, options.buffer, Path(directory))
-        else:
-            gradient, seconds = recomputed(shot, options.snapshots)
+        with contextlib.ExitStack() as ends:
+            run: Callable[[Gradient], None]
+            if way == "memory":
+                save, run = shot.steps, in_memory
+            elif way in ("tierflow", "unhinted"):
+                kind = Unhinted if way == "unhinted" else tierflow.Engine
+                engine = ends.enter_context(kind(device="host", after_restore="discard", **tiers))
+                save, run = Buffer(options.buffer), lambda of, engine=engine: in_history(of, engine)
+            elif way == "npy":
+                files = Files(Path(ends.enter_context(tempfile.TemporaryDirectory(dir=options.scratch))))
+                save, run = Buffer(options.buffer), lambda of, files=files: in_history(of, files)
+            else:
+                engine = ends.enter_context(tierflow.Engine(device="host", **tiers)) if way == "snapshots" else None
+                save, run = None, lambda of, engine=engine: recomputed(of, options.snapshots, engine)
+            gradient, seconds = Gradient(shot, save).computed(run)
         first = gradient if first is None else first
         same = "the same bits" if np.array_equal(gradient, first) else f"off by {np.abs(gradient - first).max():.1e}"
         print(f"{way:>9}: {seconds:6.2f} s, the gradient's largest is {np.abs(gradient).max():.6e}, {same}", flush=True)
@@ -171,31 +242,6 @@ def main() -> None:
         image = first[:, options.cells // 2, :].T
         scaled = np.clip(128 + 127 * image / np.percentile(np.abs(image), 98), 0, 255).astype(np.uint8)
         options.image.write_bytes(b"P5 %d %d 255\n" % scaled.shape[::-1] + scaled.tobytes())
-
-
-def recomputed(shot: Shot, snapshots: int) -> Any:
-    from devito import CheckpointOperator, DevitoCheckpoint, Revolver
-
-    def way(u: Any, forward: Any, misfit: Any, reverse: Any) -> None:
-        class Reverse(CheckpointOperator):
-            """Its data are those of the residual, which is known once the forward is over."""
-
-            begun = False
-
-            def apply(self, t_start: int, t_end: int) -> None:
-                if not self.begun:
-                    self.begun = True
-                    misfit()
-                super().apply(t_start, t_end)
-
-        checkpoint = DevitoCheckpoint([u])
-        ahead = CheckpointOperator(forward, dt=shot.dt)
-        back = Reverse(reverse, dt=shot.dt)
-        revolver = Revolver(checkpoint, ahead, back, snapshots, shot.steps - 2)
-        revolver.apply_forward()
-        revolver.apply_reverse()
-
-    return shot.computed(way)
 
 
 if __name__ == "__main__":

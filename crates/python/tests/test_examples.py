@@ -61,13 +61,15 @@ def test_devito_gradient(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("devito")
     if shutil.which("gcc") is None:
         pytest.skip("Devito needs gcc")
+    pytest.importorskip("pyrevolve")
     told = started(
         "devito_gradient.py",
-        *("--cells", "24", "--steps", "60", "--buffer", "9", "--ways", "memory", "tierflow", "npy"),
+        *("--cells", "24", "--steps", "60", "--buffer", "9", "--snapshots", "20"),
+        *("--ways", "memory", "tierflow", "unhinted", "npy", "pyrevolve", "snapshots"),
         *("--device-cache", "500KiB", "--host-cache", "2MiB", "--scratch", str(tmp_path)),
         *("--image", str(tmp_path / "image.pgm")),
     )
-    assert told.count("the same bits") == 3
+    assert told.count("the same bits") == 6
     assert "nan" not in told
     assert (tmp_path / "image.pgm").read_bytes().startswith(b"P5 24 24 255")
 

@@ -14,7 +14,7 @@
             ...  # use it
 
 What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.jax`,
-`tierflow.devito`, and `tierflow.adjoint` for `checkpoint_schedules`.
+`tierflow.devito`, `tierflow.pyrevolve`, and `tierflow.adjoint` for `checkpoint_schedules`.
 """
 
 from importlib import import_module as _import_module
@@ -66,9 +66,10 @@ if _TYPE_CHECKING:
     from . import adjoint as adjoint
     from . import devito as devito
     from . import jax as jax
+    from . import pyrevolve as pyrevolve
     from . import torch as torch
 
-_MODULES = frozenset({"adjoint", "devito", "jax", "torch"})
+_MODULES = frozenset({"adjoint", "devito", "jax", "pyrevolve", "torch"})
 
 
 def __getattr__(name: str) -> _Any:

@@ -9,12 +9,12 @@ others:
     history.reverse(gradient_operator, time_M=nt - 2, dt=dt)     # instead of gradient_operator.apply(...)
 
 The operators run in blocks of time steps. While one block is computed, the one before is taken in, or the next one is
-brought back.
+brought back. What the buffer itself still holds at the end of the way forward goes nowhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -34,11 +34,15 @@ __all__ = ["History"]
 class History:
     """Every time step of `functions`, which have buffers of the same length, as a version each: time `t` is version `first + t`.
 
-    `reach` is how far from a time step the operator that goes back looks, as for `u.dt2`. The engine may discard what was restored:
-    every time step is brought back once.
+    `reach` is how far from a time step the operator that goes back looks, as for `u.dt2`. The engine may discard what was restored
+    (`after_restore="discard"`): every time step is brought back once. With `again`, the last steps are taken in, too, so that
+    `reverse` may be called more than once, by an engine that keeps what was restored. `next_version` is where the history of the next
+    shot in the same engine may begin, whose memory it finds ready.
     """
 
-    def __init__(self, engine: Engine, *functions: _TimeFunction, first: int = 0, reach: int = 1) -> None:
+    def __init__(
+        self, engine: Engine, *functions: _TimeFunction, first: int = 0, reach: int = 1, again: bool = False
+    ) -> None:
         lengths = {function.shape[0] for function in functions}
         if len(lengths) != 1 or any(not function.save for function in functions):
             raise ArgumentError(
@@ -48,6 +52,7 @@ class History:
         self._functions = functions
         self._first = first
         self._reach = reach
+        self._again = again
         self._length: int = lengths.pop()
         self._order: int = max(function.time_order for function in functions)
         self._block = (self._length - max(self._order, 2 * reach)) // 2
@@ -59,21 +64,25 @@ class History:
         # Which time lies in which place of the buffers.
         self._there: dict[int, int] = {}
         self._times = range(0)
+        self.next_version = first
 
     def forward(self, operator: _Operator, *, time_m: int | None = None, time_M: int, **arguments: Any) -> None:
         """Applies an operator that goes forward, from `time_m`, which is the first step that it can, to `time_M`, and keeps all."""
         start = self._order - 1 if time_m is None else time_m
         self._times = range(start - self._order + 1, time_M + 2)
-        self._engine.hint(self._first + time for time in reversed(self._times))
+        self.next_version = self._first + self._times.stop
+        # What is in the buffers at the end need not be brought back to them.
+        left, last = self._times[: -self._length], self._times[-self._length :]
+        stored = self._times if self._again else left
+        self._engine.hint(self._first + time for time in reversed(left))
+        apply = _applied(operator, start, time_M, arguments, self._functions)
         with _one_at_a_time() as beside:
             # What the program began with.
-            beside(self._store, range(self._times.start, start + 1))
+            beside(self._store, _both(stored, range(self._times.start, start + 1)))
             for block in _blocks(start, time_M, self._block):
-                operator.apply(time_m=block.start, time_M=block.stop - 1, **arguments)
-                beside(self._store, range(block.start + 1, block.stop + 1))
-        last = self._times.stop
-        self._there = {time % self._length: time for time in self._times[-self._length :]}
-        assert last - 1 in self._there.values()
+                apply(block)
+                beside(self._store, _both(stored, range(block.start + 1, block.stop + 1)))
+        self._there = {time % self._length: time for time in last}
 
     def reverse(
         self, operator: _Operator, *, time_m: int | None = None, time_M: int | None = None, **arguments: Any
@@ -83,13 +92,14 @@ class History:
         start = self._times.start + self._order - 1 if time_m is None else time_m
         end = self._times.stop - 2 if time_M is None else time_M
         blocks = list(_blocks(start, end, self._block))[::-1]
+        apply = _applied(operator, start, end, arguments, self._functions)
         with _one_at_a_time() as beside:
             for block, following in zip(blocks, [*blocks[1:], None], strict=True):
                 # The first of them, or what was begun while the block before was computed.
                 beside(self._load, self._around(block)).result()
                 if following is not None:
                     beside(self._load, self._around(following))
-                operator.apply(time_m=block.start, time_M=block.stop - 1, **arguments)
+                apply(block)
 
     def _around(self, block: range) -> range:
         start = max(self._times.start, block.start - self._reach)
@@ -109,6 +119,37 @@ class History:
             if self._there.get(place) != time:
                 self._engine.restore(self._first + time, *self._arrays(time))
                 self._there[place] = time
+
+
+def _applied(
+    operator: _Operator, first: int, last: int, arguments: dict[str, Any], functions: Iterable[_TimeFunction]
+) -> Callable[[range], None]:
+    """What applies `operator` to one block after the other of the steps from `first` to `last`.
+
+    Its arguments are made and checked once, for all steps: for a block that takes milliseconds, making them takes as long as computing
+    it. Under MPI each call brings what is sparse to its ranks and back, so there each block is an `apply` of its own.
+    """
+    if any(function.grid.distributor.nprocs > 1 for function in functions):
+        return lambda block: operator.apply(time_m=block.start, time_M=block.stop - 1, **arguments)
+    from devito.exceptions import ExecutionError
+
+    known = operator.arguments(time_m=first, time_M=last, **arguments)
+    names = [parameter.name for parameter in operator.parameters]
+
+    def apply(block: range) -> None:
+        ends = {"time_m": block.start, "time_M": block.stop - 1}
+        failed = operator.cfunction(*(ends.get(name, known[name]) for name in names))
+        if failed:
+            steps = f"steps {block.start} to {block.stop - 1}"
+            raise ExecutionError(
+                f"{operator.name} failed in {steps}, with Devito's code {failed}: apply it to them alone to see why"
+            )
+
+    return apply
+
+
+def _both(times: range, some: range) -> range:
+    return range(max(times.start, some.start), min(times.stop, some.stop))
 
 
 def _blocks(first: int, last: int, length: int) -> Iterator[range]:

@@ -133,7 +133,8 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
     It is the stager of `dcp.async_save`, too: tensors are copied to the engine beside the work that follows, and the next step of
     any optimizer comes after that. For what else changes them, wait for the `staging_completion` that `async_save` returns.
 
-    A step that is shorter than the copies waits for them at its end.
+    A step that is shorter than the copies waits for them at its end. DCP plans and writes in a thread beside the step, once an optimizer
+    updates or a quarter of a second is over: earlier, it would keep the step's kernels from being launched.
 
     The engine has the same `rank` and `ranks` as the process group. `spare` is room for what is known only after staging: more than
     enough, unless an error says otherwise.
@@ -180,6 +181,8 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
         self._piece = None
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if self._staging.current is not None:
+            self._staging.settle()
         rank, ranks = self._engine.group
         own = (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
         if (rank, ranks) != own and ranks != 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
+from torch.utils.dlpack import from_dlpack
 
 from .._errors import ArgumentError
 
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["Staged", "Staging", "bytes_of"]
 
 _ALIGNMENT = 64
+
+# The kind of device in DLPack whose memory kernels of a stream write to.
+_CUDA = 2
+
+# Seconds that what follows the copies waits for the next update at most.
+_PATIENCE = 0.25
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -41,6 +49,7 @@ class Staged:
         self._limit = size - footer
         self._places: dict[int, tuple[Any, int]] = {}
         self._slot = engine.produce(version, size, "uint8")
+        self._on_gpu = self._slot.__dlpack_device__()[0] == _CUDA
         # Where the copies run; the slot is a version behind them.
         self.stream: torch.cuda.Stream | None = None
         if engine.device != "host":
@@ -61,6 +70,28 @@ class Staged:
         self.put(at, bytes)
         self._end = at + bytes.nbytes
         return at
+
+    def keep_all(self, tensors: Iterable[tuple[int, torch.Tensor]]) -> None:
+        """Copies tensors to their places: those of the slot's own GPU by a few kernels, as a call for each would keep the program
+        waiting for longer than the copies take."""
+        stream = self.stream
+        together: dict[torch.dtype, list[tuple[int, torch.Tensor]]] = {}
+        for at, tensor in tensors:
+            if stream is not None and self._on_gpu and tensor.device == stream.device and tensor.is_contiguous():
+                together.setdefault(tensor.dtype, []).append((at, tensor))
+            else:
+                self.keep(at, tensor)
+        if not together or stream is None:
+            return
+        with torch.cuda.stream(stream):
+            whole = from_dlpack(self._slot)
+            for dtype, of_one in together.items():
+                numbers = whole[: self.size // dtype.itemsize * dtype.itemsize].view(dtype)
+                sources = [tensor for _, tensor in of_one]
+                places = [numbers.as_strided(one.size(), one.stride(), at // dtype.itemsize) for at, one in of_one]
+                torch._foreach_copy_(places, sources)
+                for source in sources:
+                    source.record_stream(stream)
 
     def keep(self, at: int, tensor: torch.Tensor) -> None:
         """Copies a tensor to its place."""
@@ -103,6 +134,8 @@ class Staging:
         self._thread: ThreadPoolExecutor | None = None
         self._hook: RemovableHandle | None = None
         self._copied: torch.cuda.Event | None = None
+        self._updated = threading.Event()
+        self._updated.set()
         self.current: Staged | None = None
 
     def begin(self, version: int, state: dict[str, Any]) -> Future[dict[str, Any]]:
@@ -125,8 +158,7 @@ class Staging:
         if spare is None:
             spare = (1 << 20) + others + 2048 * ranks * len(leaves)
         staged = Staged(self._engine, version, end, end + spare, self._footer)
-        for tensor, at in tensors.values():
-            staged.keep(at, tensor.detach())
+        staged.keep_all((at, tensor.detach()) for tensor, at in tensors.values())
         copied = None if staged.stream is None else staged.stream.record_event()
         names = {key: staged.name(at, tensor) for key, (tensor, at) in tensors.items()}
         stand_ins = [_named(leaf, names) for leaf in leaves]
@@ -142,6 +174,7 @@ class Staging:
     def _before_an_update(self, copied: torch.cuda.Event) -> None:
         """The work of the next step of an optimizer comes after the copies."""
         self._copied = copied
+        self._updated.clear()
         if self._hook is None:
             self._hook = register_optimizer_step_pre_hook(self._updates)
 
@@ -149,6 +182,12 @@ class Staging:
         copied, self._copied = self._copied, None
         if copied is not None:
             torch.cuda.current_stream(self._engine.device).wait_event(copied)
+        self._updated.set()
+
+    def settle(self) -> None:
+        """Waits until the next update, by which time the program has launched the work of its step: until then, another thread that
+        computes in Python would keep it from that, a switch interval of the interpreter for each kernel."""
+        self._updated.wait(_PATIENCE)
 
     def over(self, state: dict[str, Any]) -> Future[dict[str, Any]]:
         done: Future[dict[str, Any]] = Future()
@@ -161,6 +200,7 @@ class Staging:
 
     def close(self) -> None:
         self.current = None
+        self._updated.set()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None

@@ -1,0 +1,106 @@
+"""The snapshots of pyrevolve's revolvers, in an engine.
+
+    checkpoint = DevitoCheckpoint([u])
+    revolver = tierflow.pyrevolve.Revolver(engine, checkpoint, forward, reverse, 20, steps)
+    revolver.apply_forward()
+    revolver.apply_reverse()
+
+A revolver keeps some states and computes the others anew. Which it will come back for, and in what order, is known ahead, and
+becomes the hints. Where the engine holds the whole history, none need be computed twice: see `tierflow.devito.History` and
+`tierflow.adjoint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyrevolve.pyrevolve import SingleLevelRevolver
+from pyrevolve.schedulers import Action
+from pyrevolve.storage import Storage as _Storage
+
+if TYPE_CHECKING:
+    from ._tierflow import Engine
+
+__all__ = ["Revolver", "Storage"]
+
+
+class Storage(_Storage):  # type: ignore[misc]
+    """`n_ckp` snapshots, each of `size_ckp` numbers of `dtype`, as pyrevolve counts them; also for the list of a `MultiLevelRevolver`.
+
+    The engine keeps versions that were restored (`after_restore="keep"`), as a revolver comes back for some more than once; what
+    another snapshot takes the place of is discarded. A version takes the next free number from `first` on; `next_version` is
+    where another storage in the same engine may begin. `wd` and `rd` are what a write and a read cost, for schedules that ask.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        size_ckp: int,
+        n_ckp: int,
+        dtype: Any,
+        *,
+        first: int = 0,
+        wd: float = 0,
+        rd: float = 0,
+        name: str = "Tierflow",
+    ) -> None:
+        super().__init__(size_ckp, n_ckp, dtype, None, wd=wd, rd=rd, name=name)
+        self._engine = engine
+        self._versions: dict[int, int] = {}
+        self.next_version = first
+
+    def hint(self, actions: Iterable[Any]) -> None:
+        """Tells the engine what a schedule's `actions` will load, as far as they name snapshots by their number."""
+        versions, following, loads = dict(self._versions), self.next_version, []
+        for action in actions:
+            if action.type == Action.TAKESHOT:
+                versions[action.ckp] = following
+                following += 1
+            elif action.type == Action.RESTORE:
+                loads.append(versions[action.ckp])
+        self._engine.hint(loads)
+
+    def save(self, key: int, data_pointers: Sequence[Any]) -> None:
+        if key in self._versions:
+            self._engine.discard(self._versions.pop(key))
+        self._engine.checkpoint(self.next_version, *(np.ascontiguousarray(data) for data in data_pointers))
+        self._versions[key] = self.next_version
+        self.next_version += 1
+
+    def load(self, key: int, locations: Sequence[Any]) -> None:
+        # What does not lie in one run is brought back beside, and copied.
+        there = [data if data.flags.c_contiguous else np.empty(data.shape, data.dtype) for data in locations]
+        self._engine.restore(self._versions[key], *there)
+        for data, copy in zip(locations, there, strict=True):
+            if copy is not data:
+                data[...] = copy
+
+    def clear(self) -> None:
+        """Discards what is left."""
+        for version in self._versions.values():
+            self._engine.discard(version)
+        self._versions.clear()
+
+
+class Revolver(SingleLevelRevolver):  # type: ignore[misc]
+    """pyrevolve's revolver of one level, whose snapshots are versions of `engine`, with what it will load as hints."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        checkpoint: Any,
+        fwd_operator: Any,
+        rev_operator: Any,
+        n_checkpoints: int | None,
+        n_timesteps: int,
+        *,
+        first: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(checkpoint, fwd_operator, rev_operator, n_checkpoints, n_timesteps, **options)
+        self.storage = Storage(engine, checkpoint.size, self.n_checkpoints, checkpoint.dtype, first=first)
+        self.storage.hint(self.scheduler.oplist)
+        self.resetStorageList()
+        self.addStorage(self.storage)
