@@ -14,6 +14,7 @@ const MOST_LINES: usize = 500;
 const UNSAFE: &[&str] = &[
     "crates/device/",
     "crates/dedup/",
+    "crates/codec/",
     "crates/python/src/ffi/",
     "crates/capi/src/",
 ];

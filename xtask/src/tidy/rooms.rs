@@ -57,6 +57,11 @@ const ROOMS: &[Room] = &[
         others: true,
     },
     Room {
+        package: "tierflow-codec",
+        ours: &["tierflow-device"],
+        others: true,
+    },
+    Room {
         package: "tierflow-store",
         ours: &[],
         others: true,

@@ -1,0 +1,69 @@
+//! Bits of many values to words and back.
+
+/// The lowest bit of each byte of `bytes`: that of byte `i` in place `i`.
+pub(crate) const fn low_bits(bytes: u64) -> u8 {
+    // Byte i's bit is at 8 i, and is wanted at 56 + i: a shift by 56 - 7 i, all of them at once.
+    ((bytes & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+}
+
+/// Bytes of which each is a bit of the index: the inverse of [`low_bits`].
+pub(crate) static SPREAD: [u64; 256] = {
+    let mut spread = [0; 256];
+    let mut bits = 0;
+    while bits < 256 {
+        let mut place = 0;
+        while place < 8 {
+            spread[bits] |= ((bits as u64 >> place) & 1) << (8 * place);
+            place += 1;
+        }
+        bits += 1;
+    }
+    spread
+};
+
+/// Bit `j` of word `i` becomes bit `i` of word `j`.
+pub(crate) fn transpose(words: &mut [u32; 32]) {
+    let mut mask = 0x0000_FFFF_u32;
+    let mut step = 16;
+    while step > 0 {
+        for start in (0..32).step_by(2 * step) {
+            for at in start..start + step {
+                let swapped = ((words[at] >> step) ^ words[at + step]) & mask;
+                words[at] ^= swapped << step;
+                words[at + step] ^= swapped;
+            }
+        }
+        step /= 2;
+        mask ^= mask << step;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_gathered_and_spread() {
+        for bits in 0..=255_u8 {
+            assert_eq!(low_bits(SPREAD[usize::from(bits)]), bits);
+            assert_eq!(
+                low_bits(SPREAD[usize::from(bits)] | 0xFEFE_FEFE_FEFE_FEFE),
+                bits
+            );
+        }
+        assert_eq!(SPREAD[0b101], 0x0001_0001);
+    }
+
+    #[test]
+    fn a_transposed_matrix_has_rows_for_columns() {
+        let mut words: [u32; 32] =
+            std::array::from_fn(|n| (n as u32 + 1).wrapping_mul(0x9E37_79B1));
+        let before = words;
+        transpose(&mut words);
+        for (i, word) in words.iter().enumerate() {
+            for (j, other) in before.iter().enumerate() {
+                assert_eq!((word >> j) & 1, (other >> i) & 1, "{i} {j}");
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A block: 4096 values, or less at the end. kernels/codec_bounded.cu and kernels/codec_bounded_decode.cu are the
+//! same.
+//!
+//! The words of each segment (2 bytes), how many of them are widths (1 byte each), 4 zeros, then the segments.
+
+use std::marker::PhantomData;
+
+use super::quantiser::{Float, Quantiser};
+use super::{GROUP, SEGMENT, SEGMENTS, segment};
+use crate::container::BlockCoder;
+use crate::element::Element;
+use crate::header::ALIGNMENT;
+
+/// Bytes of a block's header.
+const HEADER_BYTES: usize = 16;
+
+/// Encodes blocks of one type of values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coder<F> {
+    quantiser: Quantiser,
+    values: PhantomData<F>,
+}
+
+impl<F> Coder<F> {
+    pub(super) const fn new(quantiser: Quantiser) -> Self {
+        Self {
+            quantiser,
+            values: PhantomData,
+        }
+    }
+}
+
+/// Bytes of the longest block of so many values.
+pub(crate) const fn most_block_bytes(element: Element, values: usize) -> usize {
+    let widths = values.div_ceil(SEGMENT) * segment::MOST_WIDTHS_BYTES;
+    HEADER_BYTES + widths + values.next_multiple_of(GROUP) * element.bytes()
+}
+
+impl<F: Float> BlockCoder for Coder<F> {
+    fn encode(&self, values: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        for (n, values) in values.chunks(SEGMENT * F::BYTES).enumerate() {
+            let at = out.len();
+            let planes = segment::encode::<F>(&self.quantiser, values, out);
+            let words = ((out.len() - at) / 4) as u16;
+            out[start + 2 * n..][..2].copy_from_slice(&words.to_le_bytes());
+            out[start + 2 * SEGMENTS + n] = planes;
+        }
+        if out.len() == start + HEADER_BYTES {
+            // Nothing but zeros.
+            out.truncate(start);
+        }
+        out.resize(start + (out.len() - start).next_multiple_of(ALIGNMENT), 0);
+    }
+
+    fn decode(&self, stored: &[u8], values: &mut [u8]) -> Result<(), &'static str> {
+        let (header, mut rest) = stored
+            .split_at_checked(HEADER_BYTES)
+            .ok_or("a block is shorter than its header")?;
+        let mut segments = values.chunks_mut(SEGMENT * F::BYTES);
+        for n in 0..SEGMENTS {
+            let bytes = 4 * usize::from(u16::from_le_bytes([header[2 * n], header[2 * n + 1]]));
+            let (segment, others) = rest
+                .split_at_checked(bytes)
+                .ok_or("a block is shorter than its segments")?;
+            rest = others;
+            let planes = header[2 * SEGMENTS + n];
+            match segments.next() {
+                Some(values) => {
+                    segment::decode::<F>(&self.quantiser, segment, planes, values)?;
+                }
+                None if bytes == 0 && planes == 0 => {}
+                None => return Err("a block has more segments than values"),
+            }
+        }
+        if rest.len() >= ALIGNMENT {
+            return Err("a block is longer than its segments");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! Error-bounded: values are rounded to multiples of twice the bound, and differences of these are packed.
+
+mod block;
+mod quantiser;
+mod segment;
+
+use crate::codec::Codec;
+use crate::container;
+use crate::element::Element;
+use crate::error::{Error, Invalid, Result};
+use crate::header::{CodecId, Header};
+
+pub(crate) use block::most_block_bytes;
+pub(crate) use quantiser::Quantiser;
+
+/// Values that are encoded together.
+pub(crate) const BLOCK_VALUES: usize = SEGMENTS * SEGMENT;
+/// Segments of a block: each starts anew.
+pub(crate) const SEGMENTS: usize = 4;
+/// Values of a segment.
+pub(crate) const SEGMENT: usize = 1 << 10;
+/// Values of a group, which are packed with equally many bits.
+pub(crate) const GROUP: usize = 32;
+
+/// A codec for `f32` and `f64` fields that may come back changed, each value by no more than a bound.
+///
+/// A value is rounded to a multiple of twice the bound; of the multiples, how each differs from the one
+/// before is stored, with as many bits as the largest of 32 needs. The bound is checked for every value
+/// when it is encoded: 32 values one of which does not keep it (it is not finite, or larger than 2^30
+/// bounds) are stored exactly, bit for bit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounded {
+    bound: Bound,
+}
+
+/// How far a value that comes back may be from the one that went in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Bound {
+    /// So far, in the units of the values.
+    Absolute(f64),
+    /// So many times the largest finite magnitude of the input; above 0, up to 1.
+    Relative(f64),
+}
+
+impl Bounded {
+    /// A codec with this bound.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Bound`] if it is no positive normal number, or a relative one above 1.
+    pub fn new(bound: Bound) -> Result<Self> {
+        let (value, most, takes) = match bound {
+            Bound::Absolute(value) => (value, f64::MAX, "give a positive normal number"),
+            Bound::Relative(value) => (value, 1.0, "give a share of the largest value, up to 1"),
+        };
+        if !(value.is_normal() && value > 0.0 && value <= most) {
+            return Err(Invalid::Bound {
+                bound: value,
+                takes,
+            }
+            .into());
+        }
+        Ok(Self { bound })
+    }
+
+    /// The bound.
+    pub const fn bound(&self) -> Bound {
+        self.bound
+    }
+
+    /// Decodes a container of any bound.
+    pub(crate) fn decode_any(bytes: &[u8], out: &mut [u8]) -> Result<()> {
+        let header = Header::parse(bytes)?;
+        if header.codec != CodecId::Bounded {
+            return Err(Invalid::OtherCodec {
+                written: header.codec.name(),
+                asked: CodecId::Bounded.name(),
+            }
+            .into());
+        }
+        let quantiser = Quantiser::new(header.bound);
+        match header.element {
+            Element::F32 => {
+                container::decode(&block::Coder::<f32>::new(quantiser), &header, bytes, out)
+            }
+            Element::F64 => {
+                container::decode(&block::Coder::<f64>::new(quantiser), &header, bytes, out)
+            }
+            _ => Err(Error::corrupt("the header's fields contradict each other")),
+        }
+    }
+
+    /// The header of a container that is not encoded yet, but for a relative bound's value.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Element`]
+    pub(crate) fn header(&self, raw_bytes: u64, element: Element) -> Result<Header> {
+        check(element)?;
+        Ok(Header {
+            codec: CodecId::Bounded,
+            element,
+            parameter: 0,
+            raw_bytes,
+            stored_bytes: 0,
+            bound: match self.bound {
+                Bound::Absolute(bound) => bound,
+                Bound::Relative(_) => 0.0,
+            },
+        })
+    }
+}
+
+fn check(element: Element) -> Result<()> {
+    match element {
+        Element::F32 | Element::F64 => Ok(()),
+        _ => Err(Invalid::Element {
+            codec: CodecId::Bounded.name(),
+            element,
+            takes: "it takes F32 and F64",
+        }
+        .into()),
+    }
+}
+
+impl Codec for Bounded {
+    fn id(&self) -> CodecId {
+        CodecId::Bounded
+    }
+
+    fn max_encoded_len(&self, len: u64, element: Element) -> Result<u64> {
+        check(element)?;
+        container::most_bytes(CodecId::Bounded, element, len)
+    }
+
+    fn encode(&self, input: &[u8], element: Element, out: &mut [u8]) -> Result<usize> {
+        let mut header = self.header(input.len() as u64, element)?;
+        if let Bound::Relative(share) = self.bound {
+            let peak = match element {
+                Element::F32 => quantiser::peak::<f32>(input),
+                _ => quantiser::peak::<f64>(input),
+            };
+            header.bound = quantiser::share_of(share, peak);
+        }
+        let quantiser = Quantiser::new(header.bound);
+        match element {
+            Element::F32 => {
+                container::encode(&block::Coder::<f32>::new(quantiser), header, input, out)
+            }
+            _ => container::encode(&block::Coder::<f64>::new(quantiser), header, input, out),
+        }
+    }
+
+    fn decode(&self, container: &[u8], out: &mut [u8]) -> Result<()> {
+        Self::decode_any(container, out)
+    }
+}

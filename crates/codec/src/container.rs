@@ -1,0 +1,150 @@
+//! From an input to a container and back, block by block on all threads of the caller's pool.
+
+use rayon::prelude::*;
+
+use crate::element::Element;
+use crate::error::{Error, Invalid, Result};
+use crate::header::{
+    ALIGNMENT, CodecId, HEADER_BYTES, Header, TAIL_AT, block_values, blocks, payload_at,
+};
+
+/// Blocks that are encoded before they are put in their places: bounds the memory this takes.
+const BATCH: usize = 256;
+
+/// Encodes and decodes the values of one block.
+pub(crate) trait BlockCoder: Sync {
+    /// Appends the encoded form, a multiple of [`ALIGNMENT`] bytes and no more than [`most_block_bytes`].
+    fn encode(&self, values: &[u8], out: &mut Vec<u8>);
+
+    /// Fills `values` from what `encode` made of as many, or says what is wrong with it.
+    fn decode(&self, stored: &[u8], values: &mut [u8]) -> Result<(), &'static str>;
+}
+
+/// Bytes of the longest block of so many values.
+fn most_block_bytes(codec: CodecId, element: Element, values: usize) -> u64 {
+    let most = match codec {
+        CodecId::Planes => crate::planes::most_block_bytes(element, values),
+        CodecId::Bounded => crate::bounded::most_block_bytes(element, values),
+    };
+    most.next_multiple_of(ALIGNMENT) as u64
+}
+
+/// Bytes of the longest container for an input of `raw_bytes` bytes.
+///
+/// # Errors
+///
+/// [`Invalid::TooLong`]
+pub(crate) fn most_bytes(codec: CodecId, element: Element, raw_bytes: u64) -> Result<u64> {
+    let blocks = blocks(codec, element, raw_bytes);
+    let too_long = Invalid::TooLong { len: raw_bytes };
+    let whole = block_values(codec, element);
+    let last = (raw_bytes / element.bytes() as u64 % whole as u64) as usize;
+    let shortened = match last {
+        0 => 0,
+        last => most_block_bytes(codec, element, whole) - most_block_bytes(codec, element, last),
+    };
+    let payload = blocks
+        .checked_mul(most_block_bytes(codec, element, whole))
+        .map(|payload| payload - shortened)
+        .filter(|payload| payload / ALIGNMENT as u64 <= u64::from(u32::MAX))
+        .ok_or(too_long)?;
+    Ok(payload_at(blocks) + payload)
+}
+
+/// Encodes `input` to the start of `out`. `header` has no length yet. Returns the container's length.
+pub(crate) fn encode(
+    coder: &impl BlockCoder,
+    mut header: Header,
+    input: &[u8],
+    out: &mut [u8],
+) -> Result<usize> {
+    let most = most_bytes(header.codec, header.element, header.raw_bytes)?;
+    let full = Error::Full {
+        given: out.len() as u64,
+        most,
+    };
+    let (values, tail) = input.split_at(input.len() - header.tail_bytes());
+
+    let payload_at = header.payload_at() as usize;
+    let Some((front, payload)) = out.split_at_mut_checked(payload_at) else {
+        return Err(full);
+    };
+    front.fill(0);
+    let block_bytes = block_values(header.codec, header.element) * header.element.bytes();
+    let mut stored: Vec<Vec<u8>> = vec![Vec::new(); BATCH];
+    let mut end = 0;
+    let mut entries = front[HEADER_BYTES..].chunks_exact_mut(4);
+    for batch in values.chunks(BATCH * block_bytes) {
+        let blocks = batch.par_chunks(block_bytes);
+        let count = blocks.len();
+        stored
+            .par_iter_mut()
+            .zip(blocks)
+            .for_each(|(stored, block)| {
+                stored.clear();
+                coder.encode(block, stored);
+            });
+        let batch_bytes: usize = stored[..count].iter().map(Vec::len).sum();
+        let Some(mut rest) = payload.get_mut(end..end + batch_bytes) else {
+            return Err(full);
+        };
+        let mut places = Vec::with_capacity(count);
+        for (block, entry) in stored[..count].iter().zip(&mut entries) {
+            let (place, others) = rest.split_at_mut(block.len());
+            places.push((place, block));
+            rest = others;
+            end += block.len();
+            entry.copy_from_slice(&((end / ALIGNMENT) as u32).to_le_bytes());
+        }
+        places
+            .into_par_iter()
+            .for_each(|(place, block)| place.copy_from_slice(block));
+    }
+    header.stored_bytes = (payload_at + end) as u64;
+    front[..HEADER_BYTES].copy_from_slice(&header.to_bytes(tail));
+    Ok(payload_at + end)
+}
+
+/// Decodes a container whose header is `header` to `out`.
+pub(crate) fn decode(
+    coder: &impl BlockCoder,
+    header: &Header,
+    container: &[u8],
+    out: &mut [u8],
+) -> Result<()> {
+    if out.len() as u64 != header.raw_bytes {
+        return Err(Invalid::Length {
+            given: out.len() as u64,
+            expected: header.raw_bytes,
+        }
+        .into());
+    }
+    let short = Error::corrupt("it is shorter than its header says");
+    let stored_bytes = usize::try_from(header.stored_bytes).map_err(|_| short.clone())?;
+    let container = container.get(..stored_bytes).ok_or(short)?;
+    let (front, payload) = container.split_at(header.payload_at() as usize);
+    let table = &front[HEADER_BYTES..HEADER_BYTES + 4 * header.blocks() as usize];
+    let (ends, _) = table.as_chunks::<4>();
+    let end = |entry: &[u8; 4]| u32::from_le_bytes(*entry) as usize * ALIGNMENT;
+    if ends.last().map_or(0, end) != payload.len() {
+        return Err(Error::corrupt("its blocks do not end where it does"));
+    }
+
+    let (values, tail) = out.split_at_mut(out.len() - header.tail_bytes());
+    tail.copy_from_slice(&front[TAIL_AT..TAIL_AT + tail.len()]);
+    let block_bytes = block_values(header.codec, header.element) * header.element.bytes();
+    values
+        .par_chunks_mut(block_bytes)
+        .enumerate()
+        .try_for_each(|(n, values)| {
+            let start = if n == 0 { 0 } else { end(&ends[n - 1]) };
+            let stored = payload
+                .get(start..end(&ends[n]))
+                .ok_or(Error::corrupt("its table of blocks is out of order"))?;
+            if stored.is_empty() {
+                values.fill(0);
+                return Ok(());
+            }
+            coder.decode(stored, values).map_err(Error::corrupt)
+        })
+}

@@ -1,0 +1,352 @@
+//! Whether encoding shortens the way to the tier below.
+
+use std::fmt;
+
+/// Decides, input by input, whether to encode before a link or to send bytes as they are.
+///
+/// The stage and the link work at the same time, on different inputs. So the way takes as long as the slower of
+/// the two: a stage that takes in `s` bytes a second and makes them `r` times smaller before a link of `l` bytes
+/// a second moves `min(s, r l)` bytes a second, and is worth it if that is above `l`. The governor
+/// turns the stage off where it is not, and says so; tries it again on an input now and then, as long as the
+/// trials take no more than a small share of the time; and turns it on again when it has become worth it.
+///
+/// It has no clock and moves no bytes: what was measured is told to it.
+///
+/// ```
+/// use tierflow_codec::{Decision, Governor, Policy};
+///
+/// let mut governor = Governor::new(Policy::default());
+/// // A disk of 2 GB/s: 64 MiB in 34 ms.
+/// governor.sent(64 << 20, 33_554_432);
+/// assert_eq!(governor.decide(64 << 20), Decision::Encode);
+/// // Encoded in 1 ms, to half.
+/// governor.encoded(64 << 20, 32 << 20, 1_000_000);
+/// assert_eq!(governor.decide(64 << 20), Decision::Encode);
+/// // Then come data that do not shrink.
+/// for _ in 0..16 {
+///     governor.encoded(64 << 20, 64 << 20, 1_000_000);
+/// }
+/// assert_eq!(governor.decide(64 << 20), Decision::Bypass);
+/// println!("{}", governor.figures());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Governor {
+    policy: Policy,
+    link: Average,
+    /// Bytes that go into the stage.
+    stage: Average,
+    /// Bytes of inputs for each byte of containers.
+    ratio: Average,
+    is_on: bool,
+    /// The next input is tried, whatever trials have cost.
+    is_due: bool,
+    /// Nanoseconds that the link worked with the stage off, less what trials may have cost, from its last trial on.
+    earned: f64,
+    switches: u64,
+    encoded: u64,
+    bypassed: u64,
+}
+
+/// When to turn the stage on and off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// How much faster the way must be with the stage for it to be turned on: 1.05 is 5%. It is turned off
+    /// where half of that is not gained. The gap keeps it from going back and forth.
+    pub worth: f64,
+    /// The share of the time that trials may take while the stage is off.
+    pub trials: f64,
+    /// How much a new measurement counts against those before, from above 0 up to 1.
+    pub weight: f64,
+}
+
+impl Default for Policy {
+    /// 5% to be gained, 1% of the time for trials, a quarter for the newest measurement.
+    fn default() -> Self {
+        Self {
+            worth: 1.05,
+            trials: 0.01,
+            weight: 0.25,
+        }
+    }
+}
+
+/// What to do with an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Encode it: the way is shorter so, or nobody knows yet.
+    Encode,
+    /// Encode it to see whether that has become worth it.
+    Try,
+    /// Send it as it is.
+    Bypass,
+}
+
+/// What metrics show.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// Whether the stage is on.
+    pub is_on: bool,
+    /// Bytes a second that the link moves; 0 if it has not been measured.
+    pub link_rate: f64,
+    /// Bytes a second that the stage takes in; 0 if it has not been measured.
+    pub stage_rate: f64,
+    /// How many times smaller it makes them; 0 if it has not been measured.
+    pub ratio: f64,
+    /// How often it was turned on or off.
+    pub switches: u64,
+    /// Inputs that were encoded.
+    pub encoded: u64,
+    /// Inputs that were sent as they are.
+    pub bypassed: u64,
+}
+
+impl Governor {
+    /// A governor of a stage that is on until it is known not to be worth it. What of the policy makes no sense is
+    /// brought to the nearest that does.
+    pub fn new(policy: Policy) -> Self {
+        let sound = |value: f64, low: f64, high: f64| {
+            if value.is_nan() {
+                low
+            } else {
+                value.clamp(low, high)
+            }
+        };
+        let policy = Policy {
+            worth: sound(policy.worth, 1.0, 100.0),
+            trials: sound(policy.trials, 0.0, 1.0),
+            weight: sound(policy.weight, 0.01, 1.0),
+        };
+        Self {
+            policy,
+            link: Average::default(),
+            stage: Average::default(),
+            ratio: Average::default(),
+            is_on: true,
+            is_due: false,
+            earned: 0.0,
+            switches: 0,
+            encoded: 0,
+            bypassed: 0,
+        }
+    }
+
+    /// What to do with the next input, of so many bytes.
+    pub fn decide(&mut self, bytes: u64) -> Decision {
+        if self.is_on {
+            return Decision::Encode;
+        }
+        let cost = bytes as f64 / self.stage.value().max(f64::MIN_POSITIVE) * 1e9;
+        if self.is_due || self.earned >= cost {
+            self.is_due = false;
+            self.earned = 0.0;
+            return Decision::Try;
+        }
+        self.bypassed += 1;
+        Decision::Bypass
+    }
+
+    /// `raw` bytes were encoded to `stored` bytes in so many nanoseconds of the stage alone, whatever was decided.
+    pub fn encoded(&mut self, raw: u64, stored: u64, nanoseconds: u64) {
+        if raw == 0 {
+            return;
+        }
+        self.encoded += 1;
+        let weight = if self.is_on { self.policy.weight } else { 1.0 };
+        self.stage.see(rate(raw, nanoseconds), weight);
+        self.ratio.see(raw as f64 / stored.max(1) as f64, weight);
+        self.judge();
+    }
+
+    /// The link moved so many bytes, encoded or not, in so many nanoseconds.
+    pub fn sent(&mut self, bytes: u64, nanoseconds: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.link.see(rate(bytes, nanoseconds), self.policy.weight);
+        if !self.is_on {
+            self.earned += self.policy.trials * nanoseconds as f64;
+        }
+        self.judge();
+    }
+
+    /// The data are of another kind from now on: the next input is encoded to see what comes of it.
+    pub fn changed(&mut self) {
+        self.is_due = true;
+    }
+
+    /// How much faster the way is with the stage; `None` until link and stage have been measured.
+    pub fn gain(&self) -> Option<f64> {
+        let (link, stage, ratio) = (self.link.seen?, self.stage.seen?, self.ratio.seen?);
+        Some((stage / link).min(ratio))
+    }
+
+    /// For metrics.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            is_on: self.is_on,
+            link_rate: self.link.value(),
+            stage_rate: self.stage.value(),
+            ratio: self.ratio.value(),
+            switches: self.switches,
+            encoded: self.encoded,
+            bypassed: self.bypassed,
+        }
+    }
+
+    fn judge(&mut self) {
+        let Some(gain) = self.gain() else { return };
+        let worth = self.policy.worth;
+        let is_on = gain >= if self.is_on { 0.5 + worth / 2.0 } else { worth };
+        if is_on != self.is_on {
+            self.is_on = is_on;
+            self.switches += 1;
+            self.earned = 0.0;
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is = if self.is_on { "on" } else { "off" };
+        write!(
+            f,
+            "{is}: {:.2} times smaller at {:.2} GB/s before a link of {:.2} GB/s",
+            self.ratio,
+            self.stage_rate / 1e9,
+            self.link_rate / 1e9
+        )
+    }
+}
+
+/// Bytes a second.
+fn rate(bytes: u64, nanoseconds: u64) -> f64 {
+    bytes as f64 / nanoseconds.max(1) as f64 * 1e9
+}
+
+/// An average in which older values count less and less.
+#[derive(Clone, Copy, Debug, Default)]
+struct Average {
+    seen: Option<f64>,
+}
+
+impl Average {
+    fn see(&mut self, value: f64, weight: f64) {
+        let old = self.seen.unwrap_or(value);
+        self.seen = Some(old + weight * (value - old));
+    }
+
+    fn value(&self) -> f64 {
+        self.seen.unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 1 << 26;
+
+    /// Nanoseconds for so many GB/s.
+    fn at(bytes: u64, rate: f64) -> u64 {
+        (bytes as f64 / rate) as u64
+    }
+
+    /// One input by the decision: the time that the way takes, and what was decided.
+    fn pass(governor: &mut Governor, (link, stage, ratio): (f64, f64, f64)) -> (u64, Decision) {
+        let decision = governor.decide(BYTES);
+        if decision == Decision::Bypass {
+            let time = at(BYTES, link);
+            governor.sent(BYTES, time);
+            return (time, decision);
+        }
+        let stored = (BYTES as f64 / ratio) as u64;
+        let (encode, send) = (at(BYTES, stage), at(stored, link));
+        governor.encoded(BYTES, stored, encode);
+        governor.sent(stored, send);
+        (encode.max(send), decision)
+    }
+
+    #[test]
+    fn a_stage_that_shortens_the_way_stays_on() {
+        let mut governor = Governor::new(Policy::default());
+        for _ in 0..100 {
+            assert_eq!(pass(&mut governor, (2.0, 150.0, 1.4)).1, Decision::Encode);
+        }
+        assert_eq!(governor.figures().switches, 0);
+        assert!((governor.gain().unwrap() - 1.4).abs() < 0.01);
+    }
+
+    #[test]
+    fn one_that_does_not_is_off_and_costs_little() {
+        // What does not shrink, and what shrinks before a link that is faster than the stage.
+        for machine in [(25.0, 300.0, 1.0 / 1.007), (50.0, 20.0, 8.0)] {
+            let mut governor = Governor::new(Policy::default());
+            let mut with = 0;
+            for _ in 0..10_000 {
+                with += pass(&mut governor, machine).0;
+            }
+            let without = 10_000 * at(BYTES, machine.0);
+            assert!(!governor.figures().is_on);
+            assert!(
+                with as f64 <= 1.02 * without as f64,
+                "{machine:?}: {with} for {without}"
+            );
+            // And yet it was tried.
+            let figures = governor.figures();
+            assert!(figures.encoded >= 2, "{figures:?}");
+            assert_eq!(figures.encoded + figures.bypassed, 10_000);
+        }
+    }
+
+    #[test]
+    fn it_comes_back_when_data_change() {
+        let mut governor = Governor::new(Policy::default());
+        let noise = (25.0, 300.0, 0.99);
+        let fields = (25.0, 300.0, 12.0);
+        while governor.figures().is_on {
+            pass(&mut governor, noise);
+        }
+        let inputs = (1..).find(|_| pass(&mut governor, fields).1 == Decision::Try);
+        assert!(
+            inputs.unwrap() <= 10,
+            "a trial costs 8% of an input's time, and may cost 1%"
+        );
+        assert_eq!(pass(&mut governor, fields).1, Decision::Encode);
+
+        while governor.figures().is_on {
+            pass(&mut governor, noise);
+        }
+        assert_eq!(pass(&mut governor, fields).1, Decision::Bypass);
+        // Who knows better need not wait.
+        governor.changed();
+        assert_eq!(pass(&mut governor, fields).1, Decision::Try);
+        assert_eq!(pass(&mut governor, fields).1, Decision::Encode);
+        assert_eq!(governor.figures().switches, 4);
+    }
+
+    #[test]
+    fn at_the_border_it_does_not_go_back_and_forth() {
+        let mut governor = Governor::new(Policy::default());
+        for n in 0..1000 {
+            let ratio = if n % 2 == 0 { 0.98 } else { 1.03 };
+            pass(&mut governor, (25.0, 300.0, ratio));
+        }
+        assert!(governor.figures().switches <= 1);
+    }
+
+    #[test]
+    fn nothing_measured_divides_by_nothing() {
+        let mut governor = Governor::new(Policy {
+            worth: f64::NAN,
+            trials: -1.0,
+            weight: f64::INFINITY,
+        });
+        assert_eq!(governor.gain(), None);
+        governor.encoded(0, 0, 0);
+        governor.sent(0, 0);
+        governor.encoded(100, 0, 0);
+        governor.sent(100, 0);
+        assert!(governor.gain().unwrap().is_finite());
+        assert_eq!(governor.decide(0), Decision::Encode);
+    }
+}

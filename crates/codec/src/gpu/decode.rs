@@ -1,0 +1,141 @@
+//! Decoding on the GPU.
+
+use std::sync::Arc;
+
+use tierflow_device::{Place, Stream, WriteLoan};
+
+use super::flight::{Flight, Pending};
+use super::kernels::{Decode, Kernels};
+use super::memory::{Origin, Report, Reports, aligned};
+use crate::error::{Error, Invalid, Result};
+use crate::header::Header;
+
+/// Decodes containers; any number at a time.
+#[derive(Debug)]
+pub struct Decoder {
+    kernels: Kernels,
+    reports: Reports,
+}
+
+/// A container that the GPU is decoding. It owns the loans, so nobody can touch the bytes meanwhile. Dropping it
+/// waits; forgetting it leaks them, which harms nobody.
+#[must_use = "dropping a decoding waits for it"]
+#[derive(Debug)]
+pub struct Decoding(Pending<(Origin, WriteLoan)>);
+
+/// What is left of a decoding.
+#[derive(Debug)]
+pub struct Decoded {
+    /// The loan of the container.
+    pub container: Origin,
+    /// The loan of the output, which is unspecified if the result is an error.
+    pub out: WriteLoan,
+    /// Whether the container was sound.
+    pub result: Result<()>,
+}
+
+impl Decoder {
+    /// A decoder.
+    ///
+    /// # Errors
+    ///
+    /// [`tierflow_device::Error`], if there is no pinned memory for its reports.
+    pub fn new(kernels: &Kernels) -> Result<Self> {
+        Ok(Self {
+            kernels: kernels.clone(),
+            reports: Reports::new(kernels.device())?,
+        })
+    }
+
+    /// Decodes a container whose first bytes say `header` to `out`, device memory as long as its input was that
+    /// starts at a multiple of 16 bytes. Starts after the work given to the stream so far; returns when it is
+    /// enqueued.
+    ///
+    /// Whatever is wrong is reported by the [`Decoding`], together with the loans.
+    pub fn decode(
+        &self,
+        stream: &Stream,
+        header: &Header,
+        container: Origin,
+        out: WriteLoan,
+    ) -> Decoding {
+        let enqueued = self.enqueue(stream, header, &container, &out);
+        Decoding(Pending::new((container, out), enqueued))
+    }
+
+    #[allow(
+        unsafe_code,
+        reason = "what the kernels reach is held here, for as long as they may reach it"
+    )]
+    fn enqueue(
+        &self,
+        stream: &Stream,
+        header: &Header,
+        container: &Origin,
+        out: &WriteLoan,
+    ) -> Result<Flight> {
+        let device = self.kernels.device();
+        let here = |other: &tierflow_device::Device| device.is_same(other);
+        if !here(stream.device())
+            || !here(out.device())
+            || !here(container.0.device())
+            || out.place() != Place::Device
+        {
+            let what =
+                "the output, the container and the stream must be on the device of the kernels";
+            return Err(Invalid::Memory { what }.into());
+        }
+        aligned(out.address())?;
+        if out.len() as u64 != header.raw_bytes {
+            return Err(Invalid::Length {
+                given: out.len() as u64,
+                expected: header.raw_bytes,
+            }
+            .into());
+        }
+        if (container.0.len() as u64) < header.stored_bytes {
+            return Err(Error::corrupt("it is shorter than its header says"));
+        }
+        let report = self.reports.take()?;
+        let pass = Decode {
+            header: *header,
+            container: container.0.address(),
+            out: out.address(),
+            report: report.address(),
+        };
+        // SAFETY: the loans are as long as the header says, and on the kernels' device; they, and the report's, are held
+        // by the `Decoding` until it has waited for the event behind the launch, or here until the stream is synchronised.
+        let launched = unsafe { self.kernels.decode(stream, &pass) };
+        let done = launched.and_then(|()| Ok(Arc::new(stream.record()?)));
+        let done = done.inspect_err(|_| {
+            // What was launched uses the loans until it is over.
+            let _ = stream.synchronize();
+        })?;
+        Ok(Flight {
+            done,
+            report,
+            _used: None,
+        })
+    }
+}
+
+impl Decoding {
+    /// Whether the kernels are through, well or not, so that [`wait`](Self::wait) returns soon.
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    /// Waits for the kernels, and hands the loans back, on failure too.
+    pub fn wait(self) -> Decoded {
+        let ((container, out), report) = self.0.wait();
+        let result = report.and_then(|report| match report.outcome {
+            Report::CORRUPT => Err(Error::corrupt("its blocks are not what was written")),
+            _ => Ok(()),
+        });
+        Decoded {
+            container,
+            out,
+            result,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The kernels: loaded once, and one launch wrapper for each kind.
+#![allow(unsafe_code, reason = "a launch is a promise about memory")]
+
+use std::sync::Arc;
+
+use tierflow_device::cuda::{Arg, Function, Launch, Module};
+use tierflow_device::{Device, Stream};
+
+use crate::element::Element;
+use crate::error::{Invalid, Result};
+use crate::header::{CodecId, Header};
+use crate::planes::Predictor;
+
+const PLANES: &str = include_str!("../../ptx/codec_planes.ptx");
+const PLANES_DECODE: &str = include_str!("../../ptx/codec_planes_decode.ptx");
+const BOUNDED: &str = include_str!("../../ptx/codec_bounded.ptx");
+const BOUNDED_DECODE: &str = include_str!("../../ptx/codec_bounded_decode.ptx");
+
+/// Threads of a block: `THREADS` of the kernels.
+const PLANES_THREADS: u32 = 256;
+const BOUNDED_THREADS: u32 = 128;
+
+/// The kernels of this crate on one device. Clones are the same; load them once.
+#[derive(Clone, Debug)]
+pub struct Kernels {
+    device: Device,
+    loaded: Arc<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    multiprocessors: u32,
+    clear: Function,
+    /// For values of 1, 2, 4 and 8 bytes.
+    planes_encode: [Function; 4],
+    planes_decode: [Function; 4],
+    /// For values of 4 and 8 bytes.
+    peak: [Function; 2],
+    bounded_encode: [Function; 2],
+    bounded_decode: [Function; 2],
+}
+
+/// An input to encode, as addresses. A launch is sound if until the stream is synchronised, or an event recorded
+/// behind it is done, there are
+/// - a loan of the header's `raw_bytes` at `data`, on the device, aligned to 16;
+/// - one for writing of `capacity` bytes at `out`, which the device can reach, aligned to 16, with room for the
+///   header and the table of blocks;
+/// - one for writing of a state for as many blocks at `state`, which no other launch uses meanwhile;
+/// - one for writing of a report at `report`, which the device can reach.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Encode {
+    pub(super) header: Header,
+    pub(super) predictor: Predictor,
+    /// Of a relative bound, otherwise 0.
+    pub(super) share: f64,
+    pub(super) data: u64,
+    pub(super) state: u64,
+    pub(super) out: u64,
+    pub(super) capacity: u64,
+    pub(super) report: u64,
+}
+
+/// A container to decode, as addresses. A launch is sound if until the stream is synchronised, or an event recorded
+/// behind it is done, there are
+/// - a loan of the header's `stored_bytes` at `container`, which the device can reach, aligned to 16;
+/// - one for writing of its `raw_bytes` at `out`, on the device, aligned to 16;
+/// - one for writing of a report at `report`, which the device can reach;
+///
+/// and the header was parsed, so its lengths agree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decode {
+    pub(super) header: Header,
+    pub(super) container: u64,
+    pub(super) out: u64,
+    pub(super) report: u64,
+}
+
+impl Kernels {
+    /// Compiles the kernels for a GPU. Costs some hundred milliseconds the first time; the driver keeps what it
+    /// compiled.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotOnGpu`] if the device is no GPU; what the driver finds.
+    pub fn load(device: &Device) -> Result<Self> {
+        let cuda = device.as_cuda().ok_or(Invalid::NotOnGpu)?;
+        let planes = Module::load(cuda, PLANES)?;
+        let planes_decode = Module::load(cuda, PLANES_DECODE)?;
+        let bounded = Module::load(cuda, BOUNDED)?;
+        let bounded_decode = Module::load(cuda, BOUNDED_DECODE)?;
+        let loaded = Loaded {
+            multiprocessors: device.info().multiprocessors.max(1),
+            clear: planes.function("codec_clear")?,
+            planes_encode: [
+                planes.function("codec_planes_encode_1")?,
+                planes.function("codec_planes_encode_2")?,
+                planes.function("codec_planes_encode_4")?,
+                planes.function("codec_planes_encode_8")?,
+            ],
+            planes_decode: [
+                planes_decode.function("codec_planes_decode_1")?,
+                planes_decode.function("codec_planes_decode_2")?,
+                planes_decode.function("codec_planes_decode_4")?,
+                planes_decode.function("codec_planes_decode_8")?,
+            ],
+            peak: [
+                bounded.function("codec_peak_f32")?,
+                bounded.function("codec_peak_f64")?,
+            ],
+            bounded_encode: [
+                bounded.function("codec_bounded_encode_f32")?,
+                bounded.function("codec_bounded_encode_f64")?,
+            ],
+            bounded_decode: [
+                bounded_decode.function("codec_bounded_decode_f32")?,
+                bounded_decode.function("codec_bounded_decode_f64")?,
+            ],
+        };
+        Ok(Self {
+            device: device.clone(),
+            loaded: Arc::new(loaded),
+        })
+    }
+
+    /// The device that they were loaded on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// # Safety
+    /// As [`Encode`] says.
+    pub(super) unsafe fn encode(&self, stream: &Stream, pass: &Encode) -> Result<()> {
+        let header = pass.header;
+        let blocks = header.blocks();
+        let words = blocks + 8;
+        let args = [Arg::address(pass.state), Arg::u64(words)];
+        // SAFETY: two parameters of these types; the state is of so many words by the caller's promise.
+        unsafe { stream.launch(&self.loaded.clear, self.strided(words), &args) }?;
+        match header.codec {
+            CodecId::Planes => {
+                let args = [
+                    Arg::address(pass.data),
+                    Arg::address(pass.state),
+                    Arg::address(pass.out),
+                    Arg::u64(pass.capacity),
+                    Arg::u64(header.raw_bytes),
+                    Arg::u64(kind(&header)),
+                    Arg::u32(blocks as u32),
+                    Arg::u32(way(header.element, pass.predictor)),
+                    Arg::address(pass.report),
+                ];
+                let function = &self.loaded.planes_encode[by_width(header.element)];
+                let shape = per_block(blocks, PLANES_THREADS);
+                // SAFETY: nine parameters of these types. It reads the input, and writes to `out` up to `capacity`, to the
+                // state and to the report, all there by the caller's promise.
+                Ok(unsafe { stream.launch(function, shape, &args) }?)
+            }
+            CodecId::Bounded => {
+                let wide = usize::from(header.element == Element::F64);
+                let values = header.raw_bytes / header.element.bytes() as u64;
+                if pass.share > 0.0 {
+                    let args = [
+                        Arg::address(pass.data),
+                        Arg::u64(values),
+                        Arg::address(pass.state),
+                    ];
+                    let function = &self.loaded.peak[wide];
+                    // SAFETY: three parameters of these types. It reads so many values, and writes to the state.
+                    unsafe { stream.launch(function, self.strided(values / 4), &args) }?;
+                }
+                let args = [
+                    Arg::address(pass.data),
+                    Arg::address(pass.state),
+                    Arg::address(pass.out),
+                    Arg::u64(pass.capacity),
+                    Arg::u64(header.raw_bytes),
+                    Arg::u64(kind(&header)),
+                    Arg::u32(blocks as u32),
+                    Arg::f64(header.bound),
+                    Arg::f64(pass.share),
+                    Arg::address(pass.report),
+                ];
+                let function = &self.loaded.bounded_encode[wide];
+                let shape = per_block(blocks, BOUNDED_THREADS);
+                // SAFETY: ten parameters of these types; it reaches what the encoder of planes does.
+                Ok(unsafe { stream.launch(function, shape, &args) }?)
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Decode`] says.
+    pub(super) unsafe fn decode(&self, stream: &Stream, pass: &Decode) -> Result<()> {
+        let header = pass.header;
+        let blocks = header.blocks();
+        let front = [
+            Arg::address(pass.container),
+            Arg::u64(header.stored_bytes),
+            Arg::u32(blocks as u32),
+            Arg::address(pass.out),
+            Arg::u64(header.raw_bytes),
+        ];
+        let (function, threads, parameter) = match header.codec {
+            CodecId::Planes => {
+                let predictor = match header.parameter {
+                    0 => Predictor::None,
+                    _ => Predictor::Previous,
+                };
+                let way = Arg::u32(way(header.element, predictor));
+                let function = &self.loaded.planes_decode[by_width(header.element)];
+                (function, PLANES_THREADS, way)
+            }
+            CodecId::Bounded => {
+                let step = Arg::f64(2.0 * header.bound);
+                let wide = usize::from(header.element == Element::F64);
+                (&self.loaded.bounded_decode[wide], BOUNDED_THREADS, step)
+            }
+        };
+        let [a, b, c, d, e] = front;
+        let args = [a, b, c, d, e, parameter, Arg::address(pass.report)];
+        // SAFETY: seven parameters of these types. It checks all that it reads of the container before it follows it, and
+        // writes to `out` and to the report, all there by the caller's promise.
+        Ok(unsafe { stream.launch(function, per_block(blocks, threads), &args) }?)
+    }
+
+    /// For kernels that stride over their work.
+    fn strided(&self, work: u64) -> Launch {
+        let most = 8 * self.loaded.multiprocessors;
+        let blocks = u32::try_from(work.div_ceil(256)).unwrap_or(u32::MAX);
+        Launch {
+            grid: [blocks.clamp(1, most), 1, 1],
+            block: [256, 1, 1],
+            shared_bytes: 0,
+        }
+    }
+}
+
+/// A thread block for each block of values; one for an empty input.
+fn per_block(blocks: u64, threads: u32) -> Launch {
+    Launch {
+        grid: [(blocks as u32).max(1), 1, 1],
+        block: [threads, 1, 1],
+        shared_bytes: 0,
+    }
+}
+
+/// The second word of the header.
+fn kind(header: &Header) -> u64 {
+    let bytes = header.to_bytes(&[]);
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[8..16]);
+    u64::from_le_bytes(word)
+}
+
+/// `Way` of kernels/codec_planes.cuh.
+fn way(element: Element, predictor: Predictor) -> u32 {
+    match predictor {
+        Predictor::None => u32::from(element.is_float()),
+        Predictor::Previous => 2,
+    }
+}
+
+fn by_width(element: Element) -> usize {
+    element.bytes().trailing_zeros() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernels and how many parameters the wrappers above give them.
+    const WRAPPERS: [(&str, usize); 15] = [
+        ("codec_clear", 2),
+        ("codec_planes_encode_1", 9),
+        ("codec_planes_encode_2", 9),
+        ("codec_planes_encode_4", 9),
+        ("codec_planes_encode_8", 9),
+        ("codec_planes_decode_1", 7),
+        ("codec_planes_decode_2", 7),
+        ("codec_planes_decode_4", 7),
+        ("codec_planes_decode_8", 7),
+        ("codec_peak_f32", 3),
+        ("codec_peak_f64", 3),
+        ("codec_bounded_encode_f32", 10),
+        ("codec_bounded_encode_f64", 10),
+        ("codec_bounded_decode_f32", 7),
+        ("codec_bounded_decode_f64", 7),
+    ];
+
+    #[test]
+    fn the_ptx_has_the_kernels_that_are_launched_with_as_many_parameters() {
+        let mut found: Vec<(String, usize)> = Vec::new();
+        for ptx in [PLANES, PLANES_DECODE, BOUNDED, BOUNDED_DECODE] {
+            for entry in ptx.split(".visible .entry ").skip(1) {
+                let (name, rest) = entry.split_once('(').unwrap();
+                let parameters = rest.split_once(')').unwrap().0;
+                found.push((name.to_owned(), parameters.matches(".param").count()));
+            }
+        }
+        found.sort();
+        let mut wrapped: Vec<_> = WRAPPERS.map(|(name, n)| (name.to_owned(), n)).to_vec();
+        wrapped.sort();
+        assert_eq!(found, wrapped);
+    }
+}

@@ -1,0 +1,39 @@
+//! The same containers, encoded and decoded by CUDA kernels.
+//!
+//! [`Encoder`] encodes what lies in device memory, [`Decoder`] decodes to device memory; containers lie there
+//! too, or in pinned host memory, which the kernels reach across the bus. Both are asynchronous: they enqueue
+//! kernels on the caller's stream and return what can be waited for, which owns the loans of all that the
+//! kernels touch. Nothing is allocated for an input.
+//!
+//! The bytes are those of the codecs on the CPU.
+//!
+//! ```no_run
+//! # fn main() -> tierflow_codec::Result<()> {
+//! use tierflow_codec::{Codec, Element, Method, Planes, gpu};
+//! let device = tierflow_device::open(tierflow_device::Choice::Cuda { ordinal: 0 })?;
+//! let stream = device.stream()?;
+//! let weights = device.alloc(1 << 30)?; // the application's
+//!
+//! let kernels = gpu::Kernels::load(&device)?;
+//! let mut encoder = gpu::Encoder::new(&kernels, 1 << 30)?;
+//! let method = Method::from(Planes::new());
+//! let room = method.max_encoded_len(1 << 30, Element::Bf16)? as usize;
+//! let memory = device.alloc(room)?;
+//! let out = gpu::Landing::device(&memory, 0..room)?;
+//!
+//! let encoding = encoder.encode(&stream, &method, Element::Bf16, weights.lend(0..1 << 30)?, out);
+//! let header = encoding.wait().result?;
+//! println!("{} bytes, {:.2} times smaller", header.stored_bytes, header.ratio());
+//! # Ok(()) }
+//! ```
+
+mod decode;
+mod encode;
+mod flight;
+mod kernels;
+mod memory;
+
+pub use decode::{Decoded, Decoder, Decoding};
+pub use encode::{Encoded, Encoder, Encoding};
+pub use kernels::Kernels;
+pub use memory::{Landing, Origin};

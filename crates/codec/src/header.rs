@@ -1,0 +1,183 @@
+//! The first bytes of a container, which say what it is. docs/src/codec.md has them byte by byte.
+
+use crate::element::Element;
+use crate::error::{Error, Result};
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 64;
+/// Blocks start at multiples of so many bytes.
+pub(crate) const ALIGNMENT: usize = 16;
+
+/// Where a header has the bytes behind the last whole value, fewer than 8.
+pub(crate) const TAIL_AT: usize = 40;
+
+const MAGIC: [u8; 8] = *b"tfcodec\0";
+const FORMAT: u8 = 1;
+
+/// Which codec wrote a container. The number is stored: it is never given to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CodecId {
+    /// [`Planes`](crate::Planes).
+    Planes = 1,
+    /// [`Bounded`](crate::Bounded).
+    Bounded = 2,
+}
+
+impl CodecId {
+    /// What metrics and messages call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Planes => "planes",
+            Self::Bounded => "bounded",
+        }
+    }
+}
+
+/// What a container says of itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Header {
+    /// Who wrote it.
+    pub codec: CodecId,
+    /// What its input was made of.
+    pub element: Element,
+    /// The codec's parameter: 1 if [`Planes`](crate::Planes) stored differences of neighbours.
+    pub(crate) parameter: u8,
+    /// Bytes of its input.
+    pub raw_bytes: u64,
+    /// Bytes of the container, this header included.
+    pub stored_bytes: u64,
+    /// The largest difference between a value and what comes back; 0 if it is lossless.
+    pub bound: f64,
+}
+
+impl Header {
+    /// Reads a header, and checks all that can be checked without the rest of the container.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if these bytes start no container of a format that is known here.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let bytes: &[u8; HEADER_BYTES] = bytes
+            .first_chunk()
+            .ok_or(Error::corrupt("it is shorter than a header"))?;
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        if bytes[..8] != MAGIC {
+            return Err(Error::corrupt("it does not start as a container does"));
+        }
+        if bytes[8] != FORMAT {
+            return Err(Error::corrupt("its format is not known to this version"));
+        }
+        if word(56) != check(bytes) {
+            return Err(Error::corrupt("the header's check does not fit"));
+        }
+        let codec = match bytes[9] {
+            1 => CodecId::Planes,
+            2 => CodecId::Bounded,
+            _ => return Err(Error::corrupt("its codec is not known to this version")),
+        };
+        let element = Element::from_code(bytes[10])
+            .ok_or(Error::corrupt("its type of elements is not known"))?;
+        let header = Self {
+            codec,
+            element,
+            parameter: bytes[11],
+            raw_bytes: word(16),
+            stored_bytes: word(24),
+            bound: f64::from_bits(word(32)),
+        };
+        let sound = match codec {
+            CodecId::Planes => header.parameter <= 1 && header.bound == 0.0,
+            CodecId::Bounded => {
+                header.parameter == 0
+                    && matches!(element, Element::F32 | Element::F64)
+                    && header.bound > 0.0
+                    && header.bound.is_finite()
+            }
+        };
+        let blocks = u64::from(u32::from_le_bytes([
+            bytes[12], bytes[13], bytes[14], bytes[15],
+        ]));
+        if !sound || word(48) != 0 || header.blocks() != blocks {
+            return Err(Error::corrupt("the header's fields contradict each other"));
+        }
+        let most = crate::container::most_bytes(codec, element, header.raw_bytes);
+        if !most.is_ok_and(|most| (header.payload_at()..=most).contains(&header.stored_bytes)) {
+            return Err(Error::corrupt("its length is not possible"));
+        }
+        Ok(header)
+    }
+
+    /// The header as it is stored, with the bytes behind the last whole value.
+    pub(crate) fn to_bytes(self, tail: &[u8]) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&[
+            FORMAT,
+            self.codec as u8,
+            self.element as u8,
+            self.parameter,
+        ]);
+        bytes[12..16].copy_from_slice(&(self.blocks() as u32).to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.raw_bytes.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.stored_bytes.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.bound.to_le_bytes());
+        bytes[TAIL_AT..TAIL_AT + tail.len()].copy_from_slice(tail);
+        let check = check(&bytes);
+        bytes[56..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    /// How many times smaller the container is than its input.
+    pub fn ratio(&self) -> f64 {
+        self.raw_bytes as f64 / self.stored_bytes as f64
+    }
+
+    /// Blocks of the container.
+    pub(crate) fn blocks(&self) -> u64 {
+        blocks(self.codec, self.element, self.raw_bytes)
+    }
+
+    /// Where the blocks start.
+    pub(crate) fn payload_at(&self) -> u64 {
+        payload_at(self.blocks())
+    }
+
+    /// Bytes of the input behind its last whole value.
+    pub(crate) fn tail_bytes(&self) -> usize {
+        (self.raw_bytes % self.element.bytes() as u64) as usize
+    }
+}
+
+/// Values of a block.
+pub(crate) const fn block_values(codec: CodecId, element: Element) -> usize {
+    match codec {
+        CodecId::Planes => crate::planes::BLOCK_BYTES / element.bytes(),
+        CodecId::Bounded => crate::bounded::BLOCK_VALUES,
+    }
+}
+
+pub(crate) fn blocks(codec: CodecId, element: Element, raw_bytes: u64) -> u64 {
+    (raw_bytes / element.bytes() as u64).div_ceil(block_values(codec, element) as u64)
+}
+
+/// Where the blocks start in a container of so many.
+pub(crate) fn payload_at(blocks: u64) -> u64 {
+    HEADER_BYTES as u64 + (4 * blocks).next_multiple_of(ALIGNMENT as u64)
+}
+
+/// A sum of the header's words before it.
+fn check(bytes: &[u8; HEADER_BYTES]) -> u64 {
+    let (words, _) = bytes.as_chunks::<8>();
+    words[..7].iter().fold(0, |sum, word| {
+        let mut x = sum ^ u64::from_le_bytes(*word);
+        x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        x ^= x >> 33;
+        x = x.wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
+        x ^ (x >> 29)
+    })
+}

@@ -1,0 +1,68 @@
+//! A codec of this crate, chosen at run time.
+
+use crate::bounded::Bounded;
+use crate::codec::Codec;
+use crate::element::Element;
+use crate::error::Result;
+use crate::header::CodecId;
+#[cfg(feature = "cuda")]
+use crate::header::Header;
+use crate::planes::Planes;
+
+/// One of the codecs, with its parameters: what a configuration holds, and what [`gpu`](crate::gpu) encodes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Method {
+    /// Lossless.
+    Planes(Planes),
+    /// Within a bound.
+    Bounded(Bounded),
+}
+
+impl From<Planes> for Method {
+    fn from(planes: Planes) -> Self {
+        Self::Planes(planes)
+    }
+}
+
+impl From<Bounded> for Method {
+    fn from(bounded: Bounded) -> Self {
+        Self::Bounded(bounded)
+    }
+}
+
+impl Method {
+    fn codec(&self) -> &dyn Codec {
+        match self {
+            Self::Planes(planes) => planes,
+            Self::Bounded(bounded) => bounded,
+        }
+    }
+
+    /// The header of a container that is not encoded yet.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn header(&self, raw_bytes: u64, element: Element) -> Result<Header> {
+        match self {
+            Self::Planes(planes) => Ok(planes.header(raw_bytes, element)),
+            Self::Bounded(bounded) => bounded.header(raw_bytes, element),
+        }
+    }
+}
+
+impl Codec for Method {
+    fn id(&self) -> CodecId {
+        self.codec().id()
+    }
+
+    fn max_encoded_len(&self, len: u64, element: Element) -> Result<u64> {
+        self.codec().max_encoded_len(len, element)
+    }
+
+    fn encode(&self, input: &[u8], element: Element, out: &mut [u8]) -> Result<usize> {
+        self.codec().encode(input, element, out)
+    }
+
+    fn decode(&self, container: &[u8], out: &mut [u8]) -> Result<()> {
+        self.codec().decode(container, out)
+    }
+}

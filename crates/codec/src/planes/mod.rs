@@ -1,0 +1,146 @@
+//! Lossless: bytes of equal weight are put together, and those that say little are stored in few bits.
+
+mod block;
+mod code;
+mod unit;
+mod values;
+
+use crate::codec::Codec;
+use crate::container;
+use crate::element::Element;
+use crate::error::{Invalid, Result};
+use crate::header::{CodecId, Header};
+
+pub(crate) use block::most_block_bytes;
+
+/// Bytes of the values that are encoded together.
+pub(crate) const BLOCK_BYTES: usize = 16 << 10;
+/// Values of a segment: the part of a block whose planes are encoded each on its own.
+pub(crate) const SEGMENT: usize = 1 << 10;
+/// Values of a group, which is left out where all of them are zero.
+pub(crate) const GROUP: usize = 32;
+/// Planes times segments of a block, whatever the size of a value.
+pub(crate) const UNITS: usize = BLOCK_BYTES / SEGMENT;
+
+/// A lossless codec for floating point and integers, which needs no memory beyond a few blocks.
+///
+/// Values are taken apart into planes: all first bytes, all second bytes, and so on, with the exponent of a
+/// floating-point value in a plane of its own. In each plane of a block of 16 KiB the most frequent bytes
+/// have codes of one or two bits, the next ones of two more, and so on, which comes within a few hundredths
+/// of a bit of the plane's entropy for exponents of weights. Groups of 32 zeros are left out, and so are
+/// planes of one byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planes {
+    predictor: Predictor,
+}
+
+/// What is stored of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Predictor {
+    /// The value. Best for what has no order: weights, moments, degrees.
+    #[default]
+    None = 0,
+    /// How its bits, as an integer, differ from the value's before it. Best for fields and sorted integers.
+    Previous = 1,
+}
+
+impl Planes {
+    /// Stores values as they are.
+    pub const fn new() -> Self {
+        Self::with(Predictor::None)
+    }
+
+    /// Stores what a predictor leaves of each value.
+    pub const fn with(predictor: Predictor) -> Self {
+        Self { predictor }
+    }
+
+    /// The one that makes a sample of the input smallest: up to 64 blocks of it, spread without a period, are
+    /// encoded in each way.
+    pub fn chosen_for(input: &[u8], element: Element) -> Self {
+        const PIECES: u64 = 64;
+        let blocks: Vec<&[u8]> = input.chunks(BLOCK_BYTES).collect();
+        // Multiples of the golden ratio: what repeats at any distance is not met each time.
+        let spread = |n: u64| {
+            let share = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            ((u128::from(share) * blocks.len() as u128) >> 64) as usize
+        };
+        let pieces: Vec<&[u8]> = (0..PIECES.min(blocks.len() as u64))
+            .filter_map(|n| blocks.get(spread(n)))
+            .map(|block| &block[..block.len() - block.len() % element.bytes()])
+            .collect();
+        let bytes = |codec: &Self| -> usize {
+            let coder = codec.coder(element);
+            let mut stored = Vec::new();
+            for piece in &pieces {
+                container::BlockCoder::encode(&coder, piece, &mut stored);
+            }
+            stored.len()
+        };
+        let candidates = [Predictor::None, Predictor::Previous].map(Self::with);
+        candidates.into_iter().min_by_key(bytes).unwrap_or_default()
+    }
+
+    /// What is stored of a value.
+    pub const fn predictor(&self) -> Predictor {
+        self.predictor
+    }
+
+    const fn coder(&self, element: Element) -> block::Coder {
+        block::Coder {
+            element,
+            predictor: self.predictor,
+        }
+    }
+}
+
+impl Codec for Planes {
+    fn id(&self) -> CodecId {
+        CodecId::Planes
+    }
+
+    fn max_encoded_len(&self, len: u64, element: Element) -> Result<u64> {
+        container::most_bytes(CodecId::Planes, element, len)
+    }
+
+    fn encode(&self, input: &[u8], element: Element, out: &mut [u8]) -> Result<usize> {
+        let header = self.header(input.len() as u64, element);
+        container::encode(&self.coder(element), header, input, out)
+    }
+
+    fn decode(&self, container: &[u8], out: &mut [u8]) -> Result<()> {
+        let header = Header::parse(container)?;
+        if header.codec != CodecId::Planes {
+            return Err(Invalid::OtherCodec {
+                written: header.codec.name(),
+                asked: CodecId::Planes.name(),
+            }
+            .into());
+        }
+        let predictor = match header.parameter {
+            0 => Predictor::None,
+            _ => Predictor::Previous,
+        };
+        container::decode(
+            &Self::with(predictor).coder(header.element),
+            &header,
+            container,
+            out,
+        )
+    }
+}
+
+impl Planes {
+    /// The header of a container that is not encoded yet.
+    pub(crate) const fn header(&self, raw_bytes: u64, element: Element) -> Header {
+        Header {
+            codec: CodecId::Planes,
+            element,
+            parameter: self.predictor as u8,
+            raw_bytes,
+            stored_bytes: 0,
+            bound: 0.0,
+        }
+    }
+}

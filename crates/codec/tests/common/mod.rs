@@ -1,0 +1,140 @@
+//! Inputs for the tests.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::expect_used,
+    reason = "each test takes what it needs, and fails like a test"
+)]
+
+use tierflow_codec::{Bound, Bounded, Codec, Element, Planes, Predictor};
+
+/// Numbers that are the same in every run.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    /// From 0 up to 1.
+    pub fn share(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// About normal: mean 0, deviation 1.
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.share()).sum::<f64>() - 6.0
+    }
+}
+
+/// Values as bytes of a type; integers are cut off.
+pub fn bytes_of(element: Element, values: impl Iterator<Item = f64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for value in values {
+        match element {
+            Element::I8 => bytes.push((value * 20.0) as i8 as u8),
+            Element::I16 => bytes.extend(((value * 1000.0) as i16).to_le_bytes()),
+            Element::I32 => bytes.extend(((value * 1e5) as i32).to_le_bytes()),
+            Element::I64 => bytes.extend(((value * 1e9) as i64).to_le_bytes()),
+            // What the upper half of an f32 is stands for f16 as well: only bits matter here.
+            Element::F16 | Element::Bf16 => {
+                bytes.extend(&(value as f32).to_le_bytes()[2..]);
+            }
+            Element::F32 => bytes.extend((value as f32).to_le_bytes()),
+            Element::F64 => bytes.extend(value.to_le_bytes()),
+        }
+    }
+    bytes
+}
+
+/// A pulse in the middle of nothing.
+pub fn wave(n: usize) -> impl Iterator<Item = f64> {
+    (0..n).map(move |i| {
+        let x = (i as f64 - n as f64 / 2.0) / 40.0;
+        if x.abs() > 25.0 {
+            0.0
+        } else {
+            (-x * x / 60.0).exp() * (1.7 * x).sin()
+        }
+    })
+}
+
+/// Inputs of about `n` values that exercise every path, by name.
+pub fn inputs(element: Element, n: usize) -> Vec<(&'static str, Vec<u8>)> {
+    let len = n * element.bytes();
+    let mut random = Random(n as u64);
+    let noise: Vec<u8> = (0..len).map(|_| random.word() as u8).collect();
+    let mut sparse = vec![0; len];
+    for _ in 0..n / 500 {
+        let at = random.word() as usize % len.max(1);
+        sparse[at] = random.word() as u8;
+    }
+    let few: Vec<u8> = (0..len)
+        .map(|_| [3, 9, 200][random.word() as usize % 3])
+        .collect();
+    // Few bytes in one half and noise in the other: units that their plane's code makes longer.
+    let mut halves = vec![5; len];
+    halves[len / 2..].copy_from_slice(&noise[len / 2..]);
+    let mut specials = Vec::new();
+    let all = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        -0.0,
+        0.0,
+        f64::MIN_POSITIVE,
+        5e-324,
+        1e-45,
+        f64::MAX,
+        3e38,
+        1.0,
+    ];
+    specials.extend(bytes_of(
+        element,
+        (0..n).map(|i| all[(i * i + i / 7) % all.len()]),
+    ));
+    let mut normal = random.clone();
+    vec![
+        ("zeros", vec![0; len]),
+        ("constant", bytes_of(element, (0..n).map(|_| 0.7))),
+        (
+            "normal",
+            bytes_of(element, (0..n).map(|_| normal.normal() * 0.02)),
+        ),
+        ("wave", bytes_of(element, wave(n))),
+        ("noise", noise),
+        ("sparse", sparse),
+        ("few", few),
+        ("halves", halves),
+        ("specials", specials),
+    ]
+}
+
+/// Every codec that takes the type.
+pub fn codecs(element: Element) -> Vec<Box<dyn Codec>> {
+    let mut codecs: Vec<Box<dyn Codec>> = vec![
+        Box::new(Planes::new()),
+        Box::new(Planes::with(Predictor::Previous)),
+    ];
+    if matches!(element, Element::F32 | Element::F64) {
+        for bound in [
+            Bound::Absolute(1e-3),
+            Bound::Absolute(1e-30),
+            Bound::Relative(1e-3),
+            Bound::Relative(0.2),
+        ] {
+            codecs.push(Box::new(Bounded::new(bound).expect("a sound bound")));
+        }
+    }
+    codecs
+}
+
+/// Lengths in values around the borders of groups, segments and blocks.
+pub const LENGTHS: [usize; 14] = [
+    0, 1, 31, 32, 33, 1023, 1024, 1025, 2047, 4096, 4097, 8193, 16_385, 40_000,
+];

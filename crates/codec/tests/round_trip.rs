@@ -1,0 +1,296 @@
+//! What goes in comes back: bit for bit, or within the bound.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
+
+mod common;
+
+use common::{LENGTHS, codecs, inputs};
+use proptest::prelude::*;
+use tierflow_codec::{
+    Bound, Bounded, Codec, CodecId, Element, Error, HEADER_BYTES, Header, Invalid, Planes,
+    Predictor, decode, decode_to_vec,
+};
+
+/// Values with their bytes, within the bound of the container.
+fn assert_within(element: Element, bound: f64, input: &[u8], output: &[u8], what: &str) {
+    let wide = |bytes: &[u8]| -> Vec<f64> {
+        match element {
+            Element::F32 => bytes
+                .chunks_exact(4)
+                .map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap())))
+                .collect(),
+            _ => bytes
+                .chunks_exact(8)
+                .map(|b| f64::from_le_bytes(b.try_into().unwrap()))
+                .collect(),
+        }
+    };
+    let width = element.bytes();
+    for (n, (a, b)) in wide(input).into_iter().zip(wide(output)).enumerate() {
+        let same = input[n * width..][..width] == output[n * width..][..width];
+        assert!(
+            same || (a.is_finite() && (a - b).abs() <= bound),
+            "{what}: value {n} was {a} and is {b}, with a bound of {bound}"
+        );
+    }
+    let tail = input.len() / width * width;
+    assert_eq!(
+        input[tail..],
+        output[tail..],
+        "{what}: behind the last value"
+    );
+}
+
+fn assert_comes_back(codec: &dyn Codec, element: Element, input: &[u8], what: &str) -> Header {
+    let what = format!("{what}, {codec:?}, {element:?}, {} bytes", input.len());
+    let encoded = codec.encode_to_vec(input, element).unwrap();
+    let header = Header::parse(&encoded).unwrap();
+    assert_eq!(header.stored_bytes, encoded.len() as u64, "{what}");
+    assert_eq!(header.raw_bytes, input.len() as u64, "{what}");
+    assert_eq!((header.codec, header.element), (codec.id(), element));
+    let mut output = vec![0xA5; input.len()];
+    decode(&encoded, &mut output).unwrap();
+    if codec.id() == CodecId::Planes {
+        assert!(output == input, "{what}: not the same bytes");
+        assert_eq!(header.bound, 0.0);
+    } else {
+        assert_within(element, header.bound, input, &output, &what);
+    }
+    // Once more, with other threads at work.
+    let alone = rayon::ThreadPoolBuilder::new()
+        .num_threads(1)
+        .build()
+        .unwrap();
+    let again = alone
+        .install(|| codec.encode_to_vec(input, element))
+        .unwrap();
+    assert!(again == encoded, "{what}: other bytes from one thread");
+    header
+}
+
+#[test]
+fn every_codec_brings_back_every_kind_of_input_of_any_length() {
+    for element in Element::ALL {
+        for n in LENGTHS {
+            for (name, input) in inputs(element, n) {
+                for codec in codecs(element) {
+                    assert_comes_back(codec.as_ref(), element, &input, name);
+                    if n % 2 == 1 {
+                        // Ends within a value, and starts at an odd address.
+                        let odd = &input[1..];
+                        assert_comes_back(codec.as_ref(), element, odd, name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_says_little_takes_little() {
+    let n = 1 << 18;
+    let ratio = |codec: &dyn Codec, element, name: &str| {
+        let all = inputs(element, n);
+        let (_, input) = all.iter().find(|(known, _)| *known == name).unwrap();
+        assert_comes_back(codec, element, input, name).ratio()
+    };
+    let planes = Planes::new();
+    assert!(ratio(&planes, Element::Bf16, "normal") > 1.45);
+    assert!(ratio(&planes, Element::F32, "normal") > 1.18);
+    assert!(ratio(&planes, Element::F32, "zeros") > 3000.0);
+    assert!(ratio(&planes, Element::I32, "constant") > 100.0);
+    assert!(ratio(&Planes::with(Predictor::Previous), Element::I64, "constant") > 30.0);
+    let bounded = Bounded::new(Bound::Relative(1e-3)).unwrap();
+    assert!(ratio(&bounded, Element::F32, "wave") > 12.0);
+    assert!(ratio(&bounded, Element::F64, "wave") > 24.0);
+}
+
+#[test]
+fn nothing_gets_longer_than_promised() {
+    for element in Element::ALL {
+        for codec in codecs(element) {
+            for n in LENGTHS {
+                let len = n * element.bytes();
+                let most = codec.max_encoded_len(len as u64, element).unwrap();
+                for (name, input) in inputs(element, n) {
+                    let encoded = codec.encode_to_vec(&input, element).unwrap();
+                    assert!(encoded.len() as u64 <= most, "{codec:?} {element:?} {name}");
+                }
+                // One in a hundred, and what even an empty block takes.
+                assert!(
+                    most <= len as u64 + len as u64 / 64 + 700,
+                    "{codec:?} {element:?} {n}"
+                );
+            }
+        }
+    }
+    // The bound is met: nothing can be taken off it but padding.
+    let noise = &inputs(Element::F32, 40_960)[4].1;
+    let planes = Planes::new();
+    let most = planes
+        .max_encoded_len(noise.len() as u64, Element::F32)
+        .unwrap();
+    let len = planes.encode_to_vec(noise, Element::F32).unwrap().len() as u64;
+    assert_eq!(len, most);
+    let exact = Bounded::new(Bound::Absolute(1e-300)).unwrap();
+    let most = exact
+        .max_encoded_len(noise.len() as u64, Element::F32)
+        .unwrap();
+    let len = exact.encode_to_vec(noise, Element::F32).unwrap().len() as u64;
+    assert_eq!(len, most);
+}
+
+#[test]
+fn a_bound_is_what_was_asked_for() {
+    let (_, wave) = inputs(Element::F32, 50_000).swap_remove(3);
+    let header = |bound| {
+        let codec = Bounded::new(bound).unwrap();
+        assert_comes_back(&codec, Element::F32, &wave, "wave")
+    };
+    assert_eq!(header(Bound::Absolute(0.25)).bound, 0.25);
+    let peak = wave
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()).abs())
+        .fold(0.0, f32::max);
+    assert_eq!(header(Bound::Relative(0.01)).bound, 0.01 * f64::from(peak));
+    for bound in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-310] {
+        for bound in [Bound::Absolute(bound), Bound::Relative(bound)] {
+            let refused = Bounded::new(bound).unwrap_err();
+            assert!(matches!(refused, Error::Invalid(Invalid::Bound { .. })));
+        }
+    }
+    assert!(Bounded::new(Bound::Relative(1.5)).is_err());
+    let codec = Bounded::new(Bound::Relative(0.1)).unwrap();
+    assert!(matches!(
+        codec.encode_to_vec(&wave, Element::Bf16),
+        Err(Error::Invalid(Invalid::Element { .. }))
+    ));
+}
+
+#[test]
+fn the_predictor_that_suits_is_chosen() {
+    let n = 1 << 18;
+    let weights = &inputs(Element::Bf16, n)[2].1;
+    let chosen = Planes::chosen_for(weights, Element::Bf16);
+    assert_eq!(chosen.predictor(), Predictor::None);
+    // Nearly all of it is zero, as ahead of a wavefront: the few blocks that are not have to be met.
+    let mut field = vec![0; 12 * n];
+    let swell = (0..n).map(|i| (i as f64 / 300.0).sin());
+    field.extend(common::bytes_of(Element::F32, swell));
+    let chosen = Planes::chosen_for(&field, Element::F32);
+    assert_eq!(chosen.predictor(), Predictor::Previous);
+    assert_eq!(Planes::chosen_for(&[], Element::F64), Planes::new());
+    assert_eq!(Planes::chosen_for(&[1, 2, 3], Element::F64), Planes::new());
+}
+
+#[test]
+fn too_little_room_is_an_error() {
+    for element in [Element::F32, Element::I16] {
+        let (_, input) = inputs(element, 20_000).swap_remove(2);
+        for codec in codecs(element) {
+            let encoded = codec.encode_to_vec(&input, element).unwrap();
+            let mut exact = vec![0; encoded.len()];
+            let len = codec.encode(&input, element, &mut exact).unwrap();
+            assert_eq!(exact[..len], encoded);
+            for room in [0, HEADER_BYTES, encoded.len() / 2, encoded.len() - 1] {
+                let full = codec.encode(&input, element, &mut exact[..room]);
+                assert!(matches!(full, Err(Error::Full { .. })), "{room} bytes");
+            }
+        }
+    }
+    let planes = Planes::new();
+    assert!(matches!(
+        planes.max_encoded_len(u64::MAX, Element::I8),
+        Err(Error::Invalid(Invalid::TooLong { .. }))
+    ));
+    assert!(planes.max_encoded_len(1 << 35, Element::I8).is_ok());
+}
+
+#[test]
+fn the_output_must_have_its_length() {
+    let encoded = Planes::new()
+        .encode_to_vec(&[7; 100], Element::I16)
+        .unwrap();
+    for len in [0, 99, 101] {
+        let error = decode(&encoded, &mut vec![0; len]).unwrap_err();
+        assert!(matches!(error, Error::Invalid(Invalid::Length { .. })));
+    }
+    assert_eq!(decode_to_vec(&encoded, 100).unwrap(), [7; 100]);
+    let error = decode_to_vec(&encoded, 99).unwrap_err();
+    assert!(matches!(error, Error::Invalid(Invalid::Limit { .. })));
+    let bounded = Bounded::new(Bound::Relative(0.1)).unwrap();
+    let error = bounded.decode(&encoded, &mut [0; 100]).unwrap_err();
+    assert!(matches!(error, Error::Invalid(Invalid::OtherCodec { .. })));
+}
+
+#[test]
+fn every_exponent_and_many_mantissas_keep_their_bound() {
+    let bits = (0..=u16::MAX)
+        .flat_map(|high| [0, 1, 0x7FFF, 0xFFFF].map(|low| u32::from(high) << 16 | low));
+    let input: Vec<u8> = bits.flat_map(u32::to_le_bytes).collect();
+    // Each among its like, and each among all others.
+    let values = input.len() / 4;
+    let (words, _) = input.as_chunks::<4>();
+    let strewn: Vec<u8> = (0..values)
+        .flat_map(|n| words[n * 40_503 % values])
+        .collect();
+    for bound in [
+        f64::MIN_POSITIVE,
+        1e-45,
+        1e-38,
+        1e-7,
+        0.5,
+        1e20,
+        1e38,
+        f64::MAX,
+    ] {
+        let codec = Bounded::new(Bound::Absolute(bound)).unwrap();
+        assert_comes_back(&codec, Element::F32, &input, "in order");
+        assert_comes_back(&codec, Element::F32, &strewn, "strewn");
+    }
+}
+
+fn element() -> impl Strategy<Value = Element> {
+    (0..Element::ALL.len()).prop_map(|n| Element::ALL[n])
+}
+
+/// Runs of one byte, few bytes, and noise.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let run = prop_oneof![
+        (any::<u8>(), 0..3000_usize).prop_map(|(byte, len)| vec![byte; len]),
+        prop::collection::vec(any::<u8>(), 0..3000),
+        prop::collection::vec(0..4_u8, 0..3000),
+    ];
+    prop::collection::vec(run, 0..16).prop_map(|runs| runs.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn any_bytes_come_back(element in element(), input in bytes(), previous: bool) {
+        let predictor = if previous { Predictor::Previous } else { Predictor::None };
+        assert_comes_back(&Planes::with(predictor), element, &input, "any");
+    }
+
+    #[test]
+    fn any_f32_keeps_its_bound(
+        bits in prop::collection::vec(any::<u32>(), 0..6000),
+        bound in prop_oneof![1e-40..1e-30_f64, 1e-9..1e-3_f64, 1.0..1e30_f64],
+    ) {
+        let input: Vec<u8> = bits.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+        let codec = Bounded::new(Bound::Absolute(bound)).unwrap();
+        assert_comes_back(&codec, Element::F32, &input, "any");
+    }
+
+    #[test]
+    fn any_field_keeps_a_relative_bound(
+        values in prop::collection::vec(-1e3..1e3_f64, 0..6000),
+        bound in 1e-9..1.0_f64,
+    ) {
+        let codec = Bounded::new(Bound::Relative(bound)).unwrap();
+        for element in [Element::F32, Element::F64] {
+            let input = common::bytes_of(element, values.iter().copied());
+            assert_comes_back(&codec, element, &input, "any");
+        }
+    }
+}

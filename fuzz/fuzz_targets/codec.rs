@@ -1,0 +1,98 @@
+//! Containers of codecs: sound ones with some bytes overwritten, with a right check or without, and any bytes. And any
+//! input, which comes back.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use tierflow_codec::{
+    Bound, Bounded, Codec, Element, Header, Method, Planes, Predictor, decode, decode_to_vec,
+};
+
+/// A short container may stand for a long input of zeros, which is no finding.
+const MOST_BYTES: u64 = 1 << 22;
+
+/// What is done to a sound container: where, and what is written there.
+type Edits = Vec<(u16, u16)>;
+
+fn methods(element: Element) -> Vec<Method> {
+    let mut methods = vec![
+        Method::from(Planes::new()),
+        Planes::with(Predictor::Previous).into(),
+    ];
+    if matches!(element, Element::F32 | Element::F64) {
+        for bound in [Bound::Absolute(1e-3), Bound::Relative(1e-2)] {
+            methods.push(Bounded::new(bound).expect("a sound bound").into());
+        }
+    }
+    methods
+}
+
+/// Containers with blocks of every kind, by every codec.
+static CONTAINERS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let mixed: Vec<u8> = (0..40_000_u32)
+        .map(|n| match n / 10_000 {
+            0 => 0,
+            1 => (n.wrapping_mul(2_654_435_761) >> 27) as u8,
+            2 => (f64::from(n / 4) / 50.0).sin().to_bits().to_be_bytes()[n as usize % 4],
+            _ => (n.wrapping_mul(2_654_435_761) >> 11) as u8,
+        })
+        .collect();
+    let all = Element::ALL.into_iter().flat_map(|element| {
+        let encode = |method: Method| method.encode_to_vec(&mixed, element);
+        methods(element).into_iter().map(encode).collect::<Vec<_>>()
+    });
+    all.map(|container| container.expect("a sound input")).collect()
+});
+
+fuzz_target!(|input: (u8, Edits, bool, bool, Vec<u8>)| {
+    let (which, edits, seals, whole, bytes) = input;
+    if whole {
+        comes_back(Element::ALL[usize::from(which) % Element::ALL.len()], &bytes);
+        return;
+    }
+    let mut container = CONTAINERS[usize::from(which) % CONTAINERS.len()].clone();
+    for (at, value) in edits {
+        // Nearly always where sizes are: in the header, the table and the first block's header.
+        let most = if at & 0x8000 == 0 { 512 } else { container.len() };
+        let at = usize::from(at & 0x7FFF) % most.min(container.len() - 1);
+        container[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+    if seals {
+        seal(&mut container);
+    }
+    let _ = decode_to_vec(&container, MOST_BYTES);
+    let _ = decode_to_vec(&bytes, MOST_BYTES);
+});
+
+fn comes_back(element: Element, input: &[u8]) {
+    for method in methods(element) {
+        let container = method.encode_to_vec(input, element).expect("a sound input");
+        let header = Header::parse(&container).expect("a container of ours");
+        let mut output = vec![0; input.len()];
+        decode(&container, &mut output).expect("a container of ours");
+        if header.bound == 0.0 {
+            assert_eq!(output, input);
+        } else if element == Element::F32 {
+            for (a, b) in input.chunks_exact(4).zip(output.chunks_exact(4)) {
+                let value = |bytes: &[u8]| {
+                    f64::from(f32::from_le_bytes(bytes.try_into().expect("four bytes")))
+                };
+                assert!(a == b || (value(a) - value(b)).abs() <= header.bound);
+            }
+        }
+    }
+}
+
+/// Puts the right check into a header, so that the fuzzer gets past it; see docs/src/codec.md.
+fn seal(container: &mut [u8]) {
+    let mut sum = 0_u64;
+    for word in container[..56].chunks_exact(8) {
+        let mut x = sum ^ u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        x ^= x >> 33;
+        x = x.wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
+        sum = x ^ (x >> 29);
+    }
+    container[56..64].copy_from_slice(&sum.to_le_bytes());
+}
