@@ -30,6 +30,12 @@ pub(crate) enum Ordered<'core> {
     Adopted(Arc<Stream>),
 }
 
+impl AsRef<Engine> for Core {
+    fn as_ref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
 impl Core {
     pub(crate) fn open(options: &Options, group: Option<Arc<Group>>) -> Outcome<Self> {
         let run = match &group {

@@ -124,6 +124,14 @@ pub enum Error {
         /// The newest of which all have theirs.
         agreed: Option<Version>,
     },
+    /// A slot was to be held by what owns another engine.
+    #[error(
+        "the slot of version {version} was lent by another engine: pass the owner of the one that lent it"
+    )]
+    OtherEngine {
+        /// The slot's version.
+        version: Version,
+    },
     /// Nothing to keep.
     #[error("checkpoint {version} has no bytes: pass at least one region that is not empty")]
     Empty {

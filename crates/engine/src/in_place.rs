@@ -6,6 +6,7 @@ use crate::run::{Grant, Medium, Sink};
 use crate::within::Deadline;
 use crate::{Engine, Error, Result, Version};
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, ReadLoan, Stream, WriteLoan};
 
@@ -47,7 +48,7 @@ impl Engine {
             return Err(Error::NoMemoryTier);
         };
         let call = Call {
-            engine: self,
+            engine: Holder::Borrowed(self),
             version,
             ticket,
             place,
@@ -101,7 +102,7 @@ impl Engine {
         let first = grant.pieces.first().map(|piece| piece.place);
         let place = cached.or(first).ok_or(Error::NoMemoryTier)?;
         let call = Call {
-            engine: self,
+            engine: Holder::Borrowed(self),
             version,
             ticket,
             place,
@@ -157,16 +158,64 @@ fn cached(pieces: &[Piece]) -> Option<Place> {
         .filter(|run| run.tier == TierId::FASTEST)
 }
 
+/// How a slot holds its engine.
+#[derive(Clone)]
+enum Holder<'engine> {
+    Borrowed(&'engine Engine),
+    Owned(Arc<dyn AsRef<Engine> + Send + Sync>),
+}
+
+impl Deref for Holder<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        match self {
+            Self::Borrowed(engine) => engine,
+            Self::Owned(owner) => (**owner).as_ref(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Holder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl AsRef<Engine> for Engine {
+    fn as_ref(&self) -> &Engine {
+        self
+    }
+}
+
 /// A call that has its place.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Call<'engine> {
-    engine: &'engine Engine,
+    engine: Holder<'engine>,
     version: Version,
     ticket: Ticket,
     place: Place,
 }
 
 impl Call<'_> {
+    /// The same call, of an engine that `owner` holds.
+    fn owned<O>(&self, owner: Arc<O>) -> Result<Call<'static>>
+    where
+        O: AsRef<Engine> + Send + Sync + 'static,
+    {
+        if !std::ptr::eq((*owner).as_ref(), &*self.engine) {
+            return Err(Error::OtherEngine {
+                version: self.version,
+            });
+        }
+        Ok(Call {
+            engine: Holder::Owned(owner),
+            version: self.version,
+            ticket: self.ticket,
+            place: self.place,
+        })
+    }
+
     fn written(&self, ok: bool) {
         if self.engine.at_home().is_err() {
             return;
@@ -294,6 +343,34 @@ impl ProduceSlot<'_> {
         self.call.version
     }
 
+    /// The same slot, which holds its engine through `owner` instead of borrowing it: for programs that keep slots where no
+    /// borrow can be kept.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tierflow_engine::{Engine, ProduceSlot};
+    /// # let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+    /// let engine = Arc::new(Engine::builder(&device).device_cache(1 << 20).build()?);
+    /// let slot: ProduceSlot<'static> = engine.produce(7, 1000)?.owned(Arc::clone(&engine))?;
+    /// drop(engine);
+    /// slot.commit();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OtherEngine`] if that is not the engine that lent it; the slot is given up then.
+    pub fn owned<O>(mut self, owner: Arc<O>) -> Result<ProduceSlot<'static>>
+    where
+        O: AsRef<Engine> + Send + Sync + 'static,
+    {
+        let call = self.call.owned(owner)?;
+        Ok(ProduceSlot {
+            loan: self.loan.take(),
+            call,
+            blocked: self.blocked,
+        })
+    }
+
     /// The bytes themselves.
     ///
     /// # Errors
@@ -409,6 +486,29 @@ impl ConsumeSlot<'_> {
     #[must_use]
     pub fn version(&self) -> Version {
         self.call.version
+    }
+
+    /// The same slot, which holds its engine through `owner` instead of borrowing it: see [`ProduceSlot::owned`].
+    ///
+    /// # Errors
+    /// [`Error::OtherEngine`] if that is not the engine that lent it; the slot is given back then, and the version is not
+    /// consumed.
+    pub fn owned<O>(mut self, owner: Arc<O>) -> Result<ConsumeSlot<'static>>
+    where
+        O: AsRef<Engine> + Send + Sync + 'static,
+    {
+        let (is_cached, call) = (self.is_cached, self.call.owned(owner));
+        match call {
+            Ok(call) => Ok(ConsumeSlot {
+                loan: self.loan.take(),
+                call,
+                is_cached,
+            }),
+            Err(error) => {
+                self.give_back();
+                Err(error)
+            }
+        }
     }
 
     /// Whether these are the bytes in the cache; if not, it had no room, and they are a copy.

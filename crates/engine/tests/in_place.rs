@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{AfterRestore, Engine, Error, ProduceSlot, Region, RegionMut, Version};
@@ -261,4 +262,35 @@ fn what_cannot_be_lent_is_refused() {
     let large = engine.produce(0, 2 * MIB);
     assert!(matches!(large, Err(Error::TooLarge { largest, .. }) if largest == MIB as u64));
     assert!(matches!(engine.consume(0), Err(Error::Unknown { .. })));
+}
+
+#[test]
+fn a_slot_may_hold_its_engine_and_no_other() {
+    let engine = || {
+        let device = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&device).device_cache(1 << 20).build();
+        Arc::new(engine.unwrap())
+    };
+    let (one, other) = (engine(), engine());
+    let slot = one.produce(1, 1000).unwrap();
+    let slot = slot.owned(Arc::clone(&other));
+    assert!(matches!(slot, Err(Error::OtherEngine { version: 1 })));
+    // Given up, its number is free.
+    let mut slot = one
+        .produce(1, 1000)
+        .unwrap()
+        .owned(Arc::clone(&one))
+        .unwrap();
+    slot.bytes_mut().unwrap().fill(7);
+    slot.commit();
+    let slot = one.consume(1).unwrap().owned(Arc::clone(&other));
+    assert!(matches!(slot, Err(Error::OtherEngine { version: 1 })));
+    // Given back, it was not consumed.
+    let slot = one.consume(1).unwrap().owned(Arc::clone(&one)).unwrap();
+    // In another thread, and with nobody else who holds the engine.
+    let last = Arc::downgrade(&one);
+    drop(one);
+    let read = std::thread::spawn(move || slot.bytes().map(|bytes| bytes == [7; 1000]));
+    assert!(read.join().unwrap().unwrap());
+    assert!(last.upgrade().is_none(), "the slot was the last to hold it");
 }

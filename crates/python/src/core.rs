@@ -1,18 +1,24 @@
 //! An engine and what belongs to it, as calls and slots share them.
 
 use std::ops::Deref;
-use std::sync::Arc;
 
 use pyo3::prelude::*;
 use tierflow_device::{Device, Kind, Stream};
 
+use crate::ffi::ending::Ending;
 use crate::order::{Order, Streams};
 
 /// An engine and what its calls share. Slots hold it, too.
 pub(crate) struct Core {
-    pub(crate) engine: tierflow_engine::Engine,
+    pub(crate) engine: Ending,
     pub(crate) device: Device,
     pub(crate) streams: Streams,
+}
+
+impl AsRef<tierflow_engine::Engine> for Core {
+    fn as_ref(&self) -> &tierflow_engine::Engine {
+        &self.engine
+    }
 }
 
 impl Core {
@@ -78,12 +84,5 @@ pub(crate) fn detached(drop: impl FnOnce() + Send) {
     // At the interpreter's end there is nothing to let go of.
     if Python::try_attach(|py| py.detach(&mut run)).is_none() {
         run();
-    }
-}
-
-/// Lets go of an engine. The last one to do so ends it, which waits for its workers.
-pub(crate) fn let_go(core: Arc<Core>) {
-    if let Some(core) = Arc::into_inner(core) {
-        detached(|| drop(core));
     }
 }

@@ -13,16 +13,16 @@ use tierflow_device::{Kind, open};
 use tierflow_engine::{EngineBuilder, Version, Within};
 
 use crate::array::{Arrays, Use};
-use crate::core::{Core, let_go};
+use crate::core::Core;
 use crate::dtype::DType;
 use crate::errors::{self, OrRaise};
-use crate::ffi::lent::Held;
+use crate::ffi::ending::Ending;
 use crate::metrics;
 use crate::options::{self, Bytes, Retention, With};
 use crate::order::Streams;
 use crate::patience::Patience;
 use crate::pool::HostPool;
-use crate::slot::{ConsumeSlot, Layout, ProduceSlot};
+use crate::slot::{ConsumeSlot, Held, Layout, ProduceSlot};
 
 /// A checkpoint cache over GPU memory, host memory, disk and external storage.
 ///
@@ -59,9 +59,7 @@ impl Engine {
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.at_home(py)?;
         let core = self.core.write().take();
-        if let Some(core) = core {
-            let_go(core);
-        }
+        drop(core);
         Ok(())
     }
 
@@ -73,7 +71,6 @@ impl Engine {
     ) -> PyResult<T> {
         let core = self.core(py)?;
         let answer = py.detach(|| call(&core.engine));
-        let_go(core);
         Ok(answer)
     }
 
@@ -177,7 +174,7 @@ impl Engine {
             .with(dedup, |b, chunk| b.dedup(Tree { chunk }));
         let engine = py.detach(|| builder.build()).or_raise(py)?;
         let core = Core {
-            engine,
+            engine: Ending::new(engine),
             device,
             streams: Streams::default(),
         };
@@ -218,7 +215,6 @@ impl Engine {
             }))
         });
         drop(order);
-        let_go(core);
         done
     }
 
@@ -248,7 +244,6 @@ impl Engine {
             }))
         });
         drop(order);
-        let_go(core);
         done
     }
 
@@ -270,7 +265,6 @@ impl Engine {
         let held = patience.spend(py, |py, patience| {
             Ok(py.detach(|| Held::produce(&core, patience, (version, bytes))))
         });
-        let_go(core);
         Ok(ProduceSlot::new(held?, layout))
     }
 
@@ -292,7 +286,6 @@ impl Engine {
         let slot = patience.spend(py, |py, patience| {
             Ok(py.detach(|| Held::consume(&core, patience, version)))
         });
-        let_go(core);
         Ok(ConsumeSlot::new(slot?, layout))
     }
 
@@ -486,7 +479,7 @@ impl Drop for Engine {
             return;
         };
         if self.process == std::process::id() {
-            let_go(core);
+            drop(core);
         } else {
             // It is the parent's.
             std::mem::forget(core);

@@ -1,7 +1,6 @@
 //! Room that is lent to be written, and versions that are lent to be read.
 
 use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,7 +8,7 @@ use tierflow_engine::{ConsumeSlot, ProduceSlot, Version};
 
 use super::engine::engine;
 use crate::core::Core;
-use crate::failure::{Failure, Outcome, status};
+use crate::failure::{Failure, status};
 use crate::{ffi, handles};
 
 enum Slot {
@@ -17,38 +16,10 @@ enum Slot {
     Consumed(ConsumeSlot<'static>),
 }
 
-/// A slot and its engine, which goes after it.
+/// A slot and its engine.
 struct Lent {
-    slot: ManuallyDrop<Mutex<Slot>>,
-    core: ManuallyDrop<Arc<Core>>,
-}
-
-impl Lent {
-    fn of(slot: Slot, core: Arc<Core>) -> Self {
-        Self {
-            slot: ManuallyDrop::new(Mutex::new(slot)),
-            core: ManuallyDrop::new(core),
-        }
-    }
-
-    /// Ends the loan by `end`, which does not keep the slot.
-    fn end<T>(self, end: impl FnOnce(Slot, &Core) -> T) -> T {
-        let mut lent = ManuallyDrop::new(self);
-        // SAFETY: taken once, as `lent` is not dropped any more.
-        let slot = unsafe { ManuallyDrop::take(&mut lent.slot) };
-        // SAFETY: as above.
-        let core = unsafe { ManuallyDrop::take(&mut lent.core) };
-        end(slot.into_inner(), &core)
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        // SAFETY: dropped once; the engine that it borrows is still there.
-        unsafe { ManuallyDrop::drop(&mut self.slot) };
-        // SAFETY: dropped once.
-        unsafe { ManuallyDrop::drop(&mut self.core) };
-    }
+    slot: Mutex<Slot>,
+    core: Arc<Core>,
 }
 
 fn pointer(address: u64) -> *mut c_void {
@@ -67,11 +38,11 @@ pub(crate) unsafe extern "C" fn tf_produce(
         let core = engine(handle)?;
         let produced = core.engine.produce(version, bytes)?;
         let at = pointer(produced.address());
-        // SAFETY: only the lifetime differs: the slot borrows the engine within `core`, which stays where it is and is there
-        // until the slot is gone, as `Lent` sees to.
-        let produced =
-            unsafe { std::mem::transmute::<ProduceSlot<'_>, ProduceSlot<'static>>(produced) };
-        let lent = Lent::of(Slot::Produced(produced), core);
+        let slot_of = Slot::Produced(produced.owned(Arc::clone(&core))?);
+        let lent = Lent {
+            slot: Mutex::new(slot_of),
+            core: Arc::clone(&core),
+        };
         // SAFETY: the header's contract.
         unsafe { ffi::put(address, at, "address") }?;
         // SAFETY: the header's contract.
@@ -93,10 +64,11 @@ pub(crate) unsafe extern "C" fn tf_consume(
         let core = engine(handle)?;
         let consumed = core.engine.consume(version)?;
         let (at, length) = (pointer(consumed.address()).cast_const(), consumed.len());
-        // SAFETY: as in `tf_produce`.
-        let consumed =
-            unsafe { std::mem::transmute::<ConsumeSlot<'_>, ConsumeSlot<'static>>(consumed) };
-        let lent = Lent::of(Slot::Consumed(consumed), core);
+        let slot_of = Slot::Consumed(consumed.owned(Arc::clone(&core))?);
+        let lent = Lent {
+            slot: Mutex::new(slot_of),
+            core: Arc::clone(&core),
+        };
         // SAFETY: the header's contract.
         unsafe { ffi::put(address, at, "address") }?;
         // SAFETY: the header's contract.
@@ -118,26 +90,22 @@ pub(crate) unsafe extern "C" fn tf_slot_end(slot: u64, how: c_int, stream: *mut 
         };
         let lent = handles::take::<Lent>(slot, "tf_slot")?;
         let stream = stream.addr() as u64;
-        lent.end(|slot, core| {
-            let end = || -> Outcome<_> {
-                let is_device = core.is_cuda() && !is_on_host(&slot);
-                match is_device || stream != 0 {
-                    // SAFETY: the header's contract.
-                    true => unsafe { core.behind(stream) },
-                    false => Ok(None),
-                }
-            };
-            let behind = end()?;
-            match (slot, keep, behind.as_deref()) {
-                (Slot::Produced(slot), true, None) => slot.commit(),
-                (Slot::Produced(slot), true, Some(stream)) => slot.commit_after(stream)?,
-                (Slot::Produced(slot), false, _) => drop(slot),
-                (Slot::Consumed(slot), true, None) => drop(slot),
-                (Slot::Consumed(slot), true, Some(stream)) => slot.finish_after(stream)?,
-                (Slot::Consumed(slot), false, _) => slot.give_back(),
-            }
-            Ok(())
-        })
+        let (slot, core) = (lent.slot.into_inner(), lent.core);
+        let is_device = core.is_cuda() && !is_on_host(&slot);
+        let behind = match is_device || stream != 0 {
+            // SAFETY: the header's contract.
+            true => unsafe { core.behind(stream) }?,
+            false => None,
+        };
+        match (slot, keep, behind.as_deref()) {
+            (Slot::Produced(slot), true, None) => slot.commit(),
+            (Slot::Produced(slot), true, Some(stream)) => slot.commit_after(stream)?,
+            (Slot::Produced(slot), false, _) => drop(slot),
+            (Slot::Consumed(slot), true, None) => drop(slot),
+            (Slot::Consumed(slot), true, Some(stream)) => slot.finish_after(stream)?,
+            (Slot::Consumed(slot), false, _) => slot.give_back(),
+        }
+        Ok(())
     })
 }
 

@@ -8,14 +8,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_engine::{ConsumeSlot as Consumed, Version};
 
-use super::Layout;
 use super::lent::{Lent, Slot};
 use super::own::Own;
+use super::{Held, Layout};
 use crate::array::Use;
-use crate::core::let_go;
 use crate::errors::OrRaise;
 use crate::ffi;
-use crate::ffi::lent::Held;
 
 /// A version in the cache, as a read-only array of every framework.
 ///
@@ -29,7 +27,7 @@ pub(crate) struct ConsumeSlot {
 
 impl ConsumeSlot {
     pub(crate) fn new(held: Held<Consumed<'static>>, layout: Layout) -> Self {
-        let is_cached = held.slot().is_cached();
+        let is_cached = held.slot.is_cached();
         let own = Own::new(Lent::new(Slot::Consumed(held), layout));
         Self { own, is_cached }
     }
@@ -83,7 +81,7 @@ impl ConsumeSlot {
             return Ok(());
         };
         let core = match &lent.slot {
-            Some(Slot::Consumed(held)) => Arc::clone(held.core()),
+            Some(Slot::Consumed(held)) => Arc::clone(&held.core),
             _ => return Err(self.own.ended(py)),
         };
         let order = match core.order(stream) {
@@ -97,15 +95,15 @@ impl ConsumeSlot {
         let Some(Slot::Consumed(held)) = lent.slot.take() else {
             return Err(self.own.ended(py));
         };
-        let finished = held.end(|slot, _| match order.stream() {
+        let slot = held.slot;
+        let finished = match order.stream() {
             Some(stream) => py.detach(|| slot.finish_after(stream)),
             None => {
                 py.detach(|| drop(slot));
                 Ok(())
             }
-        });
+        };
         drop(order);
-        let_go(core);
         finished.or_raise(py)
     }
 

@@ -8,10 +8,9 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use tierflow_engine::{ConsumeSlot as Consumed, ProduceSlot as Produced, Version};
 
-use super::Layout;
+use super::{Held, Layout};
 use crate::core::Core;
 use crate::ffi::dlpack::{self, CPU, CUDA};
-use crate::ffi::lent::Held;
 
 /// A slot that is out. Whoever can reach its bytes shares it; the last of them gives it back.
 pub(crate) struct Lent {
@@ -37,18 +36,18 @@ impl Lent {
     pub(super) fn new(slot: Slot, layout: Layout) -> Self {
         let (core, address, on_host, version) = match &slot {
             Slot::Produced(held) => {
-                let slot = held.slot();
+                let slot = &held.slot;
                 (
-                    held.core(),
+                    &held.core,
                     slot.address(),
                     slot.host_accessible(),
                     slot.version(),
                 )
             }
             Slot::Consumed(held) => {
-                let slot = held.slot();
+                let slot = &held.slot;
                 (
-                    held.core(),
+                    &held.core,
                     slot.address(),
                     slot.host_accessible(),
                     slot.version(),
@@ -103,8 +102,8 @@ impl Lent {
 
     pub(super) fn core(&self) -> Option<&Arc<Core>> {
         match self.slot.as_ref()? {
-            Slot::Produced(held) => Some(held.core()),
-            Slot::Consumed(held) => Some(held.core()),
+            Slot::Produced(held) => Some(&held.core),
+            Slot::Consumed(held) => Some(&held.core),
         }
     }
 
@@ -137,27 +136,27 @@ impl Drop for Lent {
         }
         let is_unconsumed = *self.is_unconsumed.get_mut();
         match slot {
-            Slot::Consumed(held) if is_unconsumed => held.end(|slot, core| {
+            Slot::Consumed(Held { slot, core }) if is_unconsumed => {
                 if of_gpu && let Ok(stream) = core.behind_all_work() {
                     let _done_or_lost = stream.synchronize();
                 }
                 slot.give_back();
-            }),
+            }
             _ if !of_gpu => drop(slot),
             // Kernels may still write there: nobody else may have the bytes before they are done.
             Slot::Produced(held) => {
-                if let Ok(stream) = held.core().behind_all_work() {
+                if let Ok(stream) = held.core.behind_all_work() {
                     let _done_or_lost = stream.synchronize();
                 }
                 drop(held);
             }
-            Slot::Consumed(held) => held.end(|slot, core| {
+            Slot::Consumed(Held { slot, core }) => {
                 let Ok(stream) = core.behind_all_work() else {
                     return slot.give_back();
                 };
                 // With an error the device is lost.
                 let _consumed_or_lost = slot.finish_after(&stream);
-            }),
+            }
         }
     }
 }

@@ -10,7 +10,6 @@ use tierflow_engine::Version;
 
 use super::lent::{Lent, Slot};
 use crate::array::{Arrays, Use};
-use crate::core::let_go;
 use crate::errors;
 use crate::ffi;
 use crate::ffi::copies::Wait;
@@ -123,17 +122,16 @@ impl Own {
                 };
                 match &lent.slot {
                     Some(Slot::Produced(held)) => {
-                        ffi::copies::fill(by, (held.slot(), offset), array)
+                        ffi::copies::fill(by, (&held.slot, offset), array)
                     }
                     Some(Slot::Consumed(held)) => {
-                        ffi::copies::read(by, (held.slot(), offset), array)
+                        ffi::copies::read(by, (&held.slot, offset), array)
                     }
                     None => Ok(()),
                 }
             })
         });
         drop(order);
-        let_go(core);
         copied.map_err(|error| errors::device(py, &error))
     }
 

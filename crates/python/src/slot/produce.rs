@@ -8,14 +8,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_engine::{ProduceSlot as Produced, Version};
 
-use super::Layout;
 use super::lent::{Lent, Slot};
 use super::own::Own;
+use super::{Held, Layout};
 use crate::array::Use;
-use crate::core::{Borrowed, Core, let_go};
+use crate::core::{Borrowed, Core};
 use crate::errors::{self, OrRaise};
 use crate::ffi;
-use crate::ffi::lent::Held;
 use crate::order::Order;
 
 /// Room in the cache that is to become a checkpoint, as an array of every framework: write it, then `commit`.
@@ -71,11 +70,11 @@ impl ProduceSlot {
         let Some(Slot::Produced(held)) = lent.slot.take() else {
             return Err(self.own.ended(py));
         };
-        if !held.core().is_cuda() {
-            held.end(|slot, _| py.detach(|| slot.commit()));
+        if !held.core.is_cuda() {
+            py.detach(|| held.slot.commit());
             return Ok(());
         }
-        let core = Arc::clone(held.core());
+        let core = Arc::clone(&held.core);
         let behind = match after(py, &core, stream) {
             Ok(behind) => behind,
             Err(error) => {
@@ -85,15 +84,15 @@ impl ProduceSlot {
                 return Err(error);
             }
         };
-        let committed = held.end(|slot, _| match behind.stream() {
+        let slot = held.slot;
+        let committed = match behind.stream() {
             Some(stream) => py.detach(|| slot.commit_after(stream)),
             None => {
                 py.detach(|| slot.commit());
                 Ok(())
             }
-        });
+        };
         drop(behind);
-        let_go(core);
         committed.or_raise(py)
     }
 
