@@ -1,0 +1,125 @@
+//! The call behind a slot, and the engine that it was made to.
+
+use crate::plan::{Event, Place, Ticket};
+use crate::region::RegionMut;
+use crate::run::{Grant, Sink};
+use crate::{Engine, Error, Result, Version};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+use tierflow_device::{Access, ReadLoan};
+
+/// How a slot holds its engine.
+#[derive(Clone)]
+pub(super) enum Holder<'engine> {
+    Borrowed(&'engine Engine),
+    Owned(Arc<dyn AsRef<Engine> + Send + Sync>),
+}
+
+impl Deref for Holder<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        match self {
+            Self::Borrowed(engine) => engine,
+            Self::Owned(owner) => (**owner).as_ref(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Holder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl AsRef<Engine> for Engine {
+    fn as_ref(&self) -> &Engine {
+        self
+    }
+}
+
+/// A call that has its place.
+#[derive(Debug, Clone)]
+pub(super) struct Call<'engine> {
+    pub(super) engine: Holder<'engine>,
+    pub(super) version: Version,
+    pub(super) ticket: Ticket,
+    pub(super) place: Place,
+}
+
+impl Call<'_> {
+    /// The same call, of an engine that `owner` holds.
+    pub(super) fn owned<O>(&self, owner: Arc<O>) -> Result<Call<'static>>
+    where
+        O: AsRef<Engine> + Send + Sync + 'static,
+    {
+        if !std::ptr::eq((*owner).as_ref(), &*self.engine) {
+            return Err(Error::OtherEngine {
+                version: self.version,
+            });
+        }
+        Ok(Call {
+            engine: Holder::Owned(owner),
+            version: self.version,
+            ticket: self.ticket,
+            place: self.place,
+        })
+    }
+
+    pub(super) fn written(&self, ok: bool) {
+        if self.engine.at_home().is_err() {
+            return;
+        }
+        let ticket = self.ticket;
+        self.engine.shared.tell(Event::Written { ticket, ok });
+    }
+
+    pub(super) fn read(&self, ok: bool) {
+        if self.engine.at_home().is_err() {
+            return;
+        }
+        let ticket = self.ticket;
+        self.engine.shared.tell(Event::Read { ticket, ok });
+    }
+
+    /// The cached bytes, or a copy of them in memory of its own.
+    pub(super) fn lend(&self, is_cached: bool, size: u64, grant: &Grant) -> Result<ReadLoan> {
+        let (shared, place) = (&self.engine.shared, &self.place);
+        for piece in &grant.pieces {
+            shared.pending.settle(&piece.place, Access::Read);
+        }
+        if is_cached {
+            let media = &shared.tiers[place.tier.0].medium;
+            return media.lend(place.offset..place.offset + place.size);
+        }
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let memory = shared.device.alloc(size)?;
+        let mut regions = [RegionMut::from(&memory)];
+        let sink = &mut Sink::whole(&mut regions);
+        self.engine.copy_out(self.version, grant, sink, None)?;
+        Ok(memory.lend(0..size)?)
+    }
+
+    /// A copy in memory of its own of what lies in storage; `None` at the deadline.
+    pub(super) fn lend_until(
+        &self,
+        deadline: Instant,
+        size: u64,
+        grant: Grant,
+    ) -> Result<Option<ReadLoan>> {
+        let shared = &self.engine.shared;
+        for piece in &grant.pieces {
+            shared.pending.settle(&piece.place, Access::Read);
+        }
+        let of = (self.version, size);
+        let Some(bytes) = self.engine.fetch_until(deadline, self.ticket, of, grant)? else {
+            return Ok(None);
+        };
+        let memory = shared.device.alloc(bytes.len())?;
+        let mut regions = [RegionMut::from(&memory)];
+        let sink = &mut Sink::whole(&mut regions);
+        shared.with_lane(|lane| lane.give(sink, (0, &bytes), None))?;
+        Ok(Some(memory.lend(0..bytes.len())?))
+    }
+}
