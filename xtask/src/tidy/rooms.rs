@@ -233,7 +233,8 @@ mod tests {
             true,
             false
         ));
-        assert!(is_allowed("tierflow-sim", "tierflow-engine", true, false));
+        assert!(is_allowed("tierflow-sim", "tierflow-plan", true, false));
+        assert!(!is_allowed("tierflow-sim", "tierflow-engine", true, false));
         assert!(!is_allowed(
             "tierflow-device",
             "tierflow-tier-alloc",
