@@ -48,9 +48,9 @@ impl Lane {
         (version, size): (Version, u64),
         stream: Option<&Stream>,
     ) -> Result<()> {
-        let pull = |lane: &mut Self, at, into: &mut [u8]| match source.fill_bytes(at, into) {
-            Some(filled) => filled.map_err(at_source),
-            None => lane.fill(source, (at, into), stream),
+        let pull = |lane: &mut Self, at, into: &mut [u8]| match source.copy_bytes(at, into) {
+            true => Ok(()),
+            false => lane.fill(source, (at, into), stream),
         };
         let never = AtomicBool::new(false);
         self.save(kept, (version, size, Form::Whole), pull, &never)
@@ -184,9 +184,8 @@ impl Lane {
     ) -> Result<Vec<u8>> {
         let size = source.0.iter().map(Region::len).sum();
         let mut bytes = vec![0; size];
-        match source.fill_bytes(0, &mut bytes) {
-            Some(filled) => filled?,
-            None => self.fill(source, (0, &mut bytes), stream).map_err(told)?,
+        if !source.copy_bytes(0, &mut bytes) {
+            self.fill(source, (0, &mut bytes), stream).map_err(told)?;
         }
         Ok(bytes)
     }

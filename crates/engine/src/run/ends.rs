@@ -49,11 +49,6 @@ pub(super) trait Origin {
     fn whole(&self, length: u64) -> u64 {
         length
     }
-
-    /// Fills bytes of the engine's own, if the processor reaches all of them.
-    fn fill_bytes(&self, _at: u64, _into: &mut [u8]) -> Option<Result<()>> {
-        None
-    }
 }
 
 /// Where they go to.
@@ -186,10 +181,6 @@ impl Origin for Source<'_, '_> {
 
     fn fill(&self, at: u64, memory: WriteLoan, streams: &mut Streams<'_>) -> Result<()> {
         self.copy_to([(at, memory)], streams.get()?)
-    }
-
-    fn fill_bytes(&self, at: u64, into: &mut [u8]) -> Option<Result<()>> {
-        self.copy_bytes(at, into).then_some(Ok(()))
     }
 }
 
