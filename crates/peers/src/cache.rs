@@ -1,7 +1,7 @@
 //! Spare memory of several peers as one range of addresses.
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -233,7 +233,7 @@ impl PeerCache {
     }
 
     /// Has `wake` called when a peer within this process wants a part back. Of those of other processes,
-    /// [`with_recalls`](Self::with_recalls) tells.
+    /// [`recalls`](Self::recalls) tell.
     pub fn wake_by(&self, wake: &Wake) {
         for part in self.parts.lock().iter() {
             if let Source::Device { recall, .. } = &part.source {
@@ -242,15 +242,14 @@ impl PeerCache {
         }
     }
 
-    /// Lends descriptors that `poll` finds readable once another process wants a part back, or is gone. Nothing can be given back
-    /// meanwhile.
-    pub fn with_recalls<T>(&self, wait: impl FnOnce(&[BorrowedFd<'_>]) -> T) -> T {
+    /// Descriptors that `poll` finds readable once another process wants a part back, or is gone.
+    pub fn recalls(&self) -> Vec<impl AsFd + use<>> {
         let parts = self.parts.lock();
-        let sockets = parts.iter().filter_map(|part| match &part.source {
+        let recalls = parts.iter().filter_map(|part| match &part.source {
             Source::Borrowed(loan) => loan.recall(),
             Source::Device { .. } => None,
         });
-        wait(&sockets.collect::<Vec<_>>())
+        recalls.collect()
     }
 
     /// Gives back the parts that are wanted, and moves those behind them up, whose content is lost. Returns the bytes

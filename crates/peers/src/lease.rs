@@ -11,7 +11,7 @@
 //! One connection is one loan. When it closes, the other process is gone: a borrower's chunk is free
 //! again, and a lender's is as good as lost, though what was mapped stays mapped.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -58,7 +58,7 @@ pub struct Loan {
 pub struct Borrowed {
     memory: OwnedFd,
     len: usize,
-    socket: Socket,
+    socket: Arc<Socket>,
     /// A recall is said once, and holds.
     recalled: AtomicBool,
     /// The lender is gone, or says what is not understood: it has nothing more to tell.
@@ -189,7 +189,7 @@ impl Borrowed {
             } => Ok(Self {
                 memory,
                 len: usize::try_from(value).unwrap_or(usize::MAX),
-                socket,
+                socket: Arc::new(socket),
                 recalled: AtomicBool::new(false),
                 is_over: AtomicBool::new(false),
             }),
@@ -257,9 +257,9 @@ impl Borrowed {
     }
 
     /// What is readable once the lender wants it back, or is gone; `None` once that is known.
-    pub(crate) fn recall(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn recall(&self) -> Option<Arc<Socket>> {
         let is_known = self.recalled.load(Relaxed) || self.is_over.load(Relaxed);
-        (!is_known).then(|| self.socket.descriptor())
+        (!is_known).then(|| Arc::clone(&self.socket))
     }
 
     /// Tells the lender that nothing of it is mapped any more.

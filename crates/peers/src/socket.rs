@@ -86,6 +86,12 @@ impl Drop for Listener {
     }
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl Socket {
     /// Connects, and waits for a listener that is not there yet.
     pub(crate) fn connect(path: &Path, patience: Duration) -> Result<Self> {
@@ -109,11 +115,6 @@ impl Socket {
         }
         rustix::io::ioctl_fionbio(&fd, false).map_err(|errno| system(doing, errno))?;
         Ok(Self { fd })
-    }
-
-    /// What is readable once there is something to receive, or the other end is gone.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 
     pub(crate) fn send(

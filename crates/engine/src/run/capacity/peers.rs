@@ -6,6 +6,7 @@ use crate::Result;
 use crate::plan::TierId;
 use crate::run::medium::Medium;
 use crate::run::sync::JoinHandle;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_peers::PeerCache;
@@ -32,7 +33,9 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>> {
 
 impl Lender for Peers {
     fn wait(&mut self, bell: &Bell, limit: Option<Duration>) {
-        self.0.with_recalls(|recalls| bell.wait(recalls, limit));
+        let recalls = self.0.recalls();
+        let recalls: Vec<_> = recalls.iter().map(AsFd::as_fd).collect();
+        bell.wait(&recalls, limit);
     }
 
     fn terms(&mut self, _: &Shared, _: &Notices) -> Result<Option<u64>> {
