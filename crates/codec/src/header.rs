@@ -52,6 +52,11 @@ pub struct Header {
 }
 
 impl Header {
+    /// Whether these bytes start as a container does, of this format or of another one.
+    pub fn is_one(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
     /// Reads a header, and checks all that can be checked without the rest of the container.
     ///
     /// # Errors

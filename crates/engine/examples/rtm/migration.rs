@@ -31,6 +31,8 @@ pub struct Usage {
     /// At least this long from one checkpoint, or restore, to the next.
     pub interval: Duration,
     pub verify: bool,
+    /// Snapshots come back within a bound only.
+    pub within: bool,
 }
 
 /// The arrays of a run, and how far it is.
@@ -348,6 +350,21 @@ impl<'a> Migration<'a> {
         }
     }
 
+    /// By how much the image differs from that of the snapshots kept in memory, as a share of its largest value.
+    pub fn difference(&self) -> Result<Option<f64>> {
+        let Some(reference) = &self.reference else {
+            return Ok(None);
+        };
+        let image: Vec<f32> = propagator::read(self.propagator, &self.maps.image)?;
+        let truth: Vec<f32> = propagator::read(self.propagator, &reference.maps.image)?;
+        let largest = |values: &mut dyn Iterator<Item = f32>| {
+            values.fold(0.0, |most: f64, value| most.max(f64::from(value.abs())))
+        };
+        let difference = largest(&mut image.iter().zip(&truth).map(|(image, truth)| image - truth));
+        let peak = largest(&mut truth.iter().copied());
+        Ok(Some(difference / peak.max(f64::MIN_POSITIVE)))
+    }
+
     /// The stacked correlations and the illumination, without the absorbing layer. With `verify`
     /// they were proven equal to those of the snapshots kept in memory, or this is an error.
     pub fn results(&self) -> Result<(Vec<f32>, Vec<i64>)> {
@@ -358,7 +375,7 @@ impl<'a> Migration<'a> {
             ))
         };
         let (image, illumination) = read(&self.maps)?;
-        if let Some(reference) = &self.reference {
+        if let (Some(reference), false) = (&self.reference, self.usage.within) {
             let Proven {
                 snapshots,
                 different,
