@@ -100,10 +100,11 @@ fn every_version_comes_back_from_each_kind_of_tier() {
     let bench = Bench::new();
     let directory = tempfile::tempdir().unwrap();
     let host = |builder: EngineBuilder| builder.host_cache(64 << 20);
+    let large = |builder: EngineBuilder| builder.host_cache(256 << 20);
     let scratch = |builder: EngineBuilder| builder.scratch(directory.path());
     let node = |builder: EngineBuilder| builder.node_local(directory.path().join("node"));
     type Below<'a> = &'a dyn Fn(EngineBuilder) -> EngineBuilder;
-    let below: [Below<'_>; 4] = [&|b| scratch(host(b)), &host, &scratch, &|b| node(host(b))];
+    let below: [Below<'_>; 4] = [&|b| scratch(host(b)), &large, &scratch, &|b| node(host(b))];
     for below in below {
         for after in [AfterRestore::Keep, AfterRestore::Discard] {
             let engine = below(bench.builder()).after_restore(after).build().unwrap();
@@ -115,7 +116,10 @@ fn every_version_comes_back_from_each_kind_of_tier() {
             let compression = engine.metrics().compression.unwrap();
             assert!(compression.stored > 0, "{compression:?}");
             for version in (0..VERSIONS).rev() {
-                assert!(bench.restored(&engine, version) == field(version), "{version}");
+                assert!(
+                    bench.restored(&engine, version) == field(version),
+                    "{version}"
+                );
             }
             for version in engine.versions() {
                 engine.discard(version).unwrap();
@@ -152,7 +156,9 @@ fn a_bounded_field_comes_back_within_its_bound_and_by_any_regions() {
         let back = bench.restored(&engine, version);
         // The device cache may hold one of them as it was.
         let truth = values(&field(version));
-        let peak = truth.iter().fold(0.0_f32, |peak, value| peak.max(value.abs()));
+        let peak = truth
+            .iter()
+            .fold(0.0_f32, |peak, value| peak.max(value.abs()));
         for back in [&back, &alone] {
             let back = values(back);
             let is_near = |(value, back): (&f32, &f32)| (value - back).abs() <= 1e-3 * peak;
@@ -160,7 +166,10 @@ fn a_bounded_field_comes_back_within_its_bound_and_by_any_regions() {
         }
     }
     let compression = engine.metrics().compression.unwrap();
-    assert!(compression.stored < compression.compressed / 8, "{compression:?}");
+    assert!(
+        compression.stored < compression.compressed / 8,
+        "{compression:?}"
+    );
 }
 
 #[test]
@@ -191,7 +200,11 @@ fn the_host_reads_what_the_device_compressed_and_the_other_way_round() {
             .compress(Compression::lossless(Value::F32))
     };
     {
-        let engine = bench.builder().node_local(directory.path()).build().unwrap();
+        let engine = bench
+            .builder()
+            .node_local(directory.path())
+            .build()
+            .unwrap();
         (0..8).for_each(|version| bench.checkpoint(&engine, version, &field(version)));
         engine.wait().unwrap();
     }
@@ -213,7 +226,11 @@ fn the_host_reads_what_the_device_compressed_and_the_other_way_round() {
         }
         engine.wait().unwrap();
     }
-    let engine = bench.builder().node_local(directory.path()).build().unwrap();
+    let engine = bench
+        .builder()
+        .node_local(directory.path())
+        .build()
+        .unwrap();
     for version in 0..12 {
         assert!(bench.restored(&engine, version) == field(version));
     }

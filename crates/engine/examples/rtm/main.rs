@@ -96,8 +96,13 @@ fn main() -> Result<()> {
         tiers: args.host_cache + if plain { args.device_cache } else { 0 },
     };
     summary.print();
-    if let (Some(Compress::Within(_)), Some(difference)) = (args.compress, migration.difference()?) {
-        println!("verify      the image is within {difference:.1e} of its largest value of that of exact snapshots");
+    if let (Some(Compress::Within(_)), Some((most, norm))) =
+        (args.compress, migration.difference()?)
+    {
+        println!(
+            "verify      the image differs from that of exact snapshots by {most:.1e} of its largest value at most, \
+             {norm:.1e} in the Euclidean norm"
+        );
     } else if args.verify {
         let snapshots = migration.proven.snapshots;
         println!(

@@ -350,19 +350,24 @@ impl<'a> Migration<'a> {
         }
     }
 
-    /// By how much the image differs from that of the snapshots kept in memory, as a share of its largest value.
-    pub fn difference(&self) -> Result<Option<f64>> {
+    /// By how much the image differs from that of the snapshots kept in memory: the largest difference as a share of the largest
+    /// value, and that of the Euclidean norms.
+    pub fn difference(&self) -> Result<Option<(f64, f64)>> {
         let Some(reference) = &self.reference else {
             return Ok(None);
         };
         let image: Vec<f32> = propagator::read(self.propagator, &self.maps.image)?;
         let truth: Vec<f32> = propagator::read(self.propagator, &reference.maps.image)?;
-        let largest = |values: &mut dyn Iterator<Item = f32>| {
-            values.fold(0.0, |most: f64, value| most.max(f64::from(value.abs())))
+        let norms = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold((0.0_f64, 0.0_f64), |(most, sum), value| {
+                (most.max(value.abs()), sum + value * value)
+            })
         };
-        let difference = largest(&mut image.iter().zip(&truth).map(|(image, truth)| image - truth));
-        let peak = largest(&mut truth.iter().copied());
-        Ok(Some(difference / peak.max(f64::MIN_POSITIVE)))
+        let pairs = image.iter().zip(&truth);
+        let (most, sum) = norms(&mut pairs.map(|(image, truth)| f64::from(image - truth)));
+        let (peak, whole) = norms(&mut truth.iter().map(|value| f64::from(*value)));
+        let share = |part: f64, whole: f64| part / whole.max(f64::MIN_POSITIVE);
+        Ok(Some((share(most, peak), share(sum, whole).sqrt())))
     }
 
     /// The stacked correlations and the illumination, without the absorbing layer. With `verify`

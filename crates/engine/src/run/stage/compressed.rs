@@ -59,6 +59,7 @@ enum Made<'s> {
 struct Encoded<'s> {
     buffer: Vec<u8>,
     bytes: usize,
+    nanoseconds: u64,
     of: &'s Mutex<Vec<Vec<u8>>>,
 }
 
@@ -90,7 +91,8 @@ impl Compressed {
     fn encode(&self, lane: &mut Lane, from: Lying<'_>, runs: &[Run]) -> Result<Made<'_>> {
         #[cfg(feature = "cuda")]
         if let Some(kernels) = &self.kernels {
-            let made = kernels.encode(lane, from, runs, &self.predictors)?;
+            let known = (&self.predictors, &self.measured.encoding);
+            let made = kernels.encode(lane, from, runs, known)?;
             return Ok(Made::OnDevice(made));
         }
         let source = from.medium.lend(from.at(from.all()))?;
@@ -99,6 +101,7 @@ impl Compressed {
         let mut made = Encoded {
             buffer: self.buffers.lock().pop().unwrap_or_default(),
             bytes: 0,
+            nanoseconds: 0,
             of: &self.buffers,
         };
         let most = to_usize(0..most).end;
@@ -113,7 +116,10 @@ impl Compressed {
                 })?),
             };
             let room = made.buffer.get_mut(made.bytes..).unwrap_or_default();
-            made.bytes += method.encode(values, run.value, room)?;
+            let encode = || method.encode(values, run.value, room);
+            let (encoded, nanoseconds) = self.measured.encoding.time(encode);
+            made.bytes += encoded?;
+            made.nanoseconds += nanoseconds;
         }
         Ok(Made::OnHost(made))
     }
@@ -157,10 +163,9 @@ impl Stage for Compressed {
             return as_it_is(lane);
         }
         let runs = runs::of(&self.how, descent.layout.as_deref(), size);
-        let encode = || self.encode(lane, from, &runs);
-        let made = self.measured.encode(size, encode, Made::bytes);
-        let made = made.map_err(at_source)?;
-        let bytes = made.bytes();
+        let made = self.encode(lane, from, &runs).map_err(at_source)?;
+        let (bytes, nanoseconds) = made.came_to();
+        self.measured.encoded(size, bytes, nanoseconds);
         if bytes >= size {
             drop(made);
             return as_it_is(lane);
@@ -232,11 +237,12 @@ fn whole(place: crate::plan::Place) -> Piece {
 }
 
 impl Made<'_> {
-    fn bytes(&self) -> u64 {
+    /// How many bytes it is, and the nanoseconds that encoding took.
+    fn came_to(&self) -> (u64, u64) {
         match self {
-            Self::OnHost(made) => made.bytes as u64,
+            Self::OnHost(made) => (made.bytes as u64, made.nanoseconds),
             #[cfg(feature = "cuda")]
-            Self::OnDevice(made) => made.bytes,
+            Self::OnDevice(made) => (made.bytes, made.nanoseconds),
         }
     }
 }

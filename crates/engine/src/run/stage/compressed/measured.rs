@@ -9,7 +9,8 @@ use tierflow_codec::{Decision, Governor, Policy};
 #[derive(Debug)]
 pub(super) struct Measured {
     governor: Mutex<Governor>,
-    encoding: Meter,
+    /// Encoding alone, with all that it needs at hand.
+    pub(super) encoding: Meter,
     sending: Meter,
     /// Bytes of checkpoints that were compressed, and of what was made of them.
     compressed: AtomicU64,
@@ -37,18 +38,9 @@ impl Measured {
         self.governor.lock().decide(bytes)
     }
 
-    /// Compresses `raw` bytes; `stored` says how many came out.
-    pub(super) fn encode<T, E>(
-        &self,
-        raw: u64,
-        work: impl FnOnce() -> Result<T, E>,
-        stored: impl FnOnce(&T) -> u64,
-    ) -> Result<T, E> {
-        let (made, nanoseconds) = self.encoding.time(work);
-        let made = made?;
-        let stored = stored(&made);
+    /// `raw` bytes became `stored`, by encoding that took so long.
+    pub(super) fn encoded(&self, raw: u64, stored: u64, nanoseconds: u64) {
         self.governor.lock().encoded(raw, stored, nanoseconds);
-        Ok(made)
     }
 
     /// Sends `bytes` of a checkpoint of `raw`, compressed or as it is.
@@ -85,14 +77,14 @@ impl Measured {
 
 /// Work of which several transfers share the rate.
 #[derive(Debug, Default)]
-struct Meter {
+pub(super) struct Meter {
     under_way: AtomicU64,
 }
 
 impl Meter {
     /// What came of it, and the nanoseconds that it would have taken alone: its own, by how many were under way on average of
     /// its begin and its end.
-    fn time<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
+    pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
         let before = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
         let begun = Instant::now();
         let done = work();

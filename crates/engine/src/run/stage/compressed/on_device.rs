@@ -1,6 +1,7 @@
 //! Compression of what lies in memory that only the device reads: its kernels encode and decode in memory of its own, and its
 //! copy engines bring the containers down and up meanwhile.
 
+use super::measured::Meter;
 use super::predictors::Predictors;
 use super::runs::{self, Run};
 use crate::run::durable::told;
@@ -49,10 +50,11 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// The containers of a checkpoint, and how many bytes they are.
+/// The containers of a checkpoint, how many bytes they are, and how long encoding took.
 pub(super) struct Encoded<'d> {
     pub(super) containers: Memory,
     pub(super) bytes: u64,
+    pub(super) nanoseconds: u64,
     _taken: Taken<'d>,
 }
 
@@ -96,7 +98,7 @@ impl OnDevice {
         lane: &mut Lane,
         from: Lying<'_>,
         runs: &[Run],
-        predictors: &Predictors,
+        (predictors, meter): (&Predictors, &Meter),
     ) -> Result<Encoded<'_>> {
         let mut taken = self.take();
         let most = runs.iter().map(Run::most).sum::<Result<u64>>()?;
@@ -105,7 +107,7 @@ impl OnDevice {
         let longest = longest.unwrap_or_default();
         let mut streams = lane.streams(None);
         let stream = streams.get()?;
-        let mut end = 0;
+        let (mut end, mut took) = (0, 0);
         for (number, run) in runs.iter().enumerate() {
             let mut source = from.medium.lend(from.at(run.range.clone()))?;
             if !source.address().is_multiple_of(ALIGNMENT) {
@@ -125,18 +127,20 @@ impl OnDevice {
                 source = Some(encoded.data);
                 Ok(encoded.result?.stored_bytes)
             };
-            end += match run.bounded()? {
-                Some(bounded) => encode(bounded.into())?,
+            let method = match run.bounded()? {
+                Some(bounded) => bounded.into(),
                 None => {
                     let find = || smallest(&mut encode);
-                    let planes = predictors.of(number, run.value, find)?;
-                    encode(planes.into())?
+                    predictors.of(number, run.value, find)?.into()
                 }
             };
+            let (encoded, nanoseconds) = meter.time(|| encode(method));
+            (end, took) = (end + encoded?, took + nanoseconds);
         }
         Ok(Encoded {
             containers,
             bytes: end,
+            nanoseconds: took,
             _taken: taken,
         })
     }
