@@ -117,6 +117,21 @@ impl Header {
         Ok(header)
     }
 
+    /// Bytes of the container and of its input, where no more than so many are left of each.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if they are more, or none.
+    pub fn within(&self, stored: usize, raw: usize) -> Result<(usize, usize)> {
+        let within = |bytes: u64, most: usize| {
+            let bytes = usize::try_from(bytes).ok();
+            bytes.filter(|bytes| (1..=most).contains(bytes))
+        };
+        within(self.stored_bytes, stored)
+            .zip(within(self.raw_bytes, raw))
+            .ok_or(Error::corrupt("it is none of those that belong here"))
+    }
+
     /// The header as it is stored, with the bytes behind the last whole value.
     pub(crate) fn to_bytes(self, tail: &[u8]) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];

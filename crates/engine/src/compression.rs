@@ -2,6 +2,7 @@
 
 use crate::{Error, Result, Version};
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use tierflow_codec::{Bound, Bounded, Element as Value};
 use tierflow_store::container::{Element, RegionInfo};
 
@@ -25,7 +26,15 @@ use tierflow_store::container::{Element, RegionInfo};
 /// engine.checkpoint(1, &[region])?;
 /// # drop(engine); Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
+///
+/// As text, for configurations: the type, and the regions with bounds.
+///
+/// ```
+/// # use tierflow_engine::Compression;
+/// let how: Compression = "f32, wavefield = 1e-3, temperature = absolute 0.5".parse()?;
+/// # Ok::<(), tierflow_engine::BadCompression>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
 pub struct Compression {
     value: Value,
     bounds: BTreeMap<String, Bound>,
@@ -91,6 +100,61 @@ impl Compression {
     }
 }
 
+/// A text that does not say how to compress.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadCompression(String);
+
+impl FromStr for Compression {
+    type Err = BadCompression;
+
+    fn from_str(text: &str) -> std::result::Result<Self, BadCompression> {
+        let mut parts = text.split(',').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let value = VALUES.iter().find(|(known, _)| *known == name);
+        let Some((_, value)) = value else {
+            let known: Vec<_> = VALUES.iter().map(|(known, _)| *known).collect();
+            let known = known.join(", ");
+            return Err(BadCompression(format!(
+                "{name:?} is no type: write {known}"
+            )));
+        };
+        let mut how = Self::lossless(*value);
+        for part in parts {
+            let bound = part.split_once('=').and_then(|(region, bound)| {
+                let bound = bound.trim();
+                let (bound, kind): (_, fn(f64) -> Bound) = match bound.strip_prefix("absolute ") {
+                    Some(bound) => (bound, Bound::Absolute),
+                    None => (bound, Bound::Relative),
+                };
+                let bound = kind(bound.trim().parse().ok()?);
+                Bounded::new(bound).ok()?;
+                Some((region.trim(), bound))
+            });
+            let Some((region, bound)) = bound.filter(|(region, _)| !region.is_empty()) else {
+                return Err(BadCompression(format!(
+                    "{part:?} is no bound: write a region and a share of its largest value, as `wave = 1e-3`, or `wave = \
+                     absolute 0.5`"
+                )));
+            };
+            how = how.within(region, bound);
+        }
+        Ok(how)
+    }
+}
+
+/// What types are called.
+const VALUES: &[(&str, Value)] = &[
+    ("i8", Value::I8),
+    ("i16", Value::I16),
+    ("i32", Value::I32),
+    ("i64", Value::I64),
+    ("f16", Value::F16),
+    ("bf16", Value::Bf16),
+    ("f32", Value::F32),
+    ("f64", Value::F64),
+];
+
 fn value_of(element: Element) -> Option<Value> {
     Some(match element {
         Element::U8 | Element::I8 => Value::I8,
@@ -104,4 +168,33 @@ fn value_of(element: Element) -> Option<Value> {
         // Bytes, and types that come later.
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_text_says() {
+        let how: Compression = "bf16".parse().unwrap();
+        assert_eq!(how, Compression::lossless(Value::Bf16));
+        let how: Compression = "f32, a b = 1e-3,c=absolute 0.5".parse().unwrap();
+        let expected = Compression::lossless(Value::F32)
+            .within("a b", Bound::Relative(1e-3))
+            .within("c", Bound::Absolute(0.5));
+        assert_eq!(how, expected);
+        for bad in [
+            "",
+            "f33",
+            "f32,",
+            "f32, a",
+            "f32, =1",
+            "f32, a = 0",
+            "f32, a = 2",
+            "f32, a = x",
+        ] {
+            let refused = bad.parse::<Compression>();
+            assert!(refused.is_err(), "{bad}");
+        }
+    }
 }

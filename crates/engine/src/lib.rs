@@ -20,7 +20,7 @@ mod within;
 
 pub use builder::EngineBuilder;
 #[cfg(feature = "compress")]
-pub use compression::Compression;
+pub use compression::{BadCompression, Compression};
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use flush::Flush;

@@ -5,7 +5,9 @@
 mod machine;
 
 use machine::{Call, Ending, Machine, Setup};
-use tierflow_plan::{AfterRestore, Differences, ExtentSize, Overhead, Refusal, TierId, TransferFailure};
+use tierflow_plan::{
+    AfterRestore, Differences, ExtentSize, Overhead, Refusal, TierId, TransferFailure,
+};
 
 fn setup(capacities: &[u64], after: AfterRestore) -> Setup {
     Setup {

@@ -113,7 +113,12 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-cli",
-        ours: &["tierflow-store", "tierflow-agent", "tierflow-dedup"],
+        ours: &[
+            "tierflow-store",
+            "tierflow-agent",
+            "tierflow-codec",
+            "tierflow-dedup",
+        ],
         others: true,
     },
     Room {

@@ -251,15 +251,3 @@ impl Made<'_> {
 pub(super) fn is_compressed(stored: &[u8]) -> bool {
     Header::is_one(stored)
 }
-
-/// Decodes the containers of a checkpoint, which is as long as `whole`.
-pub(super) fn decode(mut stored: &[u8], mut whole: &mut [u8]) -> Result<()> {
-    while !whole.is_empty() {
-        let header = Header::parse(stored)?;
-        let (length, raw) = runs::in_memory(&header, whole.len(), stored.len())?;
-        let (values, behind) = std::mem::take(&mut whole).split_at_mut(raw);
-        tierflow_codec::decode(stored, values)?;
-        (stored, whole) = (&stored[length..], behind);
-    }
-    Ok(())
-}

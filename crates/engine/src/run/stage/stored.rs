@@ -81,7 +81,7 @@ fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
     if let [one] = stored.as_slice()
         && is_compressed(&stored)
     {
-        return super::compressed::decode(one.as_ref(), whole);
+        return Ok(tierflow_codec::decode_all(one.as_ref(), whole)?);
     }
     #[cfg(feature = "dedup")]
     {

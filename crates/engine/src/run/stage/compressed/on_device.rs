@@ -3,7 +3,7 @@
 
 use super::measured::Meter;
 use super::predictors::Predictors;
-use super::runs::{self, Run};
+use super::runs::Run;
 use crate::run::durable::told;
 use crate::run::ends::{Destination, Held, Lying, Origin};
 use crate::run::lane::Lane;
@@ -190,16 +190,16 @@ impl OnDevice {
         let (mut at, mut start) = (0, 0);
         while start < size {
             let mut front = [0; HEADER_BYTES];
-            if bytes - at < HEADER_BYTES as u64 {
-                return runs::damaged();
-            }
-            lane.fill(&held, (at, &mut front), theirs).map_err(told)?;
-            if at == 0 && !Header::is_one(&front) {
+            // Too short a rest is no header.
+            let rest = to_usize(0..bytes - at).end.min(HEADER_BYTES);
+            let front = &mut front[..rest];
+            lane.fill(&held, (at, front), theirs).map_err(told)?;
+            if at == 0 && !Header::is_one(front) {
                 return Ok(false);
             }
-            let header = Header::parse(&front)?;
-            let left = [size - start, bytes - at].map(|left| to_usize(0..left).end);
-            let (stored, raw) = runs::in_memory(&header, left[0], left[1])?;
+            let header = Header::parse(front)?;
+            let [stored, raw] = [bytes - at, size - start].map(|left| to_usize(0..left).end);
+            let (stored, raw) = header.within(stored, raw)?;
             let container = to_usize(at..at + stored as u64);
             let container = gpu::Origin::device(&containers, container)?;
             let mut streams = lane.streams(theirs);

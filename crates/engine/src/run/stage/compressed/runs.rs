@@ -3,7 +3,7 @@
 use crate::plan::Overhead;
 use crate::{Compression, Result};
 use std::ops::Range;
-use tierflow_codec::{Bound, Bounded, Codec, Element as Value, Header, Planes};
+use tierflow_codec::{Bound, Bounded, Codec, Element as Value, Planes};
 use tierflow_store::container::RegionInfo;
 
 /// Runs of a checkpoint, at most: each has a header, and room for it is set aside.
@@ -87,25 +87,6 @@ pub(super) fn overhead() -> Result<Overhead> {
         fixed: fixed * MOST as u64,
         each,
     })
-}
-
-/// Bytes of a container of which memory has so many left at most, and of what it decodes to, of which so many are missing.
-pub(super) fn in_memory(header: &Header, missing: usize, left: usize) -> Result<(usize, usize)> {
-    let within = |bytes: u64, most: usize| {
-        let bytes = usize::try_from(bytes).ok();
-        bytes.filter(|bytes| (1..=most).contains(bytes))
-    };
-    let stored = within(header.stored_bytes, left);
-    match stored.zip(within(header.raw_bytes, missing)) {
-        Some(lengths) => Ok(lengths),
-        None => damaged(),
-    }
-}
-
-/// The containers are not those of a checkpoint of this size.
-pub(super) fn damaged<T>() -> Result<T> {
-    let what = "its containers are not those of a checkpoint of this size";
-    Err(tierflow_codec::Error::Corrupt { what }.into())
 }
 
 #[cfg(test)]
