@@ -91,8 +91,7 @@ impl Compressed {
     fn encode(&self, lane: &mut Lane, from: Lying<'_>, runs: &[Run]) -> Result<Made<'_>> {
         #[cfg(feature = "cuda")]
         if let Some(kernels) = &self.kernels {
-            let known = (&self.predictors, &self.measured.encoding);
-            let made = kernels.encode(lane, from, runs, known)?;
+            let made = kernels.encode(lane, from, runs, &self.predictors)?;
             return Ok(Made::OnDevice(made));
         }
         let source = from.medium.lend(from.at(from.all()))?;
