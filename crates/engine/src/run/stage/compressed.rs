@@ -153,7 +153,8 @@ impl Stage for Compressed {
         let as_it_is = |lane: &mut Lane| {
             let (from, to) = (slice::from_ref(from.piece), slice::from_ref(to.piece));
             let carry = || lane.carry(tiers, (version, Form::Whole), (from, to), cancelled);
-            self.measured.send((size, size), carry).map(|()| None)
+            let sent = self.measured.send((size, size), descent.below, carry);
+            sent.map(|()| None)
         };
         if cancelled.load(Ordering::Relaxed) {
             return Err((TransferFailure::Cancelled, None));
@@ -172,7 +173,7 @@ impl Stage for Compressed {
         let form = Form::Difference { size, base: None };
         let mut put = |from: &(dyn Origin + Sync)| {
             let put = || lane.put(to, (version, form), (from, bytes), cancelled);
-            self.measured.send((size, bytes), put)
+            self.measured.send((size, bytes), descent.below, put)
         };
         match &made {
             Made::OnHost(made) => put(&Held {
