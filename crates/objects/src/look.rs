@@ -15,7 +15,7 @@ const AT_A_TIME: usize = 16;
 /// Indexes read at a time: each has 2 MiB at most.
 const INDEXES_AT_A_TIME: usize = 4;
 /// Bytes of an object that are asked for at first: most heads, and the lists of most groups.
-const FIRST: u64 = 16 << 10;
+pub(crate) const FIRST: u64 = 16 << 10;
 
 /// What the rows of an index are called in it.
 pub(crate) const ROWS: &str = "heads";

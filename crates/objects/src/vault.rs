@@ -1,7 +1,7 @@
 //! Versions in an object store.
 
 use crate::catalog::{Catalog, Part, Rows};
-use crate::look::ROWS;
+use crate::look::{FIRST, ROWS};
 use crate::name::{Name, index_path};
 use crate::remote::{Object, Remote};
 use crate::saving::Saving;
@@ -353,11 +353,14 @@ impl Objects {
         let size = catalog.size(version, rank);
         let size = size.ok_or(Error::NoVersion { version, older })?;
         drop(catalog);
+        let path = name.path(&self.prefix);
+        // The head and, of a small piece, everything: one request.
+        let first = self.remote.read(&path, 0..size.min(FIRST))?;
         let object = Object {
             remote: Arc::clone(&self.remote),
-            path: name.path(&self.prefix),
+            path,
             size,
-            first: Vec::new(),
+            first: first.ok_or(Error::NoVersion { version, older })?,
         };
         let name = object.path.to_string();
         Piece::elsewhere(object, name, self.settings.threads, older)
