@@ -1,6 +1,7 @@
 //! Differences of memory that only the device reads: its kernels make them, and put checkpoints together.
 
-use super::{Bytes, Encoder, Encodes, Stage};
+use super::super::stored::Bytes;
+use super::{Differences, Encoder, Encodes, Made};
 use crate::run::lane::Lane;
 use crate::run::medium::Medium;
 use crate::{Error, Result};
@@ -28,23 +29,38 @@ impl OnDevice {
     }
 }
 
-impl Stage {
-    /// Has the device make the difference in pinned host memory.
+impl OnDevice {
+    /// Has the device put a checkpoint together.
+    pub(super) fn restore(
+        &self,
+        lane: &mut Lane,
+        (chain, number): (Chain<Bytes>, u64),
+        whole: WriteLoan,
+    ) -> Result<()> {
+        let mut streams = lane.streams(None);
+        let stream = streams.get()?;
+        let mut resident = gpu::Resident::new(&self.kernels, &chain)?;
+        Ok(resident.restore(stream, number, whole).wait().result?)
+    }
+}
+
+impl Differences {
+    /// Has the device make the difference in its own memory.
     pub(super) fn on_device(
         &self,
         encoder: &mut Encoder,
         lane: &mut Lane,
         number: u64,
         source: ReadLoan,
-    ) -> Result<(Summary, Bytes)> {
+    ) -> Result<(Summary, Made)> {
         let OnDevice { device, kernels } = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
         let len = source.len() as u64;
-        let room = most_stored_bytes(len) as usize;
+        let most = most_stored_bytes(len) as usize;
         let landing = match encoder.landing.take() {
-            Some(landing) if landing.memory().len() >= room => landing,
-            _ => gpu::pinned(device, room)?,
+            Some(landing) if landing.len() >= most => landing,
+            _ => device.alloc(most)?,
         };
-        let landing = &*encoder.landing.insert(landing);
+        let landing = encoder.landing.insert(landing).clone();
         if !matches!(encoder.lineage, Some(Encodes::OnDevice(_))) {
             let lineage = gpu::Lineage::new(kernels, self.config, len)?;
             encoder.lineage = Some(Encodes::OnDevice(Box::new(lineage)));
@@ -52,25 +68,10 @@ impl Stage {
         let Some(Encodes::OnDevice(lineage)) = &mut encoder.lineage else {
             return Err(Error::NoMemoryTier);
         };
-        let out = gpu::Landing::pinned(landing, 0..room)?;
+        let out = gpu::Landing::device(&landing, 0..most)?;
         let mut streams = lane.streams(None);
         let stream = streams.get()?;
         let summary = lineage.encode(stream, number, source, out).wait().result?;
-        let stored = landing.memory().lend(0..summary.stored_bytes as usize)?;
-        Ok((summary, Bytes::Lent(stored)))
-    }
-
-    /// Has the device put a checkpoint together.
-    pub(super) fn restore_on_device(
-        &self,
-        lane: &mut Lane,
-        (chain, number): (&Chain<Bytes>, u64),
-        whole: WriteLoan,
-    ) -> Result<()> {
-        let OnDevice { kernels, .. } = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
-        let mut streams = lane.streams(None);
-        let stream = streams.get()?;
-        let mut resident = gpu::Resident::new(kernels, chain)?;
-        Ok(resident.restore(stream, number, whole).wait().result?)
+        Ok((summary, Made::OnDevice(landing)))
     }
 }
