@@ -138,7 +138,7 @@ impl Objects {
     }
 
     /// What lies there now.
-    fn catalog(&self) -> Result<MutexGuard<'_, Catalog>> {
+    pub(crate) fn catalog(&self) -> Result<MutexGuard<'_, Catalog>> {
         let mut catalog = self.known();
         catalog.refresh(&self.remote, &self.prefix)?;
         Ok(catalog)
@@ -325,6 +325,44 @@ impl Objects {
         Ok(())
     }
 
+    pub(crate) fn remove_object(&self, name: Name) -> Result<()> {
+        self.remote.remove(&name.path(&self.prefix))?;
+        self.known().forget(name);
+        Ok(())
+    }
+
+    /// The newest whole version; with `before`, the newest one of a smaller number than that.
+    ///
+    /// # Errors
+    /// [`Error::Remote`].
+    pub fn latest(&self, before: Option<u64>) -> Result<Option<u64>> {
+        Ok(self.catalog()?.older(before))
+    }
+
+    /// A rank's piece of a whole version.
+    ///
+    /// # Errors
+    /// As [`Vault::piece`]; [`Error::Argument`] for a rank that the version does not have.
+    pub fn whole_piece_of(&self, version: u64, rank: u32) -> Result<Piece> {
+        if !self.known().is_whole(version) {
+            let catalog = self.catalog()?;
+            if !catalog.is_whole(version)
+                && catalog
+                    .damage(Name::piece(version, rank), &self.prefix)
+                    .is_none()
+            {
+                let older = catalog.older(Some(version));
+                return Err(Error::NoVersion { version, older });
+            }
+        }
+        if self.known().listed(version, rank).is_none() && self.known().is_whole(version) {
+            return Err(Error::Argument(format!(
+                "version {version} has no piece of rank {rank}"
+            )));
+        }
+        self.piece_of(version, rank)
+    }
+
     /// A rank's piece of a version, whether or not those of all others are there.
     ///
     /// # Errors
@@ -446,8 +484,7 @@ impl Vault for Objects {
             // The manifest first: without it, the version is not there.
             let manifest = (self.settings.ranks > 1).then_some(Name::manifest(version, rank));
             for name in manifest.into_iter().chain([Name::piece(version, rank)]) {
-                self.remote.remove(&name.path(&self.prefix))?;
-                self.known().forget(name);
+                self.remove_object(name)?;
             }
         }
         Ok(())
