@@ -82,6 +82,7 @@ const ROOMS: &[Room] = &[
             "tierflow-codec",
             "tierflow-dedup",
             "tierflow-store",
+            "tierflow-objects",
             "tierflow-peers",
             "tierflow-timeline",
         ],
@@ -115,6 +116,7 @@ const ROOMS: &[Room] = &[
         package: "tierflow-cli",
         ours: &[
             "tierflow-store",
+            "tierflow-objects",
             "tierflow-agent",
             "tierflow-codec",
             "tierflow-dedup",
@@ -128,6 +130,7 @@ const ROOMS: &[Room] = &[
             "tierflow-tier-alloc",
             "tierflow-dedup",
             "tierflow-store",
+            "tierflow-objects",
             "tierflow-engine",
         ],
         others: true,
