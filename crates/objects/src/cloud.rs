@@ -140,23 +140,38 @@ fn advice(scheme: &ObjectStoreScheme) -> &'static str {
 /// Why the first request failed, and what to do.
 fn refused(scheme: &ObjectStoreScheme, url: &Url, error: &StoreError) -> Error {
     let (why, advice) = (told(error), advice(scheme));
-    let text = match error {
-        StoreError::NotFound { .. } => {
-            let bucket = url.host_str().unwrap_or_default();
+    // Lists fail with the answer's text alone.
+    let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    let bucket = url.host_str().unwrap_or_default();
+    Error::Argument(
+        if matches!(error, StoreError::NotFound { .. }) || says(NO_BUCKET) {
             format!("{url}: there is no {bucket} ({why}): make it, or name another one")
-        }
-        StoreError::PermissionDenied { .. } => {
-            format!(
-                "{url} may not be listed: {why}; give these credentials the right to list, read, write and delete there, or {advice}"
-            )
-        }
-        StoreError::Unauthenticated { .. } => {
+        } else if matches!(error, StoreError::Unauthenticated { .. }) || says(NO_LOGIN) {
             format!("{url} does not accept the credentials: {why}; {advice}")
-        }
-        _ => return Error::Remote(format!("{url} cannot be used: {why}; {advice}")),
-    };
-    Error::Argument(text)
+        } else if matches!(error, StoreError::PermissionDenied { .. }) || says(NO_RIGHT) {
+            format!(
+                "{url} may not be listed: {why}; give these credentials the right to list, read, write and delete there, or \
+                 {advice}"
+            )
+        } else {
+            return Error::Remote(format!("{url} cannot be used: {why}; {advice}"));
+        },
+    )
 }
+
+/// What stores say if there is no such bucket, ...
+const NO_BUCKET: &[&str] = &["NoSuchBucket", "ContainerNotFound", "404 Not Found"];
+/// ... if the credentials are not those of anybody, ...
+const NO_LOGIN: &[&str] = &[
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "InvalidToken",
+    "ExpiredToken",
+    "AuthenticationFailed",
+    "401 Unauthorized",
+];
+/// ... and if they are those of somebody else.
+const NO_RIGHT: &[&str] = &["AccessDenied", "AuthorizationFailure", "403 Forbidden"];
 
 #[cfg(test)]
 mod tests {

@@ -142,6 +142,7 @@ const ROOMS: &[Room] = &[
             "tierflow-tier-alloc",
             "tierflow-dedup",
             "tierflow-store",
+            "tierflow-objects",
             "tierflow-engine",
         ],
         others: true,
