@@ -85,7 +85,7 @@ fn record(remote: &Arc<Remote>, name: Name, path: Path, size: u64) -> Result<Opt
             remote: Arc::clone(remote),
             path,
             size,
-            first,
+            first: first.into(),
         },
         &shown,
         1,
@@ -128,7 +128,7 @@ pub(crate) fn at_indexes(
             remote: Arc::clone(remote),
             path: path.clone(),
             size: meta.size,
-            first: bytes,
+            first: bytes.into(),
         };
         let piece = Piece::elsewhere(object, path.as_ref(), 1, None);
         let rows = piece.and_then(|piece| match piece.head().kind {

@@ -9,7 +9,7 @@ use object_store::{
 use std::fmt::{self, Debug, Formatter};
 use std::future::Future;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tierflow_store::container::Source;
 use tierflow_store::{Encoded, Error, Result};
@@ -267,8 +267,24 @@ pub(crate) struct Object {
     pub(crate) remote: Arc<Remote>,
     pub(crate) path: Path,
     pub(crate) size: u64,
-    /// Its first bytes, as far as they were asked for.
-    pub(crate) first: Vec<u8>,
+    /// Its first bytes, as far as they were asked for. The end of the object is read of them once: who reads it again wants to
+    /// know what lies there now.
+    pub(crate) first: Mutex<Vec<u8>>,
+}
+
+impl Object {
+    fn read_first(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = usize::try_from(offset).ok().and_then(|at| first.get(at..));
+        let Some(known) = known.and_then(|known| known.get(..bytes.len())) else {
+            return false;
+        };
+        bytes.copy_from_slice(known);
+        if offset + bytes.len() as u64 == self.size {
+            first.clear();
+        }
+        true
+    }
 }
 
 impl Source for Object {
@@ -283,11 +299,7 @@ impl Source for Object {
             // Which stores refuse.
             return Ok(());
         }
-        let known = usize::try_from(offset)
-            .ok()
-            .and_then(|at| self.first.get(at..));
-        if let Some(known) = known.and_then(|known| known.get(..bytes.len())) {
-            bytes.copy_from_slice(known);
+        if self.read_first(offset, bytes) {
             return Ok(());
         }
         let read = self

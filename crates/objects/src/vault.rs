@@ -398,7 +398,7 @@ impl Objects {
             remote: Arc::clone(&self.remote),
             path,
             size,
-            first: first.ok_or(Error::NoVersion { version, older })?,
+            first: first.ok_or(Error::NoVersion { version, older })?.into(),
         };
         let name = object.path.to_string();
         Piece::elsewhere(object, name, self.settings.threads, older)

@@ -4,7 +4,7 @@
 mod kept;
 mod troubled;
 
-use kept::{bytes_of, change, indexes, numbers, objects, path_of};
+use kept::{bytes_of, change, numbers, objects};
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -347,111 +347,6 @@ fn a_save_is_one_request_and_an_open_no_long_row_of_them() {
     assert_eq!(numbers(&vault).len(), 60);
     assert_eq!(troubled.gets.load(Relaxed), 60, "one for each head");
     assert_eq!(troubled.lists.load(Relaxed), before + 1);
-}
-
-/// Saves so many versions of a few bytes, from a number on.
-fn save_small(vault: &dyn Vault, from: u64, count: u64) {
-    for version in from..from + count {
-        let bytes = version.to_le_bytes();
-        let regions = [Region::new("state", &bytes)];
-        let snapshot = Snapshot {
-            version,
-            base: None,
-            regions: &regions,
-        };
-        vault.save(&snapshot).unwrap();
-    }
-}
-
-#[test]
-fn a_long_history_is_opened_with_few_requests() {
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
-    let gets = || troubled.gets.swap(0, Relaxed);
-    let writer = objects(&store);
-    save_small(&writer, 0, 2100);
-    assert_eq!(gets(), 0);
-    assert_eq!(troubled.lists.load(Relaxed), 1);
-    // Two indexes, and the heads that are in none yet.
-    let expected: Vec<u64> = (0..2100).collect();
-    assert_eq!(numbers(&objects(&store)), expected);
-    assert_eq!(gets(), 2 + (2100 - 2048));
-    let listed = writer.versions().unwrap();
-    assert_eq!(objects(&store).versions().unwrap(), listed);
-    // What is written anew, removed or damaged is not what its row says.
-    writer.remove(&(0..900).collect()).unwrap();
-    change(&store, &path_of(1000), |bytes| bytes[40] ^= 1);
-    gets();
-    let reader = objects(&store);
-    let left: Vec<u64> = (900..2100).filter(|version| *version != 1000).collect();
-    assert_eq!(numbers(&reader), left);
-    assert_eq!(reader.damage().len(), 1);
-    assert_eq!(gets(), 2 + (2100 - 2048) + 1);
-    // Indexes that were lost or damaged are made anew in time, and worn ones go.
-    for index in indexes(&store) {
-        change(&store, &index, |bytes| bytes.truncate(300));
-    }
-    assert_eq!(numbers(&objects(&store)), left);
-    let writer = objects(&store);
-    save_small(&writer, 3000, 1);
-    let left: Vec<u64> = left.into_iter().chain([3000]).collect();
-    gets();
-    assert_eq!(numbers(&objects(&store)), left);
-    assert_eq!(gets(), 1 + 1, "one index, and what is damaged");
-    assert_eq!(indexes(&store).len(), 1);
-}
-
-#[test]
-fn a_writer_goes_on_without_indexes_that_cannot_be_written() {
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
-    troubled.no_indexes.store(true, Relaxed);
-    let writer = objects(&store);
-    save_small(&writer, 0, 1500);
-    assert!(indexes(&store).is_empty());
-    troubled.no_indexes.store(false, Relaxed);
-    save_small(&writer, 1500, 1000);
-    assert_eq!(indexes(&store).len(), 1);
-    troubled.gets.store(0, Relaxed);
-    assert_eq!(numbers(&objects(&store)).len(), 2500);
-    let gets = troubled.gets.load(Relaxed);
-    assert!(gets < 1000, "{gets} requests");
-}
-
-#[test]
-fn many_small_indexes_become_one() {
-    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    for life in 0..20 {
-        save_small(&objects(&store), 1024 * life, 1024);
-    }
-    let there = indexes(&store).len();
-    assert!(there < 16, "{there} indexes");
-    assert_eq!(numbers(&objects(&store)).len(), 20 * 1024);
-}
-
-/// Versions that are saved by many threads at a time are all there, once.
-#[test]
-fn many_threads_save_at_a_time() {
-    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    let vault = objects(&store);
-    std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let vault = &vault;
-            scope.spawn(move || save_small(vault, 1000 * thread, 700));
-        }
-        let saved = (0..4).map(|_| scope.spawn(|| save(&vault, 9000, None)));
-        let saved: Vec<_> = saved.collect();
-        let saved = saved.into_iter().map(|thread| thread.join().unwrap());
-        assert_eq!(saved.filter(Result::is_ok).count(), 1);
-    });
-    for vault in [vault, objects(&store)] {
-        assert_eq!(numbers(&vault).len(), 2801);
-        for version in [0, 1699, 3699] {
-            let bytes = vault.piece(version).unwrap().read("state").unwrap();
-            assert_eq!(bytes, version.to_le_bytes());
-        }
-        assert_right(&vault, 9000);
-    }
 }
 
 #[test]
