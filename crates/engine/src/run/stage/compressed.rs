@@ -91,8 +91,7 @@ impl Compressed {
     fn encode(&self, lane: &mut Lane, from: Lying<'_>, runs: &[Run]) -> Result<Made<'_>> {
         #[cfg(feature = "cuda")]
         if let Some(kernels) = &self.kernels {
-            let known = (&self.predictors, &self.measured.encoding);
-            let made = kernels.encode(lane, from, runs, known)?;
+            let made = kernels.encode(lane, from, runs, &self.predictors)?;
             return Ok(Made::OnDevice(made));
         }
         let source = from.medium.lend(from.at(from.all()))?;
@@ -154,7 +153,8 @@ impl Stage for Compressed {
         let as_it_is = |lane: &mut Lane| {
             let (from, to) = (slice::from_ref(from.piece), slice::from_ref(to.piece));
             let carry = || lane.carry(tiers, (version, Form::Whole), (from, to), cancelled);
-            self.measured.send((size, size), carry).map(|()| None)
+            let sent = self.measured.send((size, size), descent.below, carry);
+            sent.map(|()| None)
         };
         if cancelled.load(Ordering::Relaxed) {
             return Err((TransferFailure::Cancelled, None));
@@ -173,7 +173,7 @@ impl Stage for Compressed {
         let form = Form::Difference { size, base: None };
         let mut put = |from: &(dyn Origin + Sync)| {
             let put = || lane.put(to, (version, form), (from, bytes), cancelled);
-            self.measured.send((size, bytes), put)
+            self.measured.send((size, bytes), descent.below, put)
         };
         match &made {
             Made::OnHost(made) => put(&Held {

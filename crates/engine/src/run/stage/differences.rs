@@ -229,16 +229,27 @@ impl Stage for Differences {
         chain: Links<'_>,
         to: Lying<'_>,
     ) -> std::result::Result<(), Failed> {
-        let stored = stored::fetch_all(lane, tiers, chain).map_err(at_source)?;
         #[cfg(feature = "cuda")]
-        if let Some(kernels) = &self.kernels
-            && !stored::is_compressed(&stored)
-        {
-            let room = to.medium.lend_mut(to.at(to.all()));
-            let room = room.map_err(at_destination)?;
-            let chain = self::chain(stored).map_err(at_source)?;
-            return kernels.restore(lane, chain, room).map_err(at_source);
+        if let Some(kernels) = &self.kernels {
+            let (version, place, bases) = chain;
+            let newest = stored::fetch_all(lane, tiers, (version, place, &[]));
+            let mut newest = newest.map_err(at_source)?;
+            if !stored::is_compressed(&newest)
+                && let Some(newest) = newest.pop()
+            {
+                let room = to.medium.lend_mut(to.at(to.all()));
+                let room = room.map_err(at_destination)?;
+                let others = |lane: &mut Lane| match bases {
+                    [] => Ok(Vec::new()),
+                    [(version, place), bases @ ..] => {
+                        stored::fetch_all(lane, tiers, (*version, place, bases))
+                    }
+                };
+                let restored = kernels.restore(lane, newest, others, room);
+                return restored.map_err(at_source);
+            }
         }
+        let stored = stored::fetch_all(lane, tiers, chain).map_err(at_source)?;
         stored::up(lane, stored, to)
     }
 

@@ -1,7 +1,6 @@
 //! Compression of what lies in memory that only the device reads: its kernels encode and decode in memory of its own, and its
 //! copy engines bring the containers down and up meanwhile.
 
-use super::measured::Meter;
 use super::predictors::Predictors;
 use super::runs::Run;
 use crate::run::durable::told;
@@ -98,7 +97,7 @@ impl OnDevice {
         lane: &mut Lane,
         from: Lying<'_>,
         runs: &[Run],
-        (predictors, meter): (&Predictors, &Meter),
+        predictors: &Predictors,
     ) -> Result<Encoded<'_>> {
         let mut taken = self.take();
         let most = runs.iter().map(Run::most).sum::<Result<u64>>()?;
@@ -134,8 +133,12 @@ impl OnDevice {
                     predictors.of(number, run.value, find)?.into()
                 }
             };
-            let (encoded, nanoseconds) = meter.time(|| encode(method));
-            (end, took) = (end + encoded?, took + nanoseconds);
+            // As the device measures it: what holds up the thread meanwhile is none of the stage's.
+            let begun = stream.record_timed()?;
+            end += encode(method)?;
+            let ended = stream.record_timed()?;
+            ended.synchronize()?;
+            took += ended.elapsed_since(&begun)?.as_nanos() as u64;
         }
         Ok(Encoded {
             containers,

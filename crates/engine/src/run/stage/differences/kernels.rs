@@ -4,15 +4,28 @@ use super::super::stored::Bytes;
 use super::{Differences, Encoder, Encodes, Made};
 use crate::run::lane::Lane;
 use crate::run::medium::Medium;
+use crate::run::sync::Mutex;
 use crate::{Error, Result};
-use tierflow_dedup::{Chain, Summary, gpu, most_stored_bytes};
+use tierflow_dedup::{Summary, gpu, most_stored_bytes};
 use tierflow_device::{Device, ReadLoan, WriteLoan};
 
-/// The device, and its kernels.
+/// Chains that stay in device memory, at most: as many as there are workers that bring versions up.
+const CHAINS: usize = 2;
+
+/// The device, its kernels, and the chains that were restored from last: who reads back what he wrote last needs no other.
 #[derive(Debug)]
 pub(super) struct OnDevice {
     device: Device,
     kernels: gpu::Kernels,
+    chains: Mutex<Vec<Loaded>>,
+}
+
+/// A chain in device memory.
+#[derive(Debug)]
+struct Loaded {
+    resident: gpu::Resident,
+    /// Of each difference, the oldest first: they have sums of its content and of what it builds upon.
+    heads: Vec<Vec<u8>>,
 }
 
 impl OnDevice {
@@ -23,6 +36,7 @@ impl OnDevice {
             Ok(Self {
                 device: device.clone(),
                 kernels: gpu::Kernels::load(device)?,
+                chains: Mutex::default(),
             })
         };
         needs_kernels.then(load).transpose()
@@ -30,17 +44,47 @@ impl OnDevice {
 }
 
 impl OnDevice {
-    /// Has the device put a checkpoint together.
+    /// Has the device put a checkpoint together of the newest of its differences and those before it, which `others` fetches if
+    /// they are not in device memory.
     pub(super) fn restore(
         &self,
         lane: &mut Lane,
-        (chain, number): (Chain<Bytes>, u64),
+        newest: Bytes,
+        others: impl FnOnce(&mut Lane) -> Result<Vec<Bytes>>,
         whole: WriteLoan,
     ) -> Result<()> {
+        let head = gpu::head(newest.as_ref()).to_vec();
+        let is_of = |chain: &Loaded| chain.heads.contains(&head);
+        let found = {
+            let mut chains = self.chains.lock();
+            let at = chains.iter().position(is_of);
+            at.map(|at| chains.swap_remove(at))
+        };
+        let mut chain = match found {
+            Some(chain) => chain,
+            None => {
+                let mut stored = others(lane)?;
+                stored.push(newest);
+                let heads = stored.iter().map(|one| gpu::head(one.as_ref()).to_vec());
+                let heads: Vec<_> = heads.collect();
+                let (chain, _) = super::chain(stored)?;
+                let resident = gpu::Resident::new(&self.kernels, &chain)?;
+                Loaded { resident, heads }
+            }
+        };
+        let mut numbers = std::iter::zip(chain.resident.versions(), &chain.heads);
+        let number = numbers.find(|(_, known)| **known == head);
+        let (number, _) = number.ok_or(Error::NoTier)?;
+        drop(numbers);
         let mut streams = lane.streams(None);
-        let stream = streams.get()?;
-        let mut resident = gpu::Resident::new(&self.kernels, &chain)?;
-        Ok(resident.restore(stream, number, whole).wait().result?)
+        let restored = chain.resident.restore(streams.get()?, number, whole);
+        restored.wait().result?;
+        let mut chains = self.chains.lock();
+        if chains.len() == CHAINS {
+            chains.remove(0);
+        }
+        chains.push(chain);
+        Ok(())
     }
 }
 
@@ -53,7 +97,9 @@ impl Differences {
         number: u64,
         source: ReadLoan,
     ) -> Result<(Summary, Made)> {
-        let OnDevice { device, kernels } = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
+        let OnDevice {
+            device, kernels, ..
+        } = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
         let len = source.len() as u64;
         let most = most_stored_bytes(len) as usize;
         let landing = match encoder.landing.take() {
