@@ -159,7 +159,8 @@ impl Stage for Compressed {
         if cancelled.load(Ordering::Relaxed) {
             return Err((TransferFailure::Cancelled, None));
         }
-        if size < LEAST || self.measured.decide(size) == Decision::Bypass {
+        let is_worth_it = || self.how.is_always() || self.measured.decide(size) != Decision::Bypass;
+        if size < LEAST || !is_worth_it() {
             return as_it_is(lane);
         }
         let runs = runs::of(&self.how, descent.layout.as_deref(), size);
