@@ -8,6 +8,7 @@ mod error;
 mod faulty;
 mod file;
 mod guarded;
+mod place;
 mod repository;
 mod scratch;
 mod throttled;
@@ -17,9 +18,11 @@ pub use collective::Collective;
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
 pub use guarded::Guarded;
+pub use place::Place;
 pub use repository::{
-    Damage, Elsewhere, Encoded, Identity, Mark, Options, Order, Piece, PieceInfo, Pruned, Pull,
-    Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo, left_behind,
+    Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Options, Order, Piece, PieceInfo,
+    Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
+    left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;
