@@ -9,10 +9,11 @@ use crate::run::sync::{JoinHandle, sleep};
 use crate::run::{Answer, Grant, Pool, Shared, Sink, Source, start_pool};
 use crate::within::Deadline;
 use crate::{EngineBuilder, Error, Result, Version};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
+use tierflow_store::Protect;
 use tierflow_tier_alloc::Lease;
 
 /// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
@@ -46,6 +47,12 @@ pub struct Engine {
     process: u32,
     /// What could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
+    /// The node-local directory, if other ranks keep its versions, too.
+    pub(crate) protected: Option<Arc<dyn Protect>>,
+    /// Whether that is the lowest tier.
+    pub(crate) lowest_is_on_node: bool,
+    /// What was protected and is lost nevertheless.
+    pub(crate) lost: BTreeMap<Version, tierflow_store::Error>,
     pub(crate) policy_panic: Panicked,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
@@ -73,6 +80,9 @@ impl Engine {
             process: std::process::id(),
             keeper: None,
             damage: Vec::new(),
+            protected: None,
+            lowest_is_on_node: false,
+            lost: BTreeMap::new(),
             policy_panic: Panicked::default(),
             taken: BTreeSet::new(),
             lease: None,
@@ -311,7 +321,7 @@ impl Engine {
             (Some(_), _) if self.shared.empties.has(version) => Ok(0),
             (Some(size), _) => Ok(size),
             (None, Refusal::Discarded) => Err(Error::Discarded { version }),
-            (None, _) => Err(match self.shared.damage_of(version) {
+            (None, _) => Err(match self.damage_of(version) {
                 Some(damage) => Error::Storage(damage),
                 None => Error::Unknown { version },
             }),
@@ -346,7 +356,7 @@ impl Engine {
 
     pub(crate) fn wait_until(&self, deadline: Deadline) -> Result<()> {
         self.ask((0, 0), deadline, |ticket| Event::Wait { ticket })?;
-        Ok(())
+        self.wait_protected(None, deadline)
     }
 
     /// The newest version held; with `before`, the newest of a smaller number than that. In a new engine on the

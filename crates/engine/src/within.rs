@@ -117,10 +117,12 @@ impl Engine {
         }
     }
 
-    /// Whether `version` lies on the lowest tier, whole: where that outlives the engine, it is there to stay.
+    /// Whether `version` lies on the lowest tier, whole, and others keep [redundancy](crate::EngineBuilder::redundancy) of it if
+    /// that is on the node: where it outlives the engine, it is there to stay.
     #[must_use]
     pub fn is_durable(&self, version: Version) -> bool {
-        self.shared.core.lock().plan().is_settled(version)
+        let is_settled = self.shared.core.lock().plan().is_settled(version);
+        is_settled && self.is_protected(version)
     }
 
     /// Waits until `version` lies on the lowest tier, as [`Engine::wait`] does for all.
@@ -142,7 +144,7 @@ impl Engine {
             (plan.is_settled(version), is_held, plan.absence(version))
         };
         match answer {
-            _ if is_settled => Ok(()),
+            _ if is_settled => self.wait_protected(Some(version), deadline),
             _ if !is_held => Err(self.refused(version, 0, absence)),
             None => Err(deadline.passed()),
             Some(Answer::Done(Err(refusal))) => Err(self.refused(version, 0, refusal)),

@@ -24,6 +24,20 @@ pub trait Transport: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Absent`] if there is none within `patience`; a later call receives it.
     fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>>;
+
+    /// Whether a thread of its own may send and receive while the application computes. An MPI that was not initialised with
+    /// `MPI_THREAD_MULTIPLE` is no such transport: nothing is sent then but within calls that all ranks of the application make.
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    /// Waits until what was sent needs no more calls of this rank to arrive.
+    ///
+    /// # Errors
+    /// [`Error::Absent`] if some rank takes nothing for so long.
+    fn flush(&self, _patience: Duration) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Messages that a rank may have under way to another before it waits.

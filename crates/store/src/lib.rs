@@ -8,6 +8,7 @@ mod error;
 mod faulty;
 mod file;
 mod guarded;
+mod protection;
 mod repository;
 mod scratch;
 mod throttled;
@@ -17,6 +18,7 @@ pub use collective::Collective;
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
 pub use guarded::Guarded;
+pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
     Damage, Elsewhere, Encoded, Identity, Mark, Options, Order, Piece, PieceInfo, Pruned, Pull,
     Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo, left_behind,

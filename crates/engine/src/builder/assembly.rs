@@ -35,7 +35,7 @@ impl EngineBuilder {
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::SmallCache`] and [`Error::Tier`] if a tier is smaller than
-    /// 4 KiB; [`Error::NothingLasts`], [`Error::NoRank`]; [`Error::Arena`]
+    /// 4 KiB; [`Error::NothingLasts`], [`Error::NoRank`], [`Error::NoProtection`]; [`Error::Arena`]
     /// if the address space is not to be had; [`Error::Storage`] if a directory refuses files, or another process writes
     /// there; [`Error::Alignment`] for storage of the application's; [`Error::Device`] if streams cannot be made. With a
     /// pool, [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used. In a group: [`Error::Storage`] with
@@ -125,6 +125,9 @@ impl EngineBuilder {
         engine.policy_panic = policy_panic;
         engine.damage = opened.damage;
         engine.taken = opened.taken;
+        engine.lowest_is_on_node = kinds.last() == Some(&Kind::NodeLocal);
+        engine.protected = opened.protected;
+        engine.lost = opened.lost;
         Ok(engine)
     }
 

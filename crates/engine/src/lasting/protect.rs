@@ -1,0 +1,147 @@
+//! Node-local versions that outlive their node, as other ranks keep what brings them back.
+
+use super::{Damage, Group, Lasting};
+use crate::within::Deadline;
+use crate::{Engine, EngineBuilder, Error, Result, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierflow_store::{Error as StoreError, OnNode, Protect, Protection, Repository, Vault};
+
+/// What waits that have no end wait for at a time.
+const LONG: Duration = Duration::from_secs(3600);
+
+impl EngineBuilder {
+    /// Keeps the versions of the [`node_local`](Self::node_local) directory of a [`group`](Self::group) though nodes are lost:
+    /// `tierflow_redundancy::Redundancy` over a transport, say. [`EngineBuilder::build`] brings back what is missing, on the same node or
+    /// on another one.
+    ///
+    /// Where the node-local directory is the lowest tier, a version is durable once it is protected. Above external storage, the
+    /// nodes protect what is not there yet.
+    #[must_use]
+    pub fn redundancy(mut self, protection: impl Protection + 'static) -> Self {
+        self.lasting.protection = Some(Arc::new(protection));
+        self
+    }
+}
+
+/// That there is something to protect, and somebody to do it with.
+pub(super) fn check(has_directory: bool, group: Option<Group>) -> Result<()> {
+    let needs = match (has_directory, group) {
+        (false, _) => "a directory of the node: give it node_local, too",
+        (_, None) => "other ranks: give it group, too",
+        _ => return Ok(()),
+    };
+    Err(Error::NoProtection { needs })
+}
+
+impl Lasting {
+    /// Brings back what the node-local directory lost.
+    pub(super) fn protect(
+        &self,
+        local: Option<&Arc<Repository>>,
+        external: Option<&dyn Vault>,
+    ) -> Result<Option<Arc<dyn Protect>>> {
+        let Some(protection) = &self.protection else {
+            return Ok(None);
+        };
+        let Group { rank, ranks, .. } = self.group();
+        let writable = local.filter(|local| !local.is_read_only());
+        let (Some(repository), Some(path)) = (writable, &self.node_local) else {
+            return Err(Error::NoProtection {
+                needs: "a directory of the node that can be written: see to node_local, or leave redundancy out",
+            });
+        };
+        let there = external.map(|external| external.pieces().unwrap_or_default());
+        let there = there.unwrap_or_default().into_iter();
+        let there = there.filter(|piece| piece.ranks == ranks);
+        let elsewhere: BTreeSet<Version> = there.map(|piece| piece.version).collect();
+        let opened = protection.open(OnNode {
+            path,
+            repository: Arc::clone(repository),
+            rank,
+            ranks,
+            elsewhere: &elsewhere,
+            collective: self.collective.as_deref(),
+            patience: self.group_patience,
+        });
+        Ok(Some(opened?))
+    }
+}
+
+/// What was protected and is lost nevertheless, and what is not protected as it should be.
+pub(super) fn lost(
+    protected: Option<&dyn Protect>,
+    newest: Option<Version>,
+    damage: &mut Vec<Damage>,
+) -> BTreeMap<Version, StoreError> {
+    let mut lost = BTreeMap::new();
+    for gone in protected.map(Protect::gone).unwrap_or_default() {
+        let (version, why) = (gone.version, gone.why);
+        let error = StoreError::Lost {
+            version,
+            why,
+            newest,
+        };
+        damage.push(Damage {
+            tier: "node-local",
+            path: PathBuf::new(),
+            version: Some(version),
+            what: error.to_string(),
+        });
+        lost.insert(version, error);
+    }
+    lost
+}
+
+impl Engine {
+    /// Protects what the members of this rank's set have on their nodes, where [redundancy](EngineBuilder::redundancy) is made in
+    /// the application's calls alone: all ranks make this one at about the same time, such as after [`Engine::wait`]. Elsewhere it
+    /// waits until that is done. It does nothing for an engine without redundancy.
+    ///
+    /// # Errors
+    /// [`Error::Storage`]: why nothing is protected any more, in the words of the redundancy.
+    pub fn protect(&self) -> Result<()> {
+        self.at_home()?;
+        match &self.protected {
+            Some(protected) => Ok(protected.protect()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether redundancy is made in calls of [`Engine::protect`] alone.
+    #[must_use]
+    pub fn is_driven(&self) -> bool {
+        self.protected
+            .as_ref()
+            .is_some_and(|protected| protected.is_driven())
+    }
+
+    /// Whether others keep a version, or need not: it lies on storage that outlives the nodes, or none was asked to be kept.
+    pub(crate) fn is_protected(&self, version: Version) -> bool {
+        let protected = self.protected.as_ref().filter(|_| self.lowest_is_on_node);
+        protected.is_none_or(|protected| protected.is_protected(version))
+    }
+
+    /// Waits for the protection of all versions, or one, where they lie on the node alone.
+    pub(crate) fn wait_protected(
+        &self,
+        version: Option<Version>,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let Some(protected) = self.protected.as_ref().filter(|_| self.lowest_is_on_node) else {
+            return Ok(());
+        };
+        let end = deadline.to_begin();
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if protected.wait(version, left.unwrap_or(LONG))? {
+                return Ok(());
+            }
+            if end.is_some() {
+                return Err(deadline.passed());
+            }
+        }
+    }
+}
