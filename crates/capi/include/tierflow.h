@@ -63,6 +63,10 @@ int tf_options_new(tf_options *options);
  *   dedup             bytes of a chunk: what leaves the fastest tier is stored as differences
  *   timeline          entries of the time line
  *   group_patience    how long the ranks of a group wait for each other; 300
+ *   redundancy        none | partner | xor:8 | rs:8+2: what other ranks of the group keep of node_local, so that it outlives
+ *                     nodes: copies in pairs, one parity in sets of 8, 2 parities in sets of 10
+ *   failure_domain    what this rank fails together with, such as its rack; the name of the host
+ *   exchange          directory that all nodes see, by which redundancy passes, if not by the group's send and receive
  *   closing_patience  how long closing waits for storage; 60
  *
  * Without any cache or directory there is no engine.
@@ -81,6 +85,22 @@ int tf_options_free(tf_options options);
 typedef int (*tf_all_gather)(void *context, const void *mine, void *all, size_t bytes, double seconds);
 
 /*
+ * Sends a message to a rank. It may wait until earlier ones were received, `seconds` at most, and does not wait for this one; the
+ * bytes may be changed when it returns. Messages of a rank to another arrive once, and in their order.
+ * Returns 0, TF_TIMED_OUT, or anything else if it failed.
+ */
+typedef int (*tf_send)(void *context, uint32_t to, const void *message, size_t bytes, double seconds);
+
+/*
+ * Receives the next message of a rank, waited for `seconds` at most. One that is longer than `room` stays to be received;
+ * `bytes` says how long it is. Returns 0, TF_TIMED_OUT, or anything else if it failed.
+ */
+typedef int (*tf_receive)(void *context, uint32_t from, void *message, size_t room, size_t *bytes, double seconds);
+
+/* Waits until what was sent needs no more calls of this rank to arrive. Returns as tf_send does. */
+typedef int (*tf_flush)(void *context, double seconds);
+
+/*
  * The ranks of an application that checkpoint together: a version counts when every rank's part of it is durable.
  * tf_mpi_group() of tierflow_mpi.h makes one of an MPI communicator.
  */
@@ -91,6 +111,20 @@ typedef struct tf_group {
     tf_all_gather all_gather;       /* called within calls of the application's alone, on their threads, one at a time */
     void (*release)(void *context); /* called once, when the engine is closed; may be NULL */
     void *context;
+
+    /*
+     * For redundancy: NULL if there is none, or if it passes by the `exchange` directory. One of them is called at a time.
+     *
+     * If `threads` is not 0, they may be called from a thread of the library's while the application and all_gather use the
+     * network, too: an MPI that was initialised with MPI_THREAD_MULTIPLE. Redundancy is made in the background then.
+     *
+     * Else they are called within tf_open, tf_wait, tf_protect and tf_close alone, on the thread that calls these, and all ranks
+     * of the group make these calls, in the same order, at about the same time.
+     */
+    tf_send send;
+    tf_receive receive;
+    tf_flush flush; /* may be NULL if nothing has to be waited for */
+    int threads;
 } tf_group;
 
 /* ---- engines -------------------------------------------------------------------------------------------------------- */
@@ -154,6 +188,13 @@ int tf_discard(tf_engine engine, uint64_t version);
 /* Waits until all versions, or one, lie on the lowest tier: `seconds` at most, for ever if that is less than 0. */
 int tf_wait(tf_engine engine, double seconds);
 int tf_wait_version(tf_engine engine, uint64_t version, double seconds);
+
+/*
+ * Lets the ranks keep each other's redundancy of what lies on their nodes: see tf_group. It returns when they do; tf_wait does
+ * the same, and waits for all versions before. Where redundancy is made in the background, waits for that. Without
+ * redundancy, it does nothing.
+ */
+int tf_protect(tf_engine engine);
 
 /* Sets `durable` to 1 or 0. */
 int tf_is_durable(tf_engine engine, uint64_t version, int *durable);

@@ -97,9 +97,9 @@ impl From<StoreError> for Failure {
 
 fn of_storage(error: &StoreError) -> Status {
     match error {
-        StoreError::Damaged { .. } => Status::Damaged,
+        StoreError::Damaged { .. } | StoreError::Lost { .. } => Status::Damaged,
         StoreError::NoVersion { .. } => Status::Unknown,
-        StoreError::Absent { .. } => Status::Group,
+        StoreError::Absent { .. } | StoreError::Unprotected(_) => Status::Group,
         StoreError::Argument(_) | StoreError::Exists { .. } => Status::Argument,
         _ => Status::Storage,
     }

@@ -2,18 +2,17 @@
 
 use crate::caught::Panicked;
 use crate::kind::Kind;
-use crate::lasting::Damage;
+use crate::lasting::{Damage, Nodes};
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
 use crate::run::{Answer, Grant, Pool, Shared, Sink, Source, start_pool};
 use crate::within::Deadline;
 use crate::{EngineBuilder, Error, Result, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
-use tierflow_store::Protect;
 use tierflow_tier_alloc::Lease;
 
 /// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
@@ -47,12 +46,8 @@ pub struct Engine {
     process: u32,
     /// What could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
-    /// The node-local directory, if other ranks keep its versions, too.
-    pub(crate) protected: Option<Arc<dyn Protect>>,
-    /// Whether that is the lowest tier.
-    pub(crate) lowest_is_on_node: bool,
-    /// What was protected and is lost nevertheless.
-    pub(crate) lost: BTreeMap<Version, tierflow_store::Error>,
+    /// What other ranks keep of the versions on this node.
+    pub(crate) nodes: Nodes,
     pub(crate) policy_panic: Panicked,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
@@ -80,9 +75,7 @@ impl Engine {
             process: std::process::id(),
             keeper: None,
             damage: Vec::new(),
-            protected: None,
-            lowest_is_on_node: false,
-            lost: BTreeMap::new(),
+            nodes: Nodes::default(),
             policy_panic: Panicked::default(),
             taken: BTreeSet::new(),
             lease: None,

@@ -6,6 +6,7 @@ mod protect;
 mod survey;
 
 pub use damage::Damage;
+pub(crate) use protect::Nodes;
 
 use crate::plan::{Event, TierId};
 use crate::run::{Empties, Kept, Layouts, Shared};
@@ -16,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Faults, Guarded, Identity, Mark, Options, Order, Protect,
-    Protection, Repository, Retention, Vault,
+    Collective, Error as StoreError, Faults, Guarded, Identity, Mark, Options, Order, Protection,
+    Repository, Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.
@@ -143,10 +144,8 @@ pub(crate) struct Opened {
     pub(crate) empties: Arc<Empties>,
     /// What the regions of versions are called.
     pub(crate) layouts: Arc<Layouts>,
-    /// The node-local directory, if others keep its versions, too.
-    pub(crate) protected: Option<Arc<dyn Protect>>,
-    /// What was protected and is lost nevertheless.
-    pub(crate) lost: BTreeMap<Version, StoreError>,
+    /// What other ranks keep of the node-local directory.
+    pub(crate) nodes: Nodes,
     survey: Survey,
 }
 
@@ -260,7 +259,7 @@ impl Lasting {
             (None, None) => None,
         };
         let newest = agreed.as_ref().and_then(|agreed| agreed.last().copied());
-        let lost = protect::lost(protected.as_deref(), newest, &mut damage);
+        let nodes = Nodes::new(protected.as_ref(), external.is_some(), newest, &mut damage);
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
@@ -325,8 +324,7 @@ impl Lasting {
             taken,
             empties,
             layouts,
-            protected,
-            lost,
+            nodes,
             survey,
         })
     }

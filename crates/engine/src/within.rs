@@ -92,18 +92,24 @@ impl Engine {
         }
     }
 
-    /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine. Dropping it ends it,
-    /// too, and tells nothing.
+    /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
+    /// [protected](Engine::protect). Dropping it ends it, too, and tells nothing.
     ///
     /// # Errors
     /// As [`Engine::wait_for`] with the [`closing_patience`](crate::EngineBuilder::closing_patience): it is ended
     /// nevertheless, and what was not durable is gone. Call [`Engine::wait`] before to be able to do something about it.
     pub fn close(self) -> Result<()> {
         let lowest = self.shared.tiers.last();
-        match lowest.and_then(|tier| tier.medium.kept()) {
+        let waited = match lowest.and_then(|tier| tier.medium.kept()) {
             Some(_) => self.wait_for(self.patience),
             None => self.at_home(),
-        }
+        };
+        // Whatever became of that, the others count on this call.
+        let protected = match self.is_driven() {
+            true => self.protect(),
+            false => Ok(()),
+        };
+        waited.and(protected)
     }
 
     /// Withdraws all hints given so far: the application will do something else. Those given after this count.

@@ -42,6 +42,14 @@ pub enum Error {
         /// How many of a set's members may lose theirs.
         bears: usize,
     },
+    /// Restart from an older version, or from external storage: whole sets are lost.
+    #[error("version {version} cannot be rebuilt: {}", with_all(lost))]
+    SetLost {
+        /// The version.
+        version: u64,
+        /// Whose bytes are lost.
+        lost: Vec<Lost>,
+    },
     /// Ask for another version: no member of the set knows this one.
     #[error("no member of the set knows version {version}")]
     Unknown {
@@ -117,6 +125,7 @@ impl Error {
     pub fn lost_version(&self) -> Option<u64> {
         match self {
             Self::TooManyLost { version, .. }
+            | Self::SetLost { version, .. }
             | Self::Unknown { version }
             | Self::Damaged { version, .. } => Some(*version),
             _ => None,
@@ -127,6 +136,7 @@ impl Error {
     pub(crate) fn why_lost(&self) -> String {
         match self {
             Self::TooManyLost { lost, bears, .. } => too_many(lost, *bears),
+            Self::SetLost { lost, .. } => with_all(lost),
             Self::Unknown { .. } => "no member of its set knows it".to_owned(),
             error => error.to_string(),
         }
@@ -144,6 +154,13 @@ impl Error {
 fn too_many(lost: &[Lost], bears: usize) -> String {
     format!(
         "{} lost it, and its set bears the loss of {bears}",
+        named(lost)
+    )
+}
+
+fn with_all(lost: &[Lost]) -> String {
+    format!(
+        "{} lost it, and so did all who kept redundancy of it",
         named(lost)
     )
 }

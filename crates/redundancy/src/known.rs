@@ -11,6 +11,8 @@ pub(crate) struct Known {
     pub(crate) node: String,
     /// The versions of which its own piece lies on storage that outlives the nodes.
     elsewhere: Vec<u64>,
+    /// Those of which it lies on its node, whether or not it can be read.
+    own: Vec<u64>,
     kept: Vec<Kept>,
 }
 
@@ -60,7 +62,12 @@ impl Kept {
 }
 
 impl Known {
-    pub(crate) fn of(keep: &Keep, node: String, elsewhere: &BTreeSet<u64>) -> Result<Self> {
+    pub(crate) fn of(
+        keep: &Keep,
+        node: String,
+        elsewhere: &BTreeSet<u64>,
+        own: Vec<u64>,
+    ) -> Result<Self> {
         let mut sets: BTreeMap<_, Kept> = BTreeMap::new();
         for version in keep.versions()? {
             // What was damaged is known to others.
@@ -78,6 +85,7 @@ impl Known {
         Ok(Self {
             node,
             elsewhere: elsewhere.iter().copied().collect(),
+            own,
             kept: sets.into_values().collect(),
         })
     }
@@ -86,6 +94,7 @@ impl Known {
         let mut to = Writer::default();
         to.text(&self.node);
         to.words(&self.elsewhere);
+        to.words(&self.own);
         to.word(self.kept.len() as u64);
         for kept in &self.kept {
             kept.encode(&mut to);
@@ -95,7 +104,7 @@ impl Known {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
-        let (node, elsewhere) = (from.text()?, from.words()?);
+        let (node, elsewhere, own) = (from.text()?, from.words()?, from.words()?);
         let mut kept = Vec::new();
         for _ in 0..from.word()? {
             kept.push(Kept::decode(&mut from)?);
@@ -103,6 +112,7 @@ impl Known {
         from.is_over().then_some(Self {
             node,
             elsewhere,
+            own,
             kept,
         })
     }
@@ -169,6 +179,31 @@ pub(crate) fn to_rebuild(all: &[Known]) -> Vec<(u64, Set)> {
     wanted
 }
 
+/// The versions that some set protected and of which some ranks have nothing, and nobody has anything for them: they were lost
+/// with all who kept their redundancy.
+pub(crate) fn without_trace(all: &[Known]) -> BTreeMap<u64, Vec<u32>> {
+    let mut traces: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
+    for kept in all.iter().flat_map(|known| &known.kept) {
+        for version in &kept.versions {
+            let ranks = kept.set.members.iter().map(|member| member.rank);
+            traces.entry(*version).or_default().extend(ranks);
+        }
+    }
+    for (rank, known) in (0..).zip(all) {
+        for version in known.own.iter().chain(&known.elsewhere) {
+            if let Some(traces) = traces.get_mut(version) {
+                traces.insert(rank);
+            }
+        }
+    }
+    let ranks = || (0_u32..).take(all.len());
+    let without = traces.into_iter().map(|(version, traces)| {
+        let without: Vec<u32> = ranks().filter(|rank| !traces.contains(rank)).collect();
+        (version, without)
+    });
+    without.filter(|(_, ranks)| !ranks.is_empty()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +227,7 @@ mod tests {
         Known {
             node: "n".to_owned(),
             elsewhere: elsewhere.to_vec(),
+            own: Vec::new(),
             kept: kept.to_vec(),
         }
     }
@@ -222,6 +258,7 @@ mod tests {
             known(&[], &[]),
         ];
         assert_eq!(wanted(&all), [(7, vec![2, 3]), (8, vec![0, 2])]);
+        assert_eq!(without_trace(&all), BTreeMap::from([(8, vec![3])]));
         assert_eq!(next_start(&all), 3);
         // A smaller group cannot do what needs ranks that it does not have.
         assert_eq!(wanted(&all[..3]), [(8, vec![0, 2])]);

@@ -1,6 +1,6 @@
 //! What an engine is given to keep its versions though nodes are lost.
 
-use crate::{Error, Meeting, Membership, Protected, Redundancy, Transport};
+use crate::{Error, Keep, Meeting, Membership, Protected, Redundancy, Transport};
 use std::sync::Arc;
 use tierflow_store::{OnNode, Protect, Protection, Result};
 
@@ -48,8 +48,7 @@ impl Protection for Nodes {
             error => tierflow_store::Error::Remote(error.to_string()),
         };
         let domain = self.domain.clone().map_or_else(host, Ok);
-        let keep = node.path.join("redundancy");
-        let keep = keep.join(node.rank.to_string());
+        let keep = Keep::of_rank(node.path, node.rank).map_err(failed)?;
         let meeting = Meeting::new(Arc::clone(&self.transport), node.rank, node.ranks);
         let member = Membership {
             rank: node.rank,
@@ -60,7 +59,7 @@ impl Protection for Nodes {
             patience: node.patience,
         };
         let collective = node.collective.unwrap_or(&meeting);
-        let opened = Protected::open(node.repository, &keep, member, collective, node.elsewhere);
+        let opened = Protected::open(node.repository, keep, member, collective, node.elsewhere);
         Ok(Arc::new(opened.map_err(failed)?))
     }
 }

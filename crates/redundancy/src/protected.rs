@@ -2,11 +2,10 @@
 
 mod rounds;
 
-use crate::known::{Known, next_start, to_rebuild};
-use crate::{Error, Keep, Member, Redundancy, Result, Set, Sets, Transport};
+use crate::known::{self, Known, next_start, to_rebuild};
+use crate::{Error, Keep, Lost, Member, Redundancy, Result, Set, Sets, Transport};
 use rounds::{Rounds, Shared};
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -55,7 +54,7 @@ pub struct Protected {
 }
 
 impl Protected {
-    /// Brings back what this rank's repository, open for writing, and its directory `keep` on the same node have lost, with all
+    /// Brings back what this rank's repository, open for writing, and what it keeps for others on the same node have lost, with all
     /// ranks of the group; what they saved and did not come to protect is protected. What cannot be brought back is in
     /// [`Protected::lost`]. `elsewhere`: versions that this rank has on storage that outlives the nodes.
     ///
@@ -63,13 +62,15 @@ impl Protected {
     /// As [`Exchange::rebuild`](crate::Exchange::rebuild) but for what is lost for good; [`Error::Store`] if the ranks do not meet.
     pub fn open(
         repository: Arc<Repository>,
-        keep: &Path,
+        keep: Keep,
         member: Membership,
         meeting: &dyn Collective,
         elsewhere: &BTreeSet<u64>,
     ) -> Result<Self> {
-        let keep = Arc::new(Keep::open(keep)?);
-        let mine = Known::of(&keep, member.node.clone(), elsewhere)?;
+        let keep = Arc::new(keep);
+        let own = repository.own_pieces()?.into_iter();
+        let own = own.map(|piece| piece.version).collect();
+        let mine = Known::of(&keep, member.node.clone(), elsewhere, own)?;
         let given = meeting.all_gather(&mine.encode(), member.patience)?;
         let all: Option<Vec<Known>> = given.iter().map(|bytes| Known::decode(bytes)).collect();
         let all = all.filter(|all| all.len() == member.ranks as usize);
@@ -94,7 +95,8 @@ impl Protected {
             shared: Arc::default(),
             patience: member.patience,
         };
-        let mut lost = Vec::new();
+        let mut lost = without_trace(&all, &members, &keep);
+        keep.put_nodes(members.iter().map(|member| member.node.as_str()))?;
         for (version, set) in to_rebuild(&all) {
             if set.place_of(member.rank).is_some() {
                 let error = rounds.rebuild(version, set)?;
@@ -213,6 +215,25 @@ impl Protected {
         self.shared.give_up(version, self.patience);
         self.keep.remove(version)
     }
+}
+
+/// The versions that are lost with all who kept redundancy of some ranks', by what these were on as far as that is known.
+fn without_trace(all: &[Known], members: &[Member], keep: &Keep) -> Vec<(u64, Error)> {
+    let before = keep.nodes();
+    let lost = |rank: &u32| {
+        let at = *rank as usize;
+        let now = members.get(at).map(|member| &member.node);
+        Lost {
+            rank: *rank,
+            node: before.get(at).or(now).cloned().unwrap_or_default(),
+        }
+    };
+    let gone = known::without_trace(all).into_iter();
+    gone.map(|(version, ranks)| {
+        let lost = ranks.iter().map(lost).collect();
+        (version, Error::SetLost { version, lost })
+    })
+    .collect()
 }
 
 /// It is what storage elsewhere did not do.

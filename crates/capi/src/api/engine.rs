@@ -163,8 +163,13 @@ pub(crate) extern "C" fn tf_wait(handle: u64, seconds: f64) -> c_int {
             None => core.engine.wait(),
             Some(patience) => core.engine.wait_for(patience),
         };
-        Ok(waited?)
+        core.protect_after(waited.map_err(Failure::from))
     })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn tf_protect(handle: u64) -> c_int {
+    status(|| Ok(engine(handle)?.engine.protect()?))
 }
 
 #[unsafe(no_mangle)]

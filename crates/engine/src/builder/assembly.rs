@@ -125,9 +125,7 @@ impl EngineBuilder {
         engine.policy_panic = policy_panic;
         engine.damage = opened.damage;
         engine.taken = opened.taken;
-        engine.lowest_is_on_node = kinds.last() == Some(&Kind::NodeLocal);
-        engine.protected = opened.protected;
-        engine.lost = opened.lost;
+        engine.nodes = opened.nodes;
         Ok(engine)
     }
 

@@ -56,7 +56,7 @@ impl Engine {
                 version: damage.version,
             }));
         }
-        let weakness = self.protected.as_ref();
+        let weakness = self.nodes.protected.as_ref();
         let weakness = weakness.and_then(|protected| protected.weakness());
         all.extend(weakness.map(|what| Damage {
             tier: "node-local",
@@ -69,7 +69,7 @@ impl Engine {
 
     /// What makes a version that the engine does not hold unreadable, if it was there.
     pub(crate) fn damage_of(&self, version: Version) -> Option<Error> {
-        let lost = self.lost.get(&version).cloned();
+        let lost = self.nodes.lost.get(&version).cloned();
         lost.or_else(|| self.shared.damage_of(version))
     }
 }

@@ -70,29 +70,51 @@ impl Lasting {
     }
 }
 
-/// What was protected and is lost nevertheless, and what is not protected as it should be.
-pub(super) fn lost(
-    protected: Option<&dyn Protect>,
-    newest: Option<Version>,
-    damage: &mut Vec<Damage>,
-) -> BTreeMap<Version, StoreError> {
-    let mut lost = BTreeMap::new();
-    for gone in protected.map(Protect::gone).unwrap_or_default() {
-        let (version, why) = (gone.version, gone.why);
-        let error = StoreError::Lost {
-            version,
-            why,
-            newest,
+/// What other ranks keep of the versions on this node.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    pub(super) protected: Option<Arc<dyn Protect>>,
+    /// Whether versions outlive the engine on the nodes alone.
+    is_lowest: bool,
+    /// What was protected and is lost nevertheless.
+    pub(super) lost: BTreeMap<Version, StoreError>,
+}
+
+impl Nodes {
+    /// `newest`: what all ranks can go on from.
+    pub(super) fn new(
+        protected: Option<&Arc<dyn Protect>>,
+        has_external: bool,
+        newest: Option<Version>,
+        damage: &mut Vec<Damage>,
+    ) -> Self {
+        let mut nodes = Self {
+            protected: protected.cloned(),
+            is_lowest: !has_external,
+            lost: BTreeMap::new(),
         };
-        damage.push(Damage {
-            tier: "node-local",
-            path: PathBuf::new(),
-            version: Some(version),
-            what: error.to_string(),
-        });
-        lost.insert(version, error);
+        for gone in protected.map(|it| it.gone()).unwrap_or_default() {
+            let (version, why) = (gone.version, gone.why);
+            let error = StoreError::Lost {
+                version,
+                why,
+                newest,
+            };
+            damage.push(Damage {
+                tier: "node-local",
+                path: PathBuf::new(),
+                version: Some(version),
+                what: error.to_string(),
+            });
+            nodes.lost.insert(version, error);
+        }
+        nodes
     }
-    lost
+
+    /// What durable versions are kept by, if that is the nodes alone.
+    fn keeper(&self) -> Option<&dyn Protect> {
+        self.protected.as_deref().filter(|_| self.is_lowest)
+    }
 }
 
 impl Engine {
@@ -101,11 +123,15 @@ impl Engine {
     /// waits until that is done. It does nothing for an engine without redundancy.
     ///
     /// # Errors
-    /// [`Error::Storage`]: why nothing is protected any more, in the words of the redundancy.
+    /// [`Error::Storage`]: why nothing is protected any more, where versions lie on the nodes alone. Above external storage,
+    /// [`Engine::damage`] tells that.
     pub fn protect(&self) -> Result<()> {
         self.at_home()?;
-        match &self.protected {
-            Some(protected) => Ok(protected.protect()?),
+        match &self.nodes.protected {
+            Some(protected) => match protected.protect() {
+                Err(error) if self.nodes.is_lowest => Err(error.into()),
+                _ => Ok(()),
+            },
             None => Ok(()),
         }
     }
@@ -113,15 +139,14 @@ impl Engine {
     /// Whether redundancy is made in calls of [`Engine::protect`] alone.
     #[must_use]
     pub fn is_driven(&self) -> bool {
-        self.protected
-            .as_ref()
-            .is_some_and(|protected| protected.is_driven())
+        let protected = self.nodes.protected.as_ref();
+        protected.is_some_and(|protected| protected.is_driven())
     }
 
     /// Whether others keep a version, or need not: it lies on storage that outlives the nodes, or none was asked to be kept.
     pub(crate) fn is_protected(&self, version: Version) -> bool {
-        let protected = self.protected.as_ref().filter(|_| self.lowest_is_on_node);
-        protected.is_none_or(|protected| protected.is_protected(version))
+        let keeper = self.nodes.keeper();
+        keeper.is_none_or(|keeper| keeper.is_protected(version))
     }
 
     /// Waits for the protection of all versions, or one, where they lie on the node alone.
@@ -130,13 +155,13 @@ impl Engine {
         version: Option<Version>,
         deadline: Deadline,
     ) -> Result<()> {
-        let Some(protected) = self.protected.as_ref().filter(|_| self.lowest_is_on_node) else {
+        let Some(keeper) = self.nodes.keeper() else {
             return Ok(());
         };
         let end = deadline.to_begin();
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if protected.wait(version, left.unwrap_or(LONG))? {
+            if keeper.wait(version, left.unwrap_or(LONG))? {
                 return Ok(());
             }
             if end.is_some() {
