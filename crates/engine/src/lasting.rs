@@ -250,12 +250,14 @@ impl Lasting {
                 let shared = directory.as_deref();
                 self.agree((&**vault, shared), &mut local, &protected, &mut damage)?
             }
-            (None, Some(shared)) => self.agree(
-                (&*shared, Some(&shared)),
-                &mut local,
-                &protected,
-                &mut damage,
-            )?,
+            (None, Some(shared)) => {
+                // Ranks on other nodes do not see this one's directory.
+                let vault: &dyn Vault = match &protected {
+                    Some(protected) => &**protected,
+                    None => &*shared,
+                };
+                self.agree((vault, Some(&shared)), &mut local, &protected, &mut damage)?
+            }
             (None, None) => None,
         };
         let newest = agreed.as_ref().and_then(|agreed| agreed.last().copied());

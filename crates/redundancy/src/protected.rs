@@ -3,7 +3,7 @@
 mod rounds;
 
 use crate::known::{self, Known, next_start, to_rebuild};
-use crate::{Error, Keep, Lost, Member, Redundancy, Result, Set, Sets, Transport};
+use crate::{Error, Keep, Lost, Meeting, Member, Redundancy, Result, Set, Sets, Transport};
 use rounds::{Rounds, Shared};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,6 +47,7 @@ pub struct Protected {
     set: Set,
     wanted: usize,
     lost: Vec<(u64, Error)>,
+    meeting: Meeting,
     patience: Duration,
     /// Those of the application's threads, if its transport is for them alone.
     rounds: Option<Mutex<Rounds>>,
@@ -85,6 +86,8 @@ impl Protected {
         let set = Sets::choose(&members, member.scheme)?;
         let set = set.of(member.rank).cloned();
         let set = set.ok_or(Error::Message { rank: member.rank })?;
+        let transport = Arc::clone(&member.transport);
+        let own_meeting = Meeting::new(transport, member.rank, member.ranks);
         let mut rounds = Rounds {
             set: set.clone(),
             rank: member.rank,
@@ -123,6 +126,7 @@ impl Protected {
             set,
             wanted: member.scheme.bears(),
             lost,
+            meeting: own_meeting,
             patience: member.patience,
             rounds: driven,
             thread,
@@ -283,6 +287,11 @@ impl Vault for Protected {
 
     fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> tierflow_store::Result<()> {
         Vault::copy_when(&*self.repository, piece, ready)
+    }
+
+    /// Over the transport: a directory on the node is not shared.
+    fn collective(&self) -> Option<&dyn Collective> {
+        Some(&self.meeting)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {

@@ -118,11 +118,7 @@ mod tests {
         let rs = Redundancy::ReedSolomon { data: 8, parity: 2 };
         assert_eq!(of("rs:8+2").unwrap(), rs);
         for wrong in ["", "xor", "xor:1", "partner:2", "rs:8", "rs:0+2", "raid5"] {
-            let text = of(wrong).unwrap_err().to_string();
-            assert!(
-                text.starts_with(wrong) || text.contains("sets of 1"),
-                "{text}"
-            );
+            assert!(matches!(of(wrong), Err(Error::Scheme { .. })), "{wrong}");
         }
     }
 }

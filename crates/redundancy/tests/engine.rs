@@ -95,10 +95,6 @@ impl Group {
             .durable_in_order(true);
         if self.has_external {
             builder = builder.external(self.home.path().join("external"));
-        } else {
-            let transport = Directory::open(&self.home.path().join("meeting"), run, rank).unwrap();
-            let meeting = tierflow_redundancy::Meeting::new(Arc::new(transport), rank, RANKS);
-            builder = builder.collective(Arc::new(meeting));
         }
         builder.build().unwrap()
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut};
-use tierflow_redundancy::{Directory, Meeting, Redundancy};
+use tierflow_redundancy::{Directory, Redundancy};
 use tierflow_testing::{Process, this_test};
 
 const START: &str = "TIERFLOW_REDUNDANCY_START";
@@ -67,8 +67,7 @@ fn rank() {
         .node_local(node(&home, rank))
         .group(rank, RANKS, run)
         .group_patience(PATIENCE)
-        .redundancy(scheme.over(transport.clone()).failure_domain(own))
-        .collective(Arc::new(Meeting::new(transport, rank, RANKS)))
+        .redundancy(scheme.over(transport).failure_domain(own))
         .durable_in_order(true)
         .build()
         .unwrap();
@@ -129,7 +128,7 @@ fn nothing_durable_is_lost_with_ranks_and_nodes() {
     let (mut nodes, mut newest) = (0, 0);
     for (at, scheme) in (0..).zip(SCHEMES) {
         let home = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(home.path().join("shared/meeting")).unwrap();
+        std::fs::create_dir_all(home.path().join("shared")).unwrap();
         let mut durable: Option<u64> = None;
         for run in 1..=restarts.div_ceil(2) {
             let start = |rank: u32| {
