@@ -172,6 +172,30 @@ int tf_checkpoint(tf_engine engine, uint64_t version, const tf_region *regions, 
 /* Brings a version back. The regions add up to what was checkpointed, and may be cut another way. */
 int tf_restore(tf_engine engine, uint64_t version, const tf_region *regions, size_t count, const tf_call *call);
 
+/* A region that can be brought back alone. Names have 1 to 40 bytes. */
+typedef struct tf_named {
+    const char *name;
+    tf_region region;
+} tf_named;
+
+/* tf_checkpoint of regions by their names, which files tell, too. */
+int tf_checkpoint_named(tf_engine engine, uint64_t version, const tf_named *regions, size_t count, const tf_call *call);
+
+/*
+ * Brings these regions of a version back, in any order, each as long as it was. The version stays as it is: held, and not
+ * consumed. One that was checkpointed without names is one region, "checkpoint".
+ */
+int tf_restore_named(tf_engine engine, uint64_t version, const tf_named *regions, size_t count, const tf_call *call);
+
+/* Bytes of a region. */
+int tf_region_size(tf_engine engine, uint64_t version, const char *name, uint64_t *bytes);
+
+/*
+ * Brings regions of any rank's part of a version into host memory, from the `external` directory of the group, where a version is
+ * once it is durable on all ranks.
+ */
+int tf_restore_rank(tf_engine engine, uint64_t version, uint32_t rank, const tf_named *regions, size_t count);
+
 /*
  * Tells which versions will be restored, in this order, after those hinted before; they are brought up ahead of time. Advice:
  * wrong, missing and late hints cost time, never correctness.
@@ -270,6 +294,9 @@ int tf_part_size(const char *directory, uint64_t version, uint32_t rank, uint64_
 
 /* Brings any rank's part of a version into host memory. */
 int tf_restore_from(const char *directory, uint64_t version, uint32_t rank, const tf_region *regions, size_t count);
+
+/* Brings regions of it into host memory, by their names. */
+int tf_restore_named_from(const char *directory, uint64_t version, uint32_t rank, const tf_named *regions, size_t count);
 
 #ifdef __cplusplus
 }

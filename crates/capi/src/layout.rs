@@ -5,7 +5,7 @@
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
-use crate::api::{RawCall, RawCalls, RawMetrics};
+use crate::api::{RawCall, RawCalls, RawMetrics, RawNamed};
 use crate::failure::Status;
 use crate::group::RawGroup;
 use crate::memory::RawRegion;
@@ -28,6 +28,8 @@ fn structures_and_codes_are_the_same_in_c() {
         ("sizeof(tf_region)", size_of::<RawRegion>()),
         ("offsetof(tf_region, bytes)", offset_of!(RawRegion, bytes)),
         ("offsetof(tf_region, place)", offset_of!(RawRegion, place)),
+        ("sizeof(tf_named)", size_of::<RawNamed>()),
+        ("offsetof(tf_named, region)", offset_of!(RawNamed, region)),
         ("sizeof(tf_call)", size_of::<RawCall>()),
         ("offsetof(tf_call, seconds)", offset_of!(RawCall, seconds)),
         ("sizeof(tf_calls)", size_of::<RawCalls>()),

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod damage;
+mod others;
 mod protect;
 mod survey;
 
@@ -261,7 +262,8 @@ impl Lasting {
             (None, None) => None,
         };
         let newest = agreed.as_ref().and_then(|agreed| agreed.last().copied());
-        let nodes = Nodes::new(protected.as_ref(), external.is_some(), newest, &mut damage);
+        let below = (external.is_some(), directory.as_ref());
+        let nodes = Nodes::new(protected.as_ref(), below, newest, &mut damage);
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {

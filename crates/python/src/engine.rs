@@ -1,6 +1,7 @@
 //! The class `Engine`.
 
 mod inner;
+mod named;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -152,12 +153,15 @@ impl Engine {
     ///
     /// Arrays on a GPU are copied after the work that their framework has given its current stream, and that was given to
     /// `stream`. `TimedOutError` if there is no room, or storage hangs, for `timeout` seconds.
-    #[pyo3(signature = (version, *arrays, stream = None, timeout = None))]
+    ///
+    /// `names`, one for each array, let `restore_regions` bring them back alone, and are found in files.
+    #[pyo3(signature = (version, *arrays, names = None, stream = None, timeout = None))]
     fn checkpoint(
         &self,
         py: Python<'_>,
         version: Version,
         arrays: &Bound<'_, PyTuple>,
+        names: Option<Vec<String>>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -165,7 +169,7 @@ impl Engine {
         let core = self.core(py)?;
         let mut order = core.order(stream)?;
         let given = Arrays::of(arrays, Use::Read, &mut order)?;
-        let regions = given.regions();
+        let regions = named::named(py, given.regions(), names.as_deref())?;
         let done = patience.spend(py, |py, patience| {
             Ok(py.detach(|| match order.stream() {
                 Some(stream) => patience
@@ -288,6 +292,38 @@ impl Engine {
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let waited = self.patiently(py, timeout, |within| within.wait());
         self.protect_after(py, waited)
+    }
+
+    /// The names of the regions of `version`, and their bytes, in their order.
+    fn regions(&self, py: Python<'_>, version: Version) -> PyResult<Vec<(String, u64)>> {
+        let regions = self.detached(py, |engine| engine.regions(version))?;
+        let regions = regions.or_raise(py)?.into_iter();
+        Ok(regions.map(|info| (info.name, info.length)).collect())
+    }
+
+    /// Brings these regions of `version` back, by a dict of names and arrays. The version stays as it is: held, and not consumed.
+    #[pyo3(signature = (version, regions, *, stream = None, timeout = None))]
+    fn restore_regions(
+        &self,
+        py: Python<'_>,
+        version: Version,
+        regions: &Bound<'_, PyDict>,
+        stream: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.restore_named(py, version, regions, stream, timeout)
+    }
+
+    /// Brings regions of another rank's piece of `version` into arrays in main memory, from the `external` directory of the group: it
+    /// has them once the version is durable on all ranks.
+    fn restore_rank(
+        &self,
+        py: Python<'_>,
+        version: Version,
+        rank: u32,
+        regions: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        self.restore_of_rank(py, (version, rank), regions)
     }
 
     /// Lets the ranks keep each other's `redundancy` of what lies on their nodes, where MPI is for the application's calls alone:

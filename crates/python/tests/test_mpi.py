@@ -5,8 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tierflow
@@ -98,6 +101,39 @@ def test_what_lost_nodes_had_is_there_again(how: str, tmp_path: Path) -> None:
     shutil.rmtree(home / "node0")
     shutil.rmtree(home / "node1")
     run(how, home, program, "xor:4", 3, 6, 1)
+
+
+def test_regions_come_back_alone_and_of_other_ranks(tmp_path: Path) -> None:
+    heads = [np.full(100, rank, np.float32) for rank in range(2)]
+    tails = [np.arange(30_000.0) + rank for rank in range(2)]
+    both = threading.Barrier(2)
+
+    def life(rank: int) -> None:
+        kept = {"external": tmp_path / "kept", "rank": rank, "ranks": 2, "run": 1}
+        with tierflow.Engine(device="host", host_cache="4MiB", **kept) as engine:
+            engine.checkpoint(3, heads[rank], tails[rank], names=["head", "tail"])
+            assert engine.regions(3) == [("head", 400), ("tail", 240_000)]
+            with pytest.raises(tierflow.ArgumentError, match="names for"):
+                engine.checkpoint(4, heads[rank], names=["head", "tail"])
+            tail = np.zeros(30_000)
+            engine.restore_regions(3, {"tail": tail})
+            assert (tail == tails[rank]).all()
+            engine.wait(60)
+            both.wait()
+            other = np.zeros(100, np.float32)
+            engine.restore_rank(3, 1 - rank, {"head": other})
+            assert (other == heads[1 - rank]).all()
+            both.wait()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(life, range(2)))
+    # A group of another size, or a program that is none.
+    found = tierflow.Repository(tmp_path / "kept")
+    assert found.ranks(3) == 2
+    assert found.regions(3, 1) == [("head", 400), ("tail", 240_000)]
+    last = np.zeros(2)
+    found.read(3, 1, [400 + 8 * 29_998], last)
+    assert (last == tails[1][-2:]).all()
 
 
 def test_what_redundancy_needs_is_said(tmp_path: Path) -> None:

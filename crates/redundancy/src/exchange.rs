@@ -2,7 +2,7 @@
 
 mod talk;
 
-use crate::keep::{Fresh, Reading};
+use crate::keep::{Fresh, Reading, sync};
 use crate::{
     CHUNK, Code, Digest, Error, Keep, Layout, Lost, Manifest, Part, Place, Result, Set, Transport,
 };
@@ -198,6 +198,20 @@ impl<'a> Exchange<'a> {
     /// does not bear it, and [`Error::Damaged`] if the result is not what was protected. [`Error::Absent`], [`Error::Message`]
     /// and [`Error::Io`] where something of it happens.
     pub fn rebuild(&self, version: u64, part: Option<&dyn Part>, into: &Path) -> Result<Rebuilt> {
+        let rebuilt = self.rebuild_in_passing(version, part, into)?;
+        if rebuilt.part {
+            sync(into)?;
+        }
+        Ok(rebuilt)
+    }
+
+    /// [`Exchange::rebuild`] of a part that is copied from `into` to where it stays: a power failure may take it from there.
+    pub(crate) fn rebuild_in_passing(
+        &self,
+        version: u64,
+        part: Option<&dyn Part>,
+        into: &Path,
+    ) -> Result<Rebuilt> {
         let (manifest, is_known) = self.agree(version)?;
         let (_, own_part, own_parity) = self.of_member(&manifest, self.me)?;
         let part = match part {
@@ -261,8 +275,11 @@ impl<'a> Exchange<'a> {
             lost,
         };
         if is_sound {
-            for fresh in [lacking.parity, lacking.part].into_iter().flatten() {
-                fresh.publish()?;
+            if let Some(parity) = lacking.parity {
+                parity.publish()?;
+            }
+            if let Some(part) = lacking.part {
+                part.put()?;
             }
             if !is_known {
                 self.keep.put(&manifest)?;

@@ -273,18 +273,37 @@ impl Fresh {
         reading.map_err(Error::io(&self.part))
     }
 
-    pub(crate) fn publish(mut self) -> Result<()> {
-        self.file.sync_all().map_err(Error::io(&self.part))?;
+    /// Lets it take its place, though it may not be on the disk yet.
+    pub(crate) fn put(mut self) -> Result<()> {
         std::fs::rename(&self.part, &self.path).map_err(Error::io(&self.path))?;
         self.is_published = true;
-        match self.path.parent() {
-            Some(folder) => {
-                let synced = File::open(folder).and_then(|folder| folder.sync_all());
-                synced.map_err(Error::io(folder))
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
+
+    pub(crate) fn publish(self) -> Result<()> {
+        self.file.sync_all().map_err(Error::io(&self.part))?;
+        let path = self.path.clone();
+        self.put()?;
+        sync_folder(&path)
+    }
+}
+
+/// That a file's name is on the disk.
+fn sync_folder(path: &Path) -> Result<()> {
+    match path.parent() {
+        Some(folder) => {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(Error::io(folder))
+        }
+        None => Ok(()),
+    }
+}
+
+/// That a file, and its name, are on the disk.
+pub(crate) fn sync(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(Error::io(path))?;
+    sync_folder(path)
 }
 
 impl Drop for Fresh {

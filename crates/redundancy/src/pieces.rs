@@ -86,7 +86,7 @@ impl<'a> Pieces<'a> {
         let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());
         let part = record.as_ref().map(|record| record as &dyn Part);
         let path = self.keep.piece_path(version);
-        let rebuilt = self.exchange.rebuild(version, part, &path)?;
+        let rebuilt = self.exchange.rebuild_in_passing(version, part, &path)?;
         if rebuilt.part {
             if piece.is_some() {
                 // Of the same identity, it would be taken for the one that is brought.

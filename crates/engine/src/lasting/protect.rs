@@ -70,7 +70,7 @@ impl Lasting {
     }
 }
 
-/// What other ranks keep of the versions on this node.
+/// What other ranks keep of the versions on this node, and what this one sees of theirs.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     pub(super) protected: Option<Arc<dyn Protect>>,
@@ -78,20 +78,23 @@ pub(crate) struct Nodes {
     is_lowest: bool,
     /// What was protected and is lost nevertheless.
     pub(super) lost: BTreeMap<Version, StoreError>,
+    /// Where all ranks' pieces lie.
+    pub(super) directory: Option<Arc<Repository>>,
 }
 
 impl Nodes {
-    /// `newest`: what all ranks can go on from.
+    /// `external`: whether there is storage below, and the directory that it is. `newest`: what all ranks can go on from.
     pub(super) fn new(
         protected: Option<&Arc<dyn Protect>>,
-        has_external: bool,
+        external: (bool, Option<&Arc<Repository>>),
         newest: Option<Version>,
         damage: &mut Vec<Damage>,
     ) -> Self {
         let mut nodes = Self {
             protected: protected.cloned(),
-            is_lowest: !has_external,
+            is_lowest: !external.0,
             lost: BTreeMap::new(),
+            directory: external.1.cloned(),
         };
         for gone in protected.map(|it| it.gone()).unwrap_or_default() {
             let (version, why) = (gone.version, gone.why);
