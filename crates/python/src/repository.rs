@@ -74,7 +74,9 @@ impl Repository {
     fn regions(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Vec<(String, u64)>> {
         let piece = self.piece(py, version, rank)?;
         let regions = piece.layout().iter();
-        Ok(regions.map(|info| (info.name.clone(), info.length)).collect())
+        Ok(regions
+            .map(|info| (info.name.clone(), info.length))
+            .collect())
     }
 
     /// Fills `arrays`, in main memory, with parts of a rank's piece, each from its own offset in bytes. The parts do not overlap.
@@ -95,7 +97,10 @@ impl Repository {
         }
         let piece = self.piece(py, version, rank)?;
         let regions = piece.regions();
-        if regions.iter().any(|region| region.element == Element::Encoded) {
+        if regions
+            .iter()
+            .any(|region| region.element == Element::Encoded)
+        {
             let text = format!(
                 "version {version} lies there as a difference: restore it by an engine with dedup="
             );

@@ -53,11 +53,11 @@ impl Engine {
         let mut regions: Vec<(&str, RegionMut<'_>)> = regions.zip(targets.regions_mut()).collect();
         let done = patience.spend(py, |py, patience| {
             Ok(py.detach(|| match order.stream() {
-                Some(stream) => patience.of(&core.engine).restore_regions_on(
-                    stream,
-                    version,
-                    &mut regions,
-                ),
+                Some(stream) => {
+                    patience
+                        .of(&core.engine)
+                        .restore_regions_on(stream, version, &mut regions)
+                }
                 None => patience
                     .of(&core.engine)
                     .restore_regions(version, &mut regions),
