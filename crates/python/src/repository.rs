@@ -102,7 +102,7 @@ impl Repository {
             .any(|region| region.element == Element::Encoded)
         {
             let text = format!(
-                "version {version} lies there as a difference: restore it by an engine with dedup="
+                "version {version} lies there as a difference, or compressed: restore it by an engine with dedup= or compress="
             );
             return Err(errors::argument(py, text));
         }
