@@ -105,10 +105,7 @@ impl Rounds {
             common(&mine, &all).try_for_each(|version| self.protect(version))?;
             self.transport.flush(self.patience)
         };
-        all().map_err(|error| {
-            self.shared.fail(self.leave(error.clone()));
-            error
-        })
+        all().inspect_err(|error| self.shared.fail(self.leave(error.clone())))
     }
 
     fn protect(&self, version: u64) -> Result<()> {
