@@ -95,6 +95,12 @@ impl From<StoreError> for Failure {
     }
 }
 
+impl From<tierflow_redundancy::Error> for Failure {
+    fn from(error: tierflow_redundancy::Error) -> Self {
+        Self::new(Status::Storage, error.to_string())
+    }
+}
+
 fn of_storage(error: &StoreError) -> Status {
     match error {
         StoreError::Damaged { .. } | StoreError::Lost { .. } => Status::Damaged,

@@ -13,7 +13,7 @@ use tierflow_redundancy::{Directory, Error, Nodes, Redundancy, Transport};
 use tierflow_store::Collective;
 use tierflow_tier_alloc::{HostOptions, Pace};
 
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome};
 use crate::group::Group;
 
 /// Host memory is pinned so far ahead of what is used, and touched four times as far: this part of the cache, and no more than
@@ -195,10 +195,7 @@ impl Options {
             || Failure::argument("redundancy is kept by other ranks: open the engine with a group");
         let (group, run) = group.ok_or_else(alone)?;
         let transport: Arc<dyn Transport> = match &self.exchange {
-            Some(directory) => {
-                let opened = Directory::open(directory, run, group.rank);
-                Arc::new(opened.map_err(|error| Failure::new(Status::Storage, error.to_string()))?)
-            }
+            Some(directory) => Arc::new(Directory::open(directory, run, group.rank)?),
             None => {
                 group.can_send()?;
                 Arc::clone(group) as _

@@ -16,7 +16,7 @@ use super::keeper::{Keeper, Taken};
 use super::restart::Reading;
 use crate::api::{close, order};
 use crate::core::Core;
-use crate::failure::{Failure, Outcome, Status};
+use crate::failure::{Failure, Outcome};
 use crate::group::Group;
 use crate::handles;
 use crate::memory::{ANYWHERE, RawRegion, Span};
@@ -204,9 +204,7 @@ impl Client {
             sweep(external, ranks, &held)?;
         }
         if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
-            let kept = tierflow_redundancy::Keep::of_rank(scratch, ranks.0);
-            let swept = kept.and_then(|kept| kept.retain(&held));
-            swept.map_err(|error| Failure::new(Status::Storage, error.to_string()))?;
+            tierflow_redundancy::Keep::of_rank(scratch, ranks.0)?.retain(&held)?;
         }
         let (state, history) = (self.state.into_inner(), self.history.lock());
         let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
