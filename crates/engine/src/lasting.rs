@@ -3,10 +3,13 @@
 mod agreement;
 mod damage;
 mod external;
+mod others;
+mod protect;
 mod survey;
 
 pub use damage::Damage;
 pub(crate) use external::External;
+pub(crate) use protect::Nodes;
 
 use crate::plan::{Event, TierId};
 use crate::run::{Empties, Kept, Layouts, Shared};
@@ -18,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Faults, Identity, Mark, Options, Order, Repository, Retention,
-    Vault,
+    Collective, Error as StoreError, Faults, Identity, Mark, Options, Order, Protection, Repository,
+    Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.
@@ -35,6 +38,8 @@ pub(crate) struct Lasting {
     pub(crate) in_order: Option<bool>,
     /// How the group's ranks meet, if not in a directory that they share.
     pub(crate) collective: Option<Arc<dyn Collective>>,
+    /// What keeps the versions of the node-local directory though the node is lost.
+    pub(crate) protection: Option<Arc<dyn Protection>>,
     /// How long they wait for each other.
     pub(crate) group_patience: Duration,
     /// How long dropping the engine waits for what is under way.
@@ -52,6 +57,7 @@ impl Default for Lasting {
             retention: None,
             in_order: None,
             collective: None,
+            protection: None,
             group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
             faults: Arc::default(),
@@ -135,6 +141,8 @@ pub(crate) struct Opened {
     pub(crate) empties: Arc<Empties>,
     /// What the regions of versions are called.
     pub(crate) layouts: Arc<Layouts>,
+    /// What other ranks keep of the node-local directory.
+    pub(crate) nodes: Nodes,
     survey: Survey,
 }
 
@@ -149,6 +157,9 @@ impl Lasting {
         if rank >= ranks {
             return Err(Error::NoRank { rank, ranks });
         }
+        if self.protection.is_some() {
+            protect::check(self.node_local.is_some(), self.group)?;
+        }
         if self.node_local.is_some() || self.external.is_some() {
             return Ok(());
         }
@@ -157,6 +168,7 @@ impl Lasting {
             (self.collective.is_some(), "collective"),
             (self.retention.is_some(), "retention"),
             (self.in_order == Some(true), "durable_in_order"),
+            (self.protection.is_some(), "redundancy"),
         ];
         match chosen.iter().find(|(is_chosen, _)| *is_chosen) {
             Some((_, what)) => Err(Error::NothingLasts { what }),
@@ -225,6 +237,7 @@ impl Lasting {
             // One that can only be read was named before.
             let _unmarked = directory.mark(order.mark());
         }
+        let protected = self.protect(local.as_ref(), external.as_deref())?;
         if let (Some(local), Some(external)) = (&local, &external)
             && group.ranks > 1
         {
@@ -233,11 +246,22 @@ impl Lasting {
         let agreed = match (&external, local.clone()) {
             _ if group.ranks == 1 => None,
             (Some(vault), _) => {
-                self.agree(&**vault, directory.as_deref(), &mut local, &mut damage)?
+                let shared = directory.as_deref();
+                self.agree((&**vault, shared), &mut local, &protected, &mut damage)?
             }
-            (None, Some(shared)) => self.agree(&*shared, Some(&shared), &mut local, &mut damage)?,
+            (None, Some(shared)) => {
+                // Ranks on other nodes do not see this one's directory.
+                let vault: &dyn Vault = match &protected {
+                    Some(protected) => &**protected,
+                    None => &*shared,
+                };
+                self.agree((vault, Some(&shared)), &mut local, &protected, &mut damage)?
+            }
             (None, None) => None,
         };
+        let newest = agreed.as_ref().and_then(|agreed| agreed.last().copied());
+        let below = (external.is_some(), directory.as_ref());
+        let nodes = Nodes::new(protected.as_ref(), below, newest, &mut damage);
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
@@ -255,7 +279,10 @@ impl Lasting {
         let shared_out = local.clone().filter(|_| group.ranks > 1);
         let node_local = local.map(|local| {
             let directory = alone(Some(Arc::clone(&local)));
-            let vault: Arc<dyn Vault> = local;
+            let vault: Arc<dyn Vault> = match &protected {
+                Some(protected) => Arc::clone(protected) as _,
+                None => local,
+            };
             Arc::new(Kept::new(
                 vault,
                 external.clone(),
@@ -299,6 +326,7 @@ impl Lasting {
             taken,
             empties,
             layouts,
+            nodes,
             survey,
         })
     }

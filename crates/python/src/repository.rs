@@ -70,6 +70,15 @@ impl Repository {
         Ok(self.piece(py, version, rank)?.info().bytes)
     }
 
+    /// The names of the regions of a rank's piece, and their bytes, in their order.
+    fn regions(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Vec<(String, u64)>> {
+        let piece = self.piece(py, version, rank)?;
+        let regions = piece.layout().iter();
+        Ok(regions
+            .map(|info| (info.name.clone(), info.length))
+            .collect())
+    }
+
     /// Fills `arrays`, in main memory, with parts of a rank's piece, each from its own offset in bytes. The parts do not overlap.
     /// Every block that is read is checked.
     #[pyo3(signature = (version, rank, offsets, *arrays))]
@@ -87,11 +96,11 @@ impl Repository {
             return Err(errors::argument(py, text));
         }
         let piece = self.piece(py, version, rank)?;
-        let [region] = piece.regions() else {
-            let text = format!("version {version} was not written by an engine");
-            return Err(errors::argument(py, text));
-        };
-        if region.element == Element::Encoded {
+        let regions = piece.regions();
+        if regions
+            .iter()
+            .any(|region| region.element == Element::Encoded)
+        {
             let text = format!(
                 "version {version} lies there as a difference, or compressed: restore it by an engine with dedup= or compress="
             );
@@ -105,7 +114,7 @@ impl Repository {
                 parts.push((offset, bytes));
             }
         }
-        let read = py.detach(|| piece.restore_parts(&region.name, &mut parts));
+        let read = py.detach(|| piece.restore_range_parts(&mut parts));
         read.map_err(|error| errors::storage(py, &error))
     }
 }

@@ -14,7 +14,7 @@
             ...  # use it
 
 What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.jax`,
-`tierflow.devito`, `tierflow.pyrevolve`, and `tierflow.adjoint` for `checkpoint_schedules`.
+`tierflow.devito`, `tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
 """
 
 from importlib import import_module as _import_module
@@ -36,7 +36,7 @@ from ._errors import (
     UnknownVersionError,
 )
 from ._metrics import Metrics
-from ._tierflow import ConsumeSlot, Engine, HostPool, ProduceSlot, Repository, Retention, Tape, __version__
+from ._tierflow import ConsumeSlot, Engine, HostPool, ProduceSlot, Redundancy, Repository, Retention, Tape, __version__
 
 __all__ = [
     "ArgumentError",
@@ -51,6 +51,7 @@ __all__ = [
     "Metrics",
     "NoRoomError",
     "ProduceSlot",
+    "Redundancy",
     "Repository",
     "Retention",
     "StalledError",
@@ -66,10 +67,11 @@ if _TYPE_CHECKING:
     from . import adjoint as adjoint
     from . import devito as devito
     from . import jax as jax
+    from . import mpi as mpi
     from . import pyrevolve as pyrevolve
     from . import torch as torch
 
-_MODULES = frozenset({"adjoint", "devito", "jax", "pyrevolve", "torch"})
+_MODULES = frozenset({"adjoint", "devito", "jax", "mpi", "pyrevolve", "torch"})
 
 
 def __getattr__(name: str) -> _Any:

@@ -9,6 +9,7 @@ mod faulty;
 mod file;
 mod guarded;
 mod place;
+mod protection;
 mod repository;
 mod scratch;
 mod throttled;
@@ -19,6 +20,7 @@ pub use error::Error;
 pub use faulty::{Faults, Faulty};
 pub use guarded::Guarded;
 pub use place::Place;
+pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
     Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Options, Order, Piece, PieceInfo,
     Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,

@@ -1,6 +1,7 @@
 //! What `tierflow.h` declares.
 
 mod engine;
+mod named;
 mod options;
 mod parts;
 mod seeing;
@@ -9,6 +10,8 @@ mod slots;
 #[cfg(test)]
 pub(crate) use engine::RawCall;
 pub(crate) use engine::order;
+#[cfg(test)]
+pub(crate) use named::RawNamed;
 pub(crate) use options::close;
 pub(crate) use parts::{NAME, scatter};
 #[cfg(test)]
