@@ -59,7 +59,7 @@ pub enum Error {
         "{what} is about versions that outlive the engine: give it node_local, external or external_vault, too"
     )]
     NothingLasts {
-        /// The builder's method.
+        /// The builder's method, or the engine's.
         what: &'static str,
     },
     /// A group does not have that rank.

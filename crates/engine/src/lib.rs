@@ -14,6 +14,7 @@ mod named;
 mod region;
 mod run;
 mod seeing;
+mod suspending;
 mod within;
 
 pub use builder::EngineBuilder;
@@ -24,6 +25,7 @@ pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use lasting::Damage;
 pub use metrics::{Calls, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 pub use region::{Named, Region, RegionMut};
+pub use suspending::Suspension;
 pub use tierflow_plan as plan;
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;
