@@ -266,6 +266,9 @@ pub enum Error {
     /// A thread could not be started.
     #[error("a thread of the engine could not be started: {0}")]
     Thread(#[source] std::io::Error),
+    /// Signals cannot be received.
+    #[error("signals cannot be received: {0}")]
+    Signals(#[source] std::io::Error),
 }
 
 fn cause_text(cause: &Option<Arc<Error>>) -> String {
