@@ -189,6 +189,7 @@ struct Outcome {
     sure: Option<u64>,
     told: Duration,
     took: Duration,
+    in_order: bool,
 }
 
 /// A random state of an engine over a slow vault, and a random deadline.
@@ -271,6 +272,7 @@ fn suspend_somewhere(draw: &mut Draw) -> Outcome {
         sure: newest(patience.checked_sub(tolerance)),
         told,
         took,
+        in_order,
     }
 }
 
@@ -288,13 +290,14 @@ fn random_states_and_deadlines() {
         longest = longest.max(outcome.late);
         if outcome.late > outcome.tolerance || outcome.chosen < outcome.sure {
             println!(
-                "late by {:?} of {:?}; chosen {:?}, best {:?}; told {:?}, took {:?}",
+                "late by {:?} of {:?}; chosen {:?}, best {:?}; told {:?}, took {:?}, in order {}",
                 outcome.late,
                 outcome.tolerance,
                 outcome.chosen,
                 outcome.best,
                 outcome.told,
-                outcome.took
+                outcome.took,
+                outcome.in_order
             );
         }
     }

@@ -39,7 +39,7 @@ impl Plan {
             if scope == Scope::History {
                 before = ns;
             }
-            let ns = ns.map(|ns| ns.ceil() as u64);
+            let ns = ns.map(|ns| ns.max(0.0).ceil() as u64);
             let readable = self.is_settled(version) || !self.is_unreadable(version);
             (Foreseen { version, ns }, readable)
         });
@@ -64,7 +64,7 @@ impl Plan {
         let owed = self.traffic.owed_to(wanted);
         let mut each = owed.map(|version| self.traffic.ns_to_settle(version, now_ns));
         let sum = each.try_fold(0.0, |sum, ns| Some(sum + ns?));
-        sum.map(|ns| ns.ceil() as u64)
+        sum.map(|ns| ns.max(0.0).ceil() as u64)
     }
 
     /// Whether nothing moves because the application is about to go, and has asked for nothing since.

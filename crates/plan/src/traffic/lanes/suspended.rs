@@ -119,8 +119,8 @@ impl Traffic {
         }
     }
 
-    /// ns until all that a suspension wants is on the lowest tier, if it began now; `None` before any transfer there was
-    /// measured.
+    /// ns until a version is on the lowest tier, if nothing else moved from now on; `None` before any transfer there was
+    /// measured. Less than 0 where it waited for others that went before it: these have had its part of the way.
     pub(crate) fn ns_to_settle(&self, version: Version, now_ns: u64) -> Option<f64> {
         let ledger = &self.ledger;
         let last = ledger.last();
@@ -150,7 +150,7 @@ impl Traffic {
         under_way.dedup();
         for flight in under_way.iter().filter_map(|id| self.flights.get(id)) {
             let whole = self.pace.ns(1, flight.bytes)?;
-            ns += (whole - (served - flight.served)).max(0.0);
+            ns += whole - (served - flight.served);
         }
         Some(ns)
     }
