@@ -36,7 +36,18 @@ from ._errors import (
     UnknownVersionError,
 )
 from ._metrics import Metrics
-from ._tierflow import ConsumeSlot, Engine, HostPool, ProduceSlot, Repository, Retention, Tape, __version__
+from ._tierflow import (
+    ConsumeSlot,
+    Engine,
+    HostPool,
+    Notice,
+    ProduceSlot,
+    Repository,
+    Retention,
+    Suspension,
+    Tape,
+    __version__,
+)
 
 __all__ = [
     "ArgumentError",
@@ -50,11 +61,13 @@ __all__ = [
     "HostPool",
     "Metrics",
     "NoRoomError",
+    "Notice",
     "ProduceSlot",
     "Repository",
     "Retention",
     "StalledError",
     "StorageError",
+    "Suspension",
     "Tape",
     "TierflowError",
     "TimedOutError",
