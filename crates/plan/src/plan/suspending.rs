@@ -31,10 +31,11 @@ impl Plan {
         };
         let mut versions: Vec<_> = self.versions().filter(held).collect();
         versions.sort_unstable();
+        let line = self.traffic.pace.line();
         // Of a history, those before cost their time, too.
         let mut before = Some(0.0);
         let foreseen = versions.into_iter().map(|version| {
-            let own = self.traffic.ns_to_settle(version, now_ns);
+            let own = self.traffic.ns_to_settle(version, now_ns, line);
             let ns = before.zip(own).map(|(before, own)| before + own);
             if scope == Scope::History {
                 before = ns;
@@ -62,7 +63,8 @@ impl Plan {
             goes_on: false,
         };
         let owed = self.traffic.owed_to(wanted);
-        let mut each = owed.map(|version| self.traffic.ns_to_settle(version, now_ns));
+        let line = self.traffic.pace.line();
+        let mut each = owed.map(|version| self.traffic.ns_to_settle(version, now_ns, line));
         let sum = each.try_fold(0.0, |sum, ns| Some(sum + ns?));
         sum.map(|ns| ns.max(0.0).ceil() as u64)
     }

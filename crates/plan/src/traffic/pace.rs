@@ -1,69 +1,85 @@
 //! How fast the lowest tier takes what is written there, as measured: what tells how long a version still needs.
 //!
 //! Of *n* transfers at a time each has an *n*-th of the way, so a transfer that ended was *served* for the integral of 1/*n*
-//! over its time: as long as it would have taken alone. Of bytes and times of those that ended a line is fitted, in which
-//! each counts for less the longer ago it was. Transfers that were alone are measured apart, and believed before the others:
-//! some storage gives one stream less than an *n*-th of what *n* streams have together.
+//! over its time: as long as it would have taken alone. Through the times of the last ones, over their bytes, goes a line of
+//! median slope and median height (Theil and Sen), which a few that met something else hardly move. Where enough of them were
+//! alone, these are looked at and no others: some storage gives one stream less than an *n*-th of what *n* streams have
+//! together.
 
-/// What an observation counts for once another one has come.
-const FADING: f64 = 0.9;
+use std::collections::VecDeque;
+
+/// Transfers that are looked back at.
+const RECENT: usize = 16;
+
+/// So many that were alone are enough.
+const ENOUGH: usize = 3;
 
 /// Of its time, the part for which a transfer is served that counts as alone.
 const ALONE: f64 = 0.9;
 
-/// The least that sizes differ, relative to their mean, before time that does not depend on them can be told.
+/// The least that two sizes differ, relative to the larger one, to tell what depends on them.
 const SPREAD: f64 = 0.1;
 
-/// Time by bytes: the line of least squares.
-#[derive(Debug, Clone, Copy, Default)]
-struct Line {
-    weight: f64,
+/// A transfer that delivered.
+#[derive(Debug, Clone, Copy)]
+struct Delivered {
     bytes: f64,
-    ns: f64,
-    bytes_squared: f64,
-    product: f64,
+    served_ns: f64,
+    is_alone: bool,
+}
+
+/// How long transfers take alone: so long each, and so long a byte.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    each_ns: f64,
+    byte_ns: f64,
 }
 
 impl Line {
-    fn add(&mut self, bytes: f64, ns: f64) {
-        let sums = [
-            (&mut self.weight, 1.0),
-            (&mut self.bytes, bytes),
-            (&mut self.ns, ns),
-            (&mut self.bytes_squared, bytes * bytes),
-            (&mut self.product, bytes * ns),
-        ];
-        for (sum, value) in sums {
-            *sum = *sum * FADING + value;
+    fn through(points: &[Delivered]) -> Option<Self> {
+        let mut slopes = Vec::new();
+        for (at, a) in points.iter().enumerate() {
+            let others = points[at + 1..].iter();
+            let others =
+                others.filter(|b| (a.bytes - b.bytes).abs() > SPREAD * a.bytes.max(b.bytes));
+            slopes.extend(others.map(|b| (a.served_ns - b.served_ns) / (a.bytes - b.bytes)));
         }
-    }
-
-    /// ns for so many transfers of so many bytes together.
-    fn ns(&self, transfers: f64, bytes: f64) -> Option<f64> {
-        if self.weight == 0.0 {
-            return None;
-        }
-        let variance = self.bytes_squared / self.weight - (self.bytes / self.weight).powi(2);
-        let covariance = self.product / self.weight - self.bytes * self.ns / self.weight.powi(2);
-        let differ = variance > (SPREAD * self.bytes / self.weight).powi(2);
-        let slope = covariance / variance;
-        let each = (self.ns - slope * self.bytes) / self.weight;
-        if differ && slope > 0.0 && each >= 0.0 {
-            return Some(transfers * each + slope * bytes);
+        let byte_ns = median(slopes).filter(|slope| *slope > 0.0);
+        let rest = |byte_ns: f64| {
+            let rests = points.iter().map(|p| p.served_ns - byte_ns * p.bytes);
+            median(rests.collect())
+        };
+        if let Some(byte_ns) = byte_ns
+            && let Some(each_ns) = rest(byte_ns).filter(|each| *each >= 0.0)
+        {
+            return Some(Self { each_ns, byte_ns });
         }
         // As good as all of it depends on the bytes.
-        Some(self.product / self.bytes_squared * bytes)
+        let byte_ns = median(points.iter().map(|p| p.served_ns / p.bytes).collect())?;
+        let each_ns = 0.0;
+        Some(Self { each_ns, byte_ns })
+    }
+
+    /// ns for so many transfers of so many bytes together, if nothing else moves.
+    pub(crate) fn ns(self, transfers: u64, bytes: u64) -> f64 {
+        self.each_ns * transfers as f64 + self.byte_ns * bytes as f64
     }
 }
 
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let above = *values.get(values.len() / 2)?;
+    let below = values.get((values.len() - 1) / 2)?;
+    Some((above + below) / 2.0)
+}
+
 /// How fast a tier takes what is written there.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Pace {
     /// ns for which each of the transfers under way was served since the beginning, and up to when that was added up.
     served: f64,
     until_ns: u64,
-    alone: Line,
-    together: Line,
+    recent: VecDeque<Delivered>,
 }
 
 impl Pace {
@@ -84,18 +100,25 @@ impl Pace {
 
     /// A transfer delivered that had been begun when others were served for `since`.
     pub(crate) fn delivered(&mut self, bytes: u64, since: f64, took_ns: u64) {
-        let served = self.served - since;
-        let line = match served >= ALONE * took_ns as f64 {
-            true => &mut self.alone,
-            false => &mut self.together,
-        };
-        line.add(bytes.max(1) as f64, served);
+        let served_ns = self.served - since;
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Delivered {
+            bytes: bytes.max(1) as f64,
+            served_ns,
+            is_alone: served_ns >= ALONE * took_ns as f64,
+        });
     }
 
-    /// ns for so many transfers of so many bytes together, if nothing else moves; `None` before any was measured.
-    pub(crate) fn ns(&self, transfers: u64, bytes: u64) -> Option<f64> {
-        let ns = |line: &Line| line.ns(transfers as f64, bytes as f64);
-        ns(&self.alone).or_else(|| ns(&self.together))
+    /// How long transfers take alone; `None` before any was measured.
+    pub(crate) fn line(&self) -> Option<Line> {
+        let recent = self.recent.iter().copied();
+        let alone: Vec<_> = recent.clone().filter(|one| one.is_alone).collect();
+        match alone.len() >= ENOUGH {
+            true => Line::through(&alone),
+            false => Line::through(&recent.collect::<Vec<_>>()),
+        }
     }
 }
 
@@ -119,22 +142,23 @@ mod tests {
         pace
     }
 
-    fn is_close(found: Option<f64>, expected: f64) -> bool {
+    fn is_close(pace: &Pace, transfers: u64, bytes: u64, expected: f64) -> bool {
+        let found = pace.line().map(|line| line.ns(transfers, bytes));
         found.is_some_and(|found| (found - expected).abs() <= 1e-6 * expected)
     }
 
     #[test]
     fn nothing_is_told_before_anything_was_measured() {
-        assert_eq!(Pace::default().ns(1, 1000), None);
+        assert!(Pace::default().line().is_none());
     }
 
     #[test]
     fn what_does_not_depend_on_the_bytes_is_told_where_sizes_differ() {
         let pace = measured(&[1000, 5000, 2000], 700);
-        assert!(is_close(pace.ns(1, 9000), 700.0 + 36_000.0));
-        assert!(is_close(pace.ns(3, 9000), 2100.0 + 36_000.0));
+        assert!(is_close(&pace, 1, 9000, 700.0 + 36_000.0));
+        assert!(is_close(&pace, 3, 9000, 2100.0 + 36_000.0));
         let pace = measured(&[1000, 1000], 700);
-        assert!(is_close(pace.ns(1, 2000), 9400.0));
+        assert!(is_close(&pace, 1, 2000, 9400.0));
     }
 
     #[test]
@@ -148,18 +172,26 @@ mod tests {
         pace.delivered(1000, first, 6000);
         pace.pass(8000, 1);
         pace.delivered(1000, second, 6000);
-        assert!(is_close(pace.ns(1, 500), 2000.0));
+        assert!(is_close(&pace, 1, 500, 2000.0));
+    }
+
+    #[test]
+    fn one_that_met_something_else_is_not_believed() {
+        let mut pace = measured(&[1000, 5000, 2000, 3000, 4000], 700);
+        pace.delivered(3000, pace.served - 1e9, 1_000_000_000);
+        let line = pace.line().unwrap();
+        assert!((line.ns(1, 9000) / 36_700.0 - 1.0).abs() < 0.05);
     }
 
     #[test]
     fn what_was_alone_counts_first() {
         // Alone, a stream has half of what two have together.
-        let mut pace = measured(&[1000], 0);
+        let mut pace = measured(&[1000; 3], 0);
         for _ in 0..5 {
             let since = pace.served(pace.until_ns, 0);
             pace.pass(pace.until_ns + 4000, 2);
             pace.delivered(1000, since, 4000);
         }
-        assert!(is_close(pace.ns(1, 1000), 4000.0));
+        assert!(is_close(&pace, 1, 1000, 4000.0));
     }
 }

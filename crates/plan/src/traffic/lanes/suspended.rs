@@ -1,5 +1,6 @@
 //! What moves while the application is about to go: what has to reach the lowest tier, and nothing else.
 
+use super::super::pace::Line;
 use super::super::{Purpose, Traffic};
 use super::Part;
 use crate::ledger::{Claim, Outlook, Spared, Urgency};
@@ -119,9 +120,14 @@ impl Traffic {
         }
     }
 
-    /// ns until a version is on the lowest tier, if nothing else moved from now on; `None` before any transfer there was
-    /// measured. Less than 0 where it waited for others that went before it: these have had its part of the way.
-    pub(crate) fn ns_to_settle(&self, version: Version, now_ns: u64) -> Option<f64> {
+    /// ns until a version is on the lowest tier, if nothing else moved from now on and transfers are as this line
+    /// says; `None` without one. Less than 0 where it waited for others that went before it: these have had its part of the way.
+    pub(crate) fn ns_to_settle(
+        &self,
+        version: Version,
+        now_ns: u64,
+        line: Option<Line>,
+    ) -> Option<f64> {
         let ledger = &self.ledger;
         let last = ledger.last();
         let Some(record) = ledger.records.get(&version) else {
@@ -145,11 +151,11 @@ impl Traffic {
             }
         }
         if bytes > 0 {
-            ns += self.pace.ns(transfers.max(1), bytes)?;
+            ns += line?.ns(transfers.max(1), bytes);
         }
         under_way.dedup();
         for flight in under_way.iter().filter_map(|id| self.flights.get(id)) {
-            let whole = self.pace.ns(1, flight.bytes)?;
+            let whole = line?.ns(1, flight.bytes);
             ns += whole - (served - flight.served);
         }
         Some(ns)
