@@ -16,6 +16,7 @@ pub mod growth;
 pub mod in_place;
 pub mod peers;
 pub mod placement;
+pub mod shared;
 pub mod store;
 pub mod veloc;
 
@@ -42,6 +43,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cache::real::GOALS,
     cache::real::CELLS,
     cache::real::FIGURES,
+    shared::EXPERIMENT,
     store::EXPERIMENT,
     in_place::EXPERIMENT,
     clients::EXPERIMENT,
