@@ -10,6 +10,7 @@ pub mod alloc;
 pub mod blocking;
 pub mod cache;
 pub mod clients;
+pub mod compress;
 pub mod copy;
 pub mod dedup;
 pub mod growth;
@@ -35,6 +36,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     dedup::GPU_GDV,
     dedup::GPU_SCALING,
     dedup::CODECS,
+    dedup::ENGINE,
+    compress::EXPERIMENT,
     placement::EXPERIMENT,
     peers::EXPERIMENT,
     veloc::EXPERIMENT,

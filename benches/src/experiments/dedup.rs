@@ -9,6 +9,7 @@ use tierflow_dedup::{Chain, Config, Lineage, Method};
 use super::{Experiment, Run, copy};
 
 mod codecs;
+mod engine;
 mod gdv;
 mod gpu;
 mod scaling;
@@ -46,6 +47,14 @@ pub const CODECS: Experiment = Experiment {
     about: "compressors on the same workloads: lz4 and zstd on the CPU, nvCOMP's codecs where it is installed",
     needs_gpu: false,
     run: codecs::codecs,
+};
+
+/// The stage within the engine.
+pub const ENGINE: Experiment = Experiment {
+    name: "dedup-engine",
+    about: "de-duplication of degree vectors in the engine beside its kernels alone: into pinned memory, on to disk, and back",
+    needs_gpu: true,
+    run: engine::degree_vectors,
 };
 
 /// The paper's Figure 6.

@@ -61,6 +61,8 @@ int tf_options_new(tf_options *options);
  *   flush             needed | eager
  *   durable_in_order  true | false: whether versions become durable in the order of their numbers
  *   dedup             bytes of a chunk: what leaves the fastest tier is stored as differences
+ *   compress          type of the values, such as f32: what leaves the fastest tier is compressed, losslessly but for named
+ *                     regions that follow with a share of their largest value: "f32, wave = 1e-3"
  *   timeline          entries of the time line
  *   group_patience    how long the ranks of a group wait for each other; 300
  *   closing_patience  how long closing waits for storage; 60

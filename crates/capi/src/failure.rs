@@ -76,7 +76,7 @@ impl From<Error> for Failure {
             Error::Device(error) => of_device(error),
             Error::Arena(ArenaError::Growth { source, .. }) => of_device(source),
             Error::Arena(ArenaError::Pool { .. }) => Status::Storage,
-            Error::Thread(_) | Error::Dedup(_) => Status::Device,
+            Error::Thread(_) | Error::Dedup(_) | Error::Codec(_) => Status::Device,
             _ => Status::Argument,
         };
         Self::new(status, error.to_string())

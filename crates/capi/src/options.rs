@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
-use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Flush, Retention};
+use tierflow_engine::{
+    AfterRestore, BadCompression, Compression, Engine, EngineBuilder, Flush, Retention,
+};
 use tierflow_store::Collective;
 use tierflow_tier_alloc::{HostOptions, Pace};
 
@@ -34,6 +36,7 @@ pub(crate) struct Options {
     flush: Option<Flush>,
     pub(crate) in_order: Option<bool>,
     dedup: Option<u32>,
+    compress: Option<Compression>,
     pub(crate) timeline: usize,
     group_patience: Duration,
     pub(crate) closing_patience: Duration,
@@ -56,6 +59,7 @@ impl Default for Options {
             flush: None,
             in_order: None,
             dedup: None,
+            compress: None,
             timeline: 0,
             group_patience: Duration::from_secs(300),
             closing_patience: Duration::from_secs(60),
@@ -98,6 +102,10 @@ impl Options {
             }
             "durable_in_order" => self.in_order = Some(truth(value)?),
             "dedup" => self.dedup = Some(number(value)?),
+            "compress" => {
+                let how: Result<_, BadCompression> = value.parse();
+                self.compress = Some(how.map_err(|bad| bad.to_string())?);
+            }
             "timeline" => self.timeline = number(value)?,
             "group_patience" => self.group_patience = seconds(value)?,
             "closing_patience" => self.closing_patience = seconds(value)?,
@@ -149,6 +157,9 @@ impl Options {
         }
         if let Some(chunk) = self.dedup {
             builder = builder.dedup(Tree { chunk });
+        }
+        if let Some(how) = &self.compress {
+            builder = builder.compress(how.clone());
         }
         if let Some((group, run)) = group {
             let collective: Arc<dyn Collective> = Arc::clone(group) as _;

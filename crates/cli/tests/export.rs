@@ -142,3 +142,42 @@ fn all_regions_go_into_one_archive_that_numpy_reads() {
     std::io::Read::read_to_end(&mut entry, &mut grid).unwrap();
     assert!(grid.starts_with(b"\x93NUMPY\x01\x00") && grid.ends_with(&values()));
 }
+
+#[test]
+fn compressed_versions_are_exported_whole() {
+    use tierflow_codec::{Codec, Element as Value, Planes, Predictor};
+    let directory = tempfile::tempdir().unwrap();
+    let (home, to) = (directory.path().join("run"), directory.path().join("out"));
+    std::fs::create_dir(&to).unwrap();
+    let bytes: Vec<u8> = (0..20_000_u32).flat_map(|i| i.to_le_bytes()).collect();
+    let (first, second) = bytes.split_at(30_000);
+    let encode = |bytes: &[u8], value| {
+        Planes::with(Predictor::Previous)
+            .encode_to_vec(bytes, value)
+            .unwrap()
+    };
+    let containers = [encode(first, Value::I8), encode(second, Value::I32)].concat();
+    assert!(containers.len() < bytes.len() / 2);
+    let extent = [bytes.len() as u64];
+    for (version, containers) in [(1, &containers[..]), (2, &containers[..4000])] {
+        let region = Region::new("compressed", containers).array(Element::Encoded, &extent);
+        let repository = Repository::open(&home, Options::default()).unwrap();
+        repository
+            .save(&Snapshot {
+                version,
+                base: None,
+                regions: &[region],
+            })
+            .unwrap();
+    }
+    let (home, target) = (home.to_str().unwrap(), to.to_str().unwrap());
+    let export = |version| json(&["export", home, version, "--to", target, "--format", "raw"]);
+    assert_eq!(export("1").0, 0);
+    assert!(std::fs::read(to.join("checkpoint.raw")).unwrap() == bytes);
+    let (code, answer) = export("2");
+    assert_eq!(code, 2);
+    assert!(
+        answer.as_str().unwrap().contains("decompressed"),
+        "{answer}"
+    );
+}

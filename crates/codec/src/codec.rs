@@ -74,6 +74,22 @@ pub fn decode(container: &[u8], out: &mut [u8]) -> Result<()> {
     }
 }
 
+/// Decodes containers that lie one behind the other to `out`, which is as long as all their inputs together.
+///
+/// # Errors
+///
+/// As for [`Codec::decode`].
+pub fn decode_all(mut containers: &[u8], mut out: &mut [u8]) -> Result<()> {
+    while !out.is_empty() {
+        let header = Header::parse(containers)?;
+        let (stored, raw) = header.within(containers.len(), out.len())?;
+        let (values, behind) = std::mem::take(&mut out).split_at_mut(raw);
+        decode(containers, values)?;
+        (containers, out) = (&containers[stored..], behind);
+    }
+    Ok(())
+}
+
 /// Decodes a container of any codec of this crate to new memory, of no more than `limit` bytes: a damaged
 /// header cannot ask for more.
 ///

@@ -52,6 +52,11 @@ pub struct Header {
 }
 
 impl Header {
+    /// Whether these bytes start as a container does, of this format or of another one.
+    pub fn is_one(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
     /// Reads a header, and checks all that can be checked without the rest of the container.
     ///
     /// # Errors
@@ -110,6 +115,21 @@ impl Header {
             return Err(Error::corrupt("its length is not possible"));
         }
         Ok(header)
+    }
+
+    /// Bytes of the container and of its input, where no more than so many are left of each.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if they are more, or none.
+    pub fn within(&self, stored: usize, raw: usize) -> Result<(usize, usize)> {
+        let within = |bytes: u64, most: usize| {
+            let bytes = usize::try_from(bytes).ok();
+            bytes.filter(|bytes| (1..=most).contains(bytes))
+        };
+        within(self.stored_bytes, stored)
+            .zip(within(self.raw_bytes, raw))
+            .ok_or(Error::corrupt("it is none of those that belong here"))
     }
 
     /// The header as it is stored, with the bytes behind the last whole value.

@@ -37,6 +37,8 @@ pub struct EngineBuilder {
     timeline: usize,
     #[cfg(feature = "dedup")]
     dedup: Option<tierflow_dedup::Config>,
+    #[cfg(feature = "compress")]
+    compression: Option<crate::Compression>,
     policy: Box<dyn Policy>,
     device_growth: DeviceOptions,
     evict_while_growing: bool,
@@ -62,6 +64,8 @@ impl EngineBuilder {
             timeline: 0,
             #[cfg(feature = "dedup")]
             dedup: None,
+            #[cfg(feature = "compress")]
+            compression: None,
             policy: Box::new(Residency),
             device_growth: DeviceOptions::default(),
             evict_while_growing: false,
@@ -233,6 +237,24 @@ impl EngineBuilder {
     #[must_use]
     pub fn dedup(mut self, how: impl Into<tierflow_dedup::Config>) -> Self {
         self.dedup = Some(how.into());
+        self
+    }
+
+    /// Compresses what leaves the fastest tier: the tiers below hold more of it, and it takes less of their time. Restores and
+    /// prefetches give the bytes that were checkpointed, or within bounds where [`Compression::within`](crate::Compression::within)
+    /// allows that.
+    ///
+    /// What lies in device memory is compressed there, and needs room for a few checkpoints beside the device cache; what lies in
+    /// host memory, by the host's cores. What does not become smaller goes as it is, and where compressing does not
+    /// shorten the way down it is left out, and tried again now and then: [`Metrics::compression`](crate::Metrics::compression)
+    /// says which.
+    ///
+    /// Directories and other storage that outlives the engine hold compressed versions, too. The next engine needs `compress` to
+    /// read them, whatever is chosen by it.
+    #[cfg(feature = "compress")]
+    #[must_use]
+    pub fn compress(mut self, how: crate::Compression) -> Self {
+        self.compression = Some(how);
         self
     }
 

@@ -155,6 +155,9 @@ impl Engine {
         let begun = Instant::now();
         let size = region::total(regions)?;
         let layout = region::layout(version, regions)?;
+        if let (Some(stage), Some(layout)) = (&self.shared.stage, &layout) {
+            stage.check(version, layout)?;
+        }
         let _span = tracing::debug_span!("checkpoint", version, size).entered();
         self.is_free(version)?;
         let is_empty = size == 0 && self.shared.empties.are_allowed();

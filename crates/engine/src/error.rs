@@ -38,7 +38,7 @@ pub enum Error {
     #[error("the engine has no memory to lend: give it a device cache or a host cache")]
     NoMemoryTier,
     /// Differences are asked for where there can be none.
-    #[error("no differences can be stored here: {why}")]
+    #[error("versions cannot be stored as differences or compressed here: {why}")]
     NoDifferences {
         /// What to change.
         why: &'static str,
@@ -259,6 +259,10 @@ pub enum Error {
     #[cfg(feature = "dedup")]
     #[error(transparent)]
     Dedup(#[from] tierflow_dedup::Error),
+    /// A version could not be compressed, or not be made of what was stored.
+    #[cfg(feature = "compress")]
+    #[error(transparent)]
+    Codec(#[from] tierflow_codec::Error),
     /// Memory of peers could not be had, or given back.
     #[cfg(feature = "peers")]
     #[error(transparent)]

@@ -413,7 +413,7 @@ fn bring_what_was_left(local: &Repository, external: &dyn Vault, last: LastRun) 
 pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64) -> Result<()> {
     let survey = &opened.survey;
     if shared.stage.is_none() && survey.has_differences() {
-        let why = "the directory holds some: give the engine `dedup` to read them";
+        let why = "the directory holds some: give the engine `dedup` or `compress` to read them";
         return Err(Error::NoDifferences { why });
     }
     let tier_of = |kept: &Option<Arc<Kept>>| {

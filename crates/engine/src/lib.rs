@@ -3,6 +3,8 @@
 
 mod builder;
 mod caught;
+#[cfg(feature = "compress")]
+mod compression;
 mod engine;
 mod error;
 mod flush;
@@ -19,15 +21,19 @@ mod suspending;
 mod within;
 
 pub use builder::EngineBuilder;
+#[cfg(feature = "compress")]
+pub use compression::{BadCompression, Compression};
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use lasting::Damage;
-pub use metrics::{Calls, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
+pub use metrics::{Calls, CompressionMetrics, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};
 pub use suspending::Suspension;
+#[cfg(feature = "compress")]
+pub use tierflow_codec::{Bound, Element as Value};
 pub use tierflow_plan as plan;
 pub use tierflow_plan::{AfterRestore, PrefetchDistance, Version};
 pub use tierflow_store::Retention;

@@ -99,6 +99,25 @@ pub struct HopMetrics {
     pub failed: u64,
 }
 
+/// What came of [`EngineBuilder::compress`](crate::EngineBuilder::compress).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CompressionMetrics {
+    /// Whether it is on: off where it does not shorten the way to the tiers below.
+    pub is_on: bool,
+    /// Bytes of checkpoints that were compressed.
+    pub compressed: u64,
+    /// Bytes that they became.
+    pub stored: u64,
+    /// Bytes of checkpoints that went as they are.
+    pub as_they_are: u64,
+    /// Bytes/s that it takes in; 0 if it was not measured.
+    pub stage_rate: u64,
+    /// Bytes/s that the way down moves; 0 if it was not measured.
+    pub link_rate: u64,
+    /// How often it was turned on or off.
+    pub switches: u64,
+}
+
 /// A snapshot of everything counted since the engine was built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metrics {
@@ -118,6 +137,8 @@ pub struct Metrics {
     pub tiers: Vec<TierMetrics>,
     /// In the order of their first use.
     pub hops: Vec<HopMetrics>,
+    /// Of an engine that compresses.
+    pub compression: Option<CompressionMetrics>,
 }
 
 impl fmt::Display for Metrics {
@@ -157,6 +178,19 @@ impl fmt::Display for Metrics {
                 f,
                 "{} → {}: {} transfers, {} bytes",
                 hop.from, hop.to, hop.transfers, hop.bytes
+            )?;
+        }
+        if let Some(compression) = &self.compression {
+            let CompressionMetrics {
+                compressed, stored, ..
+            } = *compression;
+            writeln!(
+                f,
+                "compression is {}: {:.2} times smaller, {} bytes; {} bytes as they are",
+                if compression.is_on { "on" } else { "off" },
+                compressed as f64 / stored.max(1) as f64,
+                compressed,
+                compression.as_they_are
             )?;
         }
         Ok(())

@@ -120,6 +120,7 @@ impl Engine {
                     failed: hop.failed,
                 })
                 .collect(),
+            compression: self.shared.stage.as_ref().and_then(|stage| stage.metrics()),
         }
     }
 }

@@ -67,12 +67,41 @@ impl Default for ExtentSize {
     }
 }
 
-/// That versions become differences on their way down from the fastest tier, and how.
+/// The most bytes by which what is made of a checkpoint is larger than it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overhead {
+    /// Whatever the checkpoint's size.
+    pub fixed: u64,
+    /// For each MiB of it that is begun.
+    pub each: u64,
+}
+
+impl Overhead {
+    /// The same for all sizes.
+    #[must_use]
+    pub const fn fixed(bytes: u64) -> Self {
+        Self {
+            fixed: bytes,
+            each: 0,
+        }
+    }
+
+    /// The most bytes that are made of so many.
+    #[must_use]
+    pub const fn most(self, bytes: u64) -> u64 {
+        let more = self.each.saturating_mul(bytes.div_ceil(1 << 20));
+        bytes.saturating_add(self.fixed).saturating_add(more)
+    }
+}
+
+/// That versions become differences on their way down from the fastest tier, or are compressed there: differences to nothing,
+/// in chains of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Differences {
     /// The most bytes by which a difference is larger than its checkpoint.
-    pub overhead: u64,
-    /// The most differences that a version is made of; at least 1.
+    pub overhead: Overhead,
+    /// The most differences that a version is made of; at least 1. Where it is 1, several are made at a time; else one after the
+    /// other.
     pub longest: u32,
     /// Whether a version builds upon those of smaller numbers only, as tiers that outlive the engine want it.
     pub ascending: bool,

@@ -157,7 +157,7 @@ pub enum Event {
     TransferDone {
         /// Which.
         id: TransferId,
-        /// The difference that it made, of [`Coding::Encode`](crate::Coding::Encode).
+        /// The difference that it made, of [`Coding::Encode`](crate::Coding::Encode); `None` if it wrote the bytes as they are.
         stored: Option<Stored>,
     },
     /// A transfer did not deliver.
@@ -184,7 +184,7 @@ pub enum Misuse {
     /// There is no such tier.
     #[error("there is no tier {0}")]
     NoTier(TierId),
-    /// A difference was reported that was not asked for, or the other way round.
-    #[error("transfer {} made a difference that was not asked for, or none that was", .0.0)]
+    /// A difference was reported that was not asked for.
+    #[error("transfer {} made a difference that was not asked for", .0.0)]
     WrongCoding(TransferId),
 }

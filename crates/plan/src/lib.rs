@@ -19,7 +19,9 @@ mod traffic;
 mod world;
 
 pub use command::{Coding, Command, Difference, Piece, Place, Refusal, Transfer};
-pub use config::{AfterRestore, ConfigError, Differences, ExtentSize, PlanConfig, TierConfig};
+pub use config::{
+    AfterRestore, ConfigError, Differences, ExtentSize, Overhead, PlanConfig, TierConfig,
+};
 pub use event::{Event, Misuse, Scope, Stored, TransferFailure};
 pub use ids::{Ticket, TierId, TransferId, Version};
 #[cfg(any(test, feature = "check"))]

@@ -215,7 +215,7 @@ impl Traffic {
     /// A transfer delivered.
     pub(crate) fn done(&mut self, id: TransferId, stored: Option<Stored>) -> Result<Ended, Misuse> {
         let asked = self.flights.get(&id).ok_or(Misuse::NoTransfer(id))?;
-        if asked.encodes.is_some() != stored.is_some() {
+        if asked.encodes.is_none() && stored.is_some() {
             return Err(Misuse::WrongCoding(id));
         }
         let flight = self.end(id)?;

@@ -8,7 +8,7 @@ use machine::Ending;
 use machine::{Machine, Setup};
 use proptest::prelude::*;
 use tierflow_plan::{
-    AfterRestore, Difference, Differences, ExtentSize, Scope, TierConfig, TransferFailure,
+    AfterRestore, Difference, Differences, ExtentSize, Overhead, Scope, TierConfig, TransferFailure,
 };
 
 #[derive(Debug, Clone)]
@@ -195,7 +195,7 @@ proptest! {
         adopted in prop::collection::vec(1_u64..9, 0..4),
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        setup.differences = Some(Differences { overhead: 2, longest, ascending });
+        setup.differences = Some(Differences { overhead: Overhead::fixed(2), longest, ascending });
         run(&setup, &adopted, steps);
     }
 }

@@ -11,7 +11,7 @@ mod machine;
 
 use explore::{Explored, Model};
 use machine::Setup;
-use tierflow_plan::{AfterRestore, Differences, ExtentSize, Scope};
+use tierflow_plan::{AfterRestore, Differences, ExtentSize, Overhead, Scope};
 
 /// Tiers of so many bytes; extents of 1 to 2 bytes.
 fn tiers(capacities: &[u64]) -> Setup {
@@ -348,7 +348,7 @@ fn suspended() {
         name: "suspended where versions lie as differences",
         setup: Setup {
             differences: Some(Differences {
-                overhead: 1,
+                overhead: Overhead::fixed(1),
                 longest: 2,
                 ascending: true,
             }),
@@ -371,7 +371,7 @@ fn suspended() {
 #[test]
 fn stored_as_differences() {
     let chain = Differences {
-        overhead: 1,
+        overhead: Overhead::fixed(1),
         longest: 2,
         ascending: false,
     };
@@ -414,8 +414,16 @@ fn stored_as_differences() {
         failures: 0,
         ..two()
     };
+    // Chains of one, as of compressed versions: several are made at a time, and version 2 goes as it is.
+    let mut alone = three.clone();
+    alone.name = "three versions, each by itself, one as it is";
+    alone.setup.differences = Some(Differences {
+        longest: 1,
+        ..chain
+    });
     explore(&pair, &[], &["written down"]);
     explore(&three, &[], &["up past a tier"]);
+    explore(&alone, &[], &["up past a tier"]);
     explore(&kept, &[], &[]);
     explore(&found, &[], &[]);
 }

@@ -5,7 +5,9 @@
 mod machine;
 
 use machine::{Call, Ending, Machine, Setup};
-use tierflow_plan::{AfterRestore, Differences, ExtentSize, Refusal, TierId, TransferFailure};
+use tierflow_plan::{
+    AfterRestore, Differences, ExtentSize, Overhead, Refusal, TierId, TransferFailure,
+};
 
 fn setup(capacities: &[u64], after: AfterRestore) -> Setup {
     Setup {
@@ -151,7 +153,7 @@ fn windows_by_score_wait_for_what_goes_down_first() {
 fn a_tier_holds_as_many_more_versions_as_differences_are_smaller() {
     let mut setup = setup(&[20, 40, 400], AfterRestore::Discard);
     setup.differences = Some(Differences {
-        overhead: 2,
+        overhead: Overhead::fixed(2),
         longest: 4,
         ascending: false,
     });

@@ -112,6 +112,7 @@ impl Engine {
         after_restore = "keep",
         flush = None,
         dedup = None,
+        compress = None,
         timeline = 0,
         evict_while_growing = false,
         closing_patience = 60.0,
@@ -135,6 +136,7 @@ impl Engine {
         after_restore: &str,
         flush: Option<&str>,
         dedup: Option<u32>,
+        compress: Option<&str>,
         timeline: usize,
         evict_while_growing: bool,
         closing_patience: f64,
@@ -150,6 +152,7 @@ impl Engine {
                 Err(_) => Some(given.cast::<Retention>()?.get().rules(py)?),
             },
         };
+        let compress = compress.map(|text| options::compression(py, text));
         let closing = options::duration(py, Some(closing_patience))?.unwrap_or(Duration::MAX);
         let opened = py.detach(|| open(choice));
         let device = opened.map_err(|error| errors::device(py, &error))?;
@@ -171,7 +174,8 @@ impl Engine {
             .with(retention, EngineBuilder::retention)
             .with(durable_in_order, EngineBuilder::durable_in_order)
             .with(flush, EngineBuilder::flush)
-            .with(dedup, |b, chunk| b.dedup(Tree { chunk }));
+            .with(dedup, |b, chunk| b.dedup(Tree { chunk }))
+            .with(compress.transpose()?, EngineBuilder::compress);
         let engine = py.detach(|| builder.build()).or_raise(py)?;
         let core = Core {
             engine: Ending::new(engine),

@@ -42,6 +42,17 @@ fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, Py
         "hops",
         PyList::new(py, hops.collect::<PyResult<Vec<_>>>()?)?,
     )?;
+    if let Some(compression) = &metrics.compression {
+        let entry = PyDict::new(py);
+        entry.set_item("is_on", compression.is_on)?;
+        entry.set_item("compressed", compression.compressed)?;
+        entry.set_item("stored", compression.stored)?;
+        entry.set_item("as_they_are", compression.as_they_are)?;
+        entry.set_item("stage_rate", compression.stage_rate)?;
+        entry.set_item("link_rate", compression.link_rate)?;
+        entry.set_item("switches", compression.switches)?;
+        all.set_item("compression", entry)?;
+    }
     Ok(all)
 }
 

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 use tierflow_device::Choice;
-use tierflow_engine::{AfterRestore, EngineBuilder, Flush};
+use tierflow_engine::{AfterRestore, BadCompression, Compression, EngineBuilder, Flush};
 
 use crate::errors;
 
@@ -54,6 +54,13 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
         let number = given.extract::<u64>().map(Self);
         number.map_err(|_| wrong(&given.to_string()))
     }
+}
+
+/// # Errors
+/// `ArgumentError` for a text that does not say how to compress.
+pub(crate) fn compression(py: Python<'_>, text: &str) -> PyResult<Compression> {
+    let how: Result<_, BadCompression> = text.parse();
+    how.map_err(|bad| errors::argument(py, format!("compress={text:?}: {bad}")))
 }
 
 /// What a number of bytes, or a text such as "4GiB", says.

@@ -93,7 +93,7 @@ impl Repository {
         };
         if region.element == Element::Encoded {
             let text = format!(
-                "version {version} lies there as a difference: restore it by an engine with dedup="
+                "version {version} lies there as a difference, or compressed: restore it by an engine with dedup= or compress="
             );
             return Err(errors::argument(py, text));
         }

@@ -185,6 +185,7 @@ class Engine:
         after_restore: Literal["keep", "discard"] = "keep",
         flush: Literal["eager", "needed"] | None = None,
         dedup: int | None = None,
+        compress: str | None = None,
         timeline: int = 0,
         evict_while_growing: bool = False,
         closing_patience: float = 60.0,

@@ -79,6 +79,7 @@ const ROOMS: &[Room] = &[
             "tierflow-placement",
             "tierflow-device",
             "tierflow-tier-alloc",
+            "tierflow-codec",
             "tierflow-dedup",
             "tierflow-store",
             "tierflow-peers",
@@ -112,7 +113,12 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-cli",
-        ours: &["tierflow-store", "tierflow-agent", "tierflow-dedup"],
+        ours: &[
+            "tierflow-store",
+            "tierflow-agent",
+            "tierflow-codec",
+            "tierflow-dedup",
+        ],
         others: true,
     },
     Room {

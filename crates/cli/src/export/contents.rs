@@ -1,7 +1,8 @@
-//! What a version consists of, whether it lies as it is or as a difference.
+//! What a version consists of, whether it lies as it is, as a difference or compressed.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::borrow::Cow;
+use tierflow_codec::Header;
 use tierflow_dedup::Chain;
 use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{Error, Piece, Repository};
@@ -41,6 +42,12 @@ impl Contents {
                 );
             };
             let bytes = piece.read(&difference.name)?;
+            if Header::is_one(&bytes) {
+                let mut whole = vec![0; usize::try_from(size)?];
+                tierflow_codec::decode_all(&bytes, &mut whole)
+                    .with_context(|| format!("version {version} cannot be decompressed"))?;
+                return Ok(Self::Decoded(regions, whole));
+            }
             differences.push(bytes);
             let base = piece.head().base;
             let base = base.map(|base| {

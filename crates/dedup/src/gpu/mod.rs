@@ -42,4 +42,4 @@ pub use encode::{Encoded, Encoding};
 pub use kernels::Kernels;
 pub use landing::{Landing, pinned};
 pub use lineage::Lineage;
-pub use resident::{Resident, Restored, Restoring};
+pub use resident::{Resident, Restored, Restoring, head};

@@ -11,7 +11,7 @@ use super::plan::Plan;
 use super::report::Reports;
 use super::state::Arena;
 use crate::chain::{Chain, Move};
-use crate::container::{NO_PARENT, Stored};
+use crate::container::{HEADER_BYTES, NO_PARENT, Stored};
 use crate::error::{Error, Invalid, Result};
 use crate::hash::{Hasher, Sum};
 use crate::layout::Layout;
@@ -34,6 +34,12 @@ pub struct Resident {
     /// Behind the newest restore's kernels.
     done: Option<Arc<Event>>,
     plan: Plan,
+}
+
+/// The head of a stored difference, which has sums of its content and of what it builds upon: of two that have the same, one
+/// serves for both. Shorter if there is no more.
+pub fn head(difference: &[u8]) -> &[u8] {
+    &difference[..difference.len().min(HEADER_BYTES)]
 }
 
 /// What the kernels use, beyond the destination; kept by whatever is in flight.

@@ -66,6 +66,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
 
+    /// Compress what leaves the fastest cache: `lossless`, or to within so many times the largest value of each snapshot, as
+    /// 1e-3.
+    #[arg(long, value_name = "HOW")]
+    pub compress: Option<Compress>,
+
     /// In which order the history is read back: `reverse` for the image; `sequential` or
     /// `random:SEED` compute the source illumination instead.
     #[arg(long, default_value = "reverse")]
@@ -105,6 +110,27 @@ pub enum Hints {
     One,
     /// Nothing.
     None,
+}
+
+/// How snapshots are compressed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Compress {
+    /// They come back as they were.
+    Lossless,
+    /// Each value comes back within so many times the largest one.
+    Within(f64),
+}
+
+impl FromStr for Compress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<f64>() {
+            _ if text == "lossless" => Ok(Self::Lossless),
+            Ok(bound) if bound > 0.0 && bound <= 1.0 => Ok(Self::Within(bound)),
+            _ => Err("give lossless, or a share of the largest value such as 1e-3".into()),
+        }
+    }
 }
 
 /// In which order the history is read back.
@@ -243,6 +269,15 @@ mod tests {
         assert!(parse_volume("64x32").is_err());
         assert_eq!("random:7".parse(), Ok(Order::Random(7)));
         assert!("random".parse::<Order>().is_err() && "random:x".parse::<Order>().is_err());
+    }
+
+    #[test]
+    fn compression_is_lossless_or_within_a_share() {
+        assert_eq!("lossless".parse(), Ok(Compress::Lossless));
+        assert_eq!("1e-3".parse(), Ok(Compress::Within(1e-3)));
+        for bad in ["", "loss", "0", "-1", "2", "nan"] {
+            assert!(bad.parse::<Compress>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -5,10 +5,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tierflow_device::Device;
-use tierflow_engine::{AfterRestore, Engine, Metrics, Region, RegionMut};
+use tierflow_device::{Device, Memory};
+use tierflow_engine::{
+    AfterRestore, Bound, Compression, Element, Engine, Metrics, Region, RegionMut, Value,
+};
 
+use crate::cli::Compress;
 use crate::propagator::Wavefield;
+
+/// What the two time levels of a wavefield are called.
+const NOW: &str = "now";
+const BEFORE: &str = "before";
 
 /// Sizes and places of the tiers.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +26,8 @@ pub struct Tiers<'a> {
     pub host_cache: u64,
     /// Where files go.
     pub scratch: &'a Path,
+    /// How what leaves the fastest tier is compressed, if it is.
+    pub compress: Option<Compress>,
 }
 
 /// Wavefields by version, in device memory, host memory and files.
@@ -36,12 +45,22 @@ impl History {
     pub fn open(device: &Device, tiers: Tiers<'_>) -> Result<Self> {
         let bytes = |size: u64| usize::try_from(size).context("the cache is too large");
         let start = Instant::now();
-        let engine = Engine::builder(device)
+        let builder = Engine::builder(device)
             .device_cache(bytes(tiers.device_cache)?)
             .host_cache(bytes(tiers.host_cache)?)
             .scratch(tiers.scratch)
             // A snapshot is read once.
-            .after_restore(AfterRestore::Discard)
+            .after_restore(AfterRestore::Discard);
+        let lossless = Compression::lossless(Value::F32);
+        let engine = match tiers.compress {
+            None => builder,
+            Some(Compress::Lossless) => builder.compress(lossless),
+            Some(Compress::Within(share)) => {
+                let bound = Bound::Relative(share);
+                builder.compress(lossless.within(NOW, bound).within(BEFORE, bound))
+            }
+        };
+        let engine = engine
             .build()
             .with_context(|| format!("no engine with scratch {}", tiers.scratch.display()))?;
         let opened = Instant::now();
@@ -60,9 +79,14 @@ impl History {
 
     /// Keeps both time levels of a wavefield.
     pub fn checkpoint(&mut self, version: u64, field: &Wavefield) -> Result<()> {
+        let values = |memory: &Memory| [memory.len() as u64 / 4];
+        let (now, before) = (values(&field.now), values(&field.before));
         self.engine.checkpoint(
             version,
-            &[Region::from(&field.now), Region::from(&field.before)],
+            &[
+                Region::from(&field.now).array(NOW, Element::F32, &now),
+                Region::from(&field.before).array(BEFORE, Element::F32, &before),
+            ],
         )?;
         self.first_accepted
             .get_or_insert_with(|| self.opened.elapsed());

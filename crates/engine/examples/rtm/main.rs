@@ -40,7 +40,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tierflow_device::{Choice, Device, Kind};
 use xxhash_rust::xxh3::xxh3_64;
 
-use cli::{Args, DeviceChoice, Order};
+use cli::{Args, Compress, DeviceChoice, Order};
 use history::{History, Tiers};
 use migration::{Migration, Usage};
 use propagator::Propagator;
@@ -72,6 +72,7 @@ fn main() -> Result<()> {
         hints: args.hints,
         interval: Duration::from_millis(args.interval_ms),
         verify: args.verify,
+        within: matches!(args.compress, Some(Compress::Within(_))),
     };
     let mut migration = Migration::new(&device, propagator.as_ref(), &survey, usage)?;
     let arrays = migration.array_bytes();
@@ -95,7 +96,14 @@ fn main() -> Result<()> {
         tiers: args.host_cache + if plain { args.device_cache } else { 0 },
     };
     summary.print();
-    if args.verify {
+    if let (Some(Compress::Within(_)), Some((most, norm))) =
+        (args.compress, migration.difference()?)
+    {
+        println!(
+            "verify      the image differs from that of exact snapshots by {most:.1e} of its largest value at most, \
+             {norm:.1e} in the Euclidean norm"
+        );
+    } else if args.verify {
         let snapshots = migration.proven.snapshots;
         println!(
             "verify      all {snapshots} snapshots and what was computed are equal, bit for bit"
@@ -166,6 +174,7 @@ fn run(
             device_cache: args.device_cache,
             host_cache: args.host_cache,
             scratch,
+            compress: args.compress,
         };
         migration.shot(shot, &mut history, || History::open(device, tiers))?;
     }

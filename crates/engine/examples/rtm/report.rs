@@ -163,6 +163,18 @@ impl Summary<'_> {
                 tier.evictions
             );
         }
+        if let Some(compression) = self.metrics.compression {
+            let smaller = compression.compressed as f64 / compression.stored.max(1) as f64;
+            println!(
+                "compressed  {} to {}, {smaller:.2} times smaller; {} as they are; {}/s before a way of {}/s; {}",
+                Bytes(compression.compressed),
+                Bytes(compression.stored),
+                Bytes(compression.as_they_are),
+                Bytes(compression.stage_rate),
+                Bytes(compression.link_rate),
+                if compression.is_on { "on" } else { "off" }
+            );
+        }
         if let Some(peak) = peak_resident() {
             let planned = self.tiers + self.arrays;
             println!(

@@ -5,7 +5,11 @@ use crate::caught::Caught;
 use crate::flush::Flush;
 use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, Opened};
-use crate::plan::{Differences, ExtentSize, PlanConfig, TierConfig, World};
+use crate::plan::{ExtentSize, PlanConfig, TierConfig, World};
+#[cfg(feature = "compress")]
+use crate::run::Compressed;
+#[cfg(feature = "dedup")]
+use crate::run::Differences;
 use crate::run::sync::unbounded;
 use crate::run::{
     AHEAD, Crew, Direction, Lane, Medium, Pool, Queues, Recorder, Shared, Stage, Tier,
@@ -22,9 +26,6 @@ const ALIGNMENT: u64 = 4096;
 
 /// Bytes of the device cache that are usable before anything else begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
-
-/// Differences that a version is made of, at most: what a restore from a lower tier reads.
-const LONGEST_CHAIN: u32 = 16;
 
 impl EngineBuilder {
     /// Builds the engine. Takes milliseconds whatever the sizes, as memory is mapped, touched and pinned in the background,
@@ -48,10 +49,7 @@ impl EngineBuilder {
         if kinds.is_empty() {
             return Err(Error::NoTier);
         }
-        if self.differs() {
-            may_differ(&kinds)?;
-            self.lasting.may_differ()?;
-        }
+        self.check_stage(&kinds)?;
         self.check_peers(&kinds)?;
         let consumes = self.after_restore == crate::plan::AfterRestore::Discard;
         let opened = self.lasting.open(self.differs(), consumes)?;
@@ -92,9 +90,9 @@ impl EngineBuilder {
             after_restore: self.after_restore,
             policy: Box::new(policy),
             extents: ExtentSize::default(),
-            differences: stage.is_some().then(|| Differences {
-                overhead: Stage::overhead(),
-                longest: LONGEST_CHAIN,
+            differences: stage.as_ref().map(|stage| crate::plan::Differences {
+                overhead: stage.overhead(),
+                longest: stage.longest_chain(),
                 ascending: lasts,
             }),
         })?;
@@ -152,16 +150,49 @@ impl EngineBuilder {
         false
     }
 
-    /// What makes differences of what leaves the fastest tier.
-    #[cfg(feature = "dedup")]
-    fn stage(&self, fastest: Option<&Tier>) -> Result<Option<Stage>> {
-        let stage = self.dedup.zip(fastest);
-        let stage = stage.map(|(config, tier)| Stage::new(config, &self.device, &tier.medium));
-        stage.transpose()
+    #[cfg(feature = "compress")]
+    fn compresses(&self) -> bool {
+        self.compression.is_some()
     }
 
-    #[cfg(not(feature = "dedup"))]
-    fn stage(&self, _: Option<&Tier>) -> Result<Option<Stage>> {
+    #[cfg(not(feature = "compress"))]
+    fn compresses(&self) -> bool {
+        false
+    }
+
+    /// That what leaves the fastest tier can be stored in another form, if it is to.
+    fn check_stage(&self, kinds: &[Kind]) -> Result<()> {
+        match (self.differs(), self.compresses()) {
+            (false, false) => Ok(()),
+            (true, true) => Err(Error::NoDifferences {
+                why: "versions are compressed: choose `dedup` or `compress`",
+            }),
+            (differs, _) => {
+                may_differ(kinds)?;
+                match differs {
+                    true => self.lasting.may_differ(),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// What becomes of versions that leave the fastest tier.
+    #[cfg_attr(
+        not(any(feature = "dedup", feature = "compress")),
+        allow(unused_variables, clippy::unused_self, clippy::unnecessary_wraps)
+    )]
+    fn stage(&self, fastest: Option<&Tier>) -> Result<Option<Box<dyn Stage>>> {
+        #[cfg(feature = "dedup")]
+        if let Some((config, tier)) = self.dedup.zip(fastest) {
+            let stage = Differences::new(config, &self.device, &tier.medium)?;
+            return Ok(Some(Box::new(stage)));
+        }
+        #[cfg(feature = "compress")]
+        if let Some((how, tier)) = self.compression.clone().zip(fastest) {
+            let stage = Compressed::new(how, &self.device, &tier.medium)?;
+            return Ok(Some(Box::new(stage)));
+        }
         Ok(None)
     }
 

@@ -201,8 +201,8 @@ impl Executor for Clerk<'_> {
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) tiers: Vec<Tier>,
-    /// What makes differences of what leaves the fastest tier, if anything does.
-    pub(crate) stage: Option<Stage>,
+    /// What becomes of versions that leave the fastest tier, if anything does.
+    pub(crate) stage: Option<Box<dyn Stage>>,
     pub(crate) core: Mutex<Core>,
     /// Lanes of callers, taken for the time of a call.
     lanes: Mutex<Vec<Lane>>,
@@ -232,7 +232,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         device: Device,
-        (tiers, stage): (Vec<Tier>, Option<Stage>),
+        (tiers, stage): (Vec<Tier>, Option<Box<dyn Stage>>),
         world: World,
         queues: Queues,
         lane: Lane,
@@ -376,7 +376,10 @@ impl Shared {
         match (bases, pieces.as_slice()) {
             (Some(bases), [piece]) => {
                 let chain = (version, &piece.place, bases.as_slice());
-                lane.read_decoded(sink, &self.tiers, chain, stream)
+                let size = self.core.lock().plan().size_of(version);
+                let size = size.unwrap_or_else(|| sink.len());
+                let stage = self.stage.as_ref().ok_or(Error::NoTier)?;
+                stage.read(lane, &self.tiers, (chain, size), (sink, stream))
             }
             (_, pieces) => {
                 let crews: Crews<'_> = &|way, tier| self.crew(way, tier);

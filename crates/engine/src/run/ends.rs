@@ -7,7 +7,7 @@ use super::regions::{Sink, Source};
 use crate::plan::Piece;
 use crate::{Error, Result};
 use std::ops::Range;
-use tierflow_device::{Device, Place, ReadLoan, Stream, WriteLoan};
+use tierflow_device::{Device, Memory, Place, ReadLoan, Stream, WriteLoan};
 use tierflow_store::Storage;
 
 /// The stream of a copy: the caller's, or the lane's own, which is made when it is first needed.
@@ -72,7 +72,7 @@ pub(super) trait Destination {
 
 /// A piece of a version on the medium where it lies, or is to lie.
 #[derive(Clone, Copy)]
-pub(super) struct Lying<'a> {
+pub(crate) struct Lying<'a> {
     pub(super) medium: &'a Medium,
     pub(super) piece: &'a Piece,
 }
@@ -185,6 +185,10 @@ impl Origin for Source<'_, '_> {
 }
 
 impl Destination for Sink<'_, '_> {
+    fn lend_mut(&mut self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
+        self.lend(bytes)
+    }
+
     fn takes(&self, _: &ReadLoan) -> bool {
         true
     }
@@ -229,6 +233,46 @@ impl Destination for Held<&mut [u8]> {
         let to = self.range(at, from.len());
         self.bytes[to].copy_from_slice(from);
         Ok(())
+    }
+}
+
+impl Held<&Memory> {
+    fn bytes(&self, bytes: Range<u64>) -> Range<usize> {
+        to_usize(bytes.start - self.start..bytes.end - self.start)
+    }
+}
+
+impl Origin for Held<&Memory> {
+    fn lend(&self, bytes: Range<u64>) -> Option<Result<ReadLoan>> {
+        Some(Ok(self.bytes.lend(self.bytes(bytes)).ok()?))
+    }
+
+    fn fills(&self, _: &WriteLoan) -> bool {
+        true
+    }
+
+    fn fill(&self, at: u64, memory: WriteLoan, streams: &mut Streams<'_>) -> Result<()> {
+        let bytes = self.bytes(at..at + memory.len() as u64);
+        Ok(streams
+            .get()?
+            .copy_all([(self.bytes.lend(bytes)?, memory)])?)
+    }
+}
+
+impl Destination for Held<&Memory> {
+    fn lend_mut(&mut self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
+        Some(Ok(self.bytes.lend_mut(self.bytes(bytes)).ok()?))
+    }
+
+    fn takes(&self, memory: &ReadLoan) -> bool {
+        memory.place() != Place::Host
+    }
+
+    fn take(&mut self, at: u64, memory: ReadLoan, streams: &mut Streams<'_>) -> Result<()> {
+        let bytes = self.bytes(at..at + memory.len() as u64);
+        Ok(streams
+            .get()?
+            .copy_all([(memory, self.bytes.lend_mut(bytes)?)])?)
     }
 }
 

@@ -21,13 +21,15 @@ const BYTES_REMOVED_AT_ONCE: u64 = 64 << 20;
 const NAME: &str = crate::region::UNNAMED;
 /// The name under which the difference of one is saved.
 const DIFFERENCE: &str = "difference";
+/// The name under which a compressed one is saved.
+const COMPRESSED: &str = "compressed";
 
 /// What the bytes are that are kept under a version's number.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
     /// Those of the checkpoint.
     Whole,
-    /// A difference of a checkpoint of so many bytes, to `base` if there is one.
+    /// A difference of a checkpoint of so many bytes, to `base` if there is one; or its compressed bytes.
     Difference { size: u64, base: Option<Version> },
 }
 
@@ -146,9 +148,17 @@ impl Kept {
                 self.put_regions((version, None), &regions, cancelled)
             }
             parts => {
-                let region = Region::pulled(form.name(), length, pull);
+                let region = Region::pulled(self.name_of(form), length, pull);
                 self.save_one((version, form), region, parts, cancelled)
             }
+        }
+    }
+
+    fn name_of(&self, form: Form) -> &'static str {
+        match form {
+            Form::Whole => NAME,
+            Form::Difference { .. } if self.builds => DIFFERENCE,
+            Form::Difference { .. } => COMPRESSED,
         }
     }
 
@@ -438,15 +448,6 @@ impl Kept {
             left.retain(|version, _| !dropped.contains(version));
         }
         Ok(())
-    }
-}
-
-impl Form {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Whole => NAME,
-            Self::Difference { .. } => DIFFERENCE,
-        }
     }
 }
 

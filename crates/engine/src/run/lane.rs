@@ -23,7 +23,7 @@ const WITH_STORAGE: u64 = 32 << 20;
 pub(super) const STAGED: u64 = if cfg!(shuttle) { 4096 } else { 4 << 20 };
 
 /// A failed transfer: which end failed, and how.
-pub(super) type Failed = (TransferFailure, Option<Error>);
+pub(crate) type Failed = (TransferFailure, Option<Error>);
 
 /// What is not there is made when it is first needed: most lanes between memory and storage need neither.
 pub(crate) struct Lane {

@@ -8,7 +8,7 @@
 //! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `durable` | how do bytes get there and back? |
-//! | `stage` | how do checkpoints become differences, and checkpoints again? |
+//! | `stage` | what becomes of checkpoints below the fastest tier, and checkpoints of that? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `capacity` | how large is a tier whose memory others want, too? |
@@ -25,13 +25,13 @@
 //! | `empties` | which checkpoints have no bytes? |
 //! | `layouts` | what are the regions of checkpoints called? |
 //! | `turns` | what must be durable before this version is? |
-//! | `absent` | what stands for the parts that this build leaves out? |
+//! | `absent` | what stands for peers in a build without them? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
 //!
 //! The plan is locked for microseconds around each event, never across a copy. Bytes are touched through loans only:
 //! should the plan ever hand out bytes in use, the loan is refused, and the call or transfer fails instead of the data.
 
-#[cfg(not(all(feature = "dedup", feature = "peers")))]
+#[cfg(not(feature = "peers"))]
 mod absent;
 mod bypass;
 mod calls;
@@ -51,7 +51,6 @@ mod pending;
 mod recorder;
 mod regions;
 mod resize;
-#[cfg(feature = "dedup")]
 mod stage;
 mod suspend;
 pub(crate) mod sync;
@@ -63,8 +62,6 @@ pub(crate) use self::core::{Answer, Grant, Queues, Shared};
 pub(crate) use self::suspend::{Asked, Decided};
 #[cfg(not(feature = "peers"))]
 pub(crate) use absent::PeerCache;
-#[cfg(not(feature = "dedup"))]
-pub(crate) use absent::Stage;
 #[cfg(feature = "peers")]
 pub(crate) use capacity::start_peers;
 pub(crate) use capacity::{Pool, start_pool};
@@ -77,7 +74,10 @@ pub(crate) use medium::{Medium, Tier};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};
+#[cfg(feature = "compress")]
+pub(crate) use stage::Compressed;
 #[cfg(feature = "dedup")]
+pub(crate) use stage::Differences;
 pub(crate) use stage::Stage;
 #[cfg(feature = "peers")]
 pub(crate) use tierflow_peers::PeerCache;

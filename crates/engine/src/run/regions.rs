@@ -110,6 +110,25 @@ impl<'r, 'a> Sink<'r, 'a> {
         }
     }
 
+    /// Lends the memory for these bytes of the checkpoint, if they all go to one region that is no ordinary memory.
+    pub(super) fn lend(&self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
+        let mut begin = 0;
+        for (index, region) in self.regions.iter().enumerate() {
+            let start = self.starts.and_then(|starts| starts.get(index).copied());
+            let start = start.unwrap_or(begin);
+            begin = start + region.len() as u64;
+            if let RegionMut::Memory(memory, of) = region
+                && start <= bytes.start
+                && bytes.end <= begin
+            {
+                let from = of.start + (bytes.start - start) as usize;
+                let length = (bytes.end - bytes.start) as usize;
+                return Some(memory.lend_mut(from..from + length).map_err(Into::into));
+            }
+        }
+        None
+    }
+
     /// The regions and where each begins, if all are ordinary memory.
     pub(super) fn bytes_mut(&mut self) -> Option<Vec<(u64, &mut [u8])>> {
         let mut begin = 0;

@@ -37,13 +37,13 @@ impl Shared {
 
     /// What the next run needs to go on from a version: those before it, too, where versions build upon others, or are durable
     /// in the order of their numbers.
-    fn scope(&self) -> Scope {
+    fn scope(&self, plan: &Plan) -> Scope {
         let is_in_order = |tier: &Tier| {
             tier.medium
                 .kept()
                 .is_some_and(super::kept::Kept::is_in_order)
         };
-        match self.stage.is_some() || self.tiers.last().is_some_and(is_in_order) {
+        match plan.may_build_upon_others() || self.tiers.last().is_some_and(is_in_order) {
             true => Scope::History,
             false => Scope::Version,
         }
@@ -56,15 +56,16 @@ impl Shared {
 
     /// How long a version needs to be durable, if nothing else moves from now on.
     pub(crate) fn time_to_durable(&self, version: Version) -> Option<Duration> {
-        let ns = |plan: &Plan| plan.ns_to_settle(self.now_ns(), version, self.scope());
+        let ns = |plan: &Plan| plan.ns_to_settle(self.now_ns(), version, self.scope(plan));
         ns(self.core.lock().plan()).map(Duration::from_nanos)
     }
 
     /// Sees to it that the newest version that can be is durable by the deadline, or the one that is asked for.
     pub(crate) fn suspend(&self, version: Option<Version>, deadline: Instant) -> Decided {
-        let (scope, by) = (self.scope(), self.at_ns(deadline));
+        let by = self.at_ns(deadline);
         let mut core = self.core.lock();
         let (now, plan) = (self.now_ns(), core.plan());
+        let scope = self.scope(plan);
         let (version, ns) = match version {
             Some(version) => (Some(version), plan.ns_to_settle(now, version, scope)),
             None => {

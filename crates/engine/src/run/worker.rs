@@ -5,6 +5,7 @@ use super::ends::Lying;
 use super::job::{Job, Task};
 use super::kept::Form;
 use super::lane::Lane;
+use super::stage::Descent;
 use super::sync::{Builder, JoinHandle, Ordering, Receiver};
 use super::together::{self, with_followers};
 use crate::plan::{Coding, Transfer, TransferFailure};
@@ -159,9 +160,13 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
     } else {
         match (coding, &shared.stage) {
             (Coding::Encode { base }, Some(stage)) => {
-                let (from, to) = (lying(source), lying(target));
-                let made = stage.down(lane, from, to, (*version, *base), cancelled);
-                made.map(Some)
+                let descent = Descent {
+                    version: *version,
+                    base: *base,
+                    layout: shared.layouts.get(*version),
+                };
+                let ends = (lying(source), lying(target));
+                stage.down(lane, &shared.tiers, &descent, ends, cancelled)
             }
             (Coding::Decode { bases }, Some(stage)) => {
                 let chain = (*version, &source.place, bases.as_slice());

@@ -4,6 +4,9 @@
 //! chain, which ends where a difference could not be made or is not kept any more, or is as long as it may be. A version
 //! is read with all that its chain has before it. So a version that another one builds upon keeps its difference,
 //! whatever becomes of it, until none builds upon it any more. Versions are not cut where differences are made.
+//!
+//! A compressed version is a difference to nothing. Where chains are of one, several versions are on their way at a time, and
+//! one that would not become smaller goes as it is.
 
 use super::Ledger;
 use crate::command::{Coding, Difference, Place};
@@ -63,7 +66,7 @@ impl Ledger {
         let form = record.and_then(|record| record.form);
         match self.differences {
             Some(differences) if tier != TierId::FASTEST && form.is_none() => {
-                len.saturating_add(differences.overhead)
+                differences.overhead.most(len)
             }
             _ => record.map_or(len, |record| record.size_on(tier, len)),
         }
@@ -196,7 +199,7 @@ impl Ledger {
         bases.iter().for_each(|&(version, _)| self.reap(version));
     }
 
-    /// The difference of `version` to `base` arrived on `tier`.
+    /// The difference of `version` to `base` arrived on `tier`, or the version as it is.
     pub(crate) fn encoded(
         &mut self,
         version: Version,
@@ -205,11 +208,14 @@ impl Ledger {
         stored: Option<Stored>,
     ) {
         let len = self.records.get(&version).map_or(0, |record| record.size);
+        let Some(Stored { bytes, alone }) = stored else {
+            self.shrink((version, 0), tier, len);
+            self.lies_whole(version, tier);
+            return self.not_encoded(base);
+        };
         let most = self.room_on(version, tier, len);
-        let bytes = stored.map_or(most, |stored| stored.bytes);
         let bytes = bytes.clamp(1, most.max(1));
-        let is_alone = stored.is_some_and(|stored| stored.alone);
-        let (base, former) = if is_alone { (None, base) } else { (base, None) };
+        let (base, former) = if alone { (None, base) } else { (base, None) };
         self.shrink((version, 0), tier, bytes);
         let form = Some(Form::Difference(Difference { bytes, base }));
         self.change_record(version, |record| record.form = form);

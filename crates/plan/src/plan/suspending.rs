@@ -69,6 +69,13 @@ impl Plan {
         sum.map(|ns| ns.max(0.0).ceil() as u64)
     }
 
+    /// Whether versions may build upon others.
+    #[must_use]
+    pub fn may_build_upon_others(&self) -> bool {
+        let differences = self.ledger().differences;
+        differences.is_some_and(|differences| differences.longest > 1)
+    }
+
     /// Whether nothing moves because the application is about to go, and has asked for nothing since.
     #[must_use]
     pub fn is_suspended(&self) -> bool {

@@ -153,7 +153,7 @@ impl Traffic {
         claim: Claim,
         outlook: &Outlook,
     ) -> bool {
-        if from == TierId::FASTEST && self.makes_a_difference(purpose) {
+        if from == TierId::FASTEST && self.must_not_encode(purpose, id.0) {
             return false;
         }
         let ledger = &self.ledger;
@@ -224,7 +224,7 @@ impl Traffic {
                 .is_some_and(|r| r.tier == TierId::FASTEST)
         };
         let of_fastest = ledger.extent((version, 0)).is_some_and(is_fastest);
-        if of_fastest && self.makes_a_difference(purpose) {
+        if of_fastest && self.must_not_encode(purpose, version) {
             return false;
         }
         let Some(record) = ledger.records.get(&version) else {
@@ -271,10 +271,12 @@ impl Traffic {
         }
     }
 
-    /// Whether a difference is being made: one is made at a time.
-    fn makes_a_difference(&self, purpose: Purpose) -> bool {
-        let mut flights = self.flights.values();
-        purpose == Purpose::WriteBack && flights.any(|flight| flight.encodes.is_some())
+    /// Whether no difference of a version may be begun now: in chains one is made at a time, and in any case one of a version.
+    fn must_not_encode(&self, purpose: Purpose, version: Version) -> bool {
+        let differences = self.ledger.differences;
+        let has_chains = differences.is_some_and(|differences| differences.longest > 1);
+        let mut flights = self.flights.values().filter(|f| f.encodes.is_some());
+        purpose == Purpose::WriteBack && flights.any(|f| has_chains || f.version == version)
     }
 
     /// Where an extent is read: written back from the lowest tier that has it, fetched from the fastest.

@@ -391,17 +391,25 @@ impl Machine {
         }
         self.hands.assert_holds(version, &from, &coding);
         let mut stored = None;
+        // One in five is written as it is.
+        let is_encoded = matches!(coding, Coding::Encode { .. });
+        let as_it_is = is_encoded && version % 5 == 2;
+        let size: u64 = from.iter().map(|piece| piece.place.size).sum();
         for piece in &to {
             for (at, byte) in self.hands.span(&piece.place).iter_mut().enumerate() {
-                *byte = Some(match coding {
-                    Coding::Plain | Coding::Decode { .. } => {
-                        Byte::Of(version, piece.start + at as u64)
+                let at = piece.start + at as u64;
+                *byte = match coding {
+                    Coding::Plain | Coding::Decode { .. } => Some(Byte::Of(version, at)),
+                    _ if as_it_is => (at < size).then_some(Byte::Of(version, at)),
+                    Coding::Encode { .. } | Coding::Stored { .. } => {
+                        Some(Byte::Difference(version))
                     }
-                    Coding::Encode { .. } | Coding::Stored { .. } => Byte::Difference(version),
-                });
+                };
             }
         }
-        if let Coding::Encode { base } = coding {
+        if as_it_is {
+            self.hands.newest = None;
+        } else if let Coding::Encode { base } = coding {
             let alone = version % 5 == 4;
             self.hands.bases.insert(version, base.filter(|_| !alone));
             self.hands.newest = Some(version);

@@ -164,18 +164,20 @@ impl Seen {
     /// something whole is damaged, unless it became whole meanwhile; what comes last may be a batch that was never ended, and
     /// [`tail`] tells.
     fn look_open(&mut self, name: Name, handle: &Handle) -> Result<()> {
-        let (mut damaged, mut last) = (Vec::new(), Vec::new());
-        let mut end = self.end;
-        // Somebody may have been writing what was not whole before what is: then it is whole now.
-        for _look in 0..2 {
+        // Somebody may have been writing what was not whole before what is: then it is whole now, and perhaps another batch
+        // is not. What is damaged is so twice. A segment ends, so this does.
+        let mut before: Option<Vec<u64>> = None;
+        let (mut damaged, last, end) = loop {
             let from = self.end;
             self.records.retain(|record| record.position < from);
             self.listed.retain(|row| row.position < from);
-            (damaged, last, end) = self.look_open_from(from, name, handle)?;
-            if damaged.is_empty() {
-                break;
+            let looked = self.look_open_from(from, name, handle)?;
+            let damaged: Vec<u64> = looked.0.iter().map(|stretch| stretch.offset).collect();
+            if damaged.is_empty() || before.as_ref() == Some(&damaged) {
+                break looked;
             }
-        }
+            before = Some(damaged);
+        };
         let first = damaged.iter().map(|stretch: &Stretch| stretch.offset).min();
         let start = |stretch: &Stretch| stretch.record.map_or(stretch.offset, |(at, _)| at);
         let first = first.map(|_| damaged.iter().map(start).min().unwrap_or(end));

@@ -1,0 +1,119 @@
+//! The engine with the Tree method, beside its kernels alone: degree vectors, all states at hand in device memory.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tierflow_dedup::{Config, Method, gpu};
+use tierflow_device::{Choice, Memory, open};
+use tierflow_engine::{Engine, EngineBuilder, Flush, Region, RegionMut};
+
+use tierflow_tier_alloc::HostOptions;
+
+use super::Run;
+use super::workloads::{Size, WORKLOADS};
+
+/// Bytes of a chunk.
+const CHUNK: u32 = 128;
+
+pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
+    let device = open(Choice::Cuda { ordinal: 0 })?;
+    let stream = device.stream()?;
+    let size = Size {
+        bytes: if run.is_quick() { 64 << 20 } else { 256 << 20 },
+        checkpoints: 10,
+    };
+    let scratch = tempfile::tempdir()?;
+    for workload in WORKLOADS.iter().filter(|one| one.name.starts_with("gdv")) {
+        let history = workload.history(size);
+        let len = history[0].len();
+        let mut states: Vec<Memory> = Vec::new();
+        for state in &history {
+            let memory = device.alloc(len)?;
+            stream.write(state, &mut memory.lend_mut(0..len)?)?;
+            states.push(memory);
+        }
+        let changed = (len * (states.len() - 1)) as f64;
+        let name = workload.name;
+
+        let kernels = gpu::Kernels::load(&device)?;
+        let room = tierflow_dedup::most_stored_bytes(len as u64) as usize;
+        let host = gpu::pinned(&device, room)?;
+        let mut alone = Vec::new();
+        for _ in 0..3 {
+            let config = Config::new(Method::Tree).chunk(CHUNK);
+            let mut lineage = gpu::Lineage::new(&kernels, config, len as u64)?;
+            let mut seconds = 0.0;
+            for (version, state) in (0..).zip(&states) {
+                let landing = gpu::Landing::pinned(&host, 0..room)?;
+                let begun = Instant::now();
+                let state = state.lend(0..len)?;
+                let done = lineage.encode(&stream, version, state, landing).wait();
+                done.result?;
+                if version > 0 {
+                    seconds += begun.elapsed().as_secs_f64();
+                }
+            }
+            alone.push(changed / seconds);
+        }
+        let case = format!("workload={name}, what=kernels");
+        let alone = run.samples(&case, "down", "bytes/s", &alone)?.value;
+
+        let host = |b: EngineBuilder| b.host_cache(4 * len + (256 << 20));
+        let disk = |b: EngineBuilder| host(b).scratch(scratch.path());
+        type Below<'a> = &'a dyn Fn(EngineBuilder) -> EngineBuilder;
+        let below: [(&str, Below<'_>); 2] = [("host", &host), ("disk", &disk)];
+        for (to, below) in below {
+            let (mut down, mut up) = (Vec::new(), Vec::new());
+            for _ in 0..3 {
+                let build = |versions: usize| {
+                    let builder = Engine::builder(&device).device_cache(versions * (len + 4096));
+                    let builder = builder.dedup(tierflow_dedup::Tree { chunk: CHUNK });
+                    let builder = builder.host_growth(HostOptions::default());
+                    let engine = below(builder.flush(Flush::Eager)).build()?;
+                    // Memory that is still being touched is another measurement.
+                    while engine
+                        .host_arena_report()
+                        .is_some_and(|host| !host.finished)
+                    {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    anyhow::Ok(engine)
+                };
+                let engine = build(states.len())?;
+                let save = |engine: &Engine, version: usize| {
+                    engine.checkpoint(version as u64, &[Region::from(&states[version])])
+                };
+                save(&engine, 0)?;
+                engine.wait()?;
+                let begun = Instant::now();
+                for version in 1..states.len() {
+                    save(&engine, version)?;
+                }
+                engine.wait()?;
+                down.push(changed / begun.elapsed().as_secs_f64());
+                drop(engine);
+
+                // Two at a time in device memory: the others come back from their differences.
+                let engine = build(2)?;
+                engine.hint((0..states.len() as u64).rev());
+                for version in 0..states.len() {
+                    save(&engine, version)?;
+                }
+                engine.wait()?;
+                let back = device.alloc(len)?;
+                let begun = Instant::now();
+                for version in (0..states.len() as u64).rev() {
+                    engine.restore(version, &mut [RegionMut::from(&back)])?;
+                }
+                up.push((len * states.len()) as f64 / begun.elapsed().as_secs_f64());
+                let mut seen = vec![0; len];
+                stream.read(&back.lend(0..len)?, &mut seen)?;
+                ensure!(seen == history[0], "what came back is not what went in");
+            }
+            let case = format!("workload={name}, what=engine, to={to}");
+            run.samples(&case, "down", "bytes/s", &down)?.against(alone);
+            run.samples(&case, "up", "bytes/s", &up)?.against(500e9);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! How what leaves the fastest tier is compressed.
+
+use crate::{Error, Result, Version};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use tierflow_codec::{Bound, Bounded, Element as Value};
+use tierflow_store::container::{Element, RegionInfo};
+
+/// How [`EngineBuilder::compress`](crate::EngineBuilder::compress) makes fewer bytes of checkpoints.
+///
+/// Lossless, unless a region is named. What is compressed is taken for values of a type: that of the region, if
+/// [`Region::array`](crate::Region::array) says it, else the one given here.
+///
+/// ```
+/// # fn main() -> tierflow_engine::Result<()> {
+/// use tierflow_engine::{Bound, Compression, Element, Engine, Region, RegionMut, Value};
+/// let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+/// let engine = Engine::builder(&device)
+///     .device_cache(1 << 20)
+///     .host_cache(8 << 20)
+///     // The wavefield may come back changed by a thousandth of its largest value; nothing else may.
+///     .compress(Compression::lossless(Value::F32).within("wavefield", Bound::Relative(1e-3)))
+///     .build()?;
+/// let field: Vec<u8> = (0..65_536).flat_map(|n| (n as f32 / 30.0).sin().to_le_bytes()).collect();
+/// let region = Region::from(field.as_slice()).array("wavefield", Element::F32, &[256, 256]);
+/// engine.checkpoint(1, &[region])?;
+/// # drop(engine); Ok(()) }
+/// ```
+///
+/// As text, for configurations: the type, and the regions with bounds.
+///
+/// ```
+/// # use tierflow_engine::Compression;
+/// let how: Compression = "f32, wavefield = 1e-3, temperature = absolute 0.5".parse()?;
+/// # Ok::<(), tierflow_engine::BadCompression>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compression {
+    value: Value,
+    bounds: BTreeMap<String, Bound>,
+}
+
+impl Compression {
+    /// Lossless. Bytes of which no type is known are taken for values of this one: another than the right one costs bytes,
+    /// never correctness.
+    #[must_use]
+    pub fn lossless(value: Value) -> Self {
+        Self {
+            value,
+            bounds: BTreeMap::new(),
+        }
+    }
+
+    /// The values of the regions of this name, `f32` or `f64`, may come back changed, each by no more than the bound; a relative
+    /// one is a share of the largest value of the region. Those that are not finite come back as they were.
+    #[must_use]
+    pub fn within(mut self, region: impl Into<String>, bound: Bound) -> Self {
+        self.bounds.insert(region.into(), bound);
+        self
+    }
+
+    /// That the bounds can be kept.
+    pub(crate) fn check(&self) -> Result<()> {
+        for bound in self.bounds.values() {
+            Bounded::new(*bound)?;
+        }
+        Ok(())
+    }
+
+    /// That the regions with bounds have values that can be rounded.
+    pub(crate) fn check_regions(&self, version: Version, layout: &[RegionInfo]) -> Result<()> {
+        let refused = |region: &&RegionInfo| {
+            self.bounds.contains_key(&region.name) && self.of(region).1.is_none()
+        };
+        match layout.iter().find(refused) {
+            None => Ok(()),
+            Some(region) => Err(Error::NamedRegion {
+                version,
+                name: region.name.clone(),
+                why: "it is to be compressed within a bound, and that takes f32 or f64: say so by `Region::array`, or \
+                      give it no bound"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    /// What bytes without a type are taken for.
+    pub(crate) fn value(&self) -> Value {
+        self.value
+    }
+
+    /// What a region is taken for, and its bound.
+    pub(crate) fn of(&self, region: &RegionInfo) -> (Value, Option<Bound>) {
+        let value = value_of(region.element).unwrap_or(self.value);
+        let bound = self.bounds.get(&region.name).copied();
+        (
+            value,
+            bound.filter(|_| matches!(value, Value::F32 | Value::F64)),
+        )
+    }
+}
+
+/// A text that does not say how to compress.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadCompression(String);
+
+impl FromStr for Compression {
+    type Err = BadCompression;
+
+    fn from_str(text: &str) -> std::result::Result<Self, BadCompression> {
+        let mut parts = text.split(',').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let value = VALUES.iter().find(|(known, _)| *known == name);
+        let Some((_, value)) = value else {
+            let known: Vec<_> = VALUES.iter().map(|(known, _)| *known).collect();
+            let known = known.join(", ");
+            return Err(BadCompression(format!(
+                "{name:?} is no type: write {known}"
+            )));
+        };
+        let mut how = Self::lossless(*value);
+        for part in parts {
+            let bound = part.split_once('=').and_then(|(region, bound)| {
+                let bound = bound.trim();
+                let (bound, kind): (_, fn(f64) -> Bound) = match bound.strip_prefix("absolute ") {
+                    Some(bound) => (bound, Bound::Absolute),
+                    None => (bound, Bound::Relative),
+                };
+                let bound = kind(bound.trim().parse().ok()?);
+                Bounded::new(bound).ok()?;
+                Some((region.trim(), bound))
+            });
+            let Some((region, bound)) = bound.filter(|(region, _)| !region.is_empty()) else {
+                return Err(BadCompression(format!(
+                    "{part:?} is no bound: write a region and a share of its largest value, as `wave = 1e-3`, or `wave = \
+                     absolute 0.5`"
+                )));
+            };
+            how = how.within(region, bound);
+        }
+        Ok(how)
+    }
+}
+
+/// What types are called.
+const VALUES: &[(&str, Value)] = &[
+    ("i8", Value::I8),
+    ("i16", Value::I16),
+    ("i32", Value::I32),
+    ("i64", Value::I64),
+    ("f16", Value::F16),
+    ("bf16", Value::Bf16),
+    ("f32", Value::F32),
+    ("f64", Value::F64),
+];
+
+fn value_of(element: Element) -> Option<Value> {
+    Some(match element {
+        Element::U8 | Element::I8 => Value::I8,
+        Element::U16 | Element::I16 => Value::I16,
+        Element::U32 | Element::I32 => Value::I32,
+        Element::U64 | Element::I64 => Value::I64,
+        Element::F16 => Value::F16,
+        Element::Bf16 => Value::Bf16,
+        Element::F32 | Element::C64 => Value::F32,
+        Element::F64 | Element::C128 => Value::F64,
+        // Bytes, and types that come later.
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_text_says() {
+        let how: Compression = "bf16".parse().unwrap();
+        assert_eq!(how, Compression::lossless(Value::Bf16));
+        let how: Compression = "f32, a b = 1e-3,c=absolute 0.5".parse().unwrap();
+        let expected = Compression::lossless(Value::F32)
+            .within("a b", Bound::Relative(1e-3))
+            .within("c", Bound::Absolute(0.5));
+        assert_eq!(how, expected);
+        for bad in [
+            "",
+            "f33",
+            "f32,",
+            "f32, a",
+            "f32, =1",
+            "f32, a = 0",
+            "f32, a = 2",
+            "f32, a = x",
+        ] {
+            let refused = bad.parse::<Compression>();
+            assert!(refused.is_err(), "{bad}");
+        }
+    }
+}

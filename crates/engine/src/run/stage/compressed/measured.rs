@@ -1,0 +1,96 @@
+//! How fast the stage and the way below it are, so that the governor can say whether to compress.
+
+use crate::CompressionMetrics;
+use crate::run::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tierflow_codec::{Decision, Governor, Policy};
+
+#[derive(Debug)]
+pub(super) struct Measured {
+    governor: Mutex<Governor>,
+    /// Encoding alone, with all that it needs at hand.
+    pub(super) encoding: Meter,
+    sending: Meter,
+    /// Bytes of checkpoints that were compressed, and of what was made of them.
+    compressed: AtomicU64,
+    stored: AtomicU64,
+    /// Bytes of checkpoints that went as they are.
+    as_they_are: AtomicU64,
+}
+
+impl Default for Measured {
+    fn default() -> Self {
+        Self {
+            governor: Mutex::new(Governor::new(Policy::default())),
+            encoding: Meter::default(),
+            sending: Meter::default(),
+            compressed: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
+            as_they_are: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Measured {
+    /// Whether to compress a checkpoint of so many bytes.
+    pub(super) fn decide(&self, bytes: u64) -> Decision {
+        self.governor.lock().decide(bytes)
+    }
+
+    /// `raw` bytes became `stored`, by encoding that took so long.
+    pub(super) fn encoded(&self, raw: u64, stored: u64, nanoseconds: u64) {
+        self.governor.lock().encoded(raw, stored, nanoseconds);
+    }
+
+    /// Sends `bytes` of a checkpoint of `raw`, compressed or as it is.
+    pub(super) fn send<T, E>(
+        &self,
+        (raw, bytes): (u64, u64),
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (sent, nanoseconds) = self.sending.time(work);
+        let sent = sent?;
+        self.governor.lock().sent(bytes, nanoseconds);
+        if bytes == raw {
+            self.as_they_are.fetch_add(raw, Ordering::Relaxed);
+        } else {
+            self.compressed.fetch_add(raw, Ordering::Relaxed);
+            self.stored.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(sent)
+    }
+
+    pub(super) fn metrics(&self) -> CompressionMetrics {
+        let figures = self.governor.lock().figures();
+        CompressionMetrics {
+            is_on: figures.is_on,
+            compressed: self.compressed.load(Ordering::Relaxed),
+            stored: self.stored.load(Ordering::Relaxed),
+            as_they_are: self.as_they_are.load(Ordering::Relaxed),
+            stage_rate: figures.stage_rate as u64,
+            link_rate: figures.link_rate as u64,
+            switches: figures.switches,
+        }
+    }
+}
+
+/// Work of which several transfers share the rate.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    under_way: AtomicU64,
+}
+
+impl Meter {
+    /// What came of it, and the nanoseconds that it would have taken alone: its own, by how many were under way on average of
+    /// its begin and its end.
+    pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
+        let before = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+        let begun = Instant::now();
+        let done = work();
+        let nanoseconds = begun.elapsed().as_nanos();
+        let after = self.under_way.fetch_sub(1, Ordering::Relaxed);
+        let alone = 2 * nanoseconds / u128::from(before + after);
+        (done, u64::try_from(alone).unwrap_or(u64::MAX))
+    }
+}

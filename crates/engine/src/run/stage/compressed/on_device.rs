@@ -1,0 +1,244 @@
+//! Compression of what lies in memory that only the device reads: its kernels encode and decode in memory of its own, and its
+//! copy engines bring the containers down and up meanwhile.
+
+use super::predictors::Predictors;
+use super::runs::Run;
+use crate::run::durable::told;
+use crate::run::ends::{Destination, Held, Lying, Origin};
+use crate::run::lane::Lane;
+use crate::run::medium::{Medium, to_usize};
+use crate::run::sync::Mutex;
+use crate::{Error, Result, Version};
+use tierflow_codec::{HEADER_BYTES, Header, Method, Planes, Predictor, gpu};
+use tierflow_device::{Device, Memory, Place, Stream, WriteLoan};
+
+/// What kernels read and write starts at multiples of so many bytes.
+const ALIGNMENT: u64 = 16;
+
+/// Memory is taken in multiples of so many bytes: checkpoints of nearly one size work in the same.
+const UNIT: u64 = 1 << 20;
+
+/// The device, its kernels, and what transfers work in.
+#[derive(Debug)]
+pub(super) struct OnDevice {
+    device: Device,
+    kernels: gpu::Kernels,
+    decoder: gpu::Decoder,
+    free: Mutex<Vec<Working>>,
+}
+
+/// Device memory of one transfer at a time.
+#[derive(Debug, Default)]
+struct Working {
+    containers: Option<Memory>,
+    /// For runs that are not aligned where they lie.
+    run: Option<Memory>,
+    encoder: Option<(gpu::Encoder, u64)>,
+}
+
+/// It, until it is dropped.
+struct Taken<'d> {
+    working: Working,
+    of: &'d OnDevice,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let working = std::mem::take(&mut self.working);
+        self.of.free.lock().push(working);
+    }
+}
+
+/// The containers of a checkpoint, how many bytes they are, and how long encoding took.
+pub(super) struct Encoded<'d> {
+    pub(super) containers: Memory,
+    pub(super) bytes: u64,
+    pub(super) nanoseconds: u64,
+    _taken: Taken<'d>,
+}
+
+/// At least so much device memory, in place of what there was.
+fn at_least(memory: &mut Option<Memory>, device: &Device, bytes: u64) -> Result<Memory> {
+    let bytes = to_usize(0..bytes.next_multiple_of(UNIT)).end;
+    if let Some(memory) = memory.as_ref().filter(|memory| memory.len() >= bytes) {
+        return Ok(memory.clone());
+    }
+    *memory = None;
+    Ok(memory.insert(device.alloc(bytes)?).clone())
+}
+
+impl OnDevice {
+    /// `None` where the processor reads the fastest tier.
+    pub(super) fn new(device: &Device, fastest: &Medium) -> Result<Option<Self>> {
+        let needs_kernels = matches!(fastest, Medium::Device(_)) && device.as_cuda().is_some();
+        let load = || -> Result<Self> {
+            let kernels = gpu::Kernels::load(device)?;
+            Ok(Self {
+                device: device.clone(),
+                decoder: gpu::Decoder::new(&kernels)?,
+                kernels,
+                free: Mutex::default(),
+            })
+        };
+        needs_kernels.then(load).transpose()
+    }
+
+    fn take(&self) -> Taken<'_> {
+        let free = self.free.lock().pop();
+        Taken {
+            working: free.unwrap_or_default(),
+            of: self,
+        }
+    }
+
+    /// Encodes the runs of a checkpoint in device memory. Returns the containers and how many bytes they are.
+    pub(super) fn encode(
+        &self,
+        lane: &mut Lane,
+        from: Lying<'_>,
+        runs: &[Run],
+        predictors: &Predictors,
+    ) -> Result<Encoded<'_>> {
+        let mut taken = self.take();
+        let most = runs.iter().map(Run::most).sum::<Result<u64>>()?;
+        let containers = at_least(&mut taken.working.containers, &self.device, most)?;
+        let longest = runs.iter().map(|run| run.range.end - run.range.start).max();
+        let longest = longest.unwrap_or_default();
+        let mut streams = lane.streams(None);
+        let stream = streams.get()?;
+        let (mut end, mut took) = (0, 0);
+        for (number, run) in runs.iter().enumerate() {
+            let mut source = from.medium.lend(from.at(run.range.clone()))?;
+            if !source.address().is_multiple_of(ALIGNMENT) {
+                let aligned = at_least(&mut taken.working.run, &self.device, longest)?;
+                let room = aligned.lend_mut(0..source.len())?;
+                stream.copy_all([(source, room)])?;
+                source = aligned.lend(0..to_usize(run.range.start..run.range.end).len())?;
+            }
+            let encoder = self.encoder(&mut taken.working, longest)?;
+            let room = to_usize(end..end + run.most()?);
+            let mut source = Some(source);
+            let mut encode = |method: Method| -> Result<u64> {
+                let data = source.take().ok_or(Error::NoMemoryTier)?;
+                let out = gpu::Landing::device(&containers, room.clone())?;
+                let encoding = encoder.encode(stream, &method, run.value, data, out);
+                let encoded = encoding.wait();
+                source = Some(encoded.data);
+                Ok(encoded.result?.stored_bytes)
+            };
+            let method = match run.bounded()? {
+                Some(bounded) => bounded.into(),
+                None => {
+                    let find = || smallest(&mut encode);
+                    predictors.of(number, run.value, find)?.into()
+                }
+            };
+            // As the device measures it: what holds up the thread meanwhile is none of the stage's.
+            let begun = stream.record_timed()?;
+            end += encode(method)?;
+            let ended = stream.record_timed()?;
+            ended.synchronize()?;
+            took += ended.elapsed_since(&begun)?.as_nanos() as u64;
+        }
+        Ok(Encoded {
+            containers,
+            bytes: end,
+            nanoseconds: took,
+            _taken: taken,
+        })
+    }
+
+    fn encoder<'w>(&self, working: &'w mut Working, bytes: u64) -> Result<&'w mut gpu::Encoder> {
+        let encoder = match working.encoder.take() {
+            Some((encoder, most)) if most >= bytes => (encoder, most),
+            _ => {
+                let most = bytes.next_multiple_of(UNIT);
+                (gpu::Encoder::new(&self.kernels, most)?, most)
+            }
+        };
+        Ok(&mut working.encoder.insert(encoder).0)
+    }
+
+    /// Decodes a version of `size` bytes to where it is to lie. Returns false if it is not compressed.
+    pub(super) fn decode(
+        &self,
+        lane: &mut Lane,
+        (version, size): (Version, u64),
+        from: Lying<'_>,
+        to: &mut dyn Destination,
+        theirs: Option<&Stream>,
+    ) -> Result<bool> {
+        let mut taken = self.take();
+        let bytes = from.piece.place.size;
+        // Whole blocks of storage are read.
+        let room = Origin::whole(&from, bytes);
+        let containers = at_least(&mut taken.working.containers, &self.device, room)?;
+        let mut held = Held {
+            start: 0,
+            bytes: &containers,
+        };
+        let copied = match from.medium.kept() {
+            None => lane.copy(&from, &mut held, 0..bytes, (theirs, None)),
+            Some(kept) => {
+                let mut stored = vec![0; to_usize(0..bytes).end];
+                kept.restore(version, &mut stored)?;
+                let stored = Held {
+                    start: 0,
+                    bytes: stored.as_slice(),
+                };
+                lane.copy(&stored, &mut held, 0..bytes, (theirs, None))
+            }
+        };
+        copied.map_err(told)?;
+        let (mut at, mut start) = (0, 0);
+        while start < size {
+            let mut front = [0; HEADER_BYTES];
+            // Too short a rest is no header.
+            let rest = to_usize(0..bytes - at).end.min(HEADER_BYTES);
+            let front = &mut front[..rest];
+            lane.fill(&held, (at, front), theirs).map_err(told)?;
+            if at == 0 && !Header::is_one(front) {
+                return Ok(false);
+            }
+            let header = Header::parse(front)?;
+            let [stored, raw] = [bytes - at, size - start].map(|left| to_usize(0..left).end);
+            let (stored, raw) = header.within(stored, raw)?;
+            let container = to_usize(at..at + stored as u64);
+            let container = gpu::Origin::device(&containers, container)?;
+            let mut streams = lane.streams(theirs);
+            let decode = |stream: &Stream, out| -> Result<()> {
+                let decoding = self.decoder.decode(stream, &header, container, out);
+                Ok(decoding.wait().result?)
+            };
+            let range = start..start + raw as u64;
+            match to.lend_mut(range).transpose()? {
+                Some(out) if self.reaches(&out) => decode(streams.get()?, out)?,
+                lent => {
+                    drop(lent);
+                    let run = at_least(&mut taken.working.run, &self.device, raw as u64)?;
+                    decode(streams.get()?, run.lend_mut(0..raw)?)?;
+                    to.take(start, run.lend(0..raw)?, &mut streams)?;
+                }
+            }
+            (at, start) = (at + stored as u64, start + raw as u64);
+        }
+        Ok(true)
+    }
+
+    /// Whether its kernels write there.
+    fn reaches(&self, memory: &WriteLoan) -> bool {
+        memory.place() == Place::Device
+            && memory.device().is_same(&self.device)
+            && memory.address().is_multiple_of(ALIGNMENT)
+    }
+}
+
+/// The predictor that makes an input smallest.
+fn smallest(encode: &mut impl FnMut(Method) -> Result<u64>) -> Result<Planes> {
+    let [plain, differences] = [Predictor::None, Predictor::Previous].map(Planes::with);
+    let bytes = encode(plain.into())?;
+    Ok(match encode(differences.into())? < bytes {
+        true => differences,
+        false => plain,
+    })
+}

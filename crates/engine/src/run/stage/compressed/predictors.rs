@@ -1,0 +1,63 @@
+//! How the values of a run are stored: as they are, or as how they differ from those before them. Found by trying both, on
+//! the first checkpoints and, as data change, now and then.
+
+use crate::run::sync::Mutex;
+use hashbrown::HashMap;
+use tierflow_codec::{Element as Value, Planes};
+
+/// Checkpoints after which it is found anew, at most: twice as many as the last time, to begin with.
+const ANEW: u64 = 64;
+
+/// What was found, by the number of the run and its type.
+#[derive(Debug, Default)]
+pub(super) struct Predictors(Mutex<HashMap<(usize, u8), Found>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    planes: Planes,
+    uses: u64,
+}
+
+impl Predictors {
+    /// The one for a run. `find` tries them.
+    pub(super) fn of<E>(
+        &self,
+        run: usize,
+        value: Value,
+        find: impl FnOnce() -> Result<Planes, E>,
+    ) -> Result<Planes, E> {
+        let key = (run, value as u8);
+        if let Some(found) = self.0.lock().get_mut(&key) {
+            found.uses += 1;
+            let uses = found.uses;
+            if !(uses.is_power_of_two() && uses < ANEW || uses.is_multiple_of(ANEW)) {
+                return Ok(found.planes);
+            }
+        }
+        let planes = find()?;
+        let mut known = self.0.lock();
+        let found = known.entry(key).or_insert(Found { planes, uses: 0 });
+        found.planes = planes;
+        Ok(planes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierflow_codec::Predictor;
+
+    #[test]
+    fn it_is_found_anew_less_and_less_often() {
+        let predictors = Predictors::default();
+        let mut tried = Vec::new();
+        for n in 0..200 {
+            let found = predictors.of(0, Value::F32, || {
+                tried.push(n);
+                Ok::<_, ()>(Planes::with(Predictor::Previous))
+            });
+            assert_eq!(found, Ok(Planes::with(Predictor::Previous)));
+        }
+        assert_eq!(tried, [0, 1, 2, 4, 8, 16, 32, 64, 128, 192]);
+    }
+}

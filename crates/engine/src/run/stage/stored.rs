@@ -1,0 +1,139 @@
+//! What lies below the stage: bytes that say themselves what they are, and the host's way to make checkpoints of them.
+
+use super::Links;
+#[cfg(not(feature = "dedup"))]
+use crate::Error;
+use crate::plan::Piece;
+use crate::run::durable::told;
+use crate::run::ends::{Held, Lying, Origin};
+use crate::run::lane::{Failed, Lane, at_destination, at_source};
+use crate::run::medium::Tier;
+use crate::run::regions::Sink;
+use crate::{RegionMut, Result, Version};
+use tierflow_device::{ReadLoan, Stream};
+
+/// The stored bytes of a version, in host memory.
+pub(super) enum Bytes {
+    Lent(ReadLoan),
+    Owned(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            // Of host memory alone. Bytes that could not be read would be found to be nothing that was stored.
+            Self::Lent(loan) => loan.bytes().unwrap_or_default(),
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// What a version is made of, the oldest first.
+pub(super) fn fetch_all(
+    lane: &mut Lane,
+    tiers: &[Tier],
+    (version, from, bases): Links<'_>,
+) -> Result<Vec<Bytes>> {
+    let oldest_first = bases.iter().rev().map(|(version, place)| (*version, place));
+    let all = oldest_first.chain([(version, from)]);
+    all.map(|(version, place)| {
+        let piece = Piece {
+            start: 0,
+            place: *place,
+        };
+        fetch(lane, version, Lying::on(tiers, &piece))
+    })
+    .collect()
+}
+
+/// One version's: where they lie, if the host reads that, else a copy.
+pub(super) fn fetch(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Bytes> {
+    if let Some(lent) = from.lend(from.all()) {
+        let lent = lent?;
+        if lent.bytes().is_ok() {
+            return Ok(Bytes::Lent(lent));
+        }
+    }
+    let size = from.piece.place.size;
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+    match from.medium.kept() {
+        Some(kept) => kept.restore(version, &mut bytes)?,
+        None => lane.fill(&from, (0, &mut bytes), None).map_err(told)?,
+    }
+    Ok(Bytes::Owned(bytes))
+}
+
+/// Whether it is a compressed version, and not differences.
+#[cfg(feature = "compress")]
+pub(super) fn is_compressed(stored: &[Bytes]) -> bool {
+    matches!(stored, [one] if super::compressed::is_compressed(one.as_ref()))
+}
+
+/// No build without the feature reads them.
+#[cfg(all(feature = "cuda", not(feature = "compress")))]
+pub(super) fn is_compressed(_: &[Bytes]) -> bool {
+    false
+}
+
+/// Makes the checkpoint of what it is made of.
+fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
+    #[cfg(feature = "compress")]
+    if let [one] = stored.as_slice()
+        && is_compressed(&stored)
+    {
+        return Ok(tierflow_codec::decode_all(one.as_ref(), whole)?);
+    }
+    #[cfg(feature = "dedup")]
+    {
+        let (chain, number) = super::differences::chain(stored)?;
+        Ok(chain.restore(number, whole)?)
+    }
+    #[cfg(not(feature = "dedup"))]
+    Err(not_read())
+}
+
+#[cfg(not(feature = "dedup"))]
+fn not_read() -> Error {
+    Error::NoDifferences {
+        why: "this build reads none: enable the feature `dedup` of tierflow-engine",
+    }
+}
+
+/// Brings a version up by the host's cores.
+pub(super) fn up(
+    lane: &mut Lane,
+    stored: Vec<Bytes>,
+    mut to: Lying<'_>,
+) -> std::result::Result<(), Failed> {
+    let lent = to.medium.lend_mut(to.at(to.all()));
+    let mut room = lent.map_err(at_destination)?;
+    if let Ok(bytes) = room.bytes_mut() {
+        return decode(stored, bytes).map_err(at_source);
+    }
+    drop(room);
+    let whole = decoded(stored, to.piece.place.size).map_err(at_source)?;
+    let held = Held {
+        start: 0,
+        bytes: whole.as_slice(),
+    };
+    lane.copy(&held, &mut to, 0..whole.len() as u64, (None, None))
+}
+
+/// Reads a version of `size` bytes into the application's regions by the host's cores.
+pub(super) fn read(
+    lane: &mut Lane,
+    (stored, size): (Vec<Bytes>, u64),
+    (sink, stream): (&mut Sink<'_, '_>, Option<&Stream>),
+) -> Result<()> {
+    if let Some([RegionMut::Bytes(bytes)]) = sink.all() {
+        return decode(stored, bytes);
+    }
+    let whole = decoded(stored, size)?;
+    lane.give(sink, (0, &whole), stream)
+}
+
+fn decoded(stored: Vec<Bytes>, size: u64) -> Result<Vec<u8>> {
+    let mut whole = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+    decode(stored, &mut whole)?;
+    Ok(whole)
+}

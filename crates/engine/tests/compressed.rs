@@ -1,0 +1,336 @@
+//! Versions that the tiers below the fastest hold compressed, on the host back end: what comes back is what went in, or within
+//! its bound, and the tiers hold less.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tierflow_dedup::Tree;
+use tierflow_device::{Choice, Device, open};
+use tierflow_engine::{
+    AfterRestore, Bound, Compression, CompressionMetrics, Element, Engine, EngineBuilder, Error,
+    Flush, Region, RegionMut, Value, Version,
+};
+use tierflow_store::{Faults, Faulty, Scratch};
+
+/// Values of a field: 256 KiB.
+const VALUES: usize = 64 << 10;
+const SIZE: usize = 4 * VALUES;
+
+fn host() -> Device {
+    open(Choice::Host).unwrap()
+}
+
+/// A wave that has come further with each version; zeros ahead of it.
+fn field(version: Version) -> Vec<u8> {
+    let front = 2000 * (version as usize + 1);
+    let value = |n: usize| match n < front {
+        true => ((front - n) as f32 / 40.0).sin() * (n as f32 / 9e4).cos(),
+        false => 0.0,
+    };
+    (0..VALUES).flat_map(|n| value(n).to_le_bytes()).collect()
+}
+
+/// What does not become smaller.
+fn noise(version: Version, size: usize) -> Vec<u8> {
+    let mut state = version + 1;
+    let word = |_| {
+        state = state
+            .wrapping_mul(0x5851_F42D_4C95_7F2D)
+            .wrapping_add(1442695040888963407);
+        (state ^ state >> 29)
+            .wrapping_mul(0xBF58_476D_1CE4_E5B9)
+            .to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = (0..size.div_ceil(8)).flat_map(word).collect();
+    bytes.truncate(size);
+    bytes
+}
+
+/// Room for two checkpoints, for four, and for all.
+fn tiers(directory: &tempfile::TempDir) -> EngineBuilder {
+    Engine::builder(&host())
+        .device_cache(2 * SIZE)
+        .host_cache(4 * SIZE)
+        .scratch(directory.path())
+        .flush(Flush::Eager)
+        .compress(Compression::lossless(Value::F32))
+}
+
+fn checkpoint(engine: &Engine, version: Version, bytes: &[u8]) {
+    engine.checkpoint(version, &[Region::from(bytes)]).unwrap();
+}
+
+fn restored(engine: &Engine, version: Version) -> Vec<u8> {
+    let mut bytes = vec![0x55; engine.restore_size(version).unwrap() as usize];
+    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+    engine.restore(version, &mut regions).unwrap();
+    bytes
+}
+
+fn assert_restores(engine: &Engine, version: Version, bytes: &[u8]) {
+    assert!(
+        restored(engine, version) == bytes,
+        "version {version} came back wrong"
+    );
+}
+
+fn compression(engine: &Engine) -> CompressionMetrics {
+    engine.metrics().compression.unwrap()
+}
+
+fn used(engine: &Engine, tier: &str) -> u64 {
+    let tiers = engine.metrics().tiers;
+    tiers.iter().find(|one| one.name == tier).unwrap().used
+}
+
+#[test]
+fn every_version_comes_back_in_any_order_and_the_tiers_hold_less() {
+    for after in [AfterRestore::Keep, AfterRestore::Discard] {
+        for order in [
+            (0..30).rev().collect::<Vec<_>>(),
+            (0..30).collect(),
+            (0..30).map(|n| n * 17 % 30).collect(),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let engine = tiers(&directory).after_restore(after).build().unwrap();
+            engine.hint(order.iter().copied());
+            (0..30).for_each(|version| checkpoint(&engine, version, &field(version)));
+            engine.wait().unwrap();
+            let CompressionMetrics {
+                compressed,
+                stored,
+                as_they_are,
+                ..
+            } = compression(&engine);
+            // On a machine that has more to do, some may be found not to be worth it.
+            assert_eq!((compressed + as_they_are) % SIZE as u64, 0);
+            assert!(stored < compressed / 2, "{stored} of {compressed}");
+            assert!(used(&engine, "file") <= stored + as_they_are + 30 * 4096);
+            for &version in &order {
+                assert_restores(&engine, version, &field(version));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_region_with_a_bound_comes_back_within_it_and_the_others_as_they_were() {
+    let directory = tempfile::tempdir().unwrap();
+    let how = Compression::lossless(Value::I8).within("wave", Bound::Relative(1e-3));
+    let engine = tiers(&directory).compress(how).build().unwrap();
+    // Regions that end anywhere: what is behind them is aligned nowhere.
+    let (head, tail) = (noise(7, 10_003), noise(8, 5));
+    for version in 0..12 {
+        let wave = field(version);
+        let regions = [
+            Region::from(head.as_slice()).named("head"),
+            Region::from(wave.as_slice()).array("wave", Element::F32, &[VALUES as u64]),
+            Region::from(tail.as_slice()).named("tail"),
+        ];
+        engine.checkpoint(version, &regions).unwrap();
+    }
+    engine.wait().unwrap();
+    let values = |bytes: &[u8]| -> Vec<f32> {
+        let value = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+        bytes.chunks_exact(4).map(value).collect()
+    };
+    let mut changed = 0;
+    for version in (0..12).rev() {
+        // One region alone reads as all do.
+        let mut wave = vec![0; SIZE];
+        let region = ("wave", RegionMut::from(wave.as_mut_slice()));
+        engine.restore_regions(version, &mut [region]).unwrap();
+        let back = restored(&engine, version);
+        assert!(back[..head.len()] == head && back[head.len() + SIZE..] == tail);
+        assert!(back[head.len()..head.len() + SIZE] == wave);
+        let truth = values(&field(version));
+        let peak = truth
+            .iter()
+            .fold(0.0_f32, |peak, value| peak.max(value.abs()));
+        for (value, back) in truth.iter().zip(values(&wave)) {
+            assert!((value - back).abs() <= 1e-3 * peak);
+            changed += u64::from(*value != back);
+        }
+    }
+    assert!(changed > 0, "nothing was rounded");
+    let CompressionMetrics {
+        compressed, stored, ..
+    } = compression(&engine);
+    assert!(stored < compressed / 4, "{stored} of {compressed}");
+}
+
+#[test]
+fn what_does_not_become_smaller_goes_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = tiers(&directory).build().unwrap();
+    let sizes = [SIZE, 1, 4096, 4097, 100_000];
+    let of = |version: Version| noise(version, sizes[version as usize % sizes.len()]);
+    for version in 0..40 {
+        checkpoint(&engine, version, &of(version));
+    }
+    engine.wait().unwrap();
+    let CompressionMetrics {
+        compressed,
+        as_they_are,
+        ..
+    } = compression(&engine);
+    assert_eq!(compressed, 0);
+    // Also those that went down twice.
+    assert!(as_they_are >= (0..40).map(|version| of(version).len() as u64).sum());
+    for version in (0..40).rev() {
+        assert_restores(&engine, version, &of(version));
+    }
+}
+
+#[test]
+fn a_bound_takes_values_that_can_be_rounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let how = |bound| Compression::lossless(Value::I8).within("wave", bound);
+    for bound in [
+        Bound::Absolute(0.0),
+        Bound::Relative(2.0),
+        Bound::Absolute(f64::NAN),
+    ] {
+        let refused = tiers(&directory).compress(how(bound)).build();
+        assert!(matches!(refused, Err(Error::Codec(_))));
+    }
+    let engine = tiers(&directory)
+        .compress(how(Bound::Absolute(0.1)))
+        .build()
+        .unwrap();
+    let bytes = noise(0, SIZE);
+    let regions = [Region::from(bytes.as_slice()).named("wave")];
+    let refused = engine.checkpoint(1, &regions);
+    assert!(
+        matches!(refused, Err(Error::NamedRegion { version: 1, .. })),
+        "{refused:?}"
+    );
+    let shape = [SIZE as u64 / 4];
+    let refused = engine.checkpoint(
+        1,
+        &[Region::from(bytes.as_slice()).array("wave", Element::I32, &shape)],
+    );
+    assert!(
+        matches!(refused, Err(Error::NamedRegion { .. })),
+        "{refused:?}"
+    );
+    engine
+        .checkpoint(
+            1,
+            &[Region::from(bytes.as_slice()).array("wave", Element::F32, &shape)],
+        )
+        .unwrap();
+}
+
+#[test]
+fn where_nothing_can_be_compressed_is_said_when_the_engine_is_built() {
+    let how = || Compression::lossless(Value::F32);
+    let alone = Engine::builder(&host())
+        .host_cache(SIZE)
+        .compress(how())
+        .build();
+    assert!(matches!(alone, Err(Error::NoDifferences { .. })));
+    let directory = tempfile::tempdir().unwrap();
+    let both = tiers(&directory).dedup(Tree { chunk: 64 }).build();
+    assert!(matches!(both, Err(Error::NoDifferences { .. })));
+}
+
+#[test]
+fn the_next_engine_reads_what_this_one_compressed_and_so_does_one_with_differences() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || {
+        Engine::builder(&host())
+            .host_cache(2 * SIZE)
+            .node_local(directory.path().join("node"))
+            .external(directory.path().join("external"))
+    };
+    let compressing = || open().compress(Compression::lossless(Value::F32));
+    let differing = || open().dedup(Tree { chunk: 64 });
+    {
+        let engine = compressing().build().unwrap();
+        (0..10).for_each(|version| checkpoint(&engine, version, &field(version)));
+        checkpoint(&engine, 10, &noise(10, SIZE));
+        engine.wait().unwrap();
+    }
+    let refused = open().build();
+    assert!(matches!(refused, Err(Error::NoDifferences { .. })));
+    {
+        let engine = differing().build().unwrap();
+        (0..10).for_each(|version| assert_restores(&engine, version, &field(version)));
+        assert_restores(&engine, 10, &noise(10, SIZE));
+        (11..15).for_each(|version| checkpoint(&engine, version, &field(3)));
+        engine.wait().unwrap();
+    }
+    // The node is lost.
+    std::fs::remove_dir_all(directory.path().join("node")).unwrap();
+    let engine = compressing().build().unwrap();
+    (0..10).for_each(|version| assert_restores(&engine, version, &field(version)));
+    (11..15).for_each(|version| assert_restores(&engine, version, &field(3)));
+    assert_eq!(engine.versions().len(), 15);
+}
+
+#[test]
+fn ranks_of_a_group_compress_each_for_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let sizes = [SIZE, 0, 3 * SIZE / 4];
+    let of = |rank: usize, version| field(version + rank as u64)[..sizes[rank]].to_vec();
+    let run = |number: u64, work: &(dyn Fn(usize, &Engine) + Sync)| {
+        std::thread::scope(|scope| {
+            for rank in 0..3 {
+                let directory = directory.path();
+                scope.spawn(move || {
+                    let engine = Engine::builder(&host())
+                        .host_cache(2 * SIZE)
+                        .external(directory)
+                        .group(rank as u32, 3, number)
+                        .compress(Compression::lossless(Value::F32))
+                        .build()
+                        .unwrap();
+                    work(rank, &engine);
+                });
+            }
+        });
+    };
+    run(1, &|rank, engine| {
+        (0..6).for_each(|version| checkpoint(engine, version, &of(rank, version)));
+        engine.wait().unwrap();
+    });
+    run(2, &|rank, engine| {
+        assert_eq!(engine.latest(None), Some(5));
+        (0..6).for_each(|version| assert_restores(engine, version, &of(rank, version)));
+    });
+}
+
+#[test]
+fn a_disk_that_fails_costs_no_version_that_lies_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Arc::new(Faults::default());
+    let storage = Faulty::new(
+        Scratch::open(directory.path()).unwrap(),
+        Arc::clone(&faults),
+    );
+    let engine = Engine::builder(&host())
+        .host_cache(4 * SIZE)
+        .storage(Arc::new(storage))
+        .flush(Flush::Eager)
+        .compress(Compression::lossless(Value::F32))
+        .build()
+        .unwrap();
+    (0..8).for_each(|version| checkpoint(&engine, version, &field(version)));
+    engine.wait().unwrap();
+    faults.reads_fail.store(true, Ordering::Relaxed);
+    let mut bytes = vec![0; SIZE];
+    let mut failed = 0;
+    for version in 0..8 {
+        let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+        match engine.restore(version, &mut regions) {
+            Ok(()) => assert!(bytes == field(version)),
+            Err(Error::Storage(_)) => failed += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(failed > 0);
+    faults.reads_fail.store(false, Ordering::Relaxed);
+    (0..8).for_each(|version| assert_restores(&engine, version, &field(version)));
+}

@@ -1,0 +1,237 @@
+//! Checkpoints in GPU memory that are compressed, and made again, there. Run by name on a machine that has a GPU.
+
+#![allow(clippy::unwrap_used)]
+
+use tierflow_device::{Choice, Device, Memory, Stream, open};
+use tierflow_engine::{
+    AfterRestore, Bound, Compression, Element, Engine, EngineBuilder, Flush, Region, RegionMut,
+    Value, Version,
+};
+
+const VALUES: usize = (1 << 20) + 250;
+const SIZE: usize = 4 * VALUES;
+/// Bytes before the field: what follows is aligned nowhere.
+const HEAD: usize = 10_003;
+const VERSIONS: Version = 40;
+
+fn field(version: Version) -> Vec<u8> {
+    let front = (VALUES / VERSIONS as usize) * (version as usize + 1);
+    let value = |n: usize| match n < front {
+        true => ((front - n) as f32 / 40.0).sin() * (n as f32 / 9e5).cos(),
+        false => 0.0,
+    };
+    (0..VALUES).flat_map(|n| value(n).to_le_bytes()).collect()
+}
+
+fn noise(version: Version, size: usize) -> Vec<u8> {
+    let word = |at: u64| {
+        let mixed = (at ^ version << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed ^ mixed >> 31)
+            .wrapping_mul(0xBF58_476D_1CE4_E5B9)
+            .to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = (0..size as u64 / 8 + 1).flat_map(word).collect();
+    bytes.truncate(size);
+    bytes
+}
+
+struct Bench {
+    device: Device,
+    stream: Stream,
+    field: Memory,
+    head: Memory,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+        Self {
+            stream: device.stream().unwrap(),
+            field: device.alloc(SIZE).unwrap(),
+            head: device.alloc(HEAD).unwrap(),
+            device,
+        }
+    }
+
+    fn set(&self, memory: &Memory, bytes: &[u8]) {
+        let mut loan = memory.lend_mut(0..bytes.len()).unwrap();
+        self.stream.write(bytes, &mut loan).unwrap();
+    }
+
+    fn get(&self, memory: &Memory) -> Vec<u8> {
+        let mut bytes = vec![0; memory.len()];
+        let loan = memory.lend(0..bytes.len()).unwrap();
+        self.stream.read(&loan, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn checkpoint(&self, engine: &Engine, version: Version, content: &[u8]) {
+        self.set(&self.field, content);
+        self.set(&self.head, &noise(version, HEAD));
+        let shape = [VALUES as u64];
+        let regions = [
+            Region::from(&self.head).named("head"),
+            Region::from(&self.field).array("wave", Element::F32, &shape),
+        ];
+        engine.checkpoint(version, &regions).unwrap();
+    }
+
+    /// What came back as the field; what is before it is as it was.
+    fn restored(&self, engine: &Engine, version: Version) -> Vec<u8> {
+        self.set(&self.field, &[0x55; SIZE]);
+        self.set(&self.head, &[0x55; HEAD]);
+        let mut regions = [RegionMut::from(&self.head), RegionMut::from(&self.field)];
+        engine.restore(version, &mut regions).unwrap();
+        assert!(self.get(&self.head) == noise(version, HEAD));
+        self.get(&self.field)
+    }
+
+    fn builder(&self) -> EngineBuilder {
+        Engine::builder(&self.device)
+            .device_cache(4 * (SIZE + (64 << 10)))
+            .flush(Flush::Eager)
+            .compress(Compression::lossless(Value::I8))
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_version_comes_back_from_each_kind_of_tier() {
+    let bench = Bench::new();
+    let directory = tempfile::tempdir().unwrap();
+    let host = |builder: EngineBuilder| builder.host_cache(64 << 20);
+    let large = |builder: EngineBuilder| builder.host_cache(256 << 20);
+    let scratch = |builder: EngineBuilder| builder.scratch(directory.path());
+    let node = |builder: EngineBuilder| builder.node_local(directory.path().join("node"));
+    type Below<'a> = &'a dyn Fn(EngineBuilder) -> EngineBuilder;
+    let below: [Below<'_>; 4] = [&|b| scratch(host(b)), &large, &scratch, &|b| node(host(b))];
+    for below in below {
+        for after in [AfterRestore::Keep, AfterRestore::Discard] {
+            let engine = below(bench.builder()).after_restore(after).build().unwrap();
+            engine.hint((0..VERSIONS).rev());
+            for version in 0..VERSIONS {
+                bench.checkpoint(&engine, version, &field(version));
+            }
+            engine.wait().unwrap();
+            let compression = engine.metrics().compression.unwrap();
+            assert!(compression.stored > 0, "{compression:?}");
+            for version in (0..VERSIONS).rev() {
+                assert!(
+                    bench.restored(&engine, version) == field(version),
+                    "{version}"
+                );
+            }
+            for version in engine.versions() {
+                engine.discard(version).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_bounded_field_comes_back_within_its_bound_and_by_any_regions() {
+    let bench = Bench::new();
+    let directory = tempfile::tempdir().unwrap();
+    let how = Compression::lossless(Value::I8).within("wave", Bound::Relative(1e-3));
+    let engine = bench
+        .builder()
+        .scratch(directory.path())
+        .compress(how)
+        .build()
+        .unwrap();
+    for version in 0..VERSIONS {
+        bench.checkpoint(&engine, version, &field(version));
+    }
+    engine.wait().unwrap();
+    let values = |bytes: &[u8]| -> Vec<f32> {
+        let value = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+        bytes.chunks_exact(4).map(value).collect()
+    };
+    for version in 0..VERSIONS {
+        // Twice the same: to ordinary memory, alone, and to the device.
+        let mut alone = vec![0; SIZE];
+        let region = ("wave", RegionMut::from(alone.as_mut_slice()));
+        engine.restore_regions(version, &mut [region]).unwrap();
+        let back = bench.restored(&engine, version);
+        // The device cache may hold one of them as it was.
+        let truth = values(&field(version));
+        let peak = truth
+            .iter()
+            .fold(0.0_f32, |peak, value| peak.max(value.abs()));
+        for back in [&back, &alone] {
+            let back = values(back);
+            let is_near = |(value, back): (&f32, &f32)| (value - back).abs() <= 1e-3 * peak;
+            assert!(truth.iter().zip(&back).all(is_near), "{version}");
+        }
+    }
+    let compression = engine.metrics().compression.unwrap();
+    assert!(
+        compression.stored < compression.compressed / 8,
+        "{compression:?}"
+    );
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn what_does_not_become_smaller_goes_as_it_is() {
+    let bench = Bench::new();
+    let engine = bench.builder().host_cache(512 << 20).build().unwrap();
+    for version in 0..VERSIONS {
+        bench.checkpoint(&engine, version, &noise(version + 100, SIZE));
+    }
+    engine.wait().unwrap();
+    let compression = engine.metrics().compression.unwrap();
+    assert_eq!(compression.compressed, 0, "{compression:?}");
+    for version in (0..VERSIONS).rev() {
+        assert!(bench.restored(&engine, version) == noise(version + 100, SIZE));
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn the_host_reads_what_the_device_compressed_and_the_other_way_round() {
+    let bench = Bench::new();
+    let directory = tempfile::tempdir().unwrap();
+    let host = open(Choice::Host).unwrap();
+    let on_host = || {
+        Engine::builder(&host)
+            .host_cache(2 * SIZE)
+            .compress(Compression::lossless(Value::F32))
+    };
+    {
+        let engine = bench
+            .builder()
+            .node_local(directory.path())
+            .build()
+            .unwrap();
+        (0..8).for_each(|version| bench.checkpoint(&engine, version, &field(version)));
+        engine.wait().unwrap();
+    }
+    {
+        let engine = on_host().node_local(directory.path()).build().unwrap();
+        for version in 0..8 {
+            let mut back = vec![0; SIZE];
+            let region = ("wave", RegionMut::from(back.as_mut_slice()));
+            engine.restore_regions(version, &mut [region]).unwrap();
+            assert!(back == field(version));
+        }
+        for version in 8..12 {
+            let (head, wave) = (noise(version, HEAD), field(version));
+            let regions = [
+                Region::from(head.as_slice()).named("head"),
+                Region::from(wave.as_slice()).named("wave"),
+            ];
+            engine.checkpoint(version, &regions).unwrap();
+        }
+        engine.wait().unwrap();
+    }
+    let engine = bench
+        .builder()
+        .node_local(directory.path())
+        .build()
+        .unwrap();
+    for version in 0..12 {
+        assert!(bench.restored(&engine, version) == field(version));
+    }
+}
