@@ -27,7 +27,7 @@ use tierflow_store::container::{Element, RegionInfo};
 /// # drop(engine); Ok(()) }
 /// ```
 ///
-/// As text, for configurations: the type, and the regions with bounds.
+/// As text, for configurations: the type, the regions with bounds, and `always`.
 ///
 /// ```
 /// # use tierflow_engine::Compression;
@@ -38,6 +38,7 @@ use tierflow_store::container::{Element, RegionInfo};
 pub struct Compression {
     value: Value,
     bounds: BTreeMap<String, Bound>,
+    always: bool,
 }
 
 impl Compression {
@@ -48,6 +49,7 @@ impl Compression {
         Self {
             value,
             bounds: BTreeMap::new(),
+            always: false,
         }
     }
 
@@ -57,6 +59,18 @@ impl Compression {
     pub fn within(mut self, region: impl Into<String>, bound: Bound) -> Self {
         self.bounds.insert(region.into(), bound);
         self
+    }
+
+    /// Compresses whether or not it shortens the way down: where the tiers below are to hold as much as they can. What does not
+    /// become smaller still goes as it is.
+    #[must_use]
+    pub fn always(mut self) -> Self {
+        self.always = true;
+        self
+    }
+
+    pub(crate) fn is_always(&self) -> bool {
+        self.always
     }
 
     /// That the bounds can be kept.
@@ -121,6 +135,10 @@ impl FromStr for Compression {
         };
         let mut how = Self::lossless(*value);
         for part in parts {
+            if part == "always" {
+                how = how.always();
+                continue;
+            }
             let bound = part.split_once('=').and_then(|(region, bound)| {
                 let bound = bound.trim();
                 let (bound, kind): (_, fn(f64) -> Bound) = match bound.strip_prefix("absolute ") {
@@ -134,7 +152,7 @@ impl FromStr for Compression {
             let Some((region, bound)) = bound.filter(|(region, _)| !region.is_empty()) else {
                 return Err(BadCompression(format!(
                     "{part:?} is no bound: write a region and a share of its largest value, as `wave = 1e-3`, or `wave = \
-                     absolute 0.5`"
+                     absolute 0.5`; or write `always`"
                 )));
             };
             how = how.within(region, bound);
@@ -183,6 +201,8 @@ mod tests {
             .within("a b", Bound::Relative(1e-3))
             .within("c", Bound::Absolute(0.5));
         assert_eq!(how, expected);
+        let how: Compression = "i8,always".parse().unwrap();
+        assert_eq!(how, Compression::lossless(Value::I8).always());
         for bad in [
             "",
             "f33",

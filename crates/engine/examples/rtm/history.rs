@@ -51,7 +51,8 @@ impl History {
             .scratch(tiers.scratch)
             // A snapshot is read once.
             .after_restore(AfterRestore::Discard);
-        let lossless = Compression::lossless(Value::F32);
+        // The caches are to hold as much as they can.
+        let lossless = Compression::lossless(Value::F32).always();
         let engine = match tiers.compress {
             None => builder,
             Some(Compress::Lossless) => builder.compress(lossless),

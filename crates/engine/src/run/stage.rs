@@ -31,13 +31,15 @@ pub(crate) use differences::Differences;
 /// A version that does not lie as it is, where, and what it builds upon, nearest first.
 pub(crate) type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 
-/// A version on its way down, what it is to build upon, and what its regions are called.
+/// A version on its way down, what it is to build upon, what its regions are called, and where it may go on to.
 #[derive(Debug)]
 #[cfg_attr(not(all(feature = "dedup", feature = "compress")), allow(dead_code))]
 pub(crate) struct Descent {
     pub(super) version: Version,
     pub(super) base: Option<Version>,
     pub(super) layout: Option<Layout>,
+    /// Bytes/s of the slowest way between the tiers below, of those that were used.
+    pub(super) below: Option<f64>,
 }
 
 /// What becomes of checkpoints below the fastest tier.

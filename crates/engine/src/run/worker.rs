@@ -164,6 +164,7 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
                     version: *version,
                     base: *base,
                     layout: shared.layouts.get(*version),
+                    below: shared.slowest_below(target.place.tier),
                 };
                 let ends = (lying(source), lying(target));
                 stage.down(lane, &shared.tiers, &descent, ends, cancelled)

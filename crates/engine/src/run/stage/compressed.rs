@@ -153,12 +153,14 @@ impl Stage for Compressed {
         let as_it_is = |lane: &mut Lane| {
             let (from, to) = (slice::from_ref(from.piece), slice::from_ref(to.piece));
             let carry = || lane.carry(tiers, (version, Form::Whole), (from, to), cancelled);
-            self.measured.send((size, size), carry).map(|()| None)
+            let sent = self.measured.send((size, size), descent.below, carry);
+            sent.map(|()| None)
         };
         if cancelled.load(Ordering::Relaxed) {
             return Err((TransferFailure::Cancelled, None));
         }
-        if size < LEAST || self.measured.decide(size) == Decision::Bypass {
+        let is_worth_it = || self.how.is_always() || self.measured.decide(size) != Decision::Bypass;
+        if size < LEAST || !is_worth_it() {
             return as_it_is(lane);
         }
         let runs = runs::of(&self.how, descent.layout.as_deref(), size);
@@ -172,7 +174,7 @@ impl Stage for Compressed {
         let form = Form::Difference { size, base: None };
         let mut put = |from: &(dyn Origin + Sync)| {
             let put = || lane.put(to, (version, form), (from, bytes), cancelled);
-            self.measured.send((size, bytes), put)
+            self.measured.send((size, bytes), descent.below, put)
         };
         match &made {
             Made::OnHost(made) => put(&Held {

@@ -1,4 +1,5 @@
-//! How fast the stage and the way below it are, so that the governor can say whether to compress.
+//! How fast the stage and the ways below it are, so that the governor can say whether to compress: fewer bytes shorten the
+//! slowest way that they take.
 
 use crate::CompressionMetrics;
 use crate::run::sync::Mutex;
@@ -43,15 +44,19 @@ impl Measured {
         self.governor.lock().encoded(raw, stored, nanoseconds);
     }
 
-    /// Sends `bytes` of a checkpoint of `raw`, compressed or as it is.
+    /// Sends `bytes` of a checkpoint of `raw`, compressed or as it is, to where ways of `below` bytes/s begin, if any was used.
     pub(super) fn send<T, E>(
         &self,
         (raw, bytes): (u64, u64),
+        below: Option<f64>,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         let (sent, nanoseconds) = self.sending.time(work);
         let sent = sent?;
-        self.governor.lock().sent(bytes, nanoseconds);
+        let below = below.map_or(0.0, |rate| bytes as f64 / rate * 1e9);
+        self.governor
+            .lock()
+            .sent(bytes, nanoseconds.max(below as u64));
         if bytes == raw {
             self.as_they_are.fetch_add(raw, Ordering::Relaxed);
         } else {

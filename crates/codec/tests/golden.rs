@@ -1,0 +1,92 @@
+//! Containers that were written by format 1 stay readable, and are what is written now.
+//!
+//! `TIERFLOW_WRITE_GOLDEN=1` writes those that are missing; none is written anew.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod common;
+
+use common::{Random, bytes_of};
+use std::path::Path;
+use tierflow_codec::{Bound, Bounded, Codec, Element, Method, Planes, Predictor, decode_to_vec};
+
+/// Values of each input: a few blocks, and some more.
+const VALUES: usize = 5_000;
+
+fn cases() -> Vec<(String, Method, Element, Vec<u8>)> {
+    let mut cases = Vec::new();
+    for element in Element::ALL {
+        let mut random = Random(element as u64);
+        // Nothing first, then a walk: sums and products alone, which are the same everywhere.
+        let mut value = 0.0;
+        let walk = (0..VALUES).map(|n| {
+            value += if n < 1_000 {
+                0.0
+            } else {
+                0.05 * (random.share() - 0.5)
+            };
+            value
+        });
+        let mut bytes = bytes_of(element, walk);
+        bytes.extend([1, 2, 3]);
+        for (name, predictor) in [("values", Predictor::None), ("steps", Predictor::Previous)] {
+            let planes = Planes::with(predictor).into();
+            cases.push((
+                format!("{element:?}-{name}"),
+                planes,
+                element,
+                bytes.clone(),
+            ));
+        }
+        if matches!(element, Element::F32 | Element::F64) {
+            for (name, bound) in [
+                ("absolute", Bound::Absolute(1e-4)),
+                ("relative", Bound::Relative(1e-3)),
+            ] {
+                let bounded = Bounded::new(bound).unwrap().into();
+                cases.push((
+                    format!("{element:?}-{name}"),
+                    bounded,
+                    element,
+                    bytes.clone(),
+                ));
+            }
+        }
+    }
+    cases
+}
+
+/// Sums of what the bounded ones come back as, in their order.
+const BOUNDED: [u64; 4] = [
+    16_568_033_209_729_168_728,
+    8_301_286_704_167_732_361,
+    12_192_083_198_232_663_121,
+    12_088_278_573_515_345_665,
+];
+
+/// FNV-1a, 64 bits.
+fn sum(bytes: &[u8]) -> u64 {
+    let next = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, next)
+}
+
+#[test]
+fn old_containers_are_read_and_written_as_they_were() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut bounded = Vec::new();
+    for (name, method, element, bytes) in cases() {
+        let written = method.encode_to_vec(&bytes, element).unwrap();
+        let path = golden.join(format!("{name}.bin"));
+        if std::env::var_os("TIERFLOW_WRITE_GOLDEN").is_some() && !path.exists() {
+            std::fs::create_dir_all(&golden).unwrap();
+            std::fs::write(&path, &written).unwrap();
+        }
+        let old = std::fs::read(&path).unwrap();
+        let decoded = decode_to_vec(&old, 1 << 20).unwrap();
+        assert!(old == written, "{name} is written otherwise");
+        match method {
+            Method::Planes(_) => assert!(decoded == bytes, "{name}"),
+            _ => bounded.push(sum(&decoded)),
+        }
+    }
+    assert_eq!(bounded, BOUNDED);
+}
