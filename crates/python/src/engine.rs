@@ -19,7 +19,7 @@ use crate::ffi::ending::Ending;
 use crate::metrics;
 use crate::options::{self, Bytes, Retention, With};
 use crate::order::Streams;
-use crate::patience::Patience;
+use crate::patience::{self, Patience};
 use crate::pool::HostPool;
 use crate::slot::{ConsumeSlot, Held, Layout, ProduceSlot};
 use crate::suspending::{self, Suspension};
@@ -298,13 +298,7 @@ impl Engine {
     /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late ones
     /// cost time, never correctness.
     fn hint(&self, py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<()> {
-        let mut order = Vec::new();
-        for version in versions.try_iter()? {
-            order.push(version?.extract::<Version>()?);
-            if order.len().is_multiple_of(1 << 16) {
-                py.check_signals()?;
-            }
-        }
+        let order = patience::all_of(py, versions)?;
         self.detached(py, |engine| engine.hint(order))
     }
 

@@ -40,7 +40,7 @@ impl Plan {
             if scope == Scope::History {
                 before = ns;
             }
-            let ns = ns.map(|ns| ns.max(0.0).ceil() as u64);
+            let ns = ns.map(|ns| ns.ceil() as u64);
             let readable = self.is_settled(version) || !self.is_unreadable(version);
             (Foreseen { version, ns }, readable)
         });
@@ -66,7 +66,7 @@ impl Plan {
         let line = self.traffic.pace.line();
         let mut each = owed.map(|version| self.traffic.ns_to_settle(version, now_ns, line));
         let sum = each.try_fold(0.0, |sum, ns| Some(sum + ns?));
-        sum.map(|ns| ns.max(0.0).ceil() as u64)
+        sum.map(|ns| ns.ceil() as u64)
     }
 
     /// Whether versions may build upon others.

@@ -121,7 +121,7 @@ impl Traffic {
     }
 
     /// ns until a version is on the lowest tier, if nothing else moved from now on and transfers are as this line
-    /// says; `None` without one. Less than 0 where it waited for others that went before it: these have had its part of the way.
+    /// says; `None` without one.
     pub(crate) fn ns_to_settle(
         &self,
         version: Version,
@@ -156,7 +156,8 @@ impl Traffic {
         under_way.dedup();
         for flight in under_way.iter().filter_map(|id| self.flights.get(id)) {
             let whole = line?.ns(1, flight.bytes);
-            ns += whole - (served - flight.served);
+            // Rather too much than too little, where it waited for others on its way.
+            ns += (whole - (served - flight.served)).max(0.0);
         }
         Some(ns)
     }
