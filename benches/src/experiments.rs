@@ -17,6 +17,7 @@ pub mod growth;
 pub mod in_place;
 pub mod peers;
 pub mod placement;
+pub mod shared;
 pub mod store;
 pub mod veloc;
 
@@ -45,6 +46,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cache::real::GOALS,
     cache::real::CELLS,
     cache::real::FIGURES,
+    shared::EXPERIMENT,
     store::EXPERIMENT,
     in_place::EXPERIMENT,
     clients::EXPERIMENT,

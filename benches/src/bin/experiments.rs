@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
-use tierflow_benches::experiments::{EXPERIMENTS, Experiment, Run, find};
+use tierflow_benches::experiments::{EXPERIMENTS, Experiment, Run, find, shared};
 use tierflow_benches::{machine, report};
 
 #[derive(Parser)]
@@ -50,6 +50,12 @@ enum Action {
         /// The GPU's number; plain memory without it
         ordinal: Option<usize>,
     },
+    /// One process of experiment `shared`: meets the others by a line each way
+    #[command(hide = true)]
+    Member {
+        /// What it is to do, as JSON
+        member: String,
+    },
     /// One client of experiment `clients`: meets the others by a line each way
     #[command(hide = true)]
     Client {
@@ -83,6 +89,9 @@ fn main() -> Result<()> {
         Action::Child { index } => tierflow_benches::experiments::alloc::child(index)?,
         Action::Client { client, pooled } => {
             tierflow_benches::experiments::clients::client(&client, pooled)?;
+        }
+        Action::Member { member } => {
+            serde_json::from_str::<shared::process::Member>(&member)?.serve()?;
         }
         Action::Lender {
             path,

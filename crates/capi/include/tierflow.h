@@ -239,6 +239,46 @@ int tf_versions(tf_engine engine, uint64_t *versions, size_t room, size_t *count
 int tf_resize_device_cache(tf_engine engine, size_t bytes, double seconds);
 int tf_resize_host_cache(tf_engine engine, size_t bytes, double seconds);
 
+/* ---- a job that has to go ------------------------------------------------------------------------------------------- */
+
+typedef struct tf_suspension {
+    uint64_t version; /* that is durable, or will be; UINT64_MAX if none can be in time */
+    uint64_t newest;  /* that was held; UINT64_MAX if there was none */
+    double seconds;   /* that it takes; less than 0 if nothing was measured yet */
+} tf_suspension;
+
+/*
+ * The job has to go within `seconds`: the newest version that can be durable by then becomes so, before anything else moves,
+ * past all tiers between. Returns at once, with what will be; tf_is_durable() tells when it is, and tf_suspend_wait() waits for it.
+ * When the application asks for a checkpoint, a restore or a wait after all, and this version is durable, everything goes on.
+ */
+int tf_suspend(tf_engine engine, double seconds, tf_suspension *suspension);
+
+/* The same for this version: the least of those that the ranks of a group were told. */
+int tf_suspend_to(tf_engine engine, uint64_t version, double seconds, tf_suspension *suspension);
+
+/* Waits until the version is durable, as for tf_suspend_to(). TF_TIMED_OUT if it is not by then. */
+int tf_suspend_wait(tf_engine engine, uint64_t version, double seconds);
+
+/* How many seconds a version takes to be durable if the job is suspended now: 0 if it is, less than 0 if nothing was measured. */
+int tf_time_to_durable(tf_engine engine, uint64_t version, double *seconds);
+
+typedef uint64_t tf_notice;
+
+/*
+ * A notice that is given when one of these signals comes: the job has `grace` seconds left then. The signals no longer do what they did.
+ * With none, it is given by tf_notice_give() alone.
+ */
+int tf_notice_open(const int *signals, size_t count, double grace, tf_notice *notice);
+
+/* The job has `grace` seconds left from now on, unless that was said before. */
+int tf_notice_give(tf_notice notice, double grace);
+
+/* How many seconds are left: INFINITY until the notice is given. */
+int tf_notice_left(tf_notice notice, double *seconds);
+
+int tf_notice_close(tf_notice notice);
+
 /* ---- in place ------------------------------------------------------------------------------------------------------- */
 
 typedef uint64_t tf_slot;

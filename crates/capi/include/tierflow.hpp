@@ -152,6 +152,26 @@ public:
         check(tf_is_durable(handle_, version, &durable));
         return durable != 0;
     }
+    tf_suspension suspend(double seconds)
+    {
+        tf_suspension suspension;
+        check(tf_suspend(handle_, seconds, &suspension));
+        return suspension;
+    }
+    tf_suspension suspend_to(std::uint64_t version, double seconds)
+    {
+        tf_suspension suspension;
+        check(tf_suspend_to(handle_, version, seconds, &suspension));
+        return suspension;
+    }
+    void suspend_wait(std::uint64_t version, double seconds) { check(tf_suspend_wait(handle_, version, seconds)); }
+    double time_to_durable(std::uint64_t version) const
+    {
+        double seconds = 0;
+        check(tf_time_to_durable(handle_, version, &seconds));
+        return seconds;
+    }
+
     std::optional<std::uint64_t> latest(std::uint64_t before = UINT64_MAX) const
     {
         std::uint64_t version = 0;

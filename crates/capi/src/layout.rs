@@ -5,7 +5,7 @@
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
-use crate::api::{RawCall, RawCalls, RawMetrics, RawNamed};
+use crate::api::{RawCall, RawCalls, RawMetrics, RawNamed, RawSuspension};
 use crate::failure::Status;
 use crate::group::RawGroup;
 use crate::memory::RawRegion;
@@ -45,6 +45,15 @@ fn structures_and_codes_are_the_same_in_c() {
         (
             "offsetof(tf_metrics, restores_from)",
             offset_of!(RawMetrics, restores_from),
+        ),
+        ("sizeof(tf_suspension)", size_of::<RawSuspension>()),
+        (
+            "offsetof(tf_suspension, newest)",
+            offset_of!(RawSuspension, newest),
+        ),
+        (
+            "offsetof(tf_suspension, seconds)",
+            offset_of!(RawSuspension, seconds),
         ),
         ("TF_OK", Status::Ok as usize),
         ("TF_ARGUMENT", Status::Argument as usize),

@@ -25,6 +25,11 @@ fn what_lasts_and_groups_serve_c() {
 }
 
 #[test]
+fn a_job_that_has_to_go_is_served_in_c() {
+    run("cc", "-std=c99", "suspend.c");
+}
+
+#[test]
 fn velocs_api_does_what_it_says() {
     run("cc", "-std=c99", "veloc.c");
 }

@@ -59,7 +59,7 @@ pub enum Error {
         "{what} is about versions that outlive the engine: give it node_local, external or external_vault, too"
     )]
     NothingLasts {
-        /// The builder's method.
+        /// The builder's method, or the engine's.
         what: &'static str,
     },
     /// Redundancy needs something that is not there.
@@ -276,6 +276,9 @@ pub enum Error {
     /// A thread could not be started.
     #[error("a thread of the engine could not be started: {0}")]
     Thread(#[source] std::io::Error),
+    /// Signals cannot be received.
+    #[error("signals cannot be received: {0}")]
+    Signals(#[source] std::io::Error),
 }
 
 fn cause_text(cause: &Option<Arc<Error>>) -> String {

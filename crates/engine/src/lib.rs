@@ -13,9 +13,11 @@ mod kind;
 mod lasting;
 mod metrics;
 mod named;
+mod notice;
 mod region;
 mod run;
 mod seeing;
+mod suspending;
 mod within;
 
 pub use builder::EngineBuilder;
@@ -27,7 +29,9 @@ pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use lasting::Damage;
 pub use metrics::{Calls, CompressionMetrics, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
+pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};
+pub use suspending::Suspension;
 #[cfg(feature = "compress")]
 pub use tierflow_codec::{Bound, Element as Value};
 pub use tierflow_plan as plan;

@@ -93,7 +93,8 @@ impl Engine {
     }
 
     /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
-    /// [protected](Engine::protect). Dropping it ends it, too, and tells nothing.
+    /// [protected](Engine::protect); at once, if nothing was asked of it since [`Engine::suspend`]. Dropping it ends it, too, and
+    /// tells nothing.
     ///
     /// # Errors
     /// As [`Engine::wait_for`] with the [`closing_patience`](crate::EngineBuilder::closing_patience): it is ended
@@ -101,8 +102,8 @@ impl Engine {
     pub fn close(self) -> Result<()> {
         let lowest = self.shared.tiers.last();
         let waited = match lowest.and_then(|tier| tier.medium.kept()) {
-            Some(_) => self.wait_for(self.patience),
-            None => self.at_home(),
+            Some(_) if !self.shared.is_suspended() => self.wait_for(self.patience),
+            _ => self.at_home(),
         };
         // Whatever became of that, the others count on this call.
         let protected = match self.is_driven() {

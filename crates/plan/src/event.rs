@@ -23,6 +23,15 @@ pub struct Stored {
     pub alone: bool,
 }
 
+/// What of a history has to be on the lowest tier for the application to go on from a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// That version alone.
+    Version,
+    /// It and all that were taken in under smaller numbers: the history is read back, or versions build upon others.
+    History,
+}
+
 /// What happened, or is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
@@ -108,6 +117,19 @@ pub enum Event {
     Wait {
         /// The call.
         ticket: Ticket,
+    },
+    /// The application is about to go: bring this version to the lowest tier, straight from where it lies, and nothing else.
+    /// Transfers under way that take time from it are cancelled; what they did is not begun again before the application
+    /// asks for something, and what this wants is there or cannot get there. Answered with
+    /// [`Command::Done`](crate::Command::Done) when it is there; one that another
+    /// takes the place of is refused as [`Refusal::Stalled`](crate::Refusal::Stalled).
+    Suspend {
+        /// The call.
+        ticket: Ticket,
+        /// A version that was taken in.
+        version: Version,
+        /// Whether those before it are wanted, too.
+        scope: Scope,
     },
     /// Only the first `bytes` of a tier may be used from now on; all of it, to begin with. More take effect at once. Of
     /// fewer, the tier is emptied as far as replicas are used and other tiers can take them, until

@@ -22,11 +22,11 @@ pub use command::{Coding, Command, Difference, Piece, Place, Refusal, Transfer};
 pub use config::{
     AfterRestore, ConfigError, Differences, ExtentSize, Overhead, PlanConfig, TierConfig,
 };
-pub use event::{Event, Misuse, Stored, TransferFailure};
+pub use event::{Event, Misuse, Scope, Stored, TransferFailure};
 pub use ids::{Ticket, TierId, TransferId, Version};
-pub use plan::Plan;
 #[cfg(any(test, feature = "check"))]
 pub use plan::Violation;
+pub use plan::{Foreseen, Plan};
 pub use policy::{Fifo, Lru, Policy, Residency, Score, Standing, Usage};
 pub use statistics::{
     Cause, Eviction, HopStatistics, PrefetchDistance, Statistics, TierStatistics,

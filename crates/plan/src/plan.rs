@@ -3,6 +3,7 @@
 mod calls;
 mod pattern;
 mod reading;
+mod suspending;
 mod waiting;
 mod writing;
 
@@ -13,6 +14,7 @@ mod fingerprint;
 
 #[cfg(any(test, feature = "check"))]
 pub use check::Violation;
+pub use suspending::Foreseen;
 
 use crate::command::{Command, Difference, Piece, Refusal};
 use crate::config::{AfterRestore, ConfigError, PlanConfig};
@@ -101,6 +103,11 @@ impl Plan {
             }
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
             Event::Wait { ticket } => self.wait(ticket),
+            Event::Suspend {
+                ticket,
+                version,
+                scope,
+            } => self.suspend(ticket, version, scope),
             Event::Limit { tier, bytes } => self.limit(tier, bytes),
             Event::Adopt {
                 version,
@@ -145,6 +152,9 @@ impl Plan {
                 fetched_before: self.phase.fetched_before(),
             };
             self.traffic.run(&outlook, pressure);
+            if self.resume() {
+                continue;
+            }
             if !self.calls.is_any_blocked() || !self.is_idle() {
                 break;
             }
@@ -152,6 +162,7 @@ impl Plan {
             self.pass_by_or_refuse(&outlook);
         }
         self.vacate();
+        self.answer_suspending();
         self.answer_waits();
     }
 
@@ -200,6 +211,7 @@ impl Plan {
         let this = this.ok_or(Misuse::NoTier(tier))?;
         this.space.set_limit(bytes);
         this.vacating = true;
+        self.go_on();
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! Transfers under way: their start, their end, their failure.
 
 mod lanes;
+mod pace;
 
-pub(crate) use lanes::Pressure;
+pub(crate) use lanes::{Pressure, Suspension};
 
 use crate::command::{Coding, Command, Piece, Place, Transfer};
 use crate::config::TierConfig;
@@ -11,6 +12,7 @@ use crate::ledger::{Base, Ledger};
 use crate::order::ExtentId;
 use crate::{TierId, TransferId, Version};
 use hashbrown::HashMap;
+use pace::Pace;
 use tierflow_lifecycle::{Event as Move, State};
 
 /// Why a transfer was started.
@@ -33,6 +35,8 @@ pub(crate) struct Flight {
     /// Bytes that it moves, as they lie where it goes.
     pub(crate) bytes: u64,
     pub(crate) begun_ns: u64,
+    /// For how many ns transfers into the lowest tier had been served by then, each.
+    pub(crate) served: f64,
     /// Replicas of other versions that it reads.
     pub(crate) bases: Vec<Base>,
     /// It makes a difference, to a version if there is one to build upon.
@@ -85,6 +89,10 @@ pub(crate) struct Traffic {
     pub(crate) now_ns: u64,
     /// Prefetches found no room: what holds it is to be written down.
     pub(crate) starved: bool,
+    /// How fast the lowest tier takes what is written there.
+    pub(crate) pace: Pace,
+    /// The application is about to go.
+    pub(crate) suspension: Option<Suspension>,
 }
 
 impl Traffic {
@@ -95,6 +103,8 @@ impl Traffic {
             next: 0,
             now_ns: 0,
             starved: false,
+            pace: Pace::default(),
+            suspension: None,
             ledger,
         }
     }
@@ -149,6 +159,7 @@ impl Traffic {
                 (bases.collect(), None)
             }
         };
+        self.keep_pace();
         let flight = Flight {
             purpose,
             version,
@@ -156,6 +167,7 @@ impl Traffic {
             to,
             bytes: targets.iter().map(|piece| piece.place.size).sum(),
             begun_ns: self.now_ns,
+            served: self.pace.served(self.now_ns, 0),
             bases,
             encodes,
         };
@@ -172,6 +184,13 @@ impl Traffic {
         }));
     }
 
+    /// Time passed for the transfers into the lowest tier, of which one comes or goes.
+    fn keep_pace(&mut self) {
+        let last = self.ledger.last();
+        let transfers = self.depths[last.0].entering.transfers;
+        self.pace.pass(self.now_ns, transfers);
+    }
+
     /// What a transfer's depth counts.
     fn depth(&mut self, flight: &Flight) -> &mut Depth {
         match flight.purpose {
@@ -183,6 +202,7 @@ impl Traffic {
     /// Takes a transfer off the books: its sources are no longer read by it.
     fn end(&mut self, id: TransferId) -> Result<Flight, Misuse> {
         let flight = self.flights.remove(&id).ok_or(Misuse::NoTransfer(id))?;
+        self.keep_pace();
         let depth = self.depth(&flight);
         depth.transfers -= 1;
         depth.bytes -= flight.bytes;
@@ -207,6 +227,7 @@ impl Traffic {
             to,
             bytes: _,
             begun_ns,
+            served,
             bases,
             encodes,
         } = flight;
@@ -222,6 +243,10 @@ impl Traffic {
         }
         let hop = self.ledger.counts.hop(from, to);
         hop.carried(bytes, begun_ns, self.now_ns);
+        if purpose == Purpose::WriteBack && to == self.ledger.last() {
+            let took_ns = self.now_ns.saturating_sub(begun_ns);
+            self.pace.delivered(bytes, served, took_ns);
+        }
         self.ledger.let_go(&bases);
         for &(start, _) in &parts {
             self.ledger.merge((version, start));

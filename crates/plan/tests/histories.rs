@@ -8,7 +8,7 @@ use machine::Ending;
 use machine::{Machine, Setup};
 use proptest::prelude::*;
 use tierflow_plan::{
-    AfterRestore, Difference, Differences, ExtentSize, Overhead, TierConfig, TransferFailure,
+    AfterRestore, Difference, Differences, ExtentSize, Overhead, Scope, TierConfig, TransferFailure,
 };
 
 #[derive(Debug, Clone)]
@@ -22,6 +22,7 @@ enum Step {
     ForgetHints,
     PrefetchStart,
     Wait,
+    Suspend(prop::sample::Index, bool),
     Limit(usize, u64),
     Abandon(prop::sample::Index),
     End(prop::sample::Index),
@@ -40,6 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::ForgetHints),
         2 => Just(Step::PrefetchStart),
         2 => Just(Step::Wait),
+        2 => (index(), any::<bool>()).prop_map(|(at, all)| Step::Suspend(at, all)),
         2 => (0_usize..4, 0_u64..50).prop_map(|(tier, bytes)| Step::Limit(tier, bytes)),
         2 => index().prop_map(Step::Abandon),
         70 => index().prop_map(Step::End),
@@ -132,6 +134,13 @@ fn run(setup: &Setup, adopted: &[u64], steps: Vec<Step>) {
             Step::ForgetHints => machine.forget_hints(),
             Step::PrefetchStart => machine.prefetch_start(),
             Step::Wait => drop(machine.wait()),
+            Step::Suspend(at, all) => {
+                let held = machine.held();
+                if !held.is_empty() {
+                    let scope = if all { Scope::History } else { Scope::Version };
+                    machine.suspend(held[at.index(held.len())], scope);
+                }
+            }
             Step::Limit(tier, bytes) => machine.limit(tier % setup.tiers.len(), bytes),
             Step::Abandon(at) => {
                 let open = machine.open();

@@ -11,7 +11,7 @@ mod machine;
 
 use explore::{Explored, Model};
 use machine::Setup;
-use tierflow_plan::{AfterRestore, Differences, ExtentSize, Overhead};
+use tierflow_plan::{AfterRestore, Differences, ExtentSize, Overhead, Scope};
 
 /// Tiers of so many bytes; extents of 1 to 2 bytes.
 fn tiers(capacities: &[u64]) -> Setup {
@@ -33,6 +33,7 @@ fn two() -> Model {
         forget: false,
         drops: &[],
         wait: false,
+        suspends: &[],
         abandons: 0,
         in_place: false,
         limits: &[],
@@ -293,6 +294,78 @@ fn last_tiers_that_are_eager_whole_or_shared() {
         explore(&model, &[], &["written down"]);
         explore(&three, &[], &["up past a tier"]);
     }
+}
+
+#[test]
+fn suspended() {
+    let lasting = |capacities| {
+        let mut setup = keep(tiers(capacities));
+        for tier in &mut setup.tiers[1..] {
+            (tier.eager, tier.whole) = (true, true);
+        }
+        setup
+    };
+    let newest = Model {
+        name: "suspended for the newer of two versions, one failure",
+        setup: lasting(&[2, 4, 4]),
+        suspends: &[(1, Scope::Version)],
+        wait: true,
+        calls: 2,
+        ..two()
+    };
+    let history = Model {
+        name: "suspended for a history, then for one version",
+        setup: lasting(&[1, 4]),
+        sizes: &[1, 1, 1],
+        restores: &[0],
+        suspends: &[(2, Scope::History), (0, Scope::Version)],
+        drops: &[1],
+        abandons: 1,
+        calls: 1,
+        ..two()
+    };
+    let cut = Model {
+        name: "suspended over tiers that are cut, one of which is taken away",
+        setup: tiers(&[2, 2, 8]),
+        sizes: &[2, 2],
+        restores: &[0],
+        hints: &[],
+        suspends: &[(1, Scope::History)],
+        limits: &[(0, 1)],
+        failures: 0,
+        calls: 1,
+        ..two()
+    };
+    let fails = Model {
+        sizes: &[2, 3],
+        restores: &[0, 1],
+        hints: &[&[1, 0]],
+        wait: true,
+        failures: 1,
+        ..cut.clone()
+    };
+    let differences = Model {
+        name: "suspended where versions lie as differences",
+        setup: Setup {
+            differences: Some(Differences {
+                overhead: Overhead::fixed(1),
+                longest: 2,
+                ascending: true,
+            }),
+            ..lasting(&[2, 4, 4])
+        },
+        suspends: &[(1, Scope::History)],
+        calls: 1,
+        ..two()
+    };
+    explore(&newest, &[], &["down past a tier", "cancelled", "failed"]);
+    explore(&history, &[], &["cancelled"]);
+    explore(
+        &cut,
+        &[fails],
+        &["down past a tier", "evicted beyond a limit"],
+    );
+    explore(&differences, &[], &["written down"]);
 }
 
 #[test]

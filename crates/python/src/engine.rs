@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_dedup::Tree;
@@ -24,9 +23,10 @@ use crate::group::Ranks;
 use crate::metrics;
 use crate::options::{self, Bytes, Retention, With};
 use crate::order::Streams;
-use crate::patience::Patience;
+use crate::patience::{self, Patience};
 use crate::pool::HostPool;
 use crate::slot::{ConsumeSlot, Held, Layout, ProduceSlot};
+use crate::suspending::{self, Suspension};
 
 /// A checkpoint cache over GPU memory, host memory, disk and external storage.
 ///
@@ -262,13 +262,7 @@ impl Engine {
     /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late ones
     /// cost time, never correctness.
     fn hint(&self, py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<()> {
-        let mut order = Vec::new();
-        for version in versions.try_iter()? {
-            order.push(version?.extract::<Version>()?);
-            if order.len().is_multiple_of(1 << 16) {
-                py.check_signals()?;
-            }
-        }
+        let order = patience::all_of(py, versions)?;
         self.detached(py, |engine| engine.hint(order))
     }
 
@@ -348,6 +342,22 @@ impl Engine {
         self.detached(py, |engine| engine.is_durable(version))
     }
 
+    /// The job has to go within `seconds`: the newest version that can be durable by then becomes so; see `Suspension`.
+    #[pyo3(signature = (seconds, version = None))]
+    fn suspend(
+        this: Py<Self>,
+        py: Python<'_>,
+        seconds: f64,
+        version: Option<Version>,
+    ) -> PyResult<Suspension> {
+        Suspension::begin(py, this, seconds, version)
+    }
+
+    /// Seconds until `version` is durable if the job is suspended now; `None` while nothing was measured.
+    fn time_to_durable(&self, py: Python<'_>, version: Version) -> PyResult<Option<f64>> {
+        suspending::time_to_durable(self, py, version)
+    }
+
     /// The newest version held; with `before`, the newest of a smaller number than that. `None` if there is none.
     #[pyo3(signature = (before = None))]
     fn latest(&self, py: Python<'_>, before: Option<Version>) -> PyResult<Option<Version>> {
@@ -395,11 +405,7 @@ impl Engine {
     /// What was measured so far: a dictionary, which a notebook shows as tables. Times are in seconds.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let measured = self.detached(py, tierflow_engine::Engine::metrics)?;
-        let dictionary: Bound<'_, PyDict> = metrics::dictionary(py, &measured)?;
-        let class = py
-            .import("tierflow._metrics")?
-            .getattr(intern!(py, "Metrics"))?;
-        class.call1((dictionary,))
+        metrics::shown(py, &measured)
     }
 
     /// Writes the time line that `timeline=` asked for, in the Chrome trace format, which Perfetto opens.

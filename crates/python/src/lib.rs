@@ -4,7 +4,8 @@
 //!
 //! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`, `repository` what is read without an engine. `array` finds out what an argument is
 //! and where its bytes lie, by the protocols that `ffi` speaks: the buffer protocol, DLPack, and
-//! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies, `patience` how long it waits. What is only Python (the
+//! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies, `patience` how long it waits, `suspending` what
+//! is durable when a job has to go. What is only Python (the
 //! exceptions, the table of the metrics, what is made for one framework) is Python, in `tierflow/`.
 //!
 //! # What always holds
@@ -32,6 +33,7 @@ mod patience;
 mod pool;
 mod repository;
 mod slot;
+mod suspending;
 mod tape;
 
 /// The part of `tierflow` that is made of Rust.
@@ -49,6 +51,8 @@ mod _tierflow {
     use crate::repository::Repository;
     #[pymodule_export]
     use crate::slot::{ConsumeSlot, ProduceSlot};
+    #[pymodule_export]
+    use crate::suspending::{Notice, Suspension};
     #[pymodule_export]
     use crate::tape::Tape;
 

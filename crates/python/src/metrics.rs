@@ -1,12 +1,21 @@
 //! What the engine measured, as a dictionary. Times are in seconds.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use tierflow_engine::{Calls, HopMetrics, Metrics, TierMetrics};
 
+/// What a notebook shows as tables.
+///
 /// # Errors
 /// Those of memory.
-pub(crate) fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn shown<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyAny>> {
+    let module = py.import("tierflow._metrics")?;
+    let class = module.getattr(intern!(py, "Metrics"))?;
+    class.call1((dictionary(py, metrics)?,))
+}
+
+fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     all.set_item("checkpoint", calls(py, &metrics.checkpoint)?)?;
     all.set_item("restore", calls(py, &metrics.restore)?)?;

@@ -3,13 +3,28 @@
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use tierflow_engine::{Engine, Error, Result, Within};
+use tierflow_engine::{Engine, Error, Result, Version, Within};
 
 use crate::errors;
 use crate::options;
 
 /// How long a wait goes on before it looks whether somebody pressed Ctrl-C.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// All versions that something names, perhaps for ever.
+///
+/// # Errors
+/// Those of naming them, and what a signal raises.
+pub(crate) fn all_of(py: Python<'_>, versions: &Bound<'_, PyAny>) -> PyResult<Vec<Version>> {
+    let mut all = Vec::new();
+    for version in versions.try_iter()? {
+        all.push(version?.extract::<Version>()?);
+        if all.len().is_multiple_of(1 << 16) {
+            py.check_signals()?;
+        }
+    }
+    Ok(all)
+}
 
 /// How long a call may wait; without a limit, for ever.
 #[derive(Clone, Copy, Debug)]

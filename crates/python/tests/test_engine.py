@@ -1,7 +1,9 @@
 """The engine's calls, what they refuse, and what outlives it."""
 
 import json
+import os
 import pathlib
+import signal
 
 import numpy as np
 import pytest
@@ -240,6 +242,41 @@ def test_one_version_is_waited_for(tmp_path: pathlib.Path) -> None:
         assert not engine.is_durable(1)
         with pytest.raises(tierflow.UnknownVersionError):
             engine.wait_version(1)
+
+
+def test_a_job_that_has_to_go(tmp_path: pathlib.Path) -> None:
+    notice = tierflow.Notice([signal.SIGUSR2], grace=60)
+    assert notice.left is None
+    with tierflow.Engine(device="host", host_cache="4MiB", external=tmp_path) as engine:
+        assert engine.suspend(60).version is None
+        assert not engine.suspend(60).wait()
+        for step in range(10):
+            engine.checkpoint(step, bytes([step]) * 100_000)
+        engine.wait_version(0, timeout=60)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        while (left := notice.left) is None:
+            pass
+        assert 0 < left <= 60
+        suspension = engine.suspend(left)
+        assert (suspension.version, suspension.newest) == (9, 9)
+        assert suspension.expected is not None
+        assert suspension.wait()
+        assert engine.is_durable(9)
+        assert engine.time_to_durable(9) == 0
+        assert engine.suspend(60, version=9).wait()
+        with pytest.raises(tierflow.UnknownVersionError):
+            engine.suspend(60, version=10)
+    with tierflow.Engine(device="host", host_cache="4MiB", external=tmp_path) as engine:
+        back = bytearray(100_000)
+        engine.restore(9, back)
+        assert back == bytes([9]) * 100_000
+    with tierflow.Engine(device="host", host_cache="4MiB") as engine, pytest.raises(tierflow.ArgumentError):
+        engine.suspend(60)
+    by_hand = tierflow.Notice()
+    by_hand.give(5)
+    assert by_hand.left is not None and by_hand.left <= 5
+    with pytest.raises(tierflow.ArgumentError):
+        tierflow.Notice([signal.SIGKILL], grace=1)
 
 
 def test_closing_keeps_what_is_to_outlive_it(tmp_path: pathlib.Path) -> None:

@@ -36,7 +36,19 @@ from ._errors import (
     UnknownVersionError,
 )
 from ._metrics import Metrics
-from ._tierflow import ConsumeSlot, Engine, HostPool, ProduceSlot, Redundancy, Repository, Retention, Tape, __version__
+from ._tierflow import (
+    ConsumeSlot,
+    Engine,
+    HostPool,
+    Notice,
+    ProduceSlot,
+    Redundancy,
+    Repository,
+    Retention,
+    Suspension,
+    Tape,
+    __version__,
+)
 
 __all__ = [
     "ArgumentError",
@@ -50,12 +62,14 @@ __all__ = [
     "HostPool",
     "Metrics",
     "NoRoomError",
+    "Notice",
     "ProduceSlot",
     "Redundancy",
     "Repository",
     "Retention",
     "StalledError",
     "StorageError",
+    "Suspension",
     "Tape",
     "TierflowError",
     "TimedOutError",

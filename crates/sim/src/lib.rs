@@ -9,6 +9,7 @@ mod hardware;
 mod network;
 mod outcome;
 mod recorder;
+pub mod scale;
 mod simulation;
 pub mod sweep;
 mod workload;

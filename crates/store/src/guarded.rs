@@ -1,8 +1,8 @@
 //! Storage of somebody else's, whose panics are failures like any other.
 
 use crate::{
-    Collective, Damage, Error, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault,
-    VersionInfo,
+    Cancelled, Collective, Damage, Error, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage,
+    Vault, VersionInfo,
 };
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -103,6 +103,17 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
 
     fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         guarded("copying a version", || self.inner.copy_when(piece, ready))
+    }
+
+    fn copy_unless(
+        &self,
+        piece: &Piece,
+        ready: &Ready<'_>,
+        cancelled: &Cancelled<'_>,
+    ) -> Result<()> {
+        guarded("copying a version", || {
+            self.inner.copy_unless(piece, ready, cancelled)
+        })
     }
 
     fn copy(&self, piece: &Piece) -> Result<()> {

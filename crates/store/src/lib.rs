@@ -28,7 +28,7 @@ pub use repository::{
 };
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;
-pub use vault::{Ready, Vault};
+pub use vault::{Cancelled, Ready, Vault};
 
 use std::fmt::Debug;
 

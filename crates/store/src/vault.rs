@@ -9,6 +9,9 @@ use std::fmt::Debug;
 /// Waits until a piece may be published.
 pub type Ready<'a> = dyn Fn() -> Result<()> + 'a;
 
+/// Whether what is being done is not wanted any more. Asked by several threads.
+pub type Cancelled<'a> = dyn Fn() -> bool + Sync + 'a;
+
 /// A place that keeps one rank's pieces of versions, each there as a whole or not at all: a directory, an object store.
 pub trait Vault: Debug + Send + Sync {
     /// The whole versions, oldest first.
@@ -74,6 +77,21 @@ pub trait Vault: Debug + Send + Sync {
         self.copy(piece)
     }
 
+    /// [`copy_when`](Self::copy_when), left off with [`Error::Cancelled`](crate::Error::Cancelled) once it is not wanted any
+    /// more. Vaults that copy a piece in one go look for that no earlier than at its publishing.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    fn copy_unless(
+        &self,
+        piece: &Piece,
+        ready: &Ready<'_>,
+        cancelled: &Cancelled<'_>,
+    ) -> Result<()> {
+        let _looked_at_by_ready = cancelled;
+        self.copy_when(piece, ready)
+    }
+
     /// Keeps a piece as another vault holds it; nothing happens if it is there already, and one of that number that is
     /// [older](crate::Identity::is_newer_than) gives way to it.
     ///
@@ -137,7 +155,16 @@ impl Vault for Repository {
     }
 
     fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
-        self.copy_when(piece, ready)
+        self.copy_unless(piece, ready, &|| false)
+    }
+
+    fn copy_unless(
+        &self,
+        piece: &Piece,
+        ready: &Ready<'_>,
+        cancelled: &Cancelled<'_>,
+    ) -> Result<()> {
+        self.copy_unless(piece, ready, cancelled)
     }
 
     fn copy(&self, piece: &Piece) -> Result<()> {

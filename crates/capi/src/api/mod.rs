@@ -6,6 +6,7 @@ mod options;
 mod parts;
 mod seeing;
 mod slots;
+mod suspending;
 
 #[cfg(test)]
 pub(crate) use engine::RawCall;
@@ -16,3 +17,5 @@ pub(crate) use options::close;
 pub(crate) use parts::{NAME, scatter};
 #[cfg(test)]
 pub(crate) use seeing::{RawCalls, RawMetrics};
+#[cfg(test)]
+pub(crate) use suspending::RawSuspension;

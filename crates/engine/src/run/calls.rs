@@ -43,7 +43,7 @@ impl Shared {
         self.sleep(ticket, &later, deadline)
     }
 
-    fn sleep(
+    pub(super) fn sleep(
         &self,
         ticket: Ticket,
         (later, why): &Later,
@@ -90,7 +90,7 @@ impl Shared {
         self.put_in(&mut self.core.lock(), event)
     }
 
-    fn put_in(
+    pub(super) fn put_in(
         &self,
         core: &mut Core,
         event: impl FnOnce(Ticket) -> Event,

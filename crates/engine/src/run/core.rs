@@ -209,7 +209,7 @@ pub(crate) struct Shared {
     /// Threads that do what their callers may have stopped waiting for.
     pub(super) detached: Mutex<Vec<JoinHandle<()>>>,
     /// When the plan's clock began.
-    origin: Instant,
+    pub(super) origin: Instant,
     /// The engine goes: workers start nothing any more.
     stopping: AtomicBool,
     pub(crate) checkpoints: CallCounter,
@@ -290,7 +290,7 @@ impl Shared {
         event: Event,
         own: Option<Ticket>,
     ) -> Option<Answer> {
-        let now = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = self.now_ns();
         let Core { world, desk } = core;
         let mut clerk = Clerk {
             desk,

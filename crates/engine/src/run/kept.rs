@@ -219,8 +219,16 @@ impl Kept {
     pub(super) fn copy(&self, version: Version, from: &Self, cancelled: &AtomicBool) -> Result<()> {
         from.read(version, &mut |piece| {
             let ready = || self.turn(version, cancelled);
-            self.put(version, || self.vault.copy_when(piece, &ready))
+            let is_cancelled = || cancelled.load(Ordering::Relaxed);
+            self.put(version, || {
+                self.vault.copy_unless(piece, &ready, &is_cancelled)
+            })
         })
+    }
+
+    /// Whether versions become durable here in the order of their numbers.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.turns.is_some()
     }
 
     /// A version is on its way here.

@@ -18,6 +18,7 @@
 //! | `job` | what does a worker do next? |
 //! | `together` | which small transfers are one request of a disk? |
 //! | `worker` | who carries the bytes between tiers? |
+//! | `suspend` | which version can be durable in time, and is it? |
 //! | `resize` | how does a cache become smaller while it is used? |
 //! | `sync` | what do threads meet through? |
 //! | `detached` | who does what its caller stopped waiting for? |
@@ -51,12 +52,14 @@ mod recorder;
 mod regions;
 mod resize;
 mod stage;
+mod suspend;
 pub(crate) mod sync;
 mod together;
 mod turns;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};
+pub(crate) use self::suspend::{Asked, Decided};
 #[cfg(not(feature = "peers"))]
 pub(crate) use absent::PeerCache;
 #[cfg(feature = "peers")]

@@ -72,6 +72,17 @@ impl Ledger {
         }
     }
 
+    /// Bytes that an extent of `len` bytes is expected to have on `tier`: a difference that was not made yet shrinks as others
+    /// did.
+    pub(crate) fn expected_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
+        let room = self.room_on(version, tier, len);
+        let is_made = self.records.get(&version).is_some_and(|r| r.form.is_some());
+        let Shrunk { whole, stored } = self.shrunk;
+        let shrunk = (u128::from(len) * stored).checked_div(whole);
+        let shrunk = shrunk.filter(|_| self.differences.is_some() && !is_made);
+        shrunk.map_or(room, |bytes| u64::try_from(bytes).unwrap_or(room).min(room))
+    }
+
     /// A version was written to a tier, or found there, as it is.
     pub(crate) fn lies_whole(&mut self, version: Version, tier: TierId) {
         if self.differences.is_some() && tier != TierId::FASTEST {

@@ -1,6 +1,6 @@
 //! Calls of the application that are not over yet.
 
-use crate::event::Misuse;
+use crate::event::{Misuse, Scope};
 use crate::ledger::Base;
 use crate::{Ticket, TierId, Version};
 use hashbrown::{HashMap, HashSet};
@@ -12,6 +12,14 @@ pub(super) struct Blocked {
     pub(super) ticket: Ticket,
     pub(super) version: Version,
     pub(super) size: u64,
+}
+
+/// A caller that is about to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Suspending {
+    pub(super) ticket: Ticket,
+    pub(super) version: Version,
+    pub(super) scope: Scope,
 }
 
 /// A caller that copies out.
@@ -47,6 +55,7 @@ pub(super) struct Calls {
     pub(super) reading: HashMap<Ticket, Reading>,
     /// Waits, and up to which moment versions have to be on the lowest tier for each.
     pub(super) waiting: Vec<(Ticket, u64)>,
+    pub(super) suspending: Option<Suspending>,
 }
 
 impl Calls {

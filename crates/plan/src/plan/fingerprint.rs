@@ -65,8 +65,11 @@ impl Traffic {
             next: _,
             now_ns: _,
             starved,
+            // What was measured decides nothing that is told as an event.
+            pace: _,
+            suspension,
         } = self;
-        (depths, starved).hash(hasher);
+        (depths, starved, suspension).hash(hasher);
         ledger.fingerprint(hasher);
         let flights = flights.values().map(|flight| {
             let Flight {
@@ -76,6 +79,7 @@ impl Traffic {
                 to,
                 bytes: _,
                 begun_ns: _,
+                served: _,
                 bases,
                 encodes,
             } = flight;
@@ -230,7 +234,9 @@ impl Calls {
             writing,
             reading,
             waiting,
+            suspending,
         } = self;
+        suspending.map(|s| (s.version, s.scope)).hash(hasher);
         let is_slot = |ticket: &Ticket| in_place.contains(ticket);
         let blocked = blocked.iter();
         let blocked = blocked.map(|b| (b.version, b.size, is_slot(&b.ticket)));

@@ -22,6 +22,7 @@ impl Plan {
         self.calls.begin(ticket)?;
         self.phase.prefetches = true;
         self.phase.is_reading = true;
+        self.go_on();
         if self.ledger().held(version).is_none() {
             let absence = self.absence(version);
             self.refuse(ticket, absence);

@@ -1,6 +1,7 @@
 //! Waits, drops, and calls that are given up.
 
 use super::Plan;
+use super::calls::Suspending;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
 use crate::{Ticket, Version};
@@ -24,7 +25,7 @@ impl Plan {
         Ok(())
     }
 
-    fn done(&mut self, ticket: Ticket) {
+    pub(super) fn done(&mut self, ticket: Ticket) {
         self.calls.end(ticket);
         self.say(Command::Done { ticket });
     }
@@ -32,6 +33,7 @@ impl Plan {
     pub(super) fn wait(&mut self, ticket: Ticket) -> Result<(), Misuse> {
         self.calls.begin(ticket)?;
         self.reopen();
+        self.go_on();
         let now = self.ledger().tick;
         self.calls.waiting.push((ticket, now));
         Ok(())
@@ -78,6 +80,11 @@ impl Plan {
         }
         if let Some(at) = self.calls.waiting.iter().position(|w| w.0 == ticket) {
             self.calls.waiting.remove(at);
+            self.calls.end(ticket);
+            return Ok(());
+        }
+        let is_it = |suspending: &mut Suspending| suspending.ticket == ticket;
+        if self.calls.suspending.take_if(is_it).is_some() {
             self.calls.end(ticket);
             return Ok(());
         }

@@ -34,6 +34,7 @@ impl Plan {
             return Ok(());
         }
         self.reopen();
+        self.go_on();
         let phase = &mut self.phase;
         phase.sizes_vary |= phase.last_size != 0 && phase.last_size != size;
         phase.last_size = size;

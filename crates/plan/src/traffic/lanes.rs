@@ -7,7 +7,10 @@
 //! | into the lowest tier | of what is not there the latest used, if it belongs there, the history will not fit above, room is short, or kept versions pile up and the tier idles |
 //! | out of a tier, upwards | the soonest used of what belongs higher, to its target, or as near to it as there is room; while the application writes, only what it named |
 
+mod suspended;
 mod write_back;
+
+pub(crate) use suspended::Suspension;
 
 use super::{Purpose, Traffic};
 use crate::config::ExtentSize;
@@ -54,6 +57,9 @@ pub(crate) struct Pressure {
 impl Traffic {
     /// Starts all that may start now.
     pub(crate) fn run(&mut self, outlook: &Outlook, pressure: Pressure) {
+        if let Some(suspension) = self.suspension {
+            return self.run_suspended(suspension, outlook);
+        }
         let last = self.ledger.last();
         for to in (1..=last.0).map(TierId) {
             self.vacate_into(to, outlook);
@@ -276,12 +282,10 @@ impl Traffic {
     /// Where an extent is read: written back from the lowest tier that has it, fetched from the fastest.
     fn source(&self, purpose: Purpose, id: ExtentId) -> Option<TierId> {
         let extent = self.ledger.extent(id)?;
-        let mut readable = extent.replicas.iter().filter(|r| r.is_readable());
-        let source = match purpose {
-            Purpose::WriteBack => readable.next_back(),
-            Purpose::Prefetch => readable.next(),
-        };
-        source.map(|replica| replica.tier)
+        match purpose {
+            Purpose::WriteBack => self.source_down(extent, TierId(self.ledger.tiers.len())),
+            Purpose::Prefetch => extent.fastest().map(|replica| replica.tier),
+        }
     }
 
     /// Starts one transfer of extents into runs that hold them, cut where the runs end.

@@ -180,7 +180,7 @@ impl Executor for Hands {
                     self.gone.insert(version);
                 }
             }
-            (Call::Wait, Ok(())) => self.done.push(ticket),
+            (Call::Wait | Call::Suspend(_), Ok(())) => self.done.push(ticket),
             (call, Ok(())) => panic!("{call:?} was answered without a copy"),
             (call, Err(refusal)) => {
                 if let Call::Restore(version) = call {

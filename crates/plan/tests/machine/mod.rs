@@ -16,7 +16,7 @@ use hands::{Byte, Hands};
 use std::collections::BTreeSet;
 use tierflow_plan::{
     AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Fifo, Lru, PlanConfig,
-    Policy, Refusal, Residency, Score, Stored, Ticket, TierConfig, TierId, Transfer,
+    Policy, Refusal, Residency, Scope, Score, Stored, Ticket, TierConfig, TierId, Transfer,
     TransferFailure, TransferId, Version, World,
 };
 
@@ -26,6 +26,7 @@ pub(crate) enum Call {
     Restore(Version),
     Drop(Version),
     Wait,
+    Suspend(Version),
 }
 
 /// Something under way that may end now.
@@ -172,6 +173,16 @@ impl Machine {
     pub(crate) fn wait(&mut self) -> Ticket {
         let ticket = self.call(Call::Wait);
         self.tell(Event::Wait { ticket });
+        ticket
+    }
+
+    pub(crate) fn suspend(&mut self, version: Version, scope: Scope) -> Ticket {
+        let ticket = self.call(Call::Suspend(version));
+        self.tell(Event::Suspend {
+            ticket,
+            version,
+            scope,
+        });
         ticket
     }
 

@@ -33,7 +33,7 @@ impl Engine {
     }
 
     /// Does `call` without the interpreter.
-    pub(super) fn detached<T: Send>(
+    pub(crate) fn detached<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&tierflow_engine::Engine) -> T + Send,

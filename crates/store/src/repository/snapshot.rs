@@ -3,6 +3,7 @@
 use super::Piece;
 use crate::container::{BLOCK_BYTES, Element, Head, Kind, RegionInfo, UNIT, checksum, round_up};
 use crate::file::BLOCK;
+use crate::vault::Cancelled;
 use crate::{Error, Result};
 
 /// Fills memory with the bytes of a region from an offset on. Called from several threads.
@@ -108,6 +109,17 @@ pub struct Snapshot<'a> {
 pub(crate) struct Layout<'a> {
     pub(crate) head: Head,
     payload: Payload<'a>,
+    unless: Option<Unless<'a>>,
+}
+
+/// What stops the filling of a payload.
+#[derive(Clone, Copy)]
+struct Unless<'a>(&'a Cancelled<'a>);
+
+impl std::fmt::Debug for Unless<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Unless")
+    }
 }
 
 #[derive(Debug)]
@@ -181,6 +193,7 @@ impl<'a> Layout<'a> {
         Ok(Self {
             head,
             payload: Payload::Regions(snapshot.regions),
+            unless: None,
         })
     }
 
@@ -201,11 +214,23 @@ impl<'a> Layout<'a> {
         Ok(Self {
             head,
             payload: Payload::Copy(piece),
+            unless: None,
         })
+    }
+
+    /// The same, filled no further once it is cancelled.
+    pub(crate) fn unless(self, cancelled: &'a Cancelled<'a>) -> Self {
+        Self {
+            unless: Some(Unless(cancelled)),
+            ..self
+        }
     }
 
     /// Fills `bytes` with the payload from `offset`, the start of a block: the regions and the zeros between them.
     pub(crate) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        if self.unless.is_some_and(|unless| unless.0()) {
+            return Err(Error::Cancelled);
+        }
         let regions = match self.payload {
             Payload::Regions(regions) => regions,
             Payload::Copy(piece) => return piece.fill(offset, bytes),

@@ -1,0 +1,99 @@
+//! Which version can be durable in time, as the plan foresees it, and that the plan is told to see to it.
+
+use super::core::{Answer, Later, Shared};
+use super::medium::Tier;
+use crate::Version;
+use crate::plan::{Event, Plan, Scope, Ticket};
+use std::time::{Duration, Instant};
+
+/// A suspension that was asked for: the plan's answer, or where it will appear.
+pub(crate) struct Asked {
+    ticket: Ticket,
+    answer: Result<Answer, Later>,
+}
+
+/// What was decided: the version that is to be durable, and how long that takes, as far as that is known.
+pub(crate) struct Decided {
+    pub(crate) version: Option<Version>,
+    pub(crate) expected: Option<Duration>,
+    pub(crate) asked: Option<Asked>,
+}
+
+impl Shared {
+    /// The plan's clock.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.at_ns(Instant::now())
+    }
+
+    fn at_ns(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.origin);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the lowest tier outlives the engine.
+    pub(crate) fn lasts(&self) -> bool {
+        self.tiers.last().is_some_and(|tier| tier.kind.lasts())
+    }
+
+    /// What the next run needs to go on from a version: those before it, too, where versions build upon others, or are durable
+    /// in the order of their numbers.
+    fn scope(&self, plan: &Plan) -> Scope {
+        let is_in_order = |tier: &Tier| {
+            tier.medium
+                .kept()
+                .is_some_and(super::kept::Kept::is_in_order)
+        };
+        match plan.may_build_upon_others() || self.tiers.last().is_some_and(is_in_order) {
+            true => Scope::History,
+            false => Scope::Version,
+        }
+    }
+
+    /// Whether nothing moves because the application is about to go.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.core.lock().plan().is_suspended()
+    }
+
+    /// How long a version needs to be durable, if nothing else moves from now on.
+    pub(crate) fn time_to_durable(&self, version: Version) -> Option<Duration> {
+        let ns = |plan: &Plan| plan.ns_to_settle(self.now_ns(), version, self.scope(plan));
+        ns(self.core.lock().plan()).map(Duration::from_nanos)
+    }
+
+    /// Sees to it that the newest version that can be is durable by the deadline, or the one that is asked for.
+    pub(crate) fn suspend(&self, version: Option<Version>, deadline: Instant) -> Decided {
+        let by = self.at_ns(deadline);
+        let mut core = self.core.lock();
+        let (now, plan) = (self.now_ns(), core.plan());
+        let scope = self.scope(plan);
+        let (version, ns) = match version {
+            Some(version) => (Some(version), plan.ns_to_settle(now, version, scope)),
+            None => {
+                let foreseen = plan.foresee(now, by, scope);
+                let ns = foreseen.and_then(|foreseen| foreseen.ns);
+                (foreseen.map(|foreseen| foreseen.version), ns)
+            }
+        };
+        let asked = version.map(|version| {
+            let (ticket, answer) = self.put_in(&mut core, |ticket| Event::Suspend {
+                ticket,
+                version,
+                scope,
+            });
+            Asked { ticket, answer }
+        });
+        Decided {
+            version,
+            expected: ns.map(Duration::from_nanos),
+            asked,
+        }
+    }
+
+    /// The plan's answer; none at the deadline.
+    pub(crate) fn await_suspended(&self, asked: Asked, deadline: Instant) -> Option<Answer> {
+        match asked.answer {
+            Ok(answer) => Some(answer),
+            Err(later) => self.sleep(asked.ticket, &later, Some(deadline)),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The application is about to go: which version can still reach the lowest tier, and that it does.
+
+use super::Plan;
+use super::calls::Suspending;
+use crate::command::{Command, Refusal};
+use crate::event::{Misuse, Scope};
+use crate::traffic::Suspension;
+use crate::{Ticket, Version};
+
+/// What can be on the lowest tier by a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foreseen {
+    /// The version.
+    pub version: Version,
+    /// How long it takes, in ns, if nothing else is moved from now on: 0 for what is there. `None` while nothing was
+    /// measured.
+    pub ns: Option<u64>,
+}
+
+impl Plan {
+    /// The newest version that can be on the lowest tier by `by_ns` of the driver's clock, if [`Event::Suspend`] is told at
+    /// `now_ns`: that of the largest number, of those that were taken in. Before any transfer to the lowest tier has ended,
+    /// that is the newest of all. `None` if no version can.
+    ///
+    /// [`Event::Suspend`]: crate::Event::Suspend
+    #[must_use]
+    pub fn foresee(&self, now_ns: u64, by_ns: u64, scope: Scope) -> Option<Foreseen> {
+        let held = |&version: &Version| {
+            let record = self.ledger().held(version);
+            record.is_some_and(|record| record.is_taken_in)
+        };
+        let mut versions: Vec<_> = self.versions().filter(held).collect();
+        versions.sort_unstable();
+        let line = self.traffic.pace.line();
+        // Of a history, those before cost their time, too.
+        let mut before = Some(0.0);
+        let foreseen = versions.into_iter().map(|version| {
+            let own = self.traffic.ns_to_settle(version, now_ns, line);
+            let ns = before.zip(own).map(|(before, own)| before + own);
+            if scope == Scope::History {
+                before = ns;
+            }
+            let ns = ns.map(|ns| ns.ceil() as u64);
+            let readable = self.is_settled(version) || !self.is_unreadable(version);
+            (Foreseen { version, ns }, readable)
+        });
+        let patience = by_ns.saturating_sub(now_ns);
+        let in_time = foreseen.filter(|(foreseen, readable)| {
+            *readable && foreseen.ns.is_none_or(|ns| ns <= patience)
+        });
+        in_time.last().map(|(foreseen, _)| foreseen)
+    }
+
+    /// How long it takes, in ns from `now_ns` on, until a version lies on the lowest tier, if [`Event::Suspend`] is told for
+    /// it now. `None` while nothing was measured.
+    ///
+    /// [`Event::Suspend`]: crate::Event::Suspend
+    #[must_use]
+    pub fn ns_to_settle(&self, now_ns: u64, version: Version, scope: Scope) -> Option<u64> {
+        let wanted = Suspension {
+            version,
+            scope,
+            goes_on: false,
+        };
+        let owed = self.traffic.owed_to(wanted);
+        let line = self.traffic.pace.line();
+        let mut each = owed.map(|version| self.traffic.ns_to_settle(version, now_ns, line));
+        let sum = each.try_fold(0.0, |sum, ns| Some(sum + ns?));
+        sum.map(|ns| ns.ceil() as u64)
+    }
+
+    /// Whether versions may build upon others.
+    #[must_use]
+    pub fn may_build_upon_others(&self) -> bool {
+        let differences = self.ledger().differences;
+        differences.is_some_and(|differences| differences.longest > 1)
+    }
+
+    /// Whether nothing moves because the application is about to go, and has asked for nothing since.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        let suspension = self.traffic.suspension;
+        suspension.is_some_and(|suspension| !suspension.goes_on)
+    }
+
+    fn is_unreadable(&self, version: Version) -> bool {
+        let record = self.ledger().records.get(&version);
+        record.is_some_and(|record| record.unreadable)
+    }
+
+    pub(super) fn suspend(
+        &mut self,
+        ticket: Ticket,
+        version: Version,
+        scope: Scope,
+    ) -> Result<(), Misuse> {
+        self.calls.begin(ticket)?;
+        let held = self.ledger().held(version);
+        if !held.is_some_and(|record| record.is_taken_in) {
+            let absence = self.absence(version);
+            self.refuse(ticket, absence);
+            return Ok(());
+        }
+        self.reopen();
+        let suspension = Suspension {
+            version,
+            scope,
+            goes_on: self.calls.is_any_blocked() || self.calls.is_any_waiting(),
+        };
+        for id in self.traffic.in_the_way_of(suspension) {
+            self.say(Command::Cancel { id });
+        }
+        self.traffic.suspension = Some(suspension);
+        let versions = self.owed_to_suspending();
+        let suspending = Suspending {
+            ticket,
+            version,
+            scope,
+        };
+        if let Some(former) = self.calls.suspending.replace(suspending) {
+            self.refuse(former.ticket, Refusal::Stalled { versions });
+        }
+        Ok(())
+    }
+
+    /// The application asks for something: it has not gone.
+    pub(super) fn go_on(&mut self) {
+        if let Some(suspension) = &mut self.traffic.suspension {
+            suspension.goes_on = true;
+        }
+    }
+
+    /// Ends a suspension after which the application went on, once what it wanted is there, or cannot get there.
+    pub(super) fn resume(&mut self) -> bool {
+        let is_over = self.traffic.suspension.is_some_and(|suspension| {
+            let mut owed = self.traffic.owed_to(suspension);
+            suspension.goes_on && (owed.next().is_none() || self.is_idle())
+        });
+        if is_over {
+            self.traffic.suspension = None;
+        }
+        is_over
+    }
+
+    /// How many versions whoever asked for a suspension still waits for.
+    fn owed_to_suspending(&self) -> u64 {
+        let wanted = self.calls.suspending.map(|suspending| Suspension {
+            version: suspending.version,
+            scope: suspending.scope,
+            goes_on: false,
+        });
+        let owed = wanted.map(|wanted| self.traffic.owed_to(wanted).count());
+        owed.unwrap_or(0) as u64
+    }
+
+    /// Answers who asked for a suspension: when all is there, is gone, or cannot get there.
+    pub(super) fn answer_suspending(&mut self) {
+        let Some(Suspending {
+            ticket, version, ..
+        }) = self.calls.suspending
+        else {
+            return;
+        };
+        let versions = self.owed_to_suspending();
+        if versions > 0 && !self.is_idle() {
+            return;
+        }
+        self.calls.suspending = None;
+        if versions > 0 {
+            self.refuse(ticket, Refusal::Stalled { versions });
+        } else if self.ledger().held(version).is_some() {
+            self.done(ticket);
+        } else {
+            self.refuse(ticket, self.absence(version));
+        }
+    }
+}

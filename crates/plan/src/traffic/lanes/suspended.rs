@@ -1,0 +1,164 @@
+//! What moves while the application is about to go: what has to reach the lowest tier, and nothing else.
+
+use super::super::pace::Line;
+use super::super::{Purpose, Traffic};
+use super::Part;
+use crate::ledger::{Claim, Outlook, Spared, Urgency};
+use crate::order::ExtentId;
+use crate::record::{Extent, Record};
+use crate::statistics::Cause;
+use crate::{Scope, TierId, TransferId, Version};
+
+/// That the application is about to go: what is to be on the lowest tier by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Suspension {
+    pub(crate) version: Version,
+    pub(crate) scope: Scope,
+    /// The application asked for something else since: it is over once this is done.
+    pub(crate) goes_on: bool,
+}
+
+impl Suspension {
+    pub(crate) fn wants(&self, version: Version) -> bool {
+        match self.scope {
+            Scope::Version => version == self.version,
+            Scope::History => version <= self.version,
+        }
+    }
+}
+
+impl Traffic {
+    /// Versions that a suspension wants and the lowest tier is still owed, in the order of writing.
+    pub(crate) fn owed_to(&self, suspension: Suspension) -> impl Iterator<Item = Version> + '_ {
+        let owed = self.ledger.tier(self.ledger.last()).owed.iter().flatten();
+        let owed = owed.map(|&(_, version)| version);
+        owed.filter(move |&version| suspension.wants(version))
+    }
+
+    /// Transfers under way that take time from a suspension. A difference is made to its end, and callers that wait for
+    /// what is on its way up are served.
+    pub(crate) fn in_the_way_of(&self, suspension: Suspension) -> Vec<TransferId> {
+        let last = self.ledger.last();
+        let flights = self.flights.iter().filter(|(_, flight)| {
+            let is_needed = match flight.purpose {
+                Purpose::WriteBack => flight.to == last && suspension.wants(flight.version),
+                Purpose::Prefetch => {
+                    let record = self.ledger.records.get(&flight.version);
+                    record.is_some_and(|record| !record.waiting.is_empty())
+                }
+            };
+            !is_needed && flight.encodes.is_none()
+        });
+        let mut ids: Vec<_> = flights.map(|(&id, _)| id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Starts what a suspension wants, past all tiers between.
+    pub(super) fn run_suspended(&mut self, suspension: Suspension, outlook: &Outlook) {
+        let last = self.ledger.last();
+        loop {
+            let this = self.ledger.tier(last);
+            let may_start = last != TierId::FASTEST
+                && !this.closed
+                && self.depths[last.0].entering.has_room(&this.config);
+            let next = self.owed_to(suspension).find_map(|version| {
+                let record = self.ledger.records.get(&version)?;
+                self.missing(version, record, last)
+            });
+            let Some((id, from)) = next.filter(|_| may_start) else {
+                return;
+            };
+            if !self.send(id, from, last, outlook) {
+                return;
+            }
+        }
+    }
+
+    /// The first extent that is neither on `to` nor on its way there, and where it is read.
+    fn missing(&self, version: Version, record: &Record, to: TierId) -> Option<(ExtentId, TierId)> {
+        if record.unreadable {
+            return None;
+        }
+        let mut extents = record.extents.iter();
+        let missing = extents.find(|extent| extent.on(to).is_none())?;
+        Some(((version, missing.start), self.source_down(missing, to)?))
+    }
+
+    /// Where an extent is read that is written back to `to`: on the lowest tier that has it; while the application is about
+    /// to go, on the lowest memory, if any has it.
+    pub(super) fn source_down(&self, extent: &Extent, to: TierId) -> Option<TierId> {
+        let readable = || {
+            let above = extent.replicas.iter().rev().filter(|r| r.tier < to);
+            above.filter(|r| r.is_readable()).map(|r| r.tier)
+        };
+        let is_memory = |tier: &TierId| {
+            let config = &self.ledger.tier(*tier).config;
+            !config.whole && !config.shared
+        };
+        // What is a difference already stays one.
+        let is_plain = self.ledger.differences.is_none();
+        let memory =
+            readable().find(|tier| self.suspension.is_some() && is_plain && is_memory(tier));
+        memory.or_else(|| readable().next())
+    }
+
+    fn send(&mut self, id: ExtentId, from: TierId, to: TierId, outlook: &Outlook) -> bool {
+        let claim = Claim {
+            urgency: Urgency::Urgent,
+            position: self.ledger.position(id.0),
+            grain: self.ledger.unit,
+            cause: Cause::Flush,
+            spared: Spared::Nothing,
+        };
+        match self.ledger.tier(to).config.whole {
+            true => self.carry_version(Purpose::WriteBack, id.0, to, claim, outlook),
+            false => {
+                let part = Part::all(id, super::End::Front);
+                self.carry(Purpose::WriteBack, part, (from, to), claim, outlook)
+            }
+        }
+    }
+
+    /// ns until a version is on the lowest tier, if nothing else moved from now on and transfers are as this line
+    /// says; `None` without one.
+    pub(crate) fn ns_to_settle(
+        &self,
+        version: Version,
+        now_ns: u64,
+        line: Option<Line>,
+    ) -> Option<f64> {
+        let ledger = &self.ledger;
+        let last = ledger.last();
+        let Some(record) = ledger.records.get(&version) else {
+            return Some(0.0);
+        };
+        let served = self
+            .pace
+            .served(now_ns, self.depths[last.0].entering.transfers);
+        let (mut transfers, mut bytes, mut ns) = (0, 0_u64, 0.0);
+        let mut under_way: Vec<TransferId> = Vec::new();
+        for extent in &record.extents {
+            match extent.on(last) {
+                Some(replica) => under_way.extend(replica.arriving),
+                None => {
+                    bytes = bytes.saturating_add(ledger.expected_on(version, last, extent.len));
+                    transfers += match ledger.tier(last).config.whole {
+                        true => 0,
+                        false => extent.len.div_ceil(ledger.extents.most),
+                    };
+                }
+            }
+        }
+        if bytes > 0 {
+            ns += line?.ns(transfers.max(1), bytes);
+        }
+        under_way.dedup();
+        for flight in under_way.iter().filter_map(|id| self.flights.get(id)) {
+            let whole = line?.ns(1, flight.bytes);
+            // Rather too much than too little, where it waited for others on its way.
+            ns += (whole - (served - flight.served)).max(0.0);
+        }
+        Some(ns)
+    }
+}

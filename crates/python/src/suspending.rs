@@ -1,0 +1,142 @@
+//! Jobs that have to go at once.
+
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use tierflow_engine::Version;
+
+use crate::engine::Engine;
+use crate::errors::{self, OrRaise};
+use crate::options;
+
+/// How long a wait goes on before it looks whether somebody pressed Ctrl-C.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// For ever, as far as a job goes.
+const LONG: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+fn patience(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
+    let patience = options::duration(py, Some(seconds))?;
+    Ok(patience.unwrap_or(LONG).min(LONG))
+}
+
+/// Seconds until a version is durable if the job is suspended now.
+pub(crate) fn time_to_durable(
+    engine: &Engine,
+    py: Python<'_>,
+    version: Version,
+) -> PyResult<Option<f64>> {
+    let time = engine.detached(py, |engine| engine.time_to_durable(version))?;
+    Ok(time.or_raise(py)?.map(|time| time.as_secs_f64()))
+}
+
+/// What will be durable when a job has to go, as `Engine.suspend` found it: the version goes straight to the lowest tier, and
+/// nothing else moves before the application asks for something again and that version is durable.
+#[pyclass(frozen, module = "tierflow")]
+pub(crate) struct Suspension {
+    engine: Py<Engine>,
+    deadline: Instant,
+    /// The version that is durable, or will be; `None` if none can be in time.
+    #[pyo3(get)]
+    version: Option<Version>,
+    /// The newest version that was held.
+    #[pyo3(get)]
+    newest: Option<Version>,
+    /// How many seconds it takes; `None` while nothing was measured.
+    #[pyo3(get)]
+    expected: Option<f64>,
+}
+
+impl Suspension {
+    pub(crate) fn begin(
+        py: Python<'_>,
+        engine: Py<Engine>,
+        seconds: f64,
+        version: Option<Version>,
+    ) -> PyResult<Self> {
+        let deadline = Instant::now() + patience(py, seconds)?;
+        let found = engine.get().detached(py, |engine| {
+            let suspended = match version {
+                Some(version) => engine.suspend_to(version, deadline),
+                None => engine.suspend(deadline),
+            };
+            suspended.map(|found| (found.version(), found.newest(), found.expected()))
+        })?;
+        let (version, newest, expected) = found.or_raise(py)?;
+        Ok(Self {
+            engine,
+            deadline,
+            version,
+            newest,
+            expected: expected.map(|time| time.as_secs_f64()),
+        })
+    }
+}
+
+#[pymethods]
+impl Suspension {
+    /// Waits until the version is durable, until the job has to be gone at most. Whether it is. Ctrl-C ends the wait, too.
+    fn wait(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(version) = self.version else {
+            return Ok(false);
+        };
+        loop {
+            let slice = self.deadline.min(Instant::now() + SLICE);
+            let wait = |engine: &tierflow_engine::Engine| engine.suspend_to(version, slice)?.wait();
+            let is_durable = self.engine.get().detached(py, wait)?.or_raise(py)?;
+            if is_durable || Instant::now() >= self.deadline {
+                return Ok(is_durable);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let none = || "None".to_owned();
+        format!(
+            "Suspension(version={}, newest={}, expected={})",
+            self.version
+                .map_or_else(none, |version| version.to_string()),
+            self.newest.map_or_else(none, |version| version.to_string()),
+            self.expected.map_or_else(none, |time| time.to_string())
+        )
+    }
+}
+
+/// That a job has to go: given by a signal of the batch system, which leaves the job `grace` seconds, or by `give`.
+#[pyclass(frozen, module = "tierflow")]
+pub(crate) struct Notice {
+    notice: tierflow_engine::Notice,
+}
+
+#[pymethods]
+impl Notice {
+    #[new]
+    #[pyo3(signature = (signals = Vec::new(), grace = 0.0))]
+    fn new(py: Python<'_>, signals: Vec<i32>, grace: f64) -> PyResult<Self> {
+        let grace = patience(py, grace)?;
+        let notice = match signals.as_slice() {
+            [] => Ok(tierflow_engine::Notice::new()),
+            signals => tierflow_engine::Notice::on_signals(signals, grace),
+        };
+        let notice = notice.map_err(|error| errors::raised(py, &error))?;
+        Ok(Self { notice })
+    }
+
+    /// The job has `grace` seconds left from now on, unless that was said before.
+    fn give(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
+        self.notice.give(patience(py, grace)?);
+        Ok(())
+    }
+
+    /// How many seconds are left; `None` until the notice is given.
+    #[getter]
+    fn left(&self) -> Option<f64> {
+        let deadline = self.notice.deadline()?;
+        Some(
+            deadline
+                .saturating_duration_since(Instant::now())
+                .as_secs_f64(),
+        )
+    }
+}

@@ -1,0 +1,363 @@
+//! A job in virtual time, round by round.
+
+use super::link::{At, Link};
+use super::straggle::Random;
+use super::{Job, Outcome, System};
+use crate::{Error, Result};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A version that a node still has to flush: of which round, and when it is copied.
+#[derive(Debug, Clone, Copy)]
+struct Owed {
+    round: usize,
+    copied: f64,
+}
+
+/// What one node is in the middle of.
+#[derive(Debug, Clone, Default)]
+struct Node {
+    /// The first one may be on its way.
+    owed: VecDeque<Owed>,
+    is_flushing: bool,
+    /// When its application goes on from the last checkpoint.
+    resumes: f64,
+    /// It waits for a version to be flushed.
+    blocked: bool,
+}
+
+/// A version that not all nodes have flushed yet: how many.
+#[derive(Debug)]
+struct Flushed {
+    round: usize,
+    nodes: usize,
+}
+
+struct Run<'a> {
+    system: &'a System,
+    job: &'a Job,
+    random: Random,
+    now: f64,
+    nodes: Vec<Node>,
+    link: Link,
+    /// Nodes whose copies end, and whose flushes begin if they have nothing under way.
+    begins: BinaryHeap<Reverse<At>>,
+    blocked: usize,
+    flushing: VecDeque<Flushed>,
+    /// Rounds whose versions are whole: on the file system, and protected on the nodes, with the moment of that.
+    on_shared: usize,
+    protected: VecDeque<(usize, f64)>,
+    /// The round that was the last to be protected.
+    on_nodes: usize,
+    protected_at: f64,
+    /// How long each round took that was not undone.
+    took: Vec<f64>,
+    failure: f64,
+    outcome: Outcome,
+}
+
+/// A node failed.
+struct Failed;
+
+impl System {
+    /// Plays a job, with the random numbers of a seed.
+    ///
+    /// # Errors
+    /// [`Error::Cluster`] if there are no nodes or GPUs, or something takes no bytes; if the job has no rounds, slots or
+    /// interval, or never flushes.
+    pub fn run(&self, job: &Job, seed: u64) -> Result<Outcome> {
+        self.check(job)?;
+        let mut random = Random(seed);
+        let failure = random.exponential(self.mtbf / self.nodes as f64);
+        let run = Run {
+            system: self,
+            job,
+            random,
+            now: 0.0,
+            nodes: vec![Node::default(); self.nodes],
+            link: Link::new(self.link, self.shared),
+            begins: BinaryHeap::new(),
+            blocked: 0,
+            flushing: VecDeque::new(),
+            on_shared: 0,
+            protected: VecDeque::new(),
+            on_nodes: 0,
+            protected_at: 0.0,
+            took: Vec::new(),
+            failure,
+            outcome: Outcome {
+                work: job.interval * job.rounds as f64,
+                ..Outcome::default()
+            },
+        };
+        Ok(run.play())
+    }
+
+    /// How long a checkpoint blocks where there is room.
+    #[must_use]
+    pub fn cost(&self, job: &Job) -> f64 {
+        self.bytes(job) / self.local
+    }
+
+    fn bytes(&self, job: &Job) -> f64 {
+        job.bytes * f64::from(self.gpus)
+    }
+
+    fn check(&self, job: &Job) -> Result<()> {
+        let rates = [self.local, self.network, self.link, self.shared, self.mtbf];
+        let refusals = [
+            (self.nodes == 0 || self.gpus == 0, "there are no GPUs"),
+            (
+                !rates.iter().all(|rate| *rate > 0.0),
+                "a bandwidth or the time between failures is not above 0",
+            ),
+            (
+                !(0.0..1.0).contains(&self.along),
+                "the probability that a node fails along is not below 1",
+            ),
+            (
+                job.rounds == 0 || job.slots == 0 || job.every == 0,
+                "rounds, slots and every are at least 1",
+            ),
+            (
+                !(job.interval > 0.0 && job.bytes > 0.0),
+                "a round has an interval and bytes",
+            ),
+        ];
+        match refusals.iter().find(|(is_refused, _)| *is_refused) {
+            Some((_, why)) => Err(Error::Cluster((*why).to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Run<'_> {
+    fn play(mut self) -> Outcome {
+        while self.took.len() < self.job.rounds {
+            let begun = self.now;
+            match self.round(self.took.len() + 1) {
+                Ok(()) => self.took.push(self.now - begun),
+                Err(Failed) => {
+                    self.outcome.lost += self.failure - begun;
+                    let kept = self.restart();
+                    let undone = self.took.split_off(kept);
+                    self.outcome.lost += undone.iter().sum::<f64>();
+                }
+            }
+        }
+        self.outcome.elapsed = self.now;
+        self.outcome.settled = self.settle();
+        self.outcome
+    }
+
+    /// All nodes compute, meet, and checkpoint: until the last of them goes on.
+    fn round(&mut self, round: usize) -> std::result::Result<(), Failed> {
+        let Job {
+            interval, straggle, ..
+        } = *self.job;
+        let mut meeting = self.now;
+        for node in &self.nodes {
+            let slowdown = straggle.largest_of(self.system.gpus, self.random.uniform());
+            meeting = meeting.max(node.resumes + interval * (1.0 + slowdown));
+        }
+        self.pass(meeting)?;
+        // A node protects one version after the other.
+        let ready = meeting.max(self.protected_at);
+        self.pass(ready)?;
+        let cost = self.system.cost(self.job);
+        let is_flushed = round.is_multiple_of(self.job.every);
+        for at in 0..self.nodes.len() {
+            let node = &mut self.nodes[at];
+            let is_full = is_flushed && node.owed.len() >= self.job.slots;
+            if is_flushed {
+                let copied = f64::INFINITY;
+                node.owed.push_back(Owed { round, copied });
+            }
+            match is_full {
+                true => {
+                    node.blocked = true;
+                    self.blocked += 1;
+                }
+                false => self.copy(at, is_flushed),
+            }
+        }
+        if is_flushed {
+            self.flushing.push_back(Flushed { round, nodes: 0 });
+        }
+        while self.blocked > 0 {
+            // What is waited for is under way.
+            let Some(next) = self.next() else { break };
+            self.pass(next)?;
+        }
+        let resumes = self.nodes.iter().map(|node| node.resumes);
+        let resumed = resumes.fold(self.now, f64::max);
+        self.pass(resumed)?;
+        self.outcome.copying += cost;
+        self.outcome.waiting += (resumed - meeting - cost).max(0.0);
+        let sent = self.system.bytes(self.job) * self.job.protection.sent;
+        self.protected_at = resumed + sent / self.system.network;
+        if self.job.protection.bears > 0 {
+            self.protected.push_back((round, self.protected_at));
+        }
+        Ok(())
+    }
+
+    /// A node's application copies its checkpoint, and goes on.
+    fn copy(&mut self, at: usize, is_flushed: bool) {
+        let resumes = self.now + self.system.cost(self.job);
+        let node = &mut self.nodes[at];
+        node.blocked = false;
+        node.resumes = resumes;
+        if is_flushed && let Some(last) = node.owed.back_mut() {
+            last.copied = resumes;
+            self.begins.push(Reverse(At(resumes, at)));
+        }
+    }
+
+    /// When something happens to a flush.
+    fn next(&self) -> Option<f64> {
+        let begins = self.begins.peek().map(|Reverse(At(at, _))| *at);
+        match (begins, self.link.next_end()) {
+            (Some(begin), Some(end)) => Some(begin.min(end)),
+            (begin, end) => begin.or(end),
+        }
+    }
+
+    /// Time passes, with all that happens to flushes, until then or until a node fails.
+    fn pass(&mut self, until: f64) -> std::result::Result<(), Failed> {
+        while let Some(next) = self.next().filter(|next| *next <= until.min(self.failure)) {
+            self.now = self.now.max(next);
+            let end = self.link.next_end();
+            let begins = self.begins.peek().map(|Reverse(At(at, _))| *at);
+            match begins.filter(|begin| end.is_none_or(|end| *begin <= end)) {
+                Some(begin) => {
+                    let node = self.begins.pop().map_or(0, |Reverse(At(_, node))| node);
+                    self.flush(node, begin);
+                }
+                None => {
+                    let ended = self.link.end();
+                    self.flushed(ended.unwrap_or(0), next);
+                }
+            }
+        }
+        if until > self.failure {
+            return Err(Failed);
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+
+    /// Begins a node's next flush, unless one is under way.
+    fn flush(&mut self, at: usize, now: f64) {
+        let node = &mut self.nodes[at];
+        let is_copied = node.owed.front().is_some_and(|owed| owed.copied <= now);
+        if is_copied && !node.is_flushing {
+            node.is_flushing = true;
+            self.link.begin(at, self.system.bytes(self.job), now);
+        }
+    }
+
+    /// A node's flush ended.
+    fn flushed(&mut self, at: usize, now: f64) {
+        let node = &mut self.nodes[at];
+        node.is_flushing = false;
+        let round = node.owed.pop_front().map(|owed| owed.round);
+        self.flush(at, now);
+        if self.nodes[at].blocked {
+            self.blocked -= 1;
+            self.copy(at, true);
+        }
+        let mut flushing = self.flushing.iter_mut();
+        if let Some(version) = flushing.find(|v| Some(v.round) == round) {
+            version.nodes += 1;
+        }
+        while let Some(first) = self.flushing.front()
+            && first.nodes == self.nodes.len()
+        {
+            self.on_shared = first.round;
+            self.flushing.pop_front();
+        }
+    }
+
+    /// After a failure: nodes are replaced and what they had is brought back. Returns the round that the job goes on from.
+    fn restart(&mut self) -> usize {
+        let System {
+            nodes,
+            mtbf,
+            along,
+            replaced,
+            local,
+            network,
+            link,
+            shared,
+            ..
+        } = *self.system;
+        let bytes = self.system.bytes(self.job);
+        let failed = self.failure;
+        while let Some(&(round, at)) = self.protected.front()
+            && at <= failed
+        {
+            self.on_nodes = round;
+            self.protected.pop_front();
+        }
+        let mut lost: Vec<usize> = Vec::new();
+        let (round, resumes) = loop {
+            self.outcome.failures += 1;
+            let mut node = (self.random.uniform() * nodes as f64) as usize;
+            loop {
+                lost.push(node);
+                node = (node + 1) % nodes;
+                if self.random.uniform() >= along {
+                    break;
+                }
+            }
+            lost.sort_unstable();
+            lost.dedup();
+            let is_near =
+                self.on_nodes >= self.on_shared.max(1) && self.job.protection.bears(&lost, nodes);
+            let (round, back) = match is_near {
+                true => {
+                    let parts = self.job.protection.set.saturating_sub(1).max(1) as f64;
+                    (self.on_nodes, bytes / local + bytes * parts / network)
+                }
+                false if self.on_shared == 0 => (0, 0.0),
+                false => (self.on_shared, bytes / link.min(shared / nodes as f64)),
+            };
+            let resumes = self.failure + replaced + back;
+            let next = self.failure + self.random.exponential(mtbf / nodes as f64);
+            let again = next < resumes;
+            self.failure = next;
+            if !again {
+                self.outcome.from_shared += usize::from(!is_near);
+                break (round, resumes);
+            }
+        };
+        self.outcome.restarting += resumes - failed;
+        self.now = resumes;
+        self.link.clear();
+        self.begins.clear();
+        self.flushing.clear();
+        self.protected.clear();
+        self.blocked = 0;
+        self.on_nodes = round;
+        self.protected_at = resumes;
+        for node in &mut self.nodes {
+            *node = Node {
+                resumes,
+                ..Node::default()
+            };
+        }
+        round
+    }
+
+    /// When all flushes are over.
+    fn settle(&mut self) -> f64 {
+        self.failure = f64::INFINITY;
+        while let Some(next) = self.next() {
+            if self.pass(next).is_err() {
+                break;
+            }
+        }
+        self.now
+    }
+}

@@ -1,0 +1,78 @@
+//! GPUs that are slower than others now and then.
+
+/// How GPUs are slowed down, each round anew: with a probability, by a share of the interval that is exponentially
+/// distributed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Straggle {
+    /// The probability that a GPU is slowed down in a round; 0 for never.
+    pub probability: f64,
+    /// By how much then, on average, as a share of the interval.
+    pub mean: f64,
+}
+
+impl Straggle {
+    /// The slowdown that a share `u` of all draws does not exceed.
+    fn quantile(self, u: f64) -> f64 {
+        let rest = (1.0 - u) / self.probability;
+        match rest < 1.0 {
+            true => -self.mean * rest.ln(),
+            false => 0.0,
+        }
+    }
+
+    /// The largest of so many draws, from one uniform number.
+    pub(super) fn largest_of(self, draws: u32, uniform: f64) -> f64 {
+        if self.probability <= 0.0 {
+            return 0.0;
+        }
+        self.quantile(uniform.powf(1.0 / f64::from(draws)))
+    }
+}
+
+/// Uniform numbers (SplitMix64).
+#[derive(Debug)]
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    /// In [0, 1).
+    pub(super) fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ (word >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Exponentially distributed; infinite if the mean is.
+    pub(super) fn exponential(&mut self, mean: f64) -> f64 {
+        match mean.is_finite() {
+            true => -mean * (1.0 - self.uniform()).ln(),
+            false => f64::INFINITY,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_of_a_nodes_draws_is_one_draw() {
+        let straggle = Straggle {
+            probability: 0.3,
+            mean: 0.5,
+        };
+        let mut random = Random(1);
+        let count = 200_000;
+        let one: f64 = (0..count)
+            .map(|_| straggle.largest_of(8, random.uniform()))
+            .sum();
+        let each: f64 = (0..count)
+            .map(|_| {
+                let draws = (0..8).map(|_| straggle.largest_of(1, random.uniform()));
+                draws.fold(0.0, f64::max)
+            })
+            .sum();
+        assert!((one / each - 1.0).abs() < 0.01, "{one} {each}");
+    }
+}
