@@ -55,7 +55,8 @@ int tf_options_new(tf_options *options);
  *   storage_limit     bytes of that file
  *   node_local        directory of this node in which versions outlive the process
  *   node_local_limit  bytes of it; what also lies on external storage gives way
- *   external          directory, such as of a parallel file system, in which versions outlive the node
+ *   external          directory, such as of a parallel file system, in which versions outlive the node; or an object store:
+ *                     s3://bucket/prefix, gs://…, az://…, with the credentials and addresses of the environment (AWS_…)
  *   keep_newest       versions to keep there; keep_every keeps every so many-th, too
  *   after_restore     keep | discard
  *   flush             needed | eager
@@ -287,7 +288,7 @@ int tf_write_timeline(tf_engine engine, const char *path);
 
 /*
  * The newest version in a directory that all its ranks have, of a smaller number than `before` (UINT64_MAX: of all), and of
- * how many ranks. The directory is one that was `external`, or `node_local` alone; nothing is written there.
+ * how many ranks. The directory, or URL, is one that was `external`, or `node_local` alone; nothing is written there.
  */
 int tf_find(const char *directory, uint64_t before, uint64_t *version, uint32_t *ranks);
 

@@ -2,24 +2,27 @@
 
 mod agreement;
 mod damage;
+mod external;
 mod others;
 mod protect;
 mod survey;
 
 pub use damage::Damage;
+pub(crate) use external::External;
 pub(crate) use protect::Nodes;
 
 use crate::plan::{Event, TierId};
 use crate::run::{Empties, Kept, Layouts, Shared};
 use crate::{EngineBuilder, Error, Result, Version};
+use external::Found;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Faults, Guarded, Identity, Mark, Options, Order, Protection,
-    Repository, Retention, Vault,
+    Collective, Error as StoreError, Faults, Identity, Mark, Options, Order, Protection, Repository,
+    Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.
@@ -107,13 +110,6 @@ impl EngineBuilder {
     }
 }
 
-/// Storage that outlives the node.
-#[derive(Debug, Clone)]
-pub(crate) enum External {
-    Directory(PathBuf),
-    Vault(Arc<dyn Vault>),
-}
-
 /// Whose pieces of which versions an engine writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
@@ -182,8 +178,9 @@ impl Lasting {
 
     /// What keeps versions from being stored as differences there, if anything does.
     pub(crate) fn may_differ(&self) -> Result<()> {
-        let why = if matches!(self.external, Some(External::Vault(_))) {
-            "a vault of the application's holds checkpoints whole"
+        let external = self.external.as_ref();
+        let why = if let Some(why) = external.and_then(External::holds_whole_ones) {
+            why
         } else if self.group().ranks > 1 {
             "a group's versions are whole, as each rank's builds upon others"
         } else {
@@ -206,13 +203,14 @@ impl Lasting {
         let empties = Arc::new(Empties::new(group.ranks > 1));
         let layouts = Arc::<Layouts>::default();
         let mut damage = Vec::new();
-        let (external, directory): (Option<Arc<dyn Vault>>, _) = match &self.external {
-            Some(External::Directory(path)) => {
-                let opened = open_to_write_or_read("external", path, &options, &mut damage)?;
+        let found = self.external.as_ref().map(|external| external.find(group));
+        let (external, directory): (Option<Arc<dyn Vault>>, _) = match found.transpose()? {
+            Some(Found::Directory(path)) => {
+                let opened = open_to_write_or_read("external", &path, &options, &mut damage)?;
                 let directory = Arc::new(opened);
                 (Some(Arc::clone(&directory) as _), Some(directory))
             }
-            Some(External::Vault(vault)) => (Some(Arc::new(Guarded::new(Arc::clone(vault)))), None),
+            Some(Found::Vault(vault)) => (Some(vault), None),
             None => (None, None),
         };
         let local = match (&self.node_local, &external) {

@@ -6,8 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{RegionMut, Version};
+use tierflow_objects::History;
+use tierflow_store::Piece;
 use tierflow_store::container::Element;
-use tierflow_store::{Options, Piece};
 
 use crate::array::{Arrays, Use};
 use crate::errors;
@@ -15,10 +16,10 @@ use crate::order::{Order, Streams};
 
 /// Versions that outlive their engines, to be read without one: those of other ranks, and of groups of any size.
 ///
-/// It is for the directory of `external=` or `node_local=`, whether or not it is written meanwhile.
+/// It is for the directory of `external=` or `node_local=`, or the URL of an object store, whether or not it is written meanwhile.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Repository {
-    inner: tierflow_store::Repository,
+    inner: History,
     /// Of plain memory: arrays are read into that.
     device: Device,
     streams: Streams,
@@ -35,8 +36,7 @@ impl Repository {
 impl Repository {
     #[new]
     fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
-        let options = Options::default();
-        let opened = py.detach(|| tierflow_store::Repository::read_only(directory, options));
+        let opened = py.detach(|| History::open(directory));
         let device = open(Choice::Host).map_err(|error| errors::device(py, &error))?;
         Ok(Self {
             inner: opened.map_err(|error| errors::storage(py, &error))?,

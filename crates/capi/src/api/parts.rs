@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use tierflow_store::{Options, Piece, Repository};
+use tierflow_objects::History;
+use tierflow_store::Piece;
 
 use crate::failure::{Failure, Outcome, Status, status};
 use crate::ffi;
@@ -11,8 +12,8 @@ use crate::memory::{RawRegion, overlap};
 /// The name under which an engine keeps a checkpoint's bytes.
 pub(crate) const NAME: &str = "checkpoint";
 
-pub(super) fn open(directory: &str) -> Outcome<Repository> {
-    Ok(Repository::read_only(directory, Options::default())?)
+pub(super) fn open(directory: &str) -> Outcome<History> {
+    Ok(History::open(directory)?)
 }
 
 #[unsafe(no_mangle)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tierflow_store::Place;
 use tierflow_redundancy::Redundancy;
 
 use crate::failure::{Failure, Outcome};
@@ -165,6 +166,11 @@ impl Config {
         };
         let scratch = PathBuf::from(take("scratch").ok_or_else(missing)?);
         let persistent = take("persistent").map(PathBuf::from);
+        if persistent.as_ref().is_some_and(Place::is_url) {
+            return Err(Failure::argument(
+                "`persistent` is a directory: object stores are there for tf_open, as its option `external`",
+            ));
+        }
         let interval = take("persistent_interval").map(|value| {
             let read = value.parse::<i64>().map_err(|error| error.to_string());
             read.map_err(|why| wrong("persistent_interval", &value, why))
@@ -366,6 +372,7 @@ mod tests {
             ("mode = soon", "mode = soon"),
             ("mode = sync", "`scratch`"),
             ("scratch = /tmp\nmax_versions = -1", "max_versions = -1"),
+            ("scratch = /tmp\npersistent = s3://bucket/runs", "tf_open"),
             ("nonsense", "1"),
         ] {
             let failure = config(text).unwrap_err();
