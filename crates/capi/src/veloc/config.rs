@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tierflow_store::Place;
 use tierflow_redundancy::Redundancy;
+use tierflow_store::Place;
 
 use crate::failure::{Failure, Outcome};
 use crate::group::Group;
