@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Faults, Identity, Mark, Options, Order, Protection, Repository,
-    Retention, Vault,
+    Collective, Error as StoreError, Faults, Identity, Mark, Options, Order, Protection,
+    Repository, Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.

@@ -74,7 +74,9 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "tierflow-engine",
+        // Itself in its tests, with its feature for signals.
         ours: &[
+            "tierflow-engine",
             "tierflow-plan",
             "tierflow-placement",
             "tierflow-device",

@@ -322,20 +322,8 @@ impl Shared {
         let mut core = self.core.lock();
         for id in ids {
             core.desk.carried.remove(&id);
-            let stored = None;
-            self.handle(&mut core, Event::TransferDone { id, stored }, None);
+            self.handle(&mut core, Event::TransferDone { id, stored: None }, None);
         }
-    }
-
-    /// Bytes/s of the slowest way down between tiers from this one on, of those that were used.
-    pub(super) fn slowest_below(&self, tier: TierId) -> Option<f64> {
-        let hops = self.core.lock().plan().statistics().hops;
-        let down = hops
-            .iter()
-            .filter(|hop| tier <= hop.from && hop.from < hop.to);
-        let used = down.filter(|hop| hop.bytes > 0 && hop.busy_ns > 0);
-        used.map(|hop| hop.bytes as f64 / hop.busy_ns as f64 * 1e9)
-            .min_by(f64::total_cmp)
     }
 
     /// A worker reports how a transfer ended.

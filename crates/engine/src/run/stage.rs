@@ -12,13 +12,14 @@ mod differences;
 #[cfg(any(feature = "dedup", feature = "compress"))]
 mod stored;
 
+use super::core::Shared;
 use super::ends::Lying;
 use super::lane::{Failed, Lane};
 use super::layouts::Layout;
 use super::medium::Tier;
 use super::regions::Sink;
 use super::sync::AtomicBool;
-use crate::plan::{Overhead, Place, Stored};
+use crate::plan::{Overhead, Place, Stored, TierId};
 use crate::{CompressionMetrics, Result, Version};
 use tierflow_device::Stream;
 use tierflow_store::container::RegionInfo;
@@ -82,4 +83,17 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         of: (Links<'_>, u64),
         to: (&mut Sink<'_, '_>, Option<&Stream>),
     ) -> Result<()>;
+}
+
+impl Shared {
+    /// Bytes/s of the slowest way down between tiers from this one on, of those that were used.
+    pub(super) fn slowest_below(&self, tier: TierId) -> Option<f64> {
+        let hops = self.core.lock().plan().statistics().hops;
+        let down = hops
+            .iter()
+            .filter(|hop| tier <= hop.from && hop.from < hop.to);
+        let used = down.filter(|hop| hop.bytes > 0 && hop.busy_ns > 0);
+        used.map(|hop| hop.bytes as f64 / hop.busy_ns as f64 * 1e9)
+            .min_by(f64::total_cmp)
+    }
 }

@@ -392,8 +392,7 @@ impl Machine {
         self.hands.assert_holds(version, &from, &coding);
         let mut stored = None;
         // One in five is written as it is.
-        let is_encoded = matches!(coding, Coding::Encode { .. });
-        let as_it_is = is_encoded && version % 5 == 2;
+        let as_it_is = matches!(coding, Coding::Encode { .. }) && version % 5 == 2;
         let size: u64 = from.iter().map(|piece| piece.place.size).sum();
         for piece in &to {
             for (at, byte) in self.hands.span(&piece.place).iter_mut().enumerate() {
@@ -401,9 +400,7 @@ impl Machine {
                 *byte = match coding {
                     Coding::Plain | Coding::Decode { .. } => Some(Byte::Of(version, at)),
                     _ if as_it_is => (at < size).then_some(Byte::Of(version, at)),
-                    Coding::Encode { .. } | Coding::Stored { .. } => {
-                        Some(Byte::Difference(version))
-                    }
+                    _ => Some(Byte::Difference(version)),
                 };
             }
         }
