@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<()> {
             rooms::complaints(&workspace),
         ),
         ("no build script", tree::build_scripts(&workspace)),
-        ("nothing builds C", tree::c_builders(&workspace)),
+        ("nothing builds C", tree::c_builders(&workspace)?),
         ("every shared dependency is used", tree::unused(&manifests)?),
         ("every crate tells what it is", tree::papers(&workspace)),
         (

@@ -55,7 +55,8 @@ int tf_options_new(tf_options *options);
  *   storage_limit     bytes of that file
  *   node_local        directory of this node in which versions outlive the process
  *   node_local_limit  bytes of it; what also lies on external storage gives way
- *   external          directory, such as of a parallel file system, in which versions outlive the node
+ *   external          directory, such as of a parallel file system, in which versions outlive the node; or an object store:
+ *                     s3://bucket/prefix, gs://…, az://…, with the credentials and addresses of the environment (AWS_…)
  *   keep_newest       versions to keep there; keep_every keeps every so many-th, too
  *   after_restore     keep | discard
  *   flush             needed | eager
@@ -65,6 +66,10 @@ int tf_options_new(tf_options *options);
  *                     regions that follow with a share of their largest value: "f32, wave = 1e-3"
  *   timeline          entries of the time line
  *   group_patience    how long the ranks of a group wait for each other; 300
+ *   redundancy        none | partner | xor:8 | rs:8+2: what other ranks of the group keep of node_local, so that it outlives
+ *                     nodes: copies in pairs, one parity in sets of 8, 2 parities in sets of 10
+ *   failure_domain    what this rank fails together with, such as its rack; the name of the host
+ *   exchange          directory that all nodes see, by which redundancy passes, if not by the group's send and receive
  *   closing_patience  how long closing waits for storage; 60
  *
  * Without any cache or directory there is no engine.
@@ -83,6 +88,22 @@ int tf_options_free(tf_options options);
 typedef int (*tf_all_gather)(void *context, const void *mine, void *all, size_t bytes, double seconds);
 
 /*
+ * Sends a message to a rank. It may wait until earlier ones were received, `seconds` at most, and does not wait for this one; the
+ * bytes may be changed when it returns. Messages of a rank to another arrive once, and in their order.
+ * Returns 0, TF_TIMED_OUT, or anything else if it failed.
+ */
+typedef int (*tf_send)(void *context, uint32_t to, const void *message, size_t bytes, double seconds);
+
+/*
+ * Receives the next message of a rank, waited for `seconds` at most. One that is longer than `room` stays to be received;
+ * `bytes` says how long it is. Returns 0, TF_TIMED_OUT, or anything else if it failed.
+ */
+typedef int (*tf_receive)(void *context, uint32_t from, void *message, size_t room, size_t *bytes, double seconds);
+
+/* Waits until what was sent needs no more calls of this rank to arrive. Returns as tf_send does. */
+typedef int (*tf_flush)(void *context, double seconds);
+
+/*
  * The ranks of an application that checkpoint together: a version counts when every rank's part of it is durable.
  * tf_mpi_group() of tierflow_mpi.h makes one of an MPI communicator.
  */
@@ -93,6 +114,20 @@ typedef struct tf_group {
     tf_all_gather all_gather;       /* called within calls of the application's alone, on their threads, one at a time */
     void (*release)(void *context); /* called once, when the engine is closed; may be NULL */
     void *context;
+
+    /*
+     * For redundancy: NULL if there is none, or if it passes by the `exchange` directory. One of them is called at a time.
+     *
+     * If `threads` is not 0, they may be called from a thread of the library's while the application and all_gather use the
+     * network, too: an MPI that was initialised with MPI_THREAD_MULTIPLE. Redundancy is made in the background then.
+     *
+     * Else they are called within tf_open, tf_wait, tf_protect and tf_close alone, on the thread that calls these, and all ranks
+     * of the group make these calls, in the same order, at about the same time.
+     */
+    tf_send send;
+    tf_receive receive;
+    tf_flush flush; /* may be NULL if nothing has to be waited for */
+    int threads;
 } tf_group;
 
 /* ---- engines -------------------------------------------------------------------------------------------------------- */
@@ -140,6 +175,30 @@ int tf_checkpoint(tf_engine engine, uint64_t version, const tf_region *regions, 
 /* Brings a version back. The regions add up to what was checkpointed, and may be cut another way. */
 int tf_restore(tf_engine engine, uint64_t version, const tf_region *regions, size_t count, const tf_call *call);
 
+/* A region that can be brought back alone. Names have 1 to 40 bytes. */
+typedef struct tf_named {
+    const char *name;
+    tf_region region;
+} tf_named;
+
+/* tf_checkpoint of regions by their names, which files tell, too. */
+int tf_checkpoint_named(tf_engine engine, uint64_t version, const tf_named *regions, size_t count, const tf_call *call);
+
+/*
+ * Brings these regions of a version back, in any order, each as long as it was. The version stays as it is: held, and not
+ * consumed. One that was checkpointed without names is one region, "checkpoint".
+ */
+int tf_restore_named(tf_engine engine, uint64_t version, const tf_named *regions, size_t count, const tf_call *call);
+
+/* Bytes of a region. */
+int tf_region_size(tf_engine engine, uint64_t version, const char *name, uint64_t *bytes);
+
+/*
+ * Brings regions of any rank's part of a version into host memory, from the `external` directory of the group, where a version is
+ * once it is durable on all ranks.
+ */
+int tf_restore_rank(tf_engine engine, uint64_t version, uint32_t rank, const tf_named *regions, size_t count);
+
 /*
  * Tells which versions will be restored, in this order, after those hinted before; they are brought up ahead of time. Advice:
  * wrong, missing and late hints cost time, never correctness.
@@ -156,6 +215,13 @@ int tf_discard(tf_engine engine, uint64_t version);
 /* Waits until all versions, or one, lie on the lowest tier: `seconds` at most, for ever if that is less than 0. */
 int tf_wait(tf_engine engine, double seconds);
 int tf_wait_version(tf_engine engine, uint64_t version, double seconds);
+
+/*
+ * Lets the ranks keep each other's redundancy of what lies on their nodes: see tf_group. It returns when they do; tf_wait does
+ * the same, and waits for all versions before. Where redundancy is made in the background, waits for that. Without
+ * redundancy, it does nothing.
+ */
+int tf_protect(tf_engine engine);
 
 /* Sets `durable` to 1 or 0. */
 int tf_is_durable(tf_engine engine, uint64_t version, int *durable);
@@ -262,7 +328,7 @@ int tf_write_timeline(tf_engine engine, const char *path);
 
 /*
  * The newest version in a directory that all its ranks have, of a smaller number than `before` (UINT64_MAX: of all), and of
- * how many ranks. The directory is one that was `external`, or `node_local` alone; nothing is written there.
+ * how many ranks. The directory, or URL, is one that was `external`, or `node_local` alone; nothing is written there.
  */
 int tf_find(const char *directory, uint64_t before, uint64_t *version, uint32_t *ranks);
 
@@ -271,6 +337,9 @@ int tf_part_size(const char *directory, uint64_t version, uint32_t rank, uint64_
 
 /* Brings any rank's part of a version into host memory. */
 int tf_restore_from(const char *directory, uint64_t version, uint32_t rank, const tf_region *regions, size_t count);
+
+/* Brings regions of it into host memory, by their names. */
+int tf_restore_named_from(const char *directory, uint64_t version, uint32_t rank, const tf_named *regions, size_t count);
 
 #ifdef __cplusplus
 }

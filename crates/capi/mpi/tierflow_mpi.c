@@ -10,12 +10,16 @@
 #include "veloc.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 typedef struct meeting {
-    MPI_Comm comm;
+    MPI_Comm comm; /* for what all ranks give each other */
+    MPI_Comm talk; /* for messages between two */
+    int tag;       /* another one for each group, so that what one left behind is not received by the next */
+    struct message *sent;
     int ranks;
     int is_over; /* some rank did not come: what it was to take part in is still under way */
 } meeting;
@@ -73,27 +77,158 @@ static int all_gather(void *context, const void *mine, void *all, size_t bytes, 
     return with->is_over;
 }
 
+/* ---- messages, for redundancy ---------------------------------------------------------------------------------------- */
+
+enum { WINDOW = 8 }; /* messages under way to a rank before the next one waits */
+
+/* A message that is sent: it must stay until it is. */
+typedef struct message {
+    struct message *next;
+    MPI_Request request;
+    int to;
+    char bytes[];
+} message;
+
+/* Forgets messages that are sent. Returns how many are under way to a rank, or to all if that is -1. */
+static int under_way(meeting *with, int to)
+{
+    message **at = &with->sent;
+    int count = 0;
+    while (*at != NULL) {
+        message *one = *at;
+        int done = 0;
+        if (MPI_Test(&one->request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) {
+            *at = one->next;
+            free(one);
+            continue;
+        }
+        count += to < 0 || one->to == to;
+        at = &one->next;
+    }
+    return count;
+}
+
+/* Makes way for others between two looks: soon at first, then each millisecond. */
+static void pause_between(int looks)
+{
+    struct timespec pause = {0, looks < 200 ? 50000 : 1000000};
+    if (looks < 50)
+        sched_yield();
+    else
+        nanosleep(&pause, NULL);
+}
+
+/* Waits until fewer than `most` messages are under way to a rank, or to all. */
+static int wait_for_room(meeting *with, int to, int most, double seconds)
+{
+    double end = MPI_Wtime() + seconds;
+    int looks;
+    for (looks = 0; under_way(with, to) >= most; looks++) {
+        if (MPI_Wtime() > end)
+            return TF_TIMED_OUT;
+        pause_between(looks);
+    }
+    return TF_OK;
+}
+
+static int send_message(void *context, uint32_t to, const void *bytes, size_t size, double seconds)
+{
+    meeting *with = context;
+    message *one;
+    if (size > INT_MAX || to >= (uint32_t)with->ranks)
+        return TF_ARGUMENT;
+    if (wait_for_room(with, (int)to, WINDOW, seconds) != TF_OK)
+        return TF_TIMED_OUT;
+    one = malloc(sizeof *one + size);
+    if (one == NULL)
+        return TF_NO_ROOM;
+    memcpy(one->bytes, bytes, size);
+    one->to = (int)to;
+    if (MPI_Isend(one->bytes, (int)size, MPI_BYTE, (int)to, with->tag, with->talk, &one->request) != MPI_SUCCESS) {
+        free(one);
+        return TF_GROUP;
+    }
+    /* Behind the others: those that were sent first are done first. */
+    one->next = NULL;
+    {
+        message **end = &with->sent;
+        while (*end != NULL)
+            end = &(*end)->next;
+        *end = one;
+    }
+    return TF_OK;
+}
+
+static int receive_message(void *context, uint32_t from, void *bytes, size_t room, size_t *size, double seconds)
+{
+    meeting *with = context;
+    double end = MPI_Wtime() + seconds;
+    MPI_Status status;
+    int looks, count, is_there = 0;
+    if (from >= (uint32_t)with->ranks)
+        return TF_ARGUMENT;
+    for (looks = 0; !is_there; looks++) {
+        if (MPI_Iprobe((int)from, with->tag, with->talk, &is_there, &status) != MPI_SUCCESS)
+            return TF_GROUP;
+        if (is_there)
+            break;
+        /* What this rank sends goes on meanwhile. */
+        under_way(with, -1);
+        if (MPI_Wtime() > end)
+            return TF_TIMED_OUT;
+        pause_between(looks);
+    }
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    *size = (size_t)count;
+    if (*size > room)
+        return TF_OK;
+    /* Nobody else receives here, so it is the one that was seen. */
+    if (MPI_Recv(bytes, count, MPI_BYTE, (int)from, with->tag, with->talk, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        return TF_GROUP;
+    return TF_OK;
+}
+
+static int flush_messages(void *context, double seconds)
+{
+    return wait_for_room(context, -1, 1, seconds);
+}
+
 static void release(void *context)
 {
     meeting *with = context;
     int finalized = 1;
     MPI_Finalized(&finalized);
-    if (!finalized && !with->is_over)
+    if (!finalized && !with->is_over) {
+        /* What a rank that ended left is not waited for: it stays where it is. */
+        int left = under_way(with, -1);
         MPI_Comm_free(&with->comm);
+        MPI_Comm_free(&with->talk);
+        if (left > 0)
+            return;
+    }
     free(with);
 }
 
 int tf_mpi_group(MPI_Comm comm, tf_group *group)
 {
-    int rank;
-    meeting *with = malloc(sizeof *with);
+    static int groups;
+    int rank, threads, number;
+    meeting *with = calloc(1, sizeof *with);
     if (with == NULL)
         return TF_NO_ROOM;
-    with->is_over = 0;
     if (MPI_Comm_dup(comm, &with->comm) != MPI_SUCCESS) {
         free(with);
         return TF_GROUP;
     }
+    number = groups + 1;
+    if (MPI_Comm_dup(comm, &with->talk) != MPI_SUCCESS || MPI_Query_thread(&threads) != MPI_SUCCESS ||
+        MPI_Allreduce(&number, &groups, 1, MPI_INT, MPI_MAX, with->comm) != MPI_SUCCESS) {
+        MPI_Comm_free(&with->comm);
+        free(with);
+        return TF_GROUP;
+    }
+    /* The standard promises tags up to this. */
+    with->tag = groups % 32768;
     MPI_Comm_rank(with->comm, &rank);
     MPI_Comm_size(with->comm, &with->ranks);
     memset(group, 0, sizeof *group);
@@ -102,6 +237,10 @@ int tf_mpi_group(MPI_Comm comm, tf_group *group)
     group->all_gather = all_gather;
     group->release = release;
     group->context = with;
+    group->send = send_message;
+    group->receive = receive_message;
+    group->flush = flush_messages;
+    group->threads = threads == MPI_THREAD_MULTIPLE;
     return TF_OK;
 }
 

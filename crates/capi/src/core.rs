@@ -52,6 +52,16 @@ impl Core {
         })
     }
 
+    /// Lets the ranks keep each other's redundancy in this call, if they do it in calls alone. Whatever became of the call so
+    /// far, the others count on it.
+    pub(crate) fn protect_after(&self, done: Outcome) -> Outcome {
+        let protected = match self.engine.is_driven() {
+            true => self.engine.protect().map_err(Failure::from),
+            false => Ok(()),
+        };
+        done.and(protected)
+    }
+
     pub(crate) fn is_cuda(&self) -> bool {
         self.device.as_cuda().is_some()
     }

@@ -95,11 +95,17 @@ impl From<StoreError> for Failure {
     }
 }
 
+impl From<tierflow_redundancy::Error> for Failure {
+    fn from(error: tierflow_redundancy::Error) -> Self {
+        Self::new(Status::Storage, error.to_string())
+    }
+}
+
 fn of_storage(error: &StoreError) -> Status {
     match error {
-        StoreError::Damaged { .. } => Status::Damaged,
+        StoreError::Damaged { .. } | StoreError::Lost { .. } => Status::Damaged,
         StoreError::NoVersion { .. } => Status::Unknown,
-        StoreError::Absent { .. } => Status::Group,
+        StoreError::Absent { .. } | StoreError::Unprotected(_) => Status::Group,
         StoreError::Argument(_) | StoreError::Exists { .. } => Status::Argument,
         _ => Status::Storage,
     }

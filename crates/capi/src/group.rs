@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tierflow_store::{Collective, Error as StoreError};
 
 use crate::failure::{Failure, Outcome, Status};
+use crate::transport::{Flush, Messages, Receive, Send};
 
 /// `tf_all_gather` of the header.
 type AllGather = unsafe extern "C" fn(
@@ -27,6 +28,10 @@ pub(crate) struct RawGroup {
     pub(crate) all_gather: Option<AllGather>,
     pub(crate) release: Option<unsafe extern "C" fn(context: *mut c_void)>,
     pub(crate) context: *mut c_void,
+    pub(crate) send: Option<Send>,
+    pub(crate) receive: Option<Receive>,
+    pub(crate) flush: Option<Flush>,
+    pub(crate) threads: c_int,
 }
 
 /// A rank of a group.
@@ -36,6 +41,8 @@ pub(crate) struct Group {
     run: u64,
     /// One call at a time.
     calls: Mutex<Calls>,
+    /// For redundancy. Beside all-gathers if the application allows threads.
+    pub(crate) messages: Option<Mutex<Messages>>,
 }
 
 struct Calls {
@@ -45,7 +52,7 @@ struct Calls {
 }
 
 // SAFETY: `tierflow.h` says that the functions are called from whichever thread calls the engine, one at a time.
-unsafe impl Send for Calls {}
+unsafe impl std::marker::Send for Calls {}
 
 impl std::fmt::Debug for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -65,7 +72,22 @@ impl Group {
                 "rank {rank} is none of {ranks}: they are counted from 0"
             )));
         }
+        let messages = match (raw.send, raw.receive) {
+            (Some(send), Some(receive)) => Some(Messages {
+                send,
+                receive,
+                flush: raw.flush,
+                threads: raw.threads != 0,
+                context: raw.context,
+            }),
+            (None, None) => None,
+            _ => {
+                let text = "the group has one of send and receive: give it both, or none";
+                return Err(Failure::argument(text));
+            }
+        };
         Ok(Self {
+            messages: messages.map(Mutex::new),
             rank: raw.rank,
             ranks: raw.ranks,
             run: raw.run,

@@ -5,7 +5,7 @@
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
-use crate::api::{RawCall, RawCalls, RawMetrics, RawSuspension};
+use crate::api::{RawCall, RawCalls, RawMetrics, RawNamed, RawSuspension};
 use crate::failure::Status;
 use crate::group::RawGroup;
 use crate::memory::RawRegion;
@@ -22,9 +22,14 @@ fn structures_and_codes_are_the_same_in_c() {
         ),
         ("offsetof(tf_group, release)", offset_of!(RawGroup, release)),
         ("offsetof(tf_group, context)", offset_of!(RawGroup, context)),
+        ("offsetof(tf_group, send)", offset_of!(RawGroup, send)),
+        ("offsetof(tf_group, flush)", offset_of!(RawGroup, flush)),
+        ("offsetof(tf_group, threads)", offset_of!(RawGroup, threads)),
         ("sizeof(tf_region)", size_of::<RawRegion>()),
         ("offsetof(tf_region, bytes)", offset_of!(RawRegion, bytes)),
         ("offsetof(tf_region, place)", offset_of!(RawRegion, place)),
+        ("sizeof(tf_named)", size_of::<RawNamed>()),
+        ("offsetof(tf_named, region)", offset_of!(RawNamed, region)),
         ("sizeof(tf_call)", size_of::<RawCall>()),
         ("offsetof(tf_call, seconds)", offset_of!(RawCall, seconds)),
         ("sizeof(tf_calls)", size_of::<RawCalls>()),

@@ -12,4 +12,5 @@ mod layout;
 mod memory;
 mod options;
 mod process;
+mod transport;
 mod veloc;

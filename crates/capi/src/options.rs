@@ -9,6 +9,7 @@ use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
     AfterRestore, BadCompression, Compression, Engine, EngineBuilder, Flush, Retention,
 };
+use tierflow_redundancy::{Directory, Error, Nodes, Redundancy, Transport};
 use tierflow_store::Collective;
 use tierflow_tier_alloc::{HostOptions, Pace};
 
@@ -39,6 +40,9 @@ pub(crate) struct Options {
     compress: Option<Compression>,
     pub(crate) timeline: usize,
     group_patience: Duration,
+    pub(crate) redundancy: Option<Redundancy>,
+    pub(crate) failure_domain: Option<String>,
+    pub(crate) exchange: Option<PathBuf>,
     pub(crate) closing_patience: Duration,
 }
 
@@ -62,6 +66,9 @@ impl Default for Options {
             compress: None,
             timeline: 0,
             group_patience: Duration::from_secs(300),
+            redundancy: None,
+            failure_domain: None,
+            exchange: None,
             closing_patience: Duration::from_secs(60),
         }
     }
@@ -107,6 +114,14 @@ impl Options {
                 self.compress = Some(how.map_err(|bad| bad.to_string())?);
             }
             "timeline" => self.timeline = number(value)?,
+            "redundancy" => {
+                self.redundancy = match value {
+                    "none" => None,
+                    scheme => Some(scheme.parse().map_err(|error: Error| error.to_string())?),
+                }
+            }
+            "failure_domain" => self.failure_domain = Some(value.to_owned()),
+            "exchange" => self.exchange = Some(value.into()),
             "group_patience" => self.group_patience = seconds(value)?,
             "closing_patience" => self.closing_patience = seconds(value)?,
             _ => return Ok(None),
@@ -168,7 +183,29 @@ impl Options {
                 .group_patience(self.group_patience)
                 .collective(collective);
         }
+        if let Some(scheme) = self.redundancy {
+            builder = builder.redundancy(self.protection(scheme, group)?);
+        }
         Ok((device, builder.build()?))
+    }
+
+    /// What the ranks of the group keep of each other's versions, and how they send it.
+    fn protection(&self, scheme: Redundancy, group: Option<(&Arc<Group>, u64)>) -> Outcome<Nodes> {
+        let alone =
+            || Failure::argument("redundancy is kept by other ranks: open the engine with a group");
+        let (group, run) = group.ok_or_else(alone)?;
+        let transport: Arc<dyn Transport> = match &self.exchange {
+            Some(directory) => Arc::new(Directory::open(directory, run, group.rank)?),
+            None => {
+                group.can_send()?;
+                Arc::clone(group) as _
+            }
+        };
+        let nodes = scheme.over(transport);
+        Ok(match &self.failure_domain {
+            Some(name) => nodes.failure_domain(name),
+            None => nodes,
+        })
     }
 
     pub(crate) fn group_patience(&self) -> Duration {

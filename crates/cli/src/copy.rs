@@ -7,13 +7,14 @@ use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use tierflow_store::{Options, Repository, VersionInfo};
+use tierflow_objects::History;
+use tierflow_store::VersionInfo;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The directory of versions
+    /// The directory of versions, or the URL of an object store
     directory: PathBuf,
-    /// The directory to copy them to, made if it is missing, which nobody else may write
+    /// The directory to copy them to, made if it is missing, or the URL of an object store; nobody else may write there
     to: PathBuf,
     /// The versions, with what they are differences to; all if none is named
     versions: Vec<u64>,
@@ -26,7 +27,7 @@ struct Copied {
 }
 
 pub(crate) fn copy(arguments: &Arguments, output: Output) -> Result<()> {
-    let from = opened(&arguments.directory)?;
+    let from = opened(&arguments.directory, output)?;
     let whole = from.versions()?.into_iter();
     let whole: BTreeMap<u64, VersionInfo> = whole.map(|info| (info.version, info)).collect();
     let mut wanted: BTreeSet<u64> = arguments.versions.iter().copied().collect();
@@ -48,8 +49,7 @@ pub(crate) fn copy(arguments: &Arguments, output: Output) -> Result<()> {
     let groups: BTreeSet<u32> = chosen().map(|info| info.ranks).collect();
     for ranks in groups {
         for rank in 0..ranks {
-            let options = Options::default().rank(rank, ranks);
-            let to = Repository::open(&arguments.to, options)?;
+            let to = History::writer(&arguments.to, rank, ranks)?;
             for info in chosen().filter(|info| info.ranks == ranks) {
                 let version = info.version;
                 let piece = from.piece_of(version, rank)?;

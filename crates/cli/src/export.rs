@@ -24,7 +24,7 @@ const HEAD: u64 = 1024;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The directory of versions
+    /// The directory of versions, or the URL of an object store
     directory: PathBuf,
     /// The version; the newest if it is left out
     version: Option<u64>,
@@ -64,11 +64,12 @@ struct Exported {
 }
 
 pub(crate) fn export(arguments: &Arguments, output: Output) -> Result<()> {
-    let repository = opened(&arguments.directory)?;
-    let version = chosen(&repository, arguments.version)?;
-    let also = arguments.also.as_deref().map(opened).transpose()?;
-    let repositories: Vec<_> = [Some(repository), also].into_iter().flatten().collect();
-    let contents = Contents::of(&repositories, version, arguments.rank)?;
+    let history = opened(&arguments.directory, output)?;
+    let version = chosen(&history, arguments.version)?;
+    let also = arguments.also.as_deref();
+    let also = also.map(|place| opened(place, output)).transpose()?;
+    let histories: Vec<_> = [Some(history), also].into_iter().flatten().collect();
+    let contents = Contents::of(&histories, version, arguments.rank)?;
     let chosen: Vec<&RegionInfo> = if arguments.regions.is_empty() {
         contents.regions().iter().collect()
     } else {

@@ -32,19 +32,19 @@ struct Cli {
 enum Action {
     /// List the whole versions, and what is known to be damaged
     List {
-        /// The directory of versions
+        /// The directory of versions, or the URL of an object store: s3://bucket/prefix
         directory: PathBuf,
     },
     /// Show what a version consists of
     Show {
-        /// The directory of versions
+        /// The directory of versions, or the URL of an object store: s3://bucket/prefix
         directory: PathBuf,
         /// The version; the newest if it is left out
         version: Option<u64>,
     },
     /// Read everything and check every checksum; exit code 1 if something is damaged
     Verify {
-        /// The directory of versions
+        /// The directory of versions, or the URL of an object store: s3://bucket/prefix
         directory: PathBuf,
         /// Only this version
         version: Option<u64>,
@@ -55,7 +55,7 @@ enum Action {
     Prune(prune::Arguments),
     /// Give up versions by their numbers
     Remove(remove::Arguments),
-    /// Copy versions to another directory, with their checksums, which are checked
+    /// Copy versions to another directory or object store, with their checksums, which are checked
     Copy(copy::Arguments),
     /// Measure how fast a directory's disk is, by the number of writers
     Calibrate(calibrate::Arguments),

@@ -41,6 +41,17 @@ impl Output {
         }
     }
 
+    /// Says what is waited for, on a terminal only.
+    pub(crate) fn waiting(self, what: String) -> ProgressBar {
+        let spinner = if self.json {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new_spinner()
+        };
+        spinner.enable_steady_tick(TICK);
+        spinner.with_message(what)
+    }
+
     /// A bar over bytes, on a terminal only.
     pub(crate) fn progress(self, bytes: u64) -> ProgressBar {
         let bar = if self.json {
@@ -55,6 +66,9 @@ impl Output {
         }
     }
 }
+
+/// Ticks of a spinner.
+const TICK: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Whether nobody reads the answer any more, as in `tierflow list | head -1`.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {

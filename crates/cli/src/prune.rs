@@ -7,11 +7,12 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
-use tierflow_store::{Options, Repository, Retention};
+use tierflow_objects::History;
+use tierflow_store::Retention;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The directory of versions, which nobody else may write
+    /// The directory of versions, or the URL of an object store, which nobody else may write
     directory: PathBuf,
     /// Keep this many of the newest versions, at least 1
     #[arg(long, value_parser = count)]
@@ -41,12 +42,12 @@ pub(crate) fn prune(arguments: &Arguments, output: Output) -> Result<()> {
     if let Some(age) = arguments.younger_than {
         rules = rules.and_younger_than(age);
     }
-    let reader = opened(&arguments.directory)?;
+    let reader = opened(&arguments.directory, output)?;
     let pruned = match arguments.dry_run {
         true => reader.would_prune(&rules)?,
         false => {
             drop(reader);
-            Repository::maintain(&arguments.directory, Options::default())?.prune(&rules)?
+            History::maintain(&arguments.directory)?.prune(&rules)?
         }
     };
     let pruned = Pruned {

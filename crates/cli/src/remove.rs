@@ -7,11 +7,11 @@ use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use tierflow_store::{Options, Repository};
+use tierflow_objects::History;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The directory of versions, which nobody else may write
+    /// The directory of versions, or the URL of an object store, which nobody else may write
     directory: PathBuf,
     /// The versions
     #[arg(required = true)]
@@ -27,7 +27,7 @@ struct Removed {
 }
 
 pub(crate) fn remove(arguments: &Arguments, output: Output) -> Result<()> {
-    let whole = opened(&arguments.directory)?.versions()?;
+    let whole = opened(&arguments.directory, output)?.versions()?;
     let there: BTreeSet<u64> = whole.iter().map(|info| info.version).collect();
     let named: BTreeSet<u64> = arguments.versions.iter().copied().collect();
     for version in &named {
@@ -44,8 +44,8 @@ pub(crate) fn remove(arguments: &Arguments, output: Output) -> Result<()> {
         arguments.force || named.len() < there.len(),
         "no version would be left: add --force if that is meant"
     );
-    let repository = Repository::maintain(&arguments.directory, Options::default())?;
-    repository.remove(&named)?;
+    let history = History::maintain(&arguments.directory)?;
+    history.remove(&named)?;
     let text = format!("{} version(s) removed\n", named.len());
     let versions = named.into_iter().collect();
     output.answer(&Removed { versions }, &text)

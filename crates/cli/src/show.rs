@@ -6,8 +6,9 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tierflow_objects::History;
+use tierflow_store::Place;
 use tierflow_store::container::RegionInfo;
-use tierflow_store::{Options, Repository};
 
 #[derive(Debug, Serialize)]
 struct Listing {
@@ -25,20 +26,32 @@ struct Version {
     base: Option<u64>,
 }
 
-/// Opens a directory of versions to read it.
-pub(crate) fn opened(directory: &Path) -> Result<Repository> {
-    let repository = Repository::read_only(directory, Options::default())?;
+/// Opens a directory of versions, or an object store, to read it.
+pub(crate) fn opened(place: &Path, output: Output) -> Result<History> {
+    let is_url = Place::is_url(place);
+    // The list of an object store may be long.
+    let waiting = is_url.then(|| output.waiting(format!("listing {}", place.display())));
+    let history = History::open(place)?;
+    let is_empty = history.is_empty()?;
+    if let Some(waiting) = waiting {
+        waiting.finish_and_clear();
+    }
     ensure!(
-        !repository.ranks()?.is_empty() || !repository.damage().is_empty(),
-        "{} is no directory of versions: there is no rank-0 in it",
-        directory.display()
+        !is_empty,
+        match is_url {
+            true => format!("there are no versions at {}", place.display()),
+            false => format!(
+                "{} is no directory of versions: there is no rank-0 in it",
+                place.display()
+            ),
+        }
     );
-    Ok(repository)
+    Ok(history)
 }
 
 pub(crate) fn list(directory: &Path, output: Output) -> Result<()> {
-    let repository = opened(directory)?;
-    let versions = repository.versions()?.into_iter().map(|info| Version {
+    let history = opened(directory, output)?;
+    let versions = history.versions()?.into_iter().map(|info| Version {
         version: info.version,
         ranks: info.ranks,
         bytes: info.bytes,
@@ -48,7 +61,7 @@ pub(crate) fn list(directory: &Path, output: Output) -> Result<()> {
     });
     let listing = Listing {
         versions: versions.collect(),
-        damage: repository.damage().iter().map(DamageRow::from).collect(),
+        damage: history.damage().iter().map(DamageRow::from).collect(),
     };
     let mut text = String::new();
     if listing.versions.is_empty() {
@@ -125,26 +138,24 @@ impl Region {
 }
 
 /// The version that was named, or the newest.
-pub(crate) fn chosen(repository: &Repository, version: Option<u64>) -> Result<u64> {
+pub(crate) fn chosen(history: &History, version: Option<u64>) -> Result<u64> {
     match version {
         Some(version) => Ok(version),
-        None => repository
-            .latest(None)?
-            .context("there is no whole version"),
+        None => history.latest(None)?.context("there is no whole version"),
     }
 }
 
 pub(crate) fn show(directory: &Path, version: Option<u64>, output: Output) -> Result<()> {
-    let repository = opened(directory)?;
-    let version = chosen(&repository, version)?;
-    let (_, ranks) = repository.piece(version)?.rank();
+    let history = opened(directory, output)?;
+    let version = chosen(&history, version)?;
+    let (_, ranks) = history.piece_of(version, 0)?.rank();
     let mut contents = Contents {
         version,
         pieces: Vec::new(),
     };
     let mut text = format!("version {version}, {ranks} rank(s)\n");
     for rank in 0..ranks {
-        let piece = repository.piece_of(version, rank)?;
+        let piece = history.piece_of(version, rank)?;
         let regions: Vec<Region> = piece.regions().iter().map(Region::from).collect();
         let decoded = &piece.head().parts;
         let decoded: Vec<Region> = decoded.iter().map(Region::from).collect();

@@ -16,9 +16,9 @@ struct Verified {
 }
 
 pub(crate) fn verify(directory: &Path, version: Option<u64>, output: Output) -> Result<ExitCode> {
-    let repository = opened(directory)?;
+    let history = opened(directory, output)?;
     let bar = output.progress(0);
-    let scrubbed = repository.scrub(version, &|done, total| {
+    let scrubbed = history.verify(version, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     })?;

@@ -152,9 +152,13 @@ impl EngineBuilder {
     /// A directory on external storage, such as a parallel file system, in which versions outlive the node. With
     /// [`node_local`](Self::node_local), they get there through that directory; [`Engine::wait`](crate::Engine::wait) waits until they are
     /// published there.
+    ///
+    /// With the feature `objects`, an object store by its URL, too: `s3://bucket/prefix`, `gs://bucket/prefix` or
+    /// `az://container/prefix`. The environment says how to get there (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), as tierflow-objects
+    /// tells; a store that cannot be used is an error of [`build`](Self::build). `file:///path` is the directory.
     #[must_use]
     pub fn external(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.lasting.external = Some(External::Directory(directory.into()));
+        self.lasting.external = Some(External::Named(directory.into()));
         self
     }
 

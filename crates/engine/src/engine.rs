@@ -2,7 +2,7 @@
 
 use crate::caught::Panicked;
 use crate::kind::Kind;
-use crate::lasting::Damage;
+use crate::lasting::{Damage, Nodes};
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
@@ -46,6 +46,8 @@ pub struct Engine {
     process: u32,
     /// What could not be used when the engine was built.
     pub(crate) damage: Vec<Damage>,
+    /// What other ranks keep of the versions on this node.
+    pub(crate) nodes: Nodes,
     pub(crate) policy_panic: Panicked,
     /// Numbers that a group of another size used, where versions outlive the engine.
     pub(crate) taken: BTreeSet<Version>,
@@ -73,6 +75,7 @@ impl Engine {
             process: std::process::id(),
             keeper: None,
             damage: Vec::new(),
+            nodes: Nodes::default(),
             policy_panic: Panicked::default(),
             taken: BTreeSet::new(),
             lease: None,
@@ -314,7 +317,7 @@ impl Engine {
             (Some(_), _) if self.shared.empties.has(version) => Ok(0),
             (Some(size), _) => Ok(size),
             (None, Refusal::Discarded) => Err(Error::Discarded { version }),
-            (None, _) => Err(match self.shared.damage_of(version) {
+            (None, _) => Err(match self.damage_of(version) {
                 Some(damage) => Error::Storage(damage),
                 None => Error::Unknown { version },
             }),
@@ -349,7 +352,7 @@ impl Engine {
 
     pub(crate) fn wait_until(&self, deadline: Deadline) -> Result<()> {
         self.ask((0, 0), deadline, |ticket| Event::Wait { ticket })?;
-        Ok(())
+        self.wait_protected(None, deadline)
     }
 
     /// The newest version held; with `before`, the newest of a smaller number than that. In a new engine on the

@@ -62,6 +62,12 @@ pub enum Error {
         /// The builder's method, or the engine's.
         what: &'static str,
     },
+    /// Redundancy needs something that is not there.
+    #[error("redundancy needs {needs}")]
+    NoProtection {
+        /// What, and how to give it.
+        needs: &'static str,
+    },
     /// A group does not have that rank.
     #[error("rank {rank} is none of {ranks}: they are counted from 0")]
     NoRank {

@@ -2,20 +2,26 @@
 
 mod agreement;
 mod damage;
+mod external;
+mod others;
+mod protect;
 mod survey;
 
 pub use damage::Damage;
+pub(crate) use external::External;
+pub(crate) use protect::Nodes;
 
 use crate::plan::{Event, TierId};
 use crate::run::{Empties, Kept, Layouts, Shared};
 use crate::{EngineBuilder, Error, Result, Version};
+use external::Found;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Faults, Guarded, Identity, Mark, Options, Order, Repository,
+    Collective, Error as StoreError, Faults, Identity, Mark, Options, Order, Protection, Repository,
     Retention, Vault,
 };
 
@@ -32,6 +38,8 @@ pub(crate) struct Lasting {
     pub(crate) in_order: Option<bool>,
     /// How the group's ranks meet, if not in a directory that they share.
     pub(crate) collective: Option<Arc<dyn Collective>>,
+    /// What keeps the versions of the node-local directory though the node is lost.
+    pub(crate) protection: Option<Arc<dyn Protection>>,
     /// How long they wait for each other.
     pub(crate) group_patience: Duration,
     /// How long dropping the engine waits for what is under way.
@@ -49,6 +57,7 @@ impl Default for Lasting {
             retention: None,
             in_order: None,
             collective: None,
+            protection: None,
             group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
             faults: Arc::default(),
@@ -101,13 +110,6 @@ impl EngineBuilder {
     }
 }
 
-/// Storage that outlives the node.
-#[derive(Debug, Clone)]
-pub(crate) enum External {
-    Directory(PathBuf),
-    Vault(Arc<dyn Vault>),
-}
-
 /// Whose pieces of which versions an engine writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
@@ -139,6 +141,8 @@ pub(crate) struct Opened {
     pub(crate) empties: Arc<Empties>,
     /// What the regions of versions are called.
     pub(crate) layouts: Arc<Layouts>,
+    /// What other ranks keep of the node-local directory.
+    pub(crate) nodes: Nodes,
     survey: Survey,
 }
 
@@ -153,6 +157,9 @@ impl Lasting {
         if rank >= ranks {
             return Err(Error::NoRank { rank, ranks });
         }
+        if self.protection.is_some() {
+            protect::check(self.node_local.is_some(), self.group)?;
+        }
         if self.node_local.is_some() || self.external.is_some() {
             return Ok(());
         }
@@ -161,6 +168,7 @@ impl Lasting {
             (self.collective.is_some(), "collective"),
             (self.retention.is_some(), "retention"),
             (self.in_order == Some(true), "durable_in_order"),
+            (self.protection.is_some(), "redundancy"),
         ];
         match chosen.iter().find(|(is_chosen, _)| *is_chosen) {
             Some((_, what)) => Err(Error::NothingLasts { what }),
@@ -170,8 +178,9 @@ impl Lasting {
 
     /// What keeps versions from being stored as differences there, if anything does.
     pub(crate) fn may_differ(&self) -> Result<()> {
-        let why = if matches!(self.external, Some(External::Vault(_))) {
-            "a vault of the application's holds checkpoints whole"
+        let external = self.external.as_ref();
+        let why = if let Some(why) = external.and_then(External::holds_whole_ones) {
+            why
         } else if self.group().ranks > 1 {
             "a group's versions are whole, as each rank's builds upon others"
         } else {
@@ -194,13 +203,14 @@ impl Lasting {
         let empties = Arc::new(Empties::new(group.ranks > 1));
         let layouts = Arc::<Layouts>::default();
         let mut damage = Vec::new();
-        let (external, directory): (Option<Arc<dyn Vault>>, _) = match &self.external {
-            Some(External::Directory(path)) => {
-                let opened = open_to_write_or_read("external", path, &options, &mut damage)?;
+        let found = self.external.as_ref().map(|external| external.find(group));
+        let (external, directory): (Option<Arc<dyn Vault>>, _) = match found.transpose()? {
+            Some(Found::Directory(path)) => {
+                let opened = open_to_write_or_read("external", &path, &options, &mut damage)?;
                 let directory = Arc::new(opened);
                 (Some(Arc::clone(&directory) as _), Some(directory))
             }
-            Some(External::Vault(vault)) => (Some(Arc::new(Guarded::new(Arc::clone(vault)))), None),
+            Some(Found::Vault(vault)) => (Some(vault), None),
             None => (None, None),
         };
         let local = match (&self.node_local, &external) {
@@ -227,6 +237,7 @@ impl Lasting {
             // One that can only be read was named before.
             let _unmarked = directory.mark(order.mark());
         }
+        let protected = self.protect(local.as_ref(), external.as_deref())?;
         if let (Some(local), Some(external)) = (&local, &external)
             && group.ranks > 1
         {
@@ -235,11 +246,22 @@ impl Lasting {
         let agreed = match (&external, local.clone()) {
             _ if group.ranks == 1 => None,
             (Some(vault), _) => {
-                self.agree(&**vault, directory.as_deref(), &mut local, &mut damage)?
+                let shared = directory.as_deref();
+                self.agree((&**vault, shared), &mut local, &protected, &mut damage)?
             }
-            (None, Some(shared)) => self.agree(&*shared, Some(&shared), &mut local, &mut damage)?,
+            (None, Some(shared)) => {
+                // Ranks on other nodes do not see this one's directory.
+                let vault: &dyn Vault = match &protected {
+                    Some(protected) => &**protected,
+                    None => &*shared,
+                };
+                self.agree((vault, Some(&shared)), &mut local, &protected, &mut damage)?
+            }
             (None, None) => None,
         };
+        let newest = agreed.as_ref().and_then(|agreed| agreed.last().copied());
+        let below = (external.is_some(), directory.as_ref());
+        let nodes = Nodes::new(protected.as_ref(), below, newest, &mut damage);
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
@@ -257,7 +279,10 @@ impl Lasting {
         let shared_out = local.clone().filter(|_| group.ranks > 1);
         let node_local = local.map(|local| {
             let directory = alone(Some(Arc::clone(&local)));
-            let vault: Arc<dyn Vault> = local;
+            let vault: Arc<dyn Vault> = match &protected {
+                Some(protected) => Arc::clone(protected) as _,
+                None => local,
+            };
             Arc::new(Kept::new(
                 vault,
                 external.clone(),
@@ -301,6 +326,7 @@ impl Lasting {
             taken,
             empties,
             layouts,
+            nodes,
             survey,
         })
     }

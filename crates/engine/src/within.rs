@@ -92,18 +92,25 @@ impl Engine {
         }
     }
 
-    /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine; at once, if nothing
-    /// was asked of it since [`Engine::suspend`]. Dropping it ends it, too, and tells nothing.
+    /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
+    /// [protected](Engine::protect); without waiting, if nothing was asked of it since [`Engine::suspend`]. Dropping it ends it,
+    /// too, and tells nothing.
     ///
     /// # Errors
     /// As [`Engine::wait_for`] with the [`closing_patience`](crate::EngineBuilder::closing_patience): it is ended
     /// nevertheless, and what was not durable is gone. Call [`Engine::wait`] before to be able to do something about it.
     pub fn close(self) -> Result<()> {
         let lowest = self.shared.tiers.last();
-        match lowest.and_then(|tier| tier.medium.kept()) {
+        let waited = match lowest.and_then(|tier| tier.medium.kept()) {
             Some(_) if !self.shared.is_suspended() => self.wait_for(self.patience),
             _ => self.at_home(),
-        }
+        };
+        // Whatever became of that, the others count on this call.
+        let protected = match self.is_driven() {
+            true => self.protect(),
+            false => Ok(()),
+        };
+        waited.and(protected)
     }
 
     /// Withdraws all hints given so far: the application will do something else. Those given after this count.
@@ -117,10 +124,12 @@ impl Engine {
         }
     }
 
-    /// Whether `version` lies on the lowest tier, whole: where that outlives the engine, it is there to stay.
+    /// Whether `version` lies on the lowest tier, whole, and others keep [redundancy](crate::EngineBuilder::redundancy) of it if
+    /// that is on the node: where it outlives the engine, it is there to stay.
     #[must_use]
     pub fn is_durable(&self, version: Version) -> bool {
-        self.shared.core.lock().plan().is_settled(version)
+        let is_settled = self.shared.core.lock().plan().is_settled(version);
+        is_settled && self.is_protected(version)
     }
 
     /// Waits until `version` lies on the lowest tier, as [`Engine::wait`] does for all.
@@ -142,7 +151,7 @@ impl Engine {
             (plan.is_settled(version), is_held, plan.absence(version))
         };
         match answer {
-            _ if is_settled => Ok(()),
+            _ if is_settled => self.wait_protected(Some(version), deadline),
             _ if !is_held => Err(self.refused(version, 0, absence)),
             None => Err(deadline.passed()),
             Some(Answer::Done(Err(refusal))) => Err(self.refused(version, 0, refusal)),

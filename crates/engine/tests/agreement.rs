@@ -370,7 +370,7 @@ fn a_rank_with_nothing_to_save_takes_part() {
             for engine in &engines[1..] {
                 assert_eq!(engine.restore_size(2).unwrap(), 0);
                 engine.restore(2, &mut []).unwrap();
-                assert_eq!(restore(engine, 3), []);
+                assert!(restore(engine, 3).is_empty());
                 assert!(engine.consume(1).is_err());
             }
         };

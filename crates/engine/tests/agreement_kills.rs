@@ -53,7 +53,7 @@ fn rank() {
         .group(rank, ranks, start / 2)
         .build()
         .unwrap();
-    assert_eq!(engine.damage(), []);
+    assert!(engine.damage().is_empty());
     let newest = engine.latest(None);
     let writer = newest.map(|newest| {
         let mut bytes = vec![0; engine.restore_size(newest).unwrap() as usize];

@@ -1,365 +1,335 @@
 //! What lies in the store, as far as the heads tell.
 
-use crate::remote::{Object, Remote};
+use crate::index::{BATCH, Indexes, MOST_ROWS};
+use crate::look;
+use crate::name::{Holds, Name, Parsed};
+use crate::remote::Remote;
+use crate::seen::{Found, ROW, Seen, of_rows, sum_of, tag_of, to_row};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use tierflow_store::container::{Head, Kind, ManifestRow, rows};
-use tierflow_store::{Damage, Error, Identity, Piece, PieceInfo, Result, VersionInfo};
+use std::sync::Arc;
+use tierflow_store::container::ManifestRow;
+use tierflow_store::{Damage, Heads, Identity, Listed, PieceInfo, Result, with_bases};
 
-/// What an object's name says: whose piece, or manifest, of which version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
-    pub(crate) version: u64,
-    pub(crate) rank: u32,
-    pub(crate) is_manifest: bool,
-}
-
-impl Name {
-    pub(crate) fn path(self, prefix: &Path) -> Path {
-        let Self {
-            version,
-            rank,
-            is_manifest,
-        } = self;
-        let ending = if is_manifest { "tfm" } else { "tfc" };
-        prefix
-            .clone()
-            .join(format!("rank-{rank}"))
-            .join(format!("v{version:020}.{ending}"))
-    }
-
-    fn parse(prefix: &Path, path: &Path) -> Option<Self> {
-        let mut parts = path.prefix_match(prefix)?;
-        let (rank, file) = (parts.next()?, parts.next()?);
-        let rank = rank.as_ref().strip_prefix("rank-")?.parse().ok()?;
-        let (version, ending) = file.as_ref().strip_prefix('v')?.split_once('.')?;
-        let name = Self {
-            version: version.parse().ok()?,
-            rank,
-            is_manifest: ending == "tfm",
-        };
-        // Names with other forms belong to somebody else.
-        (name.path(prefix) == *path).then_some(name)
-    }
-}
-
-/// What was found in an object that has not changed since.
-#[derive(Debug)]
-struct Seen {
-    /// What the list says of it; not known of what was just written here.
-    meta: Option<ObjectMeta>,
-    size: u64,
-    /// What the store called it when it was written, if it did.
-    tag: Option<String>,
-    found: Looked,
-}
-
-/// All objects under a prefix.
+/// All objects under a prefix: about 200 bytes of memory for each.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     seen: BTreeMap<Name, Seen>,
+    indexes: Indexes,
     /// Whether the store was ever asked for its list.
     pub(crate) is_listed: bool,
+    /// What has no row in an index yet.
+    without_row: Vec<Name>,
+    /// Rows are written once there are so many.
+    enough: usize,
+    /// The highest epoch and the highest sequence number of each rank.
+    orders: BTreeMap<u32, (u32, u64)>,
 }
 
-/// Heads looked at at a time.
-const LOOKS_AT_A_TIME: usize = 16;
+/// An object that is on the list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) name: Name,
+    pub(crate) size: u64,
+    pub(crate) tag: u64,
+    /// Whether the tag is made of the store's own.
+    has_tag: bool,
+}
+
+/// Rows for indexes, and the indexes that are not needed once those are there.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) worn: Vec<u32>,
+}
+
+/// The rows of one index.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) bytes: Vec<u8>,
+    objects: Vec<(Name, u64)>,
+}
 
 impl Catalog {
     /// Looks at what changed.
     pub(crate) fn refresh(&mut self, remote: &Arc<Remote>, prefix: &Path) -> Result<()> {
-        let listed = remote.list(prefix)?;
-        let named = listed
-            .into_iter()
-            .filter_map(|meta| Some((Name::parse(prefix, &meta.location)?, meta)));
-        let there: BTreeMap<Name, ObjectMeta> = named.collect();
-        self.seen.retain(|name, _| there.contains_key(name));
-        let mut new = Vec::new();
-        for (name, meta) in there {
-            match self.seen.get_mut(&name) {
-                Some(seen) if seen.meta.as_ref() == Some(&meta) => {}
-                // Written here, and nobody else writes as this rank.
-                Some(seen) if seen.is_written_as(&meta) => seen.meta = Some(meta),
-                _ => new.push((name, meta)),
+        let (mut there, mut indexes) = (Vec::new(), Vec::new());
+        remote.list(prefix, |meta| match Parsed::of(prefix, &meta.location) {
+            Some(Parsed::Record(name)) => {
+                there.push(Entry {
+                    name,
+                    size: meta.size,
+                    tag: tag_of(&meta),
+                    has_tag: meta.e_tag.is_some(),
+                });
             }
+            Some(Parsed::Index(rank)) => indexes.push((rank, meta)),
+            None => {}
+        })?;
+        there.sort_unstable_by_key(|entry: &Entry| entry.name);
+        let find = |name: &Name| there.binary_search_by_key(name, |entry| entry.name);
+        let lost: Vec<Name> = self
+            .seen
+            .keys()
+            .filter(|name| find(name).is_err())
+            .copied()
+            .collect();
+        lost.into_iter().for_each(|name| self.forget(name));
+        let paths: BTreeSet<&Path> = indexes.iter().map(|(_, meta)| &meta.location).collect();
+        self.indexes.retain(|path| paths.contains(path));
+        if there.iter().any(|entry| !self.knows(entry)) {
+            self.read_indexes(remote, indexes, &there)?;
         }
-        for (name, meta, found) in look_at_all(remote, new) {
-            // What could not be had may be had the next time.
-            if matches!(found, Err(Error::Remote(_))) {
-                self.seen.remove(&name);
-                found?;
-                continue;
+        let unknown = there.into_iter().filter(|entry| !self.knows(entry));
+        let unknown: Vec<Entry> = unknown.collect();
+        for (entry, found) in look::at_all(remote, prefix, unknown)? {
+            match found {
+                Some(found) => self.insert(
+                    entry.name,
+                    Seen {
+                        size: entry.size,
+                        tag: entry.tag,
+                        is_listed: true,
+                        found,
+                        index: 0,
+                    },
+                ),
+                // It went since the list was made.
+                None => self.forget(entry.name),
             }
-            let seen = Seen {
-                size: meta.size,
-                meta: Some(meta),
-                tag: None,
-                found,
-            };
-            self.seen.insert(name, seen);
         }
         self.is_listed = true;
         Ok(())
     }
 
-    /// Takes what was just written, which the store calls `tag`.
-    pub(crate) fn insert(&mut self, name: Name, tag: Option<String>, found: Contents) {
-        let seen = Seen {
-            meta: None,
-            size: found.0.record_length(),
-            tag,
-            found: Ok(found),
+    /// Whether an object that is on the list was looked at, and notes its tag.
+    fn knows(&mut self, entry: &Entry) -> bool {
+        let Some(seen) = self.seen.get_mut(&entry.name) else {
+            return false;
         };
-        self.seen.insert(name, seen);
+        // What was written here, nobody else writes as this rank, and the list may have tags of another kind.
+        let is_own = !seen.is_listed && (seen.tag == 0 || !entry.has_tag);
+        let is_same = seen.size == entry.size && (seen.tag == entry.tag || is_own);
+        if is_same {
+            (seen.tag, seen.is_listed) = (entry.tag, true);
+        }
+        is_same
+    }
+
+    fn read_indexes(
+        &mut self,
+        remote: &Arc<Remote>,
+        indexes: Vec<(u32, ObjectMeta)>,
+        there: &[Entry],
+    ) -> Result<()> {
+        let new = indexes.into_iter();
+        let new = new.filter(|(_, meta)| !self.indexes.knows(&meta.location));
+        look::at_indexes(remote, new.collect(), |rank, path, rows| {
+            let number = self.indexes.add(path, rank, rows.len() / ROW);
+            for (name, mut seen) in of_rows(rank, &rows) {
+                let at = there.binary_search_by_key(&name, |entry| entry.name);
+                let counts = at
+                    .ok()
+                    .and_then(|at| there.get(at))
+                    .is_some_and(|entry| (entry.size, entry.tag) == (seen.size, seen.tag));
+                if counts && self.seen.get(&name).is_none_or(|old| old.index == 0) {
+                    seen.index = number;
+                    self.replace(name, seen);
+                }
+            }
+        })
+    }
+
+    /// Takes what was just written, or looked at.
+    pub(crate) fn insert(&mut self, name: Name, seen: Seen) {
+        self.replace(name, seen);
+        self.without_row.push(name);
+    }
+
+    fn replace(&mut self, name: Name, seen: Seen) {
+        self.indexes.gain(seen.index);
+        if let Some((epoch, sequence)) = seen.found.order() {
+            let order = self.orders.entry(name.rank).or_default();
+            *order = (order.0.max(epoch), order.1.max(sequence));
+        }
+        if let Some(old) = self.seen.insert(name, seen) {
+            self.indexes.lose(old.index);
+        }
     }
 
     /// Forgets what was removed.
     pub(crate) fn forget(&mut self, name: Name) {
-        self.seen.remove(&name);
+        if let Some(old) = self.seen.remove(&name) {
+            self.indexes.lose(old.index);
+        }
     }
 
-    /// The highest epoch of a rank.
-    pub(crate) fn epoch(&self, rank: u32) -> u32 {
-        let own = self.seen.iter().filter(|(name, _)| name.rank == rank);
-        let heads = own.filter_map(|(_, seen)| seen.found.as_ref().ok());
-        heads.map(|(head, _)| head.epoch).max().unwrap_or(0)
+    /// The rows of a rank that are to be written into indexes, if there are enough.
+    pub(crate) fn take_rows(&mut self, rank: u32) -> Option<Rows> {
+        if self.without_row.len() < self.enough.max(BATCH) {
+            return None;
+        }
+        let mut names: BTreeSet<Name> = std::mem::take(&mut self.without_row)
+            .into_iter()
+            .filter(|name| name.rank == rank)
+            .filter(|name| self.seen.get(name).is_some_and(|seen| seen.index == 0))
+            .collect();
+        let worn = self.indexes.worn(rank);
+        if !worn.is_empty() {
+            let rows = self.seen.iter();
+            let rows = rows.filter(|(_, seen)| worn.contains(&seen.index));
+            names.extend(rows.map(|(name, _)| *name));
+        }
+        let mut rows = Rows {
+            parts: Vec::new(),
+            worn,
+        };
+        let mut part = Part::default();
+        for name in names {
+            let seen = self.seen.get(&name);
+            let row = seen.and_then(|seen| Some((seen.tag, to_row(name, seen)?)));
+            if let Some((tag, row)) = row {
+                part.bytes.extend(row);
+                part.objects.push((name, tag));
+            }
+            if part.objects.len() == MOST_ROWS {
+                rows.parts.push(std::mem::take(&mut part));
+            }
+        }
+        if !part.objects.is_empty() {
+            rows.parts.push(part);
+        }
+        Some(rows)
+    }
+
+    /// Takes an index that was written.
+    pub(crate) fn add_index(&mut self, path: Path, rank: u32, part: &Part) {
+        let number = self.indexes.add(path, rank, part.objects.len());
+        for (name, tag) in &part.objects {
+            if let Some(seen) = self.seen.get_mut(name).filter(|seen| seen.tag == *tag) {
+                let old = std::mem::replace(&mut seen.index, number);
+                self.indexes.gain(number);
+                self.indexes.lose(old);
+            }
+        }
+    }
+
+    /// Takes back rows that could not be written: they are tried again with as many more.
+    pub(crate) fn take_back(&mut self, rows: &Rows) {
+        let objects = rows.parts.iter().flat_map(|part| &part.objects);
+        self.without_row.extend(objects.map(|(name, _)| *name));
+        self.enough = self.without_row.len() + BATCH;
+    }
+
+    /// All rows were written: the indexes that are not needed any more, to be removed from the store.
+    pub(crate) fn take_worn(&mut self, worn: &[u32]) -> Vec<Path> {
+        self.enough = BATCH;
+        worn.iter()
+            .filter_map(|number| self.indexes.take(*number))
+            .collect()
+    }
+
+    /// The highest epoch and the highest sequence number of a rank that were ever seen.
+    pub(crate) fn order(&self, rank: u32) -> (u32, u64) {
+        self.orders.get(&rank).copied().unwrap_or_default()
     }
 
     /// A rank's pieces, oldest version first.
     pub(crate) fn pieces(&self, rank: u32) -> Vec<PieceInfo> {
-        let own = self.seen.iter();
-        let own = own.filter(|(name, _)| name.rank == rank && !name.is_manifest);
-        let heads = own.filter_map(|(_, seen)| Some(&seen.found.as_ref().ok()?.0));
-        let info = |head: &Head| PieceInfo {
-            version: head.version,
-            ranks: head.ranks,
-            identity: Identity::of(head),
-            bytes: head.regions.iter().map(|region| region.length).sum(),
-            decoded: head.decoded(),
-        };
-        heads.map(info).collect()
-    }
-
-    /// What is wrong with objects of any rank.
-    pub(crate) fn all_damage(&self) -> Vec<Damage> {
-        let broken = self.seen.iter().filter_map(|(name, seen)| {
-            let Err(Error::Damaged {
-                path, offset, what, ..
-            }) = &seen.found
-            else {
-                return None;
-            };
-            Some(Damage {
-                path: path.clone(),
-                offset: *offset,
-                version: Some(name.version),
-                what,
-            })
-        });
-        broken.collect()
-    }
-
-    /// The highest sequence number of a rank.
-    pub(crate) fn sequence(&self, rank: u32) -> u64 {
         let own = self.seen.iter().filter(|(name, _)| name.rank == rank);
-        let heads = own.filter_map(|(_, seen)| seen.found.as_ref().ok());
-        heads.map(|(head, _)| head.sequence).max().unwrap_or(0)
-    }
-
-    pub(crate) fn head(&self, version: u64, rank: u32) -> Option<&Head> {
-        let name = Name {
-            version,
-            rank,
-            is_manifest: false,
-        };
-        Some(&self.seen.get(&name)?.found.as_ref().ok()?.0)
-    }
-
-    /// What is wrong with a piece that is there.
-    pub(crate) fn damage(&self, version: u64, rank: u32) -> Option<&Error> {
-        let name = Name {
-            version,
-            rank,
-            is_manifest: false,
-        };
-        self.seen.get(&name)?.found.as_ref().err()
-    }
-
-    /// The bytes of a piece's object.
-    pub(crate) fn size(&self, version: u64, rank: u32) -> Option<u64> {
-        let name = Name {
-            version,
-            rank,
-            is_manifest: false,
-        };
-        Some(self.seen.get(&name)?.size)
-    }
-
-    /// The rows of the manifest of a version whose pieces are all there, from the same run.
-    pub(crate) fn rows(&self, version: u64) -> Option<Vec<ManifestRow>> {
-        let first = self.head(version, 0)?;
-        let pieces = (0..first.ranks).map(|rank| {
-            let head = self.head(version, rank)?;
-            let same = (head.ranks, head.run) == (first.ranks, first.run);
-            same.then(|| ManifestRow {
-                rank: u64::from(rank),
-                sequence: head.sequence,
-                created: head.created,
-                record_length: head.record_length(),
-            })
+        let pieces = own.filter_map(|(_, seen)| match seen.found {
+            Found::Piece(Listed { info, .. }) => Some(info),
+            Found::Manifest(..) | Found::Damaged { .. } => None,
         });
         pieces.collect()
     }
 
-    /// Whether all pieces of a version are there and, of more than one, some rank has seen them all.
-    pub(crate) fn has_all(&self, version: u64) -> bool {
-        let Some(rows) = self.rows(version) else {
-            return false;
+    /// The names of all objects.
+    pub(crate) fn names(&self) -> impl Iterator<Item = Name> {
+        self.seen.keys().copied()
+    }
+
+    /// What is wrong with objects of any rank.
+    pub(crate) fn all_damage(&self, prefix: &Path) -> Vec<Damage> {
+        let names = self.seen.keys();
+        names
+            .filter_map(|name| self.damage(*name, prefix))
+            .collect()
+    }
+
+    /// What is wrong with an object that is there.
+    pub(crate) fn damage(&self, name: Name, prefix: &Path) -> Option<Damage> {
+        let Found::Damaged { offset, what } = self.seen.get(&name)?.found else {
+            return None;
         };
-        let manifest = |rank| {
-            let name = Name {
-                version,
-                rank,
-                is_manifest: true,
-            };
-            let (_, found) = self.seen.get(&name)?.found.as_ref().ok()?;
-            found.as_ref()
-        };
-        rows.len() == 1 || (0..rows.len() as u32).any(|rank| manifest(rank) == Some(&rows))
+        Some(Damage {
+            path: name.path(prefix).as_ref().into(),
+            offset,
+            version: Some(name.version),
+            what,
+        })
+    }
+
+    /// What a rank's piece of a version is.
+    pub(crate) fn identity(&self, version: u64, rank: u32) -> Option<Identity> {
+        Some(self.listed(version, rank)?.info.identity)
+    }
+
+    /// The bytes of a piece's object.
+    pub(crate) fn size(&self, version: u64, rank: u32) -> Option<u64> {
+        Some(self.seen.get(&Name::piece(version, rank))?.size)
     }
 
     /// The versions of which a rank's piece is there.
     pub(crate) fn versions_of(&self, rank: u32) -> Vec<u64> {
         let own = self
-            .seen
-            .keys()
-            .filter(|name| name.rank == rank && !name.is_manifest);
+            .names()
+            .filter(|name| name.rank == rank && name.holds == Holds::Piece);
         own.map(|name| name.version).collect()
     }
 
-    /// The whole versions with whole bases, oldest first.
-    pub(crate) fn whole(&self) -> Vec<VersionInfo> {
-        let pieces = self.seen.keys();
-        let versions = pieces.filter(|name| name.rank == 0 && !name.is_manifest);
-        let mut whole: BTreeMap<u64, VersionInfo> = BTreeMap::new();
-        for version in versions.map(|name| name.version) {
-            let Some(first) = self.head(version, 0).filter(|_| self.has_all(version)) else {
-                continue;
-            };
-            let heads = (0..first.ranks).filter_map(|rank| self.head(version, rank));
-            let (mut bytes, mut decoded, mut base) = (0, 0_u64, None);
-            let mut is_encoded = false;
-            for head in heads {
-                let stored = head.regions.iter().map(|region| region.length).sum::<u64>();
-                bytes += stored;
-                decoded = decoded.saturating_add(head.decoded().unwrap_or(stored));
-                is_encoded |= head.decoded().is_some();
-                base = base.max(head.base);
-            }
-            if base.is_none_or(|base| whole.contains_key(&base)) {
-                let info = VersionInfo {
-                    version,
-                    ranks: first.ranks,
-                    bytes,
-                    decoded: is_encoded.then_some(decoded),
-                    created: first.created,
-                    run: first.run,
-                    base,
-                };
-                whole.insert(version, info);
-            }
-        }
-        whole.into_values().collect()
+    /// What pieces are differences against: versions and their bases.
+    pub(crate) fn bases(&self) -> BTreeMap<u64, u64> {
+        let found = self.seen.values().filter_map(|seen| match seen.found {
+            Found::Piece(Listed { info, .. }) => Some((info.version, info.identity.base?)),
+            Found::Manifest(..) | Found::Damaged { .. } => None,
+        });
+        found.collect()
     }
 
     /// `versions` but for those that others which stay are differences against.
     pub(crate) fn without_bases(&self, versions: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let mut free = versions.clone();
-        let pieces = self.seen.iter().filter_map(|(name, seen)| {
-            let (head, _) = seen.found.as_ref().ok()?;
-            Some((name.version, head.base?))
-        });
-        // Bases are older, so the newest first finds all that is needed, however indirectly.
-        let mut pieces: Vec<(u64, u64)> = pieces.collect();
-        pieces.sort_unstable_by(|a, b| b.cmp(a));
-        for (version, base) in pieces {
-            if !free.contains(&version) {
-                free.remove(&base);
-            }
-        }
-        free
+        let bases = self.bases();
+        let stay = bases.keys().filter(|version| !versions.contains(version));
+        versions - &with_bases(stay.copied().collect(), &bases)
     }
 }
 
-/// The head of a piece or manifest, and the rows of the latter.
-type Contents = (Head, Option<Vec<ManifestRow>>);
-/// What was found in an object.
-type Looked = Result<Contents>;
-
-impl Seen {
-    /// Whether this was written here, as which the list has it.
-    fn is_written_as(&self, meta: &ObjectMeta) -> bool {
-        let is_other = |tag: &String| meta.e_tag.as_ref().is_some_and(|there| there != tag);
-        self.meta.is_none() && self.size == meta.size && !self.tag.as_ref().is_some_and(is_other)
-    }
-}
-
-/// Looks into objects, several at a time.
-fn look_at_all(
-    remote: &Arc<Remote>,
-    objects: Vec<(Name, ObjectMeta)>,
-) -> Vec<(Name, ObjectMeta, Looked)> {
-    let threads = objects.len().min(LOOKS_AT_A_TIME);
-    let (queue, done) = (Mutex::new(objects.into_iter()), Mutex::new(Vec::new()));
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || {
-        while let Some((name, meta)) = next() {
-            let found = look(remote, name, &meta);
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-            done.push((name, meta, found));
+impl Heads for Catalog {
+    fn listed(&self, version: u64, rank: u32) -> Option<Listed> {
+        match self.seen.get(&Name::piece(version, rank))?.found {
+            Found::Piece(listed) => Some(listed),
+            Found::Manifest(..) | Found::Damaged { .. } => None,
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // One that cannot be had is one less.
-            let _ended_with_the_scope = std::thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
-    done.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Bytes of an object that are asked for at first: most heads, and the lists of most groups.
-const FIRST: u64 = 16 << 10;
-
-/// Looks into one object.
-fn look(remote: &Arc<Remote>, name: Name, meta: &ObjectMeta) -> Looked {
-    let object = Object {
-        remote: Arc::clone(remote),
-        path: meta.location.clone(),
-        size: meta.size,
-        first: remote.read(&meta.location, 0..meta.size.min(FIRST))?,
-    };
-    let piece = Piece::elsewhere(object, meta.location.as_ref(), 1, None)?;
-    let head = piece.head();
-    let kind = if name.is_manifest {
-        Kind::Manifest
-    } else {
-        Kind::Piece
-    };
-    if (head.version, head.rank, head.kind) != (name.version, name.rank, kind) {
-        return Err(Error::Damaged {
-            path: meta.location.as_ref().into(),
-            offset: 0,
-            what: "it does not hold what its name says",
-            older: None,
-        });
     }
-    let rows = match name.is_manifest {
-        true => Some(rows(&piece.read("pieces")?).collect()),
-        false => None,
-    };
-    Ok((head.clone(), rows))
+
+    fn has_manifest(&self, version: u64, rows: &[ManifestRow]) -> bool {
+        let sum = sum_of(rows.iter().copied());
+        let ranks = (0..).take(rows.len());
+        let seen = |rank| self.seen.get(&Name::manifest(version, rank));
+        let mut found = ranks.filter_map(seen).map(|seen| seen.found);
+        found.any(|found| matches!(found, Found::Manifest(_, there) if there == sum))
+    }
+
+    fn candidates(&self, before: Option<u64>) -> Box<dyn DoubleEndedIterator<Item = u64> + '_> {
+        let end = before.map(|version| Name::piece(version, 0));
+        let names = match end {
+            Some(end) => self.seen.range(..end),
+            None => self.seen.range(..),
+        };
+        let names = names.map(|(name, _)| name);
+        let first = names.filter(|name| name.rank == 0 && name.holds == Holds::Piece);
+        Box::new(first.map(|name| name.version))
+    }
 }

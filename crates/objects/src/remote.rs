@@ -1,30 +1,40 @@
 //! Requests to the object store, made from ordinary threads and each with a deadline.
 
-use futures_util::TryStreamExt;
+use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{
-    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, WriteMultipart,
+    Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    WriteMultipart,
 };
+use std::fmt::{self, Debug, Formatter};
 use std::future::Future;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tierflow_store::container::Source;
 use tierflow_store::{Encoded, Error, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Bytes of one part of an upload. Stores take at most 10 000 parts, and none of less than 5 MiB but the last.
+/// Bytes of one part of an upload, unless there would be too many. Stores take none of less than 5 MiB but the last.
 const PART: u64 = 16 << 20;
-/// Parts of an upload under way at a time.
+/// Stores take no more parts.
+const MOST_PARTS: u64 = 10_000;
+/// Parts of an upload under way at a time. With the one that is being filled and the one that waits, six are in memory.
 const PARTS_AT_A_TIME: usize = 4;
 
 /// An object store, and the threads that talk to it.
-#[derive(Debug)]
 pub(crate) struct Remote {
     store: Arc<dyn ObjectStore>,
     patience: Duration,
     /// There until this is dropped.
     runtime: Option<Runtime>,
+}
+
+/// No more than its name: what it was given to log in with is nobody else's.
+impl Debug for Remote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({}, {:?})", self.store, self.patience)
+    }
 }
 
 impl Remote {
@@ -60,50 +70,84 @@ impl Remote {
     }
 
     /// One request, within the deadline.
+    async fn answer<T>(&self, request: impl Future<Output = T>) -> Result<T> {
+        let answer = tokio::time::timeout(self.patience, request).await;
+        answer.map_err(|_| {
+            Error::Remote(format!(
+                "the object store did not answer within {:?}: try again",
+                self.patience
+            ))
+        })
+    }
+
     async fn request<T>(
         &self,
         path: &Path,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        match tokio::time::timeout(self.patience, request).await {
+        match self.answer(request).await {
             Ok(answer) => answer.map_err(|error| failed(path, &error)),
-            Err(_) => Err(Error::Remote(format!(
-                "{path}: the object store did not answer within {:?}; try again",
-                self.patience
-            ))),
+            Err(error) => Err(at(path, &error)),
         }
     }
 
-    pub(crate) fn list(&self, prefix: &Path) -> Result<Vec<ObjectMeta>> {
-        let list = self.store.list(Some(prefix)).try_collect();
-        self.wait(self.request(prefix, list))
+    /// Hands everything below `prefix` on as the list comes, a thousand names a request.
+    pub(crate) fn list(
+        &self,
+        prefix: &Path,
+        mut take: impl FnMut(ObjectMeta) + Send,
+    ) -> Result<()> {
+        let mut list = self.store.list(Some(prefix));
+        self.wait(async {
+            loop {
+                let next = self.answer(list.next()).await;
+                match next.map_err(|error| at(prefix, &error))? {
+                    Some(meta) => take(meta.map_err(|error| failed(prefix, &error))?),
+                    None => return Ok(()),
+                }
+            }
+        })
     }
 
-    pub(crate) fn read(&self, path: &Path, range: Range<u64>) -> Result<Vec<u8>> {
+    /// Asks for the beginning of the list, to find out whether the store can be used at all.
+    #[cfg(feature = "cloud")]
+    pub(crate) fn probe(&self, prefix: &Path) -> Result<object_store::Result<()>> {
+        let mut list = self.store.list(Some(prefix));
+        self.wait(async {
+            let first = self.answer(list.next()).await?;
+            Ok(first.transpose().map(|_| ()))
+        })
+    }
+
+    /// Some bytes of an object; `None` if there is none of that name.
+    pub(crate) fn read(&self, path: &Path, range: Range<u64>) -> Result<Option<Vec<u8>>> {
         if range.is_empty() {
             // Which stores refuse.
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         }
         let read = self.store.get_range(path, range);
-        self.wait(async { Ok(self.request(path, read).await?.to_vec()) })
+        self.wait(async {
+            match self.answer(read).await.map_err(|error| at(path, &error))? {
+                Ok(bytes) => Ok(Some(bytes.to_vec())),
+                Err(StoreError::NotFound { .. }) => Ok(None),
+                Err(error) => Err(failed(path, &error)),
+            }
+        })
     }
 
     /// Removes an object; it need not be there.
     pub(crate) fn remove(&self, path: &Path) -> Result<()> {
         self.wait(async {
-            match tokio::time::timeout(self.patience, self.store.delete(path)).await {
-                Ok(Ok(()) | Err(object_store::Error::NotFound { .. })) => Ok(()),
-                Ok(Err(error)) => Err(failed(path, &error)),
-                Err(_) => Err(Error::Remote(format!(
-                    "{path}: it could not be removed in time"
-                ))),
+            let delete = self.answer(self.store.delete(path)).await;
+            match delete.map_err(|error| at(path, &error))? {
+                Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(failed(path, &error)),
             }
         })
     }
 
     /// Makes an object of a record. It is there as a whole, or not at all. `None` if there is one already and it may not be
-    /// written over; a large one is looked for before. Else
-    /// what the store calls it, if it does.
+    /// written over; a large one is looked for before. Else what the store calls it, if it does.
     pub(crate) fn put(
         &self,
         path: &Path,
@@ -117,39 +161,47 @@ impl Remote {
         let mut bytes = record.head_bytes().to_vec();
         bytes.resize(length as usize, 0);
         record.fill(0, &mut bytes[record.head_bytes().len()..])?;
-        let options = PutOptions {
-            mode: if over {
-                PutMode::Overwrite
-            } else {
-                PutMode::Create
-            },
-            ..PutOptions::default()
+        let bytes = PutPayload::from(bytes);
+        let put = |mode| {
+            let options = PutOptions {
+                mode,
+                ..PutOptions::default()
+            };
+            self.answer(self.store.put_opts(path, bytes.clone(), options))
         };
-        let put = self.store.put_opts(path, PutPayload::from(bytes), options);
         self.wait(async {
-            match tokio::time::timeout(self.patience, put).await {
-                Ok(Ok(put)) => Ok(Some(put.e_tag)),
-                Ok(Err(object_store::Error::AlreadyExists { .. })) => Ok(None),
-                Ok(Err(error)) => Err(failed(path, &error)),
-                Err(_) => Err(Error::Remote(format!(
-                    "{path}: it could not be written in time"
-                ))),
+            let first = match over {
+                true => PutMode::Overwrite,
+                false => PutMode::Create,
+            };
+            let mut put_once = put(first).await.map_err(|error| at(path, &error))?;
+            if let (false, Err(StoreError::NotImplemented { .. })) = (over, &put_once) {
+                // A store without conditions: the list has told that there is none.
+                put_once = put(PutMode::Overwrite)
+                    .await
+                    .map_err(|error| at(path, &error))?;
+            }
+            match put_once {
+                Ok(put) => Ok(Some(put.e_tag)),
+                Err(StoreError::AlreadyExists { .. }) => Ok(None),
+                Err(error) => Err(failed(path, &error)),
             }
         })
     }
 
     fn put_in_parts(&self, path: &Path, record: &Encoded<'_>) -> Result<Option<String>> {
+        let part_bytes = part_bytes(record.head().record_length());
         self.wait(async {
             let upload = self.request(path, self.store.put_multipart(path)).await?;
-            let mut write = WriteMultipart::new_with_chunk_size(upload, PART as usize);
+            let mut write = WriteMultipart::new_with_chunk_size(upload, part_bytes as usize);
             write.write(record.head_bytes());
             let length = record.head().payload_length;
             let mut part = Vec::new();
-            for at in (0..length).step_by(PART as usize) {
-                part.resize((length - at).min(PART) as usize, 0);
+            for at in (0..length).step_by(part_bytes as usize) {
+                part.resize((length - at).min(part_bytes) as usize, 0);
                 let ready = match record.fill(at, &mut part) {
                     Ok(()) => {
-                        self.request(path, write.wait_for_capacity(PARTS_AT_A_TIME))
+                        self.request(path, write.wait_for_capacity(PARTS_AT_A_TIME - 1))
                             .await
                     }
                     error => error,
@@ -178,8 +230,35 @@ impl Drop for Remote {
     }
 }
 
-fn failed(path: &Path, error: &object_store::Error) -> Error {
+/// Bytes of each part of an upload of so many, a multiple of 1 MiB.
+fn part_bytes(length: u64) -> u64 {
+    let least = length.div_ceil(MOST_PARTS - 1);
+    least.next_multiple_of(1 << 20).max(PART)
+}
+
+fn at(path: &Path, error: &Error) -> Error {
     Error::Remote(format!("{path}: {error}"))
+}
+
+fn failed(path: &Path, error: &StoreError) -> Error {
+    Error::Remote(format!("{path}: {}", told(error)))
+}
+
+/// What a store's error says. Of an answer in XML, its code and message alone: the rest may repeat the request, and with it
+/// the key that it was signed with.
+pub(crate) fn told(error: &StoreError) -> String {
+    let text = error.to_string();
+    let within = |name: &str| {
+        let (_, after) = text.split_once(&format!("<{name}>"))?;
+        Some(after.split_once(&format!("</{name}>"))?.0.trim())
+    };
+    let (Some(code), message) = (within("Code"), within("Message")) else {
+        return text;
+    };
+    match message.filter(|message| !message.is_empty()) {
+        Some(message) => format!("{code}: {message}"),
+        None => code.to_owned(),
+    }
 }
 
 /// The bytes of one object.
@@ -188,8 +267,24 @@ pub(crate) struct Object {
     pub(crate) remote: Arc<Remote>,
     pub(crate) path: Path,
     pub(crate) size: u64,
-    /// Its first bytes, as far as they were asked for.
-    pub(crate) first: Vec<u8>,
+    /// Its first bytes, as far as they were asked for. The end of the object is read of them once: who reads it again wants to
+    /// know what lies there now.
+    pub(crate) first: Mutex<Vec<u8>>,
+}
+
+impl Object {
+    fn read_first(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = usize::try_from(offset).ok().and_then(|at| first.get(at..));
+        let Some(known) = known.and_then(|known| known.get(..bytes.len())) else {
+            return false;
+        };
+        bytes.copy_from_slice(known);
+        if offset + bytes.len() as u64 == self.size {
+            first.clear();
+        }
+        true
+    }
 }
 
 impl Source for Object {
@@ -204,23 +299,46 @@ impl Source for Object {
             // Which stores refuse.
             return Ok(());
         }
-        let known = usize::try_from(offset)
-            .ok()
-            .and_then(|at| self.first.get(at..));
-        if let Some(known) = known.and_then(|known| known.get(..bytes.len())) {
-            bytes.copy_from_slice(known);
+        if self.read_first(offset, bytes) {
             return Ok(());
         }
         let read = self
             .remote
             .read(&self.path, offset..offset + bytes.len() as u64)?;
+        let path = &self.path;
+        let read =
+            read.ok_or_else(|| Error::Remote(format!("{path}: it was removed while it was read")))?;
         if read.len() != bytes.len() {
-            return Err(Error::Remote(format!(
-                "{}: an answer is cut off",
-                self.path
-            )));
+            return Err(Error::Remote(format!("{path}: an answer is cut off")));
         }
         bytes.copy_from_slice(&read);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uploads_have_no_more_parts_than_stores_take() {
+        assert_eq!(part_bytes(PART + 1), PART);
+        for length in [1 << 30, 156 << 30, 157 << 30, 4 << 40, 5 << 40] {
+            let part = part_bytes(length);
+            assert!(length.div_ceil(part) <= MOST_PARTS && part.is_multiple_of(1 << 20));
+        }
+    }
+
+    #[test]
+    fn of_an_answer_the_code_and_the_message_are_told() {
+        let text = "403: <Error><Code>SignatureDoesNotMatch</Code><Message>no.</Message><AWSAccessKeyId>KEY\
+                    </AWSAccessKeyId><StringToSign>secret</StringToSign></Error>";
+        let error = |text: &str| StoreError::Generic {
+            store: "S3",
+            source: text.into(),
+        };
+        assert_eq!(told(&error(text)), "SignatureDoesNotMatch: no.");
+        assert_eq!(told(&error("<Code>X</Code>")), "X");
+        assert!(told(&error("it broke")).contains("it broke"));
     }
 }

@@ -1,7 +1,11 @@
 //! Versions in an object store.
 
-use crate::catalog::{Catalog, Name};
+use crate::catalog::{Catalog, Part, Rows};
+use crate::look::{FIRST, ROWS};
+use crate::name::{Name, index_path};
 use crate::remote::{Object, Remote};
+use crate::saving::Saving;
+use crate::seen::{Found, Seen, sum_of, tag_of_text};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use std::collections::BTreeSet;
@@ -9,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierflow_store::container::{Kind, Row};
 use tierflow_store::{
-    Damage, Encoded, Error, Identity, Mark, Order, Piece, PieceInfo, Region, Result, Snapshot,
-    Stamp, Vault, VersionInfo,
+    Damage, Encoded, Error, Heads, Identity, Mark, Order, Piece, PieceInfo, Region, Result,
+    Snapshot, Stamp, Vault, VersionInfo,
 };
 
 /// How versions are kept in an object store.
@@ -54,6 +58,11 @@ impl Settings {
         Self { patience, ..self }
     }
 
+    #[cfg(feature = "cloud")]
+    pub(crate) fn time_for_a_request(&self) -> Duration {
+        self.patience
+    }
+
     /// How many requests (at least 1) read a large piece at a time; at first 4.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
@@ -71,8 +80,10 @@ pub struct Objects {
     order: Order,
     /// Versions that may have been written though the store did not say so.
     unsure: Mutex<BTreeSet<u64>>,
-    /// Held while a piece is written.
-    writing: Mutex<()>,
+    /// What is being written.
+    saving: Saving,
+    /// Held while heads are written into indexes.
+    indexing: Mutex<()>,
 }
 
 impl Objects {
@@ -97,8 +108,29 @@ impl Objects {
             catalog: Mutex::default(),
             order: Order::default(),
             unsure: Mutex::default(),
-            writing: Mutex::default(),
+            saving: Saving::default(),
+            indexing: Mutex::default(),
         })
+    }
+
+    /// Versions under the prefix of a URL: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. The environment
+    /// variables of the [`object_store`] crate say how to get there, and with which credentials. The list is asked for once.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a URL that is none, for credentials or a bucket that the store does not accept, and without the
+    /// feature `cloud`; [`Error::Remote`] if it cannot be reached.
+    pub fn open(url: &str, settings: Settings) -> Result<Self> {
+        #[cfg(feature = "cloud")]
+        return crate::cloud::open(url, settings);
+        #[cfg(not(feature = "cloud"))]
+        {
+            let _unused = settings;
+            let scheme = url.split("://").next().unwrap_or_default();
+            Err(Error::Argument(format!(
+                "{scheme}:// URLs need object stores, with which this program was not built: add the feature `cloud` of \
+                 tierflow-objects, or `objects` of tierflow-engine"
+            )))
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Catalog> {
@@ -106,7 +138,7 @@ impl Objects {
     }
 
     /// What lies there now.
-    fn catalog(&self) -> Result<MutexGuard<'_, Catalog>> {
+    pub(crate) fn catalog(&self) -> Result<MutexGuard<'_, Catalog>> {
         let mut catalog = self.known();
         catalog.refresh(&self.remote, &self.prefix)?;
         Ok(catalog)
@@ -122,16 +154,16 @@ impl Objects {
         self.catalog()
     }
 
-    fn name(&self, version: u64, is_manifest: bool) -> Name {
-        Name {
-            version,
-            rank: self.settings.rank,
-            is_manifest,
-        }
-    }
-
-    fn path(&self, version: u64, is_manifest: bool) -> Path {
-        self.name(version, is_manifest).path(&self.prefix)
+    /// Takes what was just written, and what the store calls it.
+    fn take(&self, name: Name, size: u64, tag: Option<&str>, found: Found) {
+        let seen = Seen {
+            size,
+            tag: tag.map_or(0, tag_of_text),
+            is_listed: false,
+            found,
+            index: 0,
+        };
+        self.known().insert(name, seen);
     }
 
     fn stamp(&self, catalog: &Catalog, kind: Kind) -> Stamp {
@@ -140,7 +172,8 @@ impl Objects {
         let Settings {
             rank, ranks, run, ..
         } = self.settings;
-        self.order.see(catalog.epoch(rank), catalog.sequence(rank));
+        let (epoch, sequence) = catalog.order(rank);
+        self.order.see(epoch, sequence);
         let (epoch, sequence) = self.order.next();
         Stamp {
             kind,
@@ -155,33 +188,35 @@ impl Objects {
 
     /// Puts a piece where there is none, an older one, or one of a version that never became whole. If the same bytes are
     /// there already, written by this run, the answer of the store was lost before: that is a success.
-    fn put(&self, catalog: &mut Catalog, record: &Encoded<'_>) -> Result<()> {
+    fn put(&self, record: &Encoded<'_>) -> Result<()> {
         let (head, rank) = (record.head(), self.settings.rank);
         let (version, identity) = (head.version, Identity::of(head));
-        let there = catalog.head(version, rank).map(Identity::of);
-        if let Some(there) = there
-            && catalog.has_all(version)
-        {
-            if self.is_ours(version, &there, &identity) {
-                self.unsure().remove(&version);
-                return Ok(());
+        let name = Name::piece(version, rank);
+        let over = {
+            let catalog = self.own()?;
+            let there = catalog.identity(version, rank);
+            if let Some(there) = there
+                && catalog.has_all(version).is_some()
+            {
+                if self.is_ours(version, &there, &identity) {
+                    self.unsure().remove(&version);
+                    return Ok(());
+                }
+                if !identity.is_newer_than(&there) || identity.epoch == there.epoch {
+                    return Err(Error::Exists { version });
+                }
             }
-            if !identity.is_newer_than(&there) || identity.epoch == there.epoch {
-                return Err(Error::Exists { version });
-            }
-        }
-        // What is damaged is written over, too.
-        let over = there.is_some() || catalog.damage(version, rank).is_some();
-        let path = self.path(version, false);
-        let put = self.remote.put(&path, record, over);
+            // What is damaged is written over, too.
+            there.is_some() || catalog.damage(name, &self.prefix).is_some()
+        };
+        let put = self.remote.put(&name.path(&self.prefix), record, over);
         match put {
             Ok(_) => self.unsure().remove(&version),
             Err(_) => self.unsure().insert(version),
         };
         let Some(tag) = put? else {
             self.unsure().insert(version);
-            catalog.refresh(&self.remote, &self.prefix)?;
-            let there = catalog.head(version, rank).map(Identity::of);
+            let there = self.catalog()?.identity(version, rank);
             return match there {
                 Some(there) if self.is_ours(version, &there, &identity) => {
                     self.unsure().remove(&version);
@@ -190,7 +225,12 @@ impl Objects {
                 _ => Err(Error::Exists { version }),
             };
         };
-        catalog.insert(self.name(version, false), tag, (head.clone(), None));
+        self.take(
+            name,
+            head.record_length(),
+            tag.as_deref(),
+            Found::piece(head),
+        );
         Ok(())
     }
 
@@ -219,7 +259,7 @@ impl Objects {
         }
         let (rows, stamp) = {
             let catalog = self.catalog()?;
-            if catalog.has_all(version) {
+            if catalog.has_all(version).is_some() {
                 return Ok(());
             }
             let Some(rows) = catalog.rows(version) else {
@@ -235,17 +275,133 @@ impl Objects {
             base: None,
             regions: &regions,
         };
+        let name = Name::manifest(version, self.settings.rank);
         let record = Encoded::new(&snapshot, stamp)?;
-        let put = self.remote.put(&self.path(version, true), &record, true)?;
+        let put = self.remote.put(&name.path(&self.prefix), &record, true)?;
         if let Some(tag) = put {
-            let found = (record.head().clone(), Some(rows));
-            self.known().insert(self.name(version, true), tag, found);
+            let found = Found::Manifest((stamp.epoch, stamp.sequence), sum_of(rows));
+            let size = record.head().record_length();
+            self.take(name, size, tag.as_deref(), found);
         }
         Ok(())
     }
 
-    fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Writes heads into indexes if there are enough that are in none. Who opens the history reads those instead of the
+    /// pieces; if this fails, the pieces are read.
+    fn index(&self) {
+        let Ok(_one_at_a_time) = self.indexing.try_lock() else {
+            return;
+        };
+        let Some(rows) = self.known().take_rows(self.settings.rank) else {
+            return;
+        };
+        if self.put_indexes(&rows).is_err() {
+            self.known().take_back(&rows);
+            return;
+        }
+        let worn = self.known().take_worn(&rows.worn);
+        for path in worn {
+            // What is left is found to be worn by who comes next.
+            let _tried_again = self.remote.remove(&path);
+        }
+    }
+
+    fn put_indexes(&self, rows: &Rows) -> Result<()> {
+        let rank = self.settings.rank;
+        for part in &rows.parts {
+            let stamp = self.stamp(&self.known(), Kind::Index);
+            let Part { bytes, .. } = part;
+            let regions = [Region::new(ROWS, bytes)];
+            let snapshot = Snapshot {
+                version: 0,
+                base: None,
+                regions: &regions,
+            };
+            let record = Encoded::new(&snapshot, stamp)?;
+            let path = index_path(&self.prefix, rank, (stamp.epoch, stamp.sequence));
+            self.remote.put(&path, &record, true)?;
+            self.known().add_index(path, rank, part);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_object(&self, name: Name) -> Result<()> {
+        self.remote.remove(&name.path(&self.prefix))?;
+        self.known().forget(name);
+        Ok(())
+    }
+
+    /// The newest whole version; with `before`, the newest one of a smaller number than that.
+    ///
+    /// # Errors
+    /// [`Error::Remote`].
+    pub fn latest(&self, before: Option<u64>) -> Result<Option<u64>> {
+        Ok(self.catalog()?.older(before))
+    }
+
+    /// A rank's piece of a whole version.
+    ///
+    /// # Errors
+    /// As [`Vault::piece`]; [`Error::Argument`] for a rank that the version does not have.
+    pub fn whole_piece_of(&self, version: u64, rank: u32) -> Result<Piece> {
+        if !self.known().is_whole(version) {
+            let catalog = self.catalog()?;
+            if !catalog.is_whole(version)
+                && catalog
+                    .damage(Name::piece(version, rank), &self.prefix)
+                    .is_none()
+            {
+                let older = catalog.older(Some(version));
+                return Err(Error::NoVersion { version, older });
+            }
+        }
+        if self.known().listed(version, rank).is_none() && self.known().is_whole(version) {
+            return Err(Error::Argument(format!(
+                "version {version} has no piece of rank {rank}"
+            )));
+        }
+        self.piece_of(version, rank)
+    }
+
+    /// A rank's piece of a version, whether or not those of all others are there.
+    ///
+    /// # Errors
+    /// As [`Vault::piece`].
+    pub fn piece_of(&self, version: u64, rank: u32) -> Result<Piece> {
+        let known = self.known();
+        let catalog = match known.listed(version, rank) {
+            Some(_) => known,
+            None => {
+                drop(known);
+                self.catalog()?
+            }
+        };
+        let (name, older) = (Name::piece(version, rank), catalog.older(Some(version)));
+        if let Some(damage) = catalog.damage(name, &self.prefix) {
+            let Damage {
+                path, offset, what, ..
+            } = damage;
+            return Err(Error::Damaged {
+                path,
+                offset,
+                what,
+                older,
+            });
+        }
+        let size = catalog.size(version, rank);
+        let size = size.ok_or(Error::NoVersion { version, older })?;
+        drop(catalog);
+        let path = name.path(&self.prefix);
+        // The head and, of a small piece, everything: one request.
+        let first = self.remote.read(&path, 0..size.min(FIRST))?;
+        let object = Object {
+            remote: Arc::clone(&self.remote),
+            path,
+            size,
+            first: first.ok_or(Error::NoVersion { version, older })?.into(),
+        };
+        let name = object.path.to_string();
+        Piece::elsewhere(object, name, self.settings.threads, older)
     }
 }
 
@@ -255,8 +411,9 @@ impl Vault for Objects {
             // Those whose last rank crashed between its piece and the manifest.
             let catalog = self.catalog()?;
             let first = catalog.versions_of(self.settings.rank);
-            let complete =
-                |version: &u64| catalog.rows(*version).is_some() && !catalog.has_all(*version);
+            let complete = |version: &u64| {
+                catalog.rows(*version).is_some() && catalog.has_all(*version).is_none()
+            };
             let open: Vec<u64> = first.into_iter().filter(complete).collect();
             drop(catalog);
             open.into_iter()
@@ -270,67 +427,28 @@ impl Vault for Objects {
     }
 
     fn last_run(&self) -> Result<Mark> {
-        let epoch = self.own()?.epoch(self.settings.rank);
+        let (epoch, _) = self.own()?.order(self.settings.rank);
         // Runs leave no marks here.
         Ok(Mark { epoch, run: 0 })
     }
 
     fn damage(&self) -> Vec<Damage> {
-        self.known().all_damage()
+        self.known().all_damage(&self.prefix)
     }
 
     fn piece(&self, version: u64) -> Result<Piece> {
-        let rank = self.settings.rank;
-        let known = self.known();
-        let catalog = match known.head(version, rank) {
-            Some(_) => known,
-            None => {
-                drop(known);
-                self.catalog()?
-            }
-        };
-        let whole = catalog.whole();
-        let older = whole
-            .iter()
-            .map(|info| info.version)
-            .filter(|v| *v < version);
-        let older = older.max();
-        match catalog.damage(version, rank) {
-            Some(Error::Damaged {
-                path, offset, what, ..
-            }) => {
-                return Err(Error::Damaged {
-                    path: path.clone(),
-                    offset: *offset,
-                    what,
-                    older,
-                });
-            }
-            Some(error) => return Err(error.clone()),
-            None => {}
-        }
-        let size = catalog.size(version, rank);
-        let size = size.ok_or(Error::NoVersion { version, older })?;
-        drop(catalog);
-        let object = Object {
-            remote: Arc::clone(&self.remote),
-            path: self.path(version, false),
-            size,
-            first: Vec::new(),
-        };
-        let name = object.path.to_string();
-        Piece::elsewhere(object, name, self.settings.threads, older)
+        self.piece_of(version, self.settings.rank)
     }
 
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
         {
-            let _one_at_a_time = self.writing();
+            let _turn = self.saving.begin(snapshot.version);
             let stamp = self.stamp(&*self.own()?, Kind::Piece);
-            let record = Encoded::new(snapshot, stamp)?;
-            let mut catalog = self.own()?;
-            self.put(&mut catalog, &record)?;
+            self.put(&Encoded::new(snapshot, stamp)?)?;
         }
-        self.complete(snapshot.version)
+        self.complete(snapshot.version)?;
+        self.index();
+        Ok(())
     }
 
     fn copy(&self, piece: &Piece) -> Result<()> {
@@ -342,30 +460,31 @@ impl Vault for Objects {
             )));
         }
         {
-            let _one_at_a_time = self.writing();
-            let mut catalog = self.own()?;
-            let there = catalog.head(head.version, rank).map(Identity::of);
+            let _turn = self.saving.begin(head.version);
+            let (there, sequence) = {
+                let catalog = self.own()?;
+                let (_, sequence) = catalog.order(rank);
+                (catalog.identity(head.version, rank), sequence)
+            };
             let identity = Identity::of(head);
             if !there.is_some_and(|there| there.is_same(&identity)) {
-                let record = Encoded::copy(piece, catalog.sequence(rank) + 1)?;
-                self.put(&mut catalog, &record)?;
+                self.put(&Encoded::copy(piece, sequence + 1)?)?;
             }
         }
-        self.complete(head.version)
+        self.complete(head.version)?;
+        self.index();
+        Ok(())
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        let _one_at_a_time = self.writing();
-        let free = self.catalog()?.without_bases(versions);
+        let rank = self.settings.rank;
+        let free = self.own()?.without_bases(versions);
         for version in free {
+            let _turn = self.saving.begin(version);
             // The manifest first: without it, the version is not there.
-            if self.settings.ranks > 1 {
-                self.remote.remove(&self.path(version, true))?;
-            }
-            self.remote.remove(&self.path(version, false))?;
-            let mut catalog = self.known();
-            for is_manifest in [true, false] {
-                catalog.forget(self.name(version, is_manifest));
+            let manifest = (self.settings.ranks > 1).then_some(Name::manifest(version, rank));
+            for name in manifest.into_iter().chain([Name::piece(version, rank)]) {
+                self.remove_object(name)?;
             }
         }
         Ok(())

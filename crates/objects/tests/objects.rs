@@ -51,7 +51,7 @@ fn what_was_saved_comes_back_from_every_store() {
     for store in stores {
         {
             let objects = objects(&store);
-            assert_eq!(numbers(&objects), []);
+            assert!(numbers(&objects).is_empty());
             (0..6).for_each(|version| save(&objects, version, None).unwrap());
             let again = save(&objects, 4, None);
             assert!(
@@ -128,7 +128,7 @@ fn a_version_of_a_group_counts_when_all_pieces_do() {
     };
     let ranks = [rank(0, 1), rank(1, 1), rank(2, 1)];
     for (at, rank) in ranks.iter().enumerate() {
-        assert_eq!(numbers(rank), []);
+        assert!(numbers(rank).is_empty());
         save(rank, 1, None).unwrap();
         if at < 2 {
             save(rank, 4, None).unwrap();
@@ -347,6 +347,25 @@ fn a_save_is_one_request_and_an_open_no_long_row_of_them() {
     assert_eq!(numbers(&vault).len(), 60);
     assert_eq!(troubled.gets.load(Relaxed), 60, "one for each head");
     assert_eq!(troubled.lists.load(Relaxed), before + 1);
+}
+
+#[test]
+fn a_url_whose_store_is_not_built_in_or_wrong_says_what_to_do() {
+    let error = |url| {
+        Objects::open(url, Settings::default())
+            .unwrap_err()
+            .to_string()
+    };
+    if cfg!(feature = "cloud") {
+        assert!(
+            error("s3:///prefix").contains("s3://"),
+            "{}",
+            error("s3:///prefix")
+        );
+        assert!(error("ftp://host/x").contains("write s3://bucket/prefix"));
+    } else {
+        assert!(error("s3://bucket/prefix").contains("feature `cloud`"));
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The class `Engine`.
 
+mod inner;
+mod named;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +12,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use tierflow_dedup::Tree;
 use tierflow_device::{Kind, open};
-use tierflow_engine::{EngineBuilder, Version, Within};
+use tierflow_engine::{EngineBuilder, Version};
 
 use crate::array::{Arrays, Use};
 use crate::core::Core;
 use crate::dtype::DType;
 use crate::errors::{self, OrRaise};
 use crate::ffi::ending::Ending;
+use crate::group::Ranks;
 use crate::metrics;
 use crate::options::{self, Bytes, Retention, With};
 use crate::order::Streams;
@@ -41,54 +45,6 @@ pub(crate) struct Engine {
     directory: Option<PathBuf>,
 }
 
-impl Engine {
-    pub(crate) fn core(&self, py: Python<'_>) -> PyResult<Arc<Core>> {
-        self.at_home(py)?;
-        let core = self.core.read().clone();
-        core.ok_or_else(|| errors::closed(py, "the engine is closed: build another one"))
-    }
-
-    /// Before anything is locked: a thread that a fork does not have may hold it.
-    fn at_home(&self, py: Python<'_>) -> PyResult<()> {
-        if self.process == std::process::id() {
-            return Ok(());
-        }
-        Err(errors::forked(py, self.process))
-    }
-
-    fn end(&self, py: Python<'_>) -> PyResult<()> {
-        self.at_home(py)?;
-        let core = self.core.write().take();
-        drop(core);
-        Ok(())
-    }
-
-    /// Does `call` without the interpreter.
-    pub(crate) fn detached<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&tierflow_engine::Engine) -> T + Send,
-    ) -> PyResult<T> {
-        let core = self.core(py)?;
-        let answer = py.detach(|| call(&core.engine));
-        Ok(answer)
-    }
-
-    /// Waits for something, and looks for Ctrl-C in between.
-    fn patiently(
-        &self,
-        py: Python<'_>,
-        timeout: Option<f64>,
-        mut wait: impl FnMut(Within<'_>) -> tierflow_engine::Result<()> + Send,
-    ) -> PyResult<()> {
-        let patience = Patience::new(py, timeout)?;
-        // Not held from slice to slice: another thread may close the engine.
-        patience.spend(py, |py, patience| {
-            self.detached(py, |engine| wait(patience.of(engine)))
-        })
-    }
-}
-
 #[pymethods]
 impl Engine {
     #[new]
@@ -107,6 +63,8 @@ impl Engine {
         rank = 0,
         ranks = 1,
         run = 0,
+        group = None,
+        redundancy = None,
         retention = None,
         durable_in_order = None,
         after_restore = "keep",
@@ -131,6 +89,8 @@ impl Engine {
         rank: u32,
         ranks: u32,
         run: u64,
+        group: Option<&Bound<'_, PyAny>>,
+        redundancy: Option<&Bound<'_, PyAny>>,
         retention: Option<&Bound<'_, PyAny>>,
         durable_in_order: Option<bool>,
         after_restore: &str,
@@ -156,13 +116,13 @@ impl Engine {
         let closing = options::duration(py, Some(closing_patience))?.unwrap_or(Duration::MAX);
         let opened = py.detach(|| open(choice));
         let device = opened.map_err(|error| errors::device(py, &error))?;
-        let group = Some((rank, ranks, run)).filter(|group| *group != (0, 1, 0));
+        let of = Ranks::of(group, (rank, ranks, run))?;
+        let group = (of.rank, of.ranks);
         let builder = tierflow_engine::Engine::builder(&device)
             .after_restore(after)
             .timeline(timeline)
             .evict_while_growing(evict_while_growing)
             .closing_patience(closing)
-            .with(group, |b, (rank, ranks, run)| b.group(rank, ranks, run))
             .with(device_cache, |b, bytes| b.device_cache(bytes.to_usize()))
             .with(host_cache, |b, bytes| b.host_cache(bytes.to_usize()))
             .with(host_pool, |b, given| b.host_pool(&given.pool))
@@ -176,6 +136,7 @@ impl Engine {
             .with(flush, EngineBuilder::flush)
             .with(dedup, |b, chunk| b.dedup(Tree { chunk }))
             .with(compress.transpose()?, EngineBuilder::compress);
+        let builder = of.tell(py, builder, redundancy)?;
         let engine = py.detach(|| builder.build()).or_raise(py)?;
         let core = Core {
             engine: Ending::new(engine),
@@ -186,7 +147,7 @@ impl Engine {
             core: RwLock::new(Some(Arc::new(core))),
             process: std::process::id(),
             closing_patience,
-            group: (rank, ranks),
+            group,
             directory,
         })
     }
@@ -196,12 +157,15 @@ impl Engine {
     ///
     /// Arrays on a GPU are copied after the work that their framework has given its current stream, and that was given to
     /// `stream`. `TimedOutError` if there is no room, or storage hangs, for `timeout` seconds.
-    #[pyo3(signature = (version, *arrays, stream = None, timeout = None))]
+    ///
+    /// `names`, one for each array, let `restore_regions` bring them back alone, and are found in files.
+    #[pyo3(signature = (version, *arrays, names = None, stream = None, timeout = None))]
     fn checkpoint(
         &self,
         py: Python<'_>,
         version: Version,
         arrays: &Bound<'_, PyTuple>,
+        names: Option<Vec<String>>,
         stream: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -209,7 +173,7 @@ impl Engine {
         let core = self.core(py)?;
         let mut order = core.order(stream)?;
         let given = Arrays::of(arrays, Use::Read, &mut order)?;
-        let regions = given.regions();
+        let regions = named::named(py, given.regions(), names.as_deref())?;
         let done = patience.spend(py, |py, patience| {
             Ok(py.detach(|| match order.stream() {
                 Some(stream) => patience
@@ -324,7 +288,47 @@ impl Engine {
     /// too.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        self.patiently(py, timeout, |within| within.wait())
+        let waited = self.patiently(py, timeout, |within| within.wait());
+        self.protect_after(py, waited)
+    }
+
+    /// The names of the regions of `version`, and their bytes, in their order.
+    fn regions(&self, py: Python<'_>, version: Version) -> PyResult<Vec<(String, u64)>> {
+        let regions = self.detached(py, |engine| engine.regions(version))?;
+        let regions = regions.or_raise(py)?.into_iter();
+        Ok(regions.map(|info| (info.name, info.length)).collect())
+    }
+
+    /// Brings these regions of `version` back, by a dict of names and arrays. The version stays as it is: held, and not consumed.
+    #[pyo3(signature = (version, regions, *, stream = None, timeout = None))]
+    fn restore_regions(
+        &self,
+        py: Python<'_>,
+        version: Version,
+        regions: &Bound<'_, PyDict>,
+        stream: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        self.restore_named(py, version, regions, stream, timeout)
+    }
+
+    /// Brings regions of another rank's piece of `version` into arrays in main memory, from the `external` directory of the group: it
+    /// has them once the version is durable on all ranks.
+    fn restore_rank(
+        &self,
+        py: Python<'_>,
+        version: Version,
+        rank: u32,
+        regions: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        self.restore_of_rank(py, (version, rank), regions)
+    }
+
+    /// Lets the ranks keep each other's `redundancy` of what lies on their nodes, where MPI is for the application's calls alone:
+    /// all ranks call it at about the same time. `wait` does the same. In the background elsewhere: waits for that.
+    fn protect(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, tierflow_engine::Engine::protect)?
+            .or_raise(py)
     }
 
     /// Waits until `version` lies on the lowest tier, as `wait` does for all.
@@ -415,7 +419,11 @@ impl Engine {
     /// lent stay good, and the last of them ends it. Closing again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let waited = match self.directory.is_some() && !self.closed(py)? {
-            true => self.patiently(py, Some(self.closing_patience), |within| within.wait()),
+            true => {
+                let patience = Some(self.closing_patience);
+                let waited = self.patiently(py, patience, |within| within.wait());
+                self.protect_after(py, waited)
+            }
             false => Ok(()),
         };
         self.end(py)?;
@@ -468,7 +476,7 @@ impl Engine {
         let _ = (error, trace);
         let is_open = !self.closed(py)?;
         let waited = match is_open && self.directory.is_some() && kind.is_none() {
-            true => self.patiently(py, None, |within| within.wait()),
+            true => self.wait(py, None),
             false => Ok(()),
         };
         self.end(py)?;
@@ -480,19 +488,5 @@ impl Engine {
             true => "<tierflow.Engine, closed>".to_owned(),
             false => format!("<tierflow.Engine on {}>", self.device(py)?),
         })
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let Some(core) = self.core.get_mut().take() else {
-            return;
-        };
-        if self.process == std::process::id() {
-            drop(core);
-        } else {
-            // It is the parent's.
-            std::mem::forget(core);
-        }
     }
 }

@@ -83,7 +83,7 @@ fn device_class(error: &DeviceError) -> &'static str {
 
 fn stored(py: Python<'_>, error: &StoreError, text: String) -> PyErr {
     match error {
-        StoreError::Damaged { .. } | StoreError::NoVersion { .. } => {
+        StoreError::Damaged { .. } | StoreError::Lost { .. } | StoreError::NoVersion { .. } => {
             named(py, "DamagedError", text)
         }
         StoreError::Argument(_) | StoreError::Exists { .. } => argument(py, text),

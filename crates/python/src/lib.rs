@@ -25,6 +25,7 @@ mod dtype;
 mod engine;
 mod errors;
 mod ffi;
+mod group;
 mod metrics;
 mod options;
 mod order;
@@ -40,6 +41,8 @@ mod tape;
 mod _tierflow {
     #[pymodule_export]
     use crate::engine::Engine;
+    #[pymodule_export]
+    use crate::group::Redundancy;
     #[pymodule_export]
     use crate::options::{Retention, number_of_bytes};
     #[pymodule_export]

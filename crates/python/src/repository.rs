@@ -6,8 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{RegionMut, Version};
+use tierflow_objects::History;
+use tierflow_store::Piece;
 use tierflow_store::container::Element;
-use tierflow_store::{Options, Piece};
 
 use crate::array::{Arrays, Use};
 use crate::errors;
@@ -15,10 +16,10 @@ use crate::order::{Order, Streams};
 
 /// Versions that outlive their engines, to be read without one: those of other ranks, and of groups of any size.
 ///
-/// It is for the directory of `external=` or `node_local=`, whether or not it is written meanwhile.
+/// It is for the directory of `external=` or `node_local=`, or the URL of an object store, whether or not it is written meanwhile.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Repository {
-    inner: tierflow_store::Repository,
+    inner: History,
     /// Of plain memory: arrays are read into that.
     device: Device,
     streams: Streams,
@@ -35,8 +36,7 @@ impl Repository {
 impl Repository {
     #[new]
     fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
-        let options = Options::default();
-        let opened = py.detach(|| tierflow_store::Repository::read_only(directory, options));
+        let opened = py.detach(|| History::open(directory));
         let device = open(Choice::Host).map_err(|error| errors::device(py, &error))?;
         Ok(Self {
             inner: opened.map_err(|error| errors::storage(py, &error))?,
@@ -70,6 +70,15 @@ impl Repository {
         Ok(self.piece(py, version, rank)?.info().bytes)
     }
 
+    /// The names of the regions of a rank's piece, and their bytes, in their order.
+    fn regions(&self, py: Python<'_>, version: Version, rank: u32) -> PyResult<Vec<(String, u64)>> {
+        let piece = self.piece(py, version, rank)?;
+        let regions = piece.layout().iter();
+        Ok(regions
+            .map(|info| (info.name.clone(), info.length))
+            .collect())
+    }
+
     /// Fills `arrays`, in main memory, with parts of a rank's piece, each from its own offset in bytes. The parts do not overlap.
     /// Every block that is read is checked.
     #[pyo3(signature = (version, rank, offsets, *arrays))]
@@ -87,11 +96,11 @@ impl Repository {
             return Err(errors::argument(py, text));
         }
         let piece = self.piece(py, version, rank)?;
-        let [region] = piece.regions() else {
-            let text = format!("version {version} was not written by an engine");
-            return Err(errors::argument(py, text));
-        };
-        if region.element == Element::Encoded {
+        let regions = piece.regions();
+        if regions
+            .iter()
+            .any(|region| region.element == Element::Encoded)
+        {
             let text = format!(
                 "version {version} lies there as a difference, or compressed: restore it by an engine with dedup= or compress="
             );
@@ -105,7 +114,7 @@ impl Repository {
                 parts.push((offset, bytes));
             }
         }
-        let read = py.detach(|| piece.restore_parts(&region.name, &mut parts));
+        let read = py.detach(|| piece.restore_range_parts(&mut parts));
         read.map_err(|error| errors::storage(py, &error))
     }
 }

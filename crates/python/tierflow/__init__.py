@@ -14,7 +14,7 @@
             ...  # use it
 
 What is made for one framework is a module of its own, which is imported when it is named: `tierflow.torch`, `tierflow.jax`,
-`tierflow.devito`, `tierflow.pyrevolve`, and `tierflow.adjoint` for `checkpoint_schedules`.
+`tierflow.devito`, `tierflow.pyrevolve`, `tierflow.mpi`, and `tierflow.adjoint` for `checkpoint_schedules`.
 """
 
 from importlib import import_module as _import_module
@@ -42,6 +42,7 @@ from ._tierflow import (
     HostPool,
     Notice,
     ProduceSlot,
+    Redundancy,
     Repository,
     Retention,
     Suspension,
@@ -63,6 +64,7 @@ __all__ = [
     "NoRoomError",
     "Notice",
     "ProduceSlot",
+    "Redundancy",
     "Repository",
     "Retention",
     "StalledError",
@@ -79,10 +81,11 @@ if _TYPE_CHECKING:
     from . import adjoint as adjoint
     from . import devito as devito
     from . import jax as jax
+    from . import mpi as mpi
     from . import pyrevolve as pyrevolve
     from . import torch as torch
 
-_MODULES = frozenset({"adjoint", "devito", "jax", "pyrevolve", "torch"})
+_MODULES = frozenset({"adjoint", "devito", "jax", "mpi", "pyrevolve", "torch"})
 
 
 def __getattr__(name: str) -> _Any:

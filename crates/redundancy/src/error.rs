@@ -31,9 +31,8 @@ pub enum Error {
     },
     /// Restart from an older version, or from external storage: more is lost than the code bears.
     #[error(
-        "version {version} cannot be rebuilt: {} lost it, and its set bears the loss of {bears}; restart from external storage or \
-         from an older version",
-        named(lost)
+        "version {version} cannot be rebuilt: {}; restart from external storage or from an older version",
+        too_many(lost, *bears)
     )]
     TooManyLost {
         /// The version.
@@ -42,6 +41,14 @@ pub enum Error {
         lost: Vec<Lost>,
         /// How many of a set's members may lose theirs.
         bears: usize,
+    },
+    /// Restart from an older version, or from external storage: whole sets are lost.
+    #[error("version {version} cannot be rebuilt: {}", with_all(lost))]
+    SetLost {
+        /// The version.
+        version: u64,
+        /// Whose bytes are lost.
+        lost: Vec<Lost>,
     },
     /// Ask for another version: no member of the set knows this one.
     #[error("no member of the set knows version {version}")]
@@ -91,6 +98,14 @@ pub enum Error {
         /// The rank that sent it.
         rank: u32,
     },
+    /// See what the transport says.
+    #[error("the transport to rank {rank} failed: {why}")]
+    Transport {
+        /// The other rank.
+        rank: u32,
+        /// What it said.
+        why: String,
+    },
     /// See what the repository says.
     #[error(transparent)]
     Store(#[from] tierflow_store::Error),
@@ -105,6 +120,28 @@ pub enum Error {
 }
 
 impl Error {
+    /// The version that is lost for good, if that is what it tells.
+    #[must_use]
+    pub fn lost_version(&self) -> Option<u64> {
+        match self {
+            Self::TooManyLost { version, .. }
+            | Self::SetLost { version, .. }
+            | Self::Unknown { version }
+            | Self::Damaged { version, .. } => Some(*version),
+            _ => None,
+        }
+    }
+
+    /// Why a version is lost, without saying which.
+    pub(crate) fn why_lost(&self) -> String {
+        match self {
+            Self::TooManyLost { lost, bears, .. } => too_many(lost, *bears),
+            Self::SetLost { lost, .. } => with_all(lost),
+            Self::Unknown { .. } => "no member of its set knows it".to_owned(),
+            error => error.to_string(),
+        }
+    }
+
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         |source| Self::Io {
@@ -112,6 +149,20 @@ impl Error {
             source: Arc::new(source),
         }
     }
+}
+
+fn too_many(lost: &[Lost], bears: usize) -> String {
+    format!(
+        "{} lost it, and its set bears the loss of {bears}",
+        named(lost)
+    )
+}
+
+fn with_all(lost: &[Lost]) -> String {
+    format!(
+        "{} lost it, and so did all who kept redundancy of it",
+        named(lost)
+    )
 }
 
 fn named(lost: &[Lost]) -> String {

@@ -2,7 +2,7 @@
 
 mod talk;
 
-use crate::keep::{Fresh, Reading};
+use crate::keep::{Fresh, Reading, sync};
 use crate::{
     CHUNK, Code, Digest, Error, Keep, Layout, Lost, Manifest, Part, Place, Result, Set, Transport,
 };
@@ -23,6 +23,7 @@ pub struct Exchange<'a> {
     transport: &'a dyn Transport,
     keep: &'a Keep,
     patience: Duration,
+    start: u64,
 }
 
 /// What [`Exchange::rebuild`] did.
@@ -73,7 +74,15 @@ impl<'a> Exchange<'a> {
             transport,
             keep,
             patience,
+            start: 0,
         })
+    }
+
+    /// Which start of the application's this is, the same for all members and higher than those before: what members protect
+    /// now takes the place of what others still have from an earlier one.
+    #[must_use]
+    pub fn of_start(self, start: u64) -> Self {
+        Self { start, ..self }
     }
 
     /// Protects a version, whose parts lie on the members' nodes to stay. When it returns, every member keeps its share of the
@@ -103,7 +112,14 @@ impl<'a> Exchange<'a> {
         let members = self.set.members.iter().zip(parts).zip(kept);
         let manifest = Manifest {
             version,
+            start: self.start,
             bears: self.set.bears,
+            nodes: self
+                .set
+                .members
+                .iter()
+                .map(|member| member.node.clone())
+                .collect(),
             members: members
                 .map(|((member, part), parity)| (member.rank, part, parity))
                 .collect(),
@@ -182,6 +198,20 @@ impl<'a> Exchange<'a> {
     /// does not bear it, and [`Error::Damaged`] if the result is not what was protected. [`Error::Absent`], [`Error::Message`]
     /// and [`Error::Io`] where something of it happens.
     pub fn rebuild(&self, version: u64, part: Option<&dyn Part>, into: &Path) -> Result<Rebuilt> {
+        let rebuilt = self.rebuild_in_passing(version, part, into)?;
+        if rebuilt.part {
+            sync(into)?;
+        }
+        Ok(rebuilt)
+    }
+
+    /// [`Exchange::rebuild`] of a part that is copied from `into` to where it stays: a power failure may take it from there.
+    pub(crate) fn rebuild_in_passing(
+        &self,
+        version: u64,
+        part: Option<&dyn Part>,
+        into: &Path,
+    ) -> Result<Rebuilt> {
         let (manifest, is_known) = self.agree(version)?;
         let (_, own_part, own_parity) = self.of_member(&manifest, self.me)?;
         let part = match part {
@@ -209,7 +239,7 @@ impl<'a> Exchange<'a> {
             .map(|(_, part, _)| part.bytes)
             .collect();
         let layout = self.layout(lengths)?;
-        let lost = self.lost(&has);
+        let lost = lost(&manifest, &has);
         self.check(version, &layout, &has, &lost)?;
         let fresh = |is_there: bool, path: &Path, bytes: u64| match is_there {
             true => Ok(None),
@@ -245,8 +275,11 @@ impl<'a> Exchange<'a> {
             lost,
         };
         if is_sound {
-            for fresh in [lacking.parity, lacking.part].into_iter().flatten() {
-                fresh.publish()?;
+            if let Some(parity) = lacking.parity {
+                parity.publish()?;
+            }
+            if let Some(part) = lacking.part {
+                part.put()?;
             }
             if !is_known {
                 self.keep.put(&manifest)?;
@@ -317,8 +350,8 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// The manifest that most members know, and whether this one does. One member's word would do; they differ if a member's disk
-    /// is of another run.
+    /// The manifest of the latest start, or of several the one that most members know, and whether this one does. One member's
+    /// word would do; they differ if a member's disk is of another run.
     fn agree(&self, version: u64) -> Result<(Manifest, bool)> {
         let mine = self.keep.manifest(version)?;
         let mine = mine.filter(|manifest| manifest.is_of(self.set));
@@ -330,7 +363,9 @@ impl<'a> Exchange<'a> {
             .collect();
         let votes = |manifest: &Manifest| known.iter().filter(|other| **other == manifest).count();
         // All members see the same in the same order: they choose the same.
-        let chosen = known.iter().max_by_key(|manifest| votes(manifest));
+        let chosen = known
+            .iter()
+            .max_by_key(|manifest| (manifest.start, votes(manifest)));
         let chosen = chosen.ok_or(Error::Unknown { version })?;
         let is_known = mine.as_ref() == Some(*chosen);
         Ok(((*chosen).clone(), is_known))
@@ -346,16 +381,6 @@ impl<'a> Exchange<'a> {
         found.ok_or(Error::Unknown {
             version: manifest.version,
         })
-    }
-
-    fn lost(&self, has: &[Has]) -> Vec<Lost> {
-        let members = self.set.members.iter().zip(has);
-        let lost = members.filter(|(_, has)| !has.part || !has.parity);
-        lost.map(|(member, _)| Lost {
-            rank: member.rank,
-            node: member.node.clone(),
-        })
-        .collect()
     }
 
     fn check(&self, version: u64, layout: &Layout, has: &[Has], lost: &[Lost]) -> Result<()> {
@@ -390,6 +415,17 @@ impl Lacking {
             _ => Ok(()),
         }
     }
+}
+
+/// The members that lost something, with what they were on.
+fn lost(manifest: &Manifest, has: &[Has]) -> Vec<Lost> {
+    let members = manifest.members.iter().zip(&manifest.nodes).zip(has);
+    let lost = members.filter(|(_, has)| !has.part || !has.parity);
+    lost.map(|(((rank, ..), node), _)| Lost {
+        rank: *rank,
+        node: node.clone(),
+    })
+    .collect()
 }
 
 /// The members that have a stripe's shards, data first, and whether they still do.

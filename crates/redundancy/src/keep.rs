@@ -1,10 +1,15 @@
 //! What a member keeps on its node for the others.
 
+use crate::wire::{Reader, Writer};
 use crate::{Digest, Error, Manifest, Result};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// The file that says what each rank is on.
+const NODES: &str = "nodes";
 
 /// A member's own part of a version, which lies on its node already.
 pub trait Part {
@@ -104,6 +109,24 @@ impl Keep {
         Ok(keep)
     }
 
+    /// That of a rank beside its versions in a node's directory, as engines have it.
+    ///
+    /// # Errors
+    /// As [`Keep::open`].
+    pub fn of_rank(node_local: &Path, rank: u32) -> Result<Self> {
+        Self::open(&node_local.join("redundancy").join(rank.to_string()))
+    }
+
+    /// Removes what is kept of all other versions than these.
+    ///
+    /// # Errors
+    /// As [`Keep::remove`].
+    pub fn retain(&self, versions: &BTreeSet<u64>) -> Result<()> {
+        let kept = self.versions()?.into_iter();
+        let mut others = kept.filter(|version| !versions.contains(version));
+        others.try_for_each(|version| self.remove(version))
+    }
+
     fn names(&self) -> Result<Vec<String>> {
         let entries = std::fs::read_dir(&self.directory).map_err(Error::io(&self.directory))?;
         let mut names = Vec::new();
@@ -182,6 +205,23 @@ impl Keep {
         fresh.publish()
     }
 
+    /// What the ranks of the group were on when it was told last; nothing if it never was, or cannot be read.
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        let bytes = std::fs::read(self.directory.join(NODES)).unwrap_or_default();
+        let mut from = Reader(&bytes);
+        std::iter::from_fn(|| from.text()).collect()
+    }
+
+    /// Tells it, for those who lose what they were on.
+    pub(crate) fn put_nodes<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> Result<()> {
+        let mut to = Writer::default();
+        nodes.for_each(|node| to.text(node));
+        let path = self.directory.join(NODES);
+        let fresh = Fresh::new(&path, 0)?;
+        (&fresh.file).write_all(&to.0).map_err(Error::io(&path))?;
+        fresh.publish()
+    }
+
     /// Length and checksum of the parity of a version; `None` without one.
     pub(crate) fn parity(&self, version: u64) -> Result<Option<(File, Digest)>> {
         let path = self.parity_path(version);
@@ -233,18 +273,37 @@ impl Fresh {
         reading.map_err(Error::io(&self.part))
     }
 
-    pub(crate) fn publish(mut self) -> Result<()> {
-        self.file.sync_all().map_err(Error::io(&self.part))?;
+    /// Lets it take its place, though it may not be on the disk yet.
+    pub(crate) fn put(mut self) -> Result<()> {
         std::fs::rename(&self.part, &self.path).map_err(Error::io(&self.path))?;
         self.is_published = true;
-        match self.path.parent() {
-            Some(folder) => {
-                let synced = File::open(folder).and_then(|folder| folder.sync_all());
-                synced.map_err(Error::io(folder))
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
+
+    pub(crate) fn publish(self) -> Result<()> {
+        self.file.sync_all().map_err(Error::io(&self.part))?;
+        let path = self.path.clone();
+        self.put()?;
+        sync_folder(&path)
+    }
+}
+
+/// That a file's name is on the disk.
+fn sync_folder(path: &Path) -> Result<()> {
+    match path.parent() {
+        Some(folder) => {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(Error::io(folder))
+        }
+        None => Ok(()),
+    }
+}
+
+/// That a file, and its name, are on the disk.
+pub(crate) fn sync(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(Error::io(path))?;
+    sync_folder(path)
 }
 
 impl Drop for Fresh {

@@ -1,10 +1,11 @@
 //! What the members of a set know of each other's bytes.
 
-use crate::Set;
+use crate::wire::{Reader, Writer};
+use crate::{Member, Set};
 use std::io::Read;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"TFREDUN1");
+const MAGIC: u64 = u64::from_le_bytes(*b"TFREDUN2");
 
 /// Length and checksum of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +47,12 @@ impl Digest {
 pub struct Manifest {
     /// The version.
     pub version: u64,
+    /// Which start of the application's made it, counted from 1: of two, the later one counts.
+    pub start: u64,
     /// How many members may be lost.
     pub bears: usize,
+    /// What each member was on, in the order of the set.
+    pub nodes: Vec<String>,
     /// Each member's rank, its part and the parity that it keeps, in the order of the set.
     pub members: Vec<(u32, Digest, Digest)>,
 }
@@ -60,58 +65,70 @@ impl Manifest {
         self.bears == set.bears && ranks.eq(set.members.iter().map(|member| member.rank))
     }
 
+    /// The set that it is of.
+    #[must_use]
+    pub fn set(&self) -> Set {
+        let members = self.members.iter().zip(&self.nodes);
+        Set {
+            members: members
+                .map(|((rank, ..), node)| Member {
+                    rank: *rank,
+                    node: node.clone(),
+                })
+                .collect(),
+            bears: self.bears,
+        }
+    }
+
     /// As bytes, with their own checksum.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut words = vec![
-            MAGIC,
-            self.version,
-            self.bears as u64,
-            self.members.len() as u64,
-        ];
-        for (rank, part, parity) in &self.members {
-            words.extend([
-                u64::from(*rank),
-                part.bytes,
-                part.hash,
-                parity.bytes,
-                parity.hash,
-            ]);
+        let mut to = Writer::default();
+        let (bears, count) = (self.bears as u64, self.members.len() as u64);
+        for word in [MAGIC, self.version, self.start, bears, count] {
+            to.word(word);
         }
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        bytes.extend(xxh3_64(&bytes).to_le_bytes());
-        bytes
+        for ((rank, part, parity), node) in self.members.iter().zip(&self.nodes) {
+            for word in [part.bytes, part.hash, parity.bytes, parity.hash] {
+                to.word(word);
+            }
+            to.word(u64::from(*rank));
+            to.text(node);
+        }
+        let hash = xxh3_64(&to.0);
+        to.word(hash);
+        to.0
     }
 
     /// What [`Manifest::encode`] wrote; `None` for anything else.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (content, hash) = bytes.split_last_chunk::<8>()?;
-        if xxh3_64(content) != u64::from_le_bytes(*hash) || content.len() % 8 != 0 {
+        if xxh3_64(content) != u64::from_le_bytes(*hash) {
             return None;
         }
-        let words = content
-            .chunks_exact(8)
-            .filter_map(|word| word.try_into().ok());
-        let words: Vec<u64> = words.map(u64::from_le_bytes).collect();
-        let ([magic, version, bears, count], members) = words.split_first_chunk()?;
-        let fits = members.len() as u64 == count.checked_mul(5)?;
-        if *magic != MAGIC || !fits {
+        let mut from = Reader(content);
+        if from.word()? != MAGIC {
             return None;
         }
-        let digest = |bytes: u64, hash: u64| Digest { bytes, hash };
-        let member = |words: &[u64]| match *words {
-            [rank, bytes, hash, kept, kept_hash] => Some((
-                u32::try_from(rank).ok()?,
-                digest(bytes, hash),
-                digest(kept, kept_hash),
-            )),
-            _ => None,
-        };
-        Some(Self {
-            version: *version,
-            bears: usize::try_from(*bears).ok()?,
-            members: members.chunks_exact(5).map(member).collect::<Option<_>>()?,
+        let (version, start) = (from.word()?, from.word()?);
+        let bears = usize::try_from(from.word()?).ok()?;
+        let (mut members, mut nodes) = (Vec::new(), Vec::new());
+        for _ in 0..from.word()? {
+            let mut digest = || {
+                let (bytes, hash) = (from.word()?, from.word()?);
+                Some(Digest { bytes, hash })
+            };
+            let (part, parity) = (digest()?, digest()?);
+            members.push((u32::try_from(from.word()?).ok()?, part, parity));
+            nodes.push(from.text()?);
+        }
+        from.is_over().then_some(Self {
+            version,
+            start,
+            bears,
+            nodes,
+            members,
         })
     }
 }
@@ -129,7 +146,9 @@ mod tests {
         let member = |rank: u32| (rank, digest(u64::from(rank) + 1), digest(9));
         Manifest {
             version: 12,
+            start: 4,
             bears: 2,
+            nodes: (3..9).map(|rank| format!("node{rank}")).collect(),
             members: (3..9).map(member).collect(),
         }
     }
@@ -145,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_byte_that_changed_is_seen(at in 0_usize..280, by in 1_u8..) {
+        fn a_byte_that_changed_is_seen(at in 0_usize..380, by in 1_u8..) {
             let mut bytes = manifest().encode();
             let at = at % bytes.len();
             bytes[at] ^= by;

@@ -1,6 +1,7 @@
 //! The pieces of a rank's repository on its node, for which the others of its set keep redundancy.
 
 use crate::{Error, Exchange, Keep, Manifest, Part, Rebuilt, Result};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -56,16 +57,17 @@ impl<'a> Pieces<'a> {
     }
 
     /// Protects the pieces that all members have and that are not protected yet, as the members ended before they were. After what
-    /// was lost is rebuilt. Which ones they were.
+    /// was lost is rebuilt, and but for those that this rank has `elsewhere`. Which ones they were.
     ///
     /// # Errors
     /// As [`Pieces::protect`].
-    pub fn protect_rest(&self) -> Result<Vec<u64>> {
+    pub fn protect_rest(&self, elsewhere: &BTreeSet<u64>) -> Result<Vec<u64>> {
         let protected = self.keep.versions()?;
         let own = self.repository.own_pieces()?.into_iter();
         let own = own.map(|piece| piece.version);
         let rest: Vec<u64> = own
             .filter(|version| protected.binary_search(version).is_err())
+            .filter(|version| !elsewhere.contains(version))
             .collect();
         let rest = self.exchange.common(&rest)?;
         for version in &rest {
@@ -84,7 +86,7 @@ impl<'a> Pieces<'a> {
         let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());
         let part = record.as_ref().map(|record| record as &dyn Part);
         let path = self.keep.piece_path(version);
-        let rebuilt = self.exchange.rebuild(version, part, &path)?;
+        let rebuilt = self.exchange.rebuild_in_passing(version, part, &path)?;
         if rebuilt.part {
             if piece.is_some() {
                 // Of the same identity, it would be taken for the one that is brought.

@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use std::fmt;
+use std::str::FromStr;
 
 /// The most members of a set.
 const MOST: usize = 255;
@@ -71,12 +72,53 @@ impl Redundancy {
     }
 }
 
+/// `partner`, `xor:8` for sets of 8, `rs:8+2` for Reed-Solomon with 8 data and 2 parity.
+impl FromStr for Redundancy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let number = |text: &str| text.trim().parse::<usize>().ok();
+        let (name, sizes) = text.split_once(':').unwrap_or((text, ""));
+        let scheme = match (name.trim(), sizes) {
+            ("partner", "") => Some(Self::Partner),
+            ("xor", set) => number(set).map(|set| Self::Xor { set }),
+            ("rs", sizes) => sizes.split_once('+').and_then(|(data, parity)| {
+                let (data, parity) = (number(data)?, number(parity)?);
+                Some(Self::ReedSolomon { data, parity })
+            }),
+            _ => None,
+        };
+        let scheme = scheme.ok_or_else(|| Error::Scheme {
+            scheme: text.to_owned(),
+            why: "write partner, xor:8 or rs:8+2".to_owned(),
+        })?;
+        scheme.check().map(|()| scheme)
+    }
+}
+
 impl fmt::Display for Redundancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Partner => write!(f, "partner copies"),
             Self::Xor { set } => write!(f, "XOR over sets of {set}"),
             Self::ReedSolomon { data, parity } => write!(f, "Reed-Solomon {data} + {parity}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_are_written_as_texts() {
+        let of = |text: &str| text.parse::<Redundancy>();
+        assert_eq!(of("partner").unwrap(), Redundancy::Partner);
+        assert_eq!(of("xor:8").unwrap(), Redundancy::Xor { set: 8 });
+        let rs = Redundancy::ReedSolomon { data: 8, parity: 2 };
+        assert_eq!(of("rs:8+2").unwrap(), rs);
+        for wrong in ["", "xor", "xor:1", "partner:2", "rs:8", "rs:0+2", "raid5"] {
+            assert!(matches!(of(wrong), Err(Error::Scheme { .. })), "{wrong}");
         }
     }
 }

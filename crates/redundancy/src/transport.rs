@@ -24,15 +24,29 @@ pub trait Transport: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Absent`] if there is none within `patience`; a later call receives it.
     fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>>;
+
+    /// Whether a thread of its own may send and receive while the application computes. An MPI that was not initialised with
+    /// `MPI_THREAD_MULTIPLE` is no such transport: nothing is sent then but within calls that all ranks of the application make.
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
+    /// Waits until what was sent needs no more calls of this rank to arrive.
+    ///
+    /// # Errors
+    /// [`Error::Absent`] if some rank takes nothing for so long.
+    fn flush(&self, _patience: Duration) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Messages that a rank may have under way to another before it waits.
-const WINDOW: u64 = 8;
-/// How long to sleep at most before looking again.
-const LOOK: Duration = Duration::from_millis(5);
+const WINDOW: u64 = 32;
+/// How long to sleep before looking again, at least and at most.
+const LOOK: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
 
-/// Messages as files in a directory that all nodes see: a file for each, which its receiver removes. At most eight of a sender to
-/// a receiver are there at a time.
+/// Messages as files in a directory that all nodes see: a file for each, which its receiver removes. At most 32 of a sender to a
+/// receiver are there at a time.
 #[derive(Debug)]
 pub struct Directory {
     home: PathBuf,
@@ -90,7 +104,6 @@ fn wait_for<T>(
     mut look: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
     let begun = Instant::now();
-    let mut pause = Duration::from_micros(20);
     loop {
         if let Some(found) = look()? {
             return Ok(found);
@@ -98,8 +111,8 @@ fn wait_for<T>(
         if begun.elapsed() >= patience {
             return Err(Error::Absent { rank, patience });
         }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LOOK);
+        // What comes is seen no later than by an eighth of the time that it took.
+        std::thread::sleep((begun.elapsed() / 8).clamp(LOOK.0, LOOK.1));
     }
 }
 

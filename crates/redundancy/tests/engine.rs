@@ -3,79 +3,109 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error as EngineError, Region, RegionMut};
-use tierflow_redundancy::{Directory, Error, Member, Protected, Rank, Redundancy, Sets};
-use tierflow_store::{Options, Repository};
+use tierflow_redundancy::{Directory, Member, Redundancy, Result, Sets, Transport};
+use tierflow_store::Error as StoreError;
 
 const RANKS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// A transport for the application's threads alone, as an MPI without `MPI_THREAD_MULTIPLE` is.
+#[derive(Debug)]
+struct OneThread(Directory, std::thread::ThreadId);
+
+impl OneThread {
+    fn check(&self) -> &Directory {
+        assert_eq!(std::thread::current().id(), self.1);
+        &self.0
+    }
+}
+
+impl Transport for OneThread {
+    fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()> {
+        self.check().send(to, message, patience)
+    }
+
+    fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>> {
+        self.check().receive(from, patience)
+    }
+
+    fn is_concurrent(&self) -> bool {
+        false
+    }
+}
+
 struct Group {
     home: tempfile::TempDir,
-    sets: Sets,
+    scheme: Redundancy,
+    /// The host that each rank is on, which is its node's name.
+    hosts: Mutex<Vec<String>>,
+    has_external: bool,
+    is_driven: bool,
     runs: AtomicU64,
 }
 
 impl Group {
     fn new(scheme: Redundancy) -> Self {
-        let members = (0..RANKS).map(|rank| Member {
-            rank,
-            node: format!("node{rank}"),
-        });
-        let members: Vec<Member> = members.collect();
+        let hosts = (0..RANKS).map(|rank| format!("node{rank}")).collect();
         Self {
             home: tempfile::tempdir().unwrap(),
-            sets: Sets::choose(&members, scheme).unwrap(),
+            scheme,
+            hosts: Mutex::new(hosts),
+            has_external: false,
+            is_driven: false,
             runs: AtomicU64::new(1),
         }
     }
 
+    fn host(&self, rank: u32) -> String {
+        self.hosts.lock().unwrap()[rank as usize].clone()
+    }
+
     fn node(&self, rank: u32) -> PathBuf {
-        self.home.path().join(format!("node{rank}"))
+        self.home.path().join(self.host(rank))
     }
 
     fn lose(&self, rank: u32) {
         std::fs::remove_dir_all(self.node(rank)).unwrap();
     }
 
-    fn open(&self, rank: u32, run: u64, patience: Duration) -> (Vec<Error>, Engine) {
-        let shared = self.home.path().join("shared");
-        let transport = Directory::open(&shared.join("parts"), run, rank).unwrap();
-        let of = Rank {
-            rank,
-            ranks: RANKS,
-            run,
+    /// A node that was lost, and one of another name that takes its place.
+    fn replace(&self, rank: u32, by: &str) {
+        self.lose(rank);
+        self.hosts.lock().unwrap()[rank as usize] = by.to_owned();
+    }
+
+    fn open(&self, rank: u32, run: u64) -> Engine {
+        let directory = Directory::open(&self.home.path().join("shared"), run, rank).unwrap();
+        let transport: Arc<dyn Transport> = match self.is_driven {
+            true => Arc::new(OneThread(directory, std::thread::current().id())),
+            false => Arc::new(directory),
         };
-        let set = self.sets.of(rank).unwrap().clone();
-        let vault =
-            Protected::open(&self.node(rank), of, set, Arc::new(transport), patience).unwrap();
-        let lost = vault.lost().to_vec();
-        let options = Options::default().rank(rank, RANKS);
-        let meeting = Repository::open(shared.join("meeting"), options).unwrap();
-        let engine = Engine::builder(&open(Choice::Host).unwrap())
+        let mut builder = Engine::builder(&open(Choice::Host).unwrap())
             .host_cache(8 << 20)
-            .external_vault(Arc::new(vault))
+            .node_local(self.node(rank))
             .group(rank, RANKS, run)
-            .collective(Arc::new(meeting))
-            .durable_in_order(true)
-            .build();
-        (lost, engine.unwrap())
+            .group_patience(PATIENCE)
+            .redundancy(self.scheme.over(transport).failure_domain(self.host(rank)))
+            .durable_in_order(true);
+        if self.has_external {
+            builder = builder.external(self.home.path().join("external"));
+        }
+        builder.build().unwrap()
     }
 
     /// One run of the application, of all its ranks.
-    fn run<T: Send>(&self, life: impl Fn(u32, &[Error], &Engine) -> T + Sync) -> Vec<T> {
+    fn run<T: Send>(&self, life: impl Fn(u32, &Engine) -> T + Sync) -> Vec<T> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let live = |rank: u32| {
                 let life = &life;
-                scope.spawn(move || {
-                    let (lost, engine) = self.open(rank, run, PATIENCE);
-                    life(rank, &lost, &engine)
-                })
+                scope.spawn(move || life(rank, &self.open(rank, run)))
             };
             let lives: Vec<_> = (0..RANKS).map(live).collect();
             lives.into_iter().map(|life| life.join().unwrap()).collect()
@@ -109,69 +139,176 @@ fn is_there(engine: &Engine, rank: u32, version: u64) -> bool {
     bytes == state(rank, version)
 }
 
+const SCHEMES: &[(Redundancy, &[u32])] = &[
+    (Redundancy::Partner, &[1]),
+    (Redundancy::Xor { set: 4 }, &[2]),
+    (Redundancy::ReedSolomon { data: 2, parity: 2 }, &[0, 3]),
+];
+
+/// Eight versions on from `first`, which are there to stay; those before are there.
+fn go_on(engine: &Engine, rank: u32, first: u64) {
+    assert!(engine.damage().is_empty(), "{:?}", engine.damage());
+    assert_eq!(engine.latest(None), first.checked_sub(1));
+    assert!((0..first).all(|version| is_there(engine, rank, version)));
+    (first..first + 8).for_each(|version| checkpoint(engine, rank, version));
+    engine.wait().unwrap();
+    engine.protect().unwrap();
+    assert!((0..first + 8).all(|version| engine.is_durable(version)));
+}
+
 #[test]
 fn a_group_goes_on_though_nodes_are_lost() {
-    for (scheme, lost) in [
-        (Redundancy::Partner, &[1][..]),
-        (Redundancy::Xor { set: 4 }, &[2]),
-        (Redundancy::ReedSolomon { data: 2, parity: 2 }, &[0, 3]),
-    ] {
-        let group = Group::new(scheme);
-        for first in [0_u64, 8] {
-            group.run(|rank, gone, engine| {
-                assert!(gone.is_empty());
-                // What was written before the nodes were lost.
-                assert_eq!(engine.latest(None), first.checked_sub(1));
-                assert!((0..first).all(|version| is_there(engine, rank, version)));
-                (first..first + 8).for_each(|version| checkpoint(engine, rank, version));
+    for (scheme, lost) in SCHEMES {
+        let group = Group::new(*scheme);
+        for first in [0, 8] {
+            group.run(|rank, engine| go_on(engine, rank, first));
+            lost.iter().for_each(|rank| group.lose(*rank));
+        }
+        group.run(|rank, engine| go_on(engine, rank, 16));
+    }
+}
+
+#[test]
+fn nodes_of_other_names_take_the_places_of_lost_ones() {
+    for (scheme, lost) in SCHEMES {
+        let group = Group::new(*scheme);
+        group.run(|rank, engine| go_on(engine, rank, 0));
+        // Before and behind all others by its name: sets are chosen anew.
+        for (rank, by) in lost.iter().zip(["another", "spare"]) {
+            group.replace(*rank, by);
+        }
+        group.run(|rank, engine| go_on(engine, rank, 8));
+        group.replace(lost[0], "zeta");
+        group.run(|rank, engine| go_on(engine, rank, 16));
+    }
+}
+
+#[test]
+fn nothing_is_sent_but_in_the_applications_calls_where_that_is_asked_for() {
+    for (scheme, lost) in SCHEMES {
+        let mut group = Group::new(*scheme);
+        group.is_driven = true;
+        for first in [0, 8] {
+            group.run(|rank, engine| {
+                assert!(engine.is_driven());
+                go_on(engine, rank, first);
+                checkpoint(engine, rank, first + 100);
                 engine.wait().unwrap();
+                // Nobody has anything of it yet.
+                assert!(!engine.is_durable(first + 100));
+                engine.discard(first + 100).unwrap();
             });
             lost.iter().for_each(|rank| group.lose(*rank));
         }
-        group.run(|rank, _, engine| {
-            assert_eq!(engine.latest(None), Some(15));
-            assert!((0..16).all(|version| is_there(engine, rank, version)));
-        });
+        group.run(|rank, engine| go_on(engine, rank, 16));
     }
+}
+
+/// What each rank is told of a version that is lost.
+fn told(engine: &Engine, version: u64) -> String {
+    let error = engine.restore_size(version).unwrap_err();
+    assert!(
+        matches!(error, EngineError::Storage(StoreError::Lost { .. })),
+        "{error}"
+    );
+    let text = error.to_string();
+    let damage = engine.damage();
+    assert!(
+        damage.iter().any(|damage| damage.what == text),
+        "{damage:?}"
+    );
+    text
 }
 
 #[test]
 fn more_losses_are_told_and_the_group_starts_anew() {
     let group = Group::new(Redundancy::Xor { set: 4 });
-    group.run(|rank, _, engine| {
+    group.run(|rank, engine| {
         (0..3).for_each(|version| checkpoint(engine, rank, version));
         engine.wait().unwrap();
     });
-    group.lose(0);
-    group.lose(1);
-    group.run(|rank, lost, engine| {
-        assert_eq!(lost.len(), 3);
-        assert!(
-            lost.iter()
-                .all(|error| error.to_string().contains("rank 1 on node1"))
-        );
+    group.replace(0, "spare0");
+    group.replace(1, "spare1");
+    group.run(|rank, engine| {
         assert_eq!(engine.latest(None), None);
-        checkpoint(engine, rank, 0);
+        for version in 0..3 {
+            let text = told(engine, version);
+            assert!(
+                text.contains("rank 0 on node0, rank 1 on node1 lost it"),
+                "{text}"
+            );
+            assert!(text.contains("no version of all ranks is left"), "{text}");
+        }
+        checkpoint(engine, rank, 3);
         engine.wait().unwrap();
     });
-    group.run(|rank, _, engine| assert!(is_there(engine, rank, 0)));
+    group.run(|rank, engine| assert!(is_there(engine, rank, 3)));
+}
+
+#[test]
+fn more_losses_name_the_newest_version_on_external_storage() {
+    let mut group = Group::new(Redundancy::Xor { set: 4 });
+    group.has_external = true;
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    // What follows never comes to external storage, which is out of order.
+    let external = group.home.path().join("external");
+    let (away, waits) = (group.home.path().join("away"), Barrier::new(RANKS as usize));
+    group.run(|rank, engine| {
+        if waits.wait().is_leader() {
+            std::fs::rename(&external, &away).unwrap();
+        }
+        waits.wait();
+        checkpoint(engine, rank, 8);
+        engine.wait().unwrap_err();
+        engine.protect().unwrap();
+        waits.wait();
+    });
+    std::fs::rename(&away, &external).unwrap();
+    group.lose(2);
+    group.lose(3);
+    group.run(|rank, engine| {
+        assert_eq!(engine.latest(None), Some(7));
+        assert!((0..8).all(|version| is_there(engine, rank, version)));
+        let text = told(engine, 8);
+        assert!(text.contains("rank 2 on node2, rank 3 on node3"), "{text}");
+        assert!(
+            text.contains("the newest version that can still be had is 7"),
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn what_was_only_on_the_nodes_comes_to_external_storage_though_one_is_lost() {
+    let mut group = Group::new(Redundancy::Partner);
+    group.has_external = true;
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    // All that external storage had is lost.
+    std::fs::remove_dir_all(group.home.path().join("external")).unwrap();
+    group.run(|rank, engine| go_on(engine, rank, 8));
+    std::fs::remove_dir_all(group.home.path().join("external")).unwrap();
+    group.lose(1);
+    group.run(|rank, engine| go_on(engine, rank, 16));
+    (0..RANKS).for_each(|rank| group.lose(rank));
+    group.run(|rank, engine| go_on(engine, rank, 24));
 }
 
 #[test]
 fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
     let group = Group::new(Redundancy::Partner);
-    let waits = std::sync::Barrier::new(RANKS as usize);
-    group.run(|rank, _, engine| {
+    let members = (0..RANKS).map(|rank| Member {
+        rank,
+        node: group.host(rank),
+    });
+    let sets = Sets::choose(&members.collect::<Vec<_>>(), group.scheme).unwrap();
+    let set = sets.of(3).unwrap().members.iter();
+    let partner = set
+        .map(|member| member.rank)
+        .find(|rank| *rank != 3)
+        .unwrap();
+    let waits = Barrier::new(RANKS as usize);
+    group.run(|rank, engine| {
         // Rank 3's partner takes a version that rank 3 does not.
-        let partner = group
-            .sets
-            .of(3)
-            .unwrap()
-            .members
-            .iter()
-            .find(|member| member.rank != 3)
-            .unwrap()
-            .rank;
         if rank == partner {
             checkpoint(engine, rank, 5);
             let waited = engine.wait_for(Duration::from_millis(300));
@@ -188,4 +325,56 @@ fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
         engine.wait().unwrap();
         assert!(engine.is_durable(5));
     });
+}
+
+#[test]
+fn too_few_nodes_are_told_and_what_they_keep_is_as_safe_as_before() {
+    let group = Group::new(Redundancy::ReedSolomon { data: 2, parity: 2 });
+    for rank in 0..RANKS {
+        // Three ranks on one node.
+        group.hosts.lock().unwrap()[rank as usize] = format!("node{}", rank / 3);
+    }
+    group.run(|rank, engine| {
+        let damage = engine.damage();
+        assert_eq!(damage.len(), 1, "{damage:?}");
+        assert!(damage[0].what.contains("too few nodes"), "{damage:?}");
+        checkpoint(engine, rank, 0);
+        engine.wait().unwrap();
+    });
+    group.run(|rank, engine| assert!(is_there(engine, rank, 0)));
+}
+
+#[test]
+fn what_was_discarded_does_not_come_back() {
+    let group = Group::new(Redundancy::Xor { set: 4 });
+    group.run(|rank, engine| {
+        go_on(engine, rank, 0);
+        [2, 7]
+            .into_iter()
+            .for_each(|version| engine.discard(version).unwrap());
+    });
+    group.lose(1);
+    group.run(|_, engine| assert_eq!(engine.versions(), [0, 1, 3, 4, 5, 6]));
+}
+
+#[test]
+fn redundancy_without_a_node_or_others_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let transport = || Arc::new(Directory::open(home.path(), 1, 0).unwrap());
+    let engine = |local: bool, group: bool| {
+        let mut builder = Engine::builder(&open(Choice::Host).unwrap())
+            .external(home.path().join("external"))
+            .redundancy(Redundancy::Partner.over(transport()));
+        if local {
+            builder = builder.node_local(home.path().join("node"));
+        }
+        if group {
+            builder = builder.group(0, 1, 1);
+        }
+        builder.build().map(drop)
+    };
+    let text = |local, group| engine(local, group).unwrap_err().to_string();
+    assert!(text(false, true).contains("give it node_local"));
+    assert!(text(true, false).contains("give it group"));
+    engine(true, true).unwrap();
 }

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region, RegionMut};
-use tierflow_redundancy::{Directory, Member, Protected, Rank, Redundancy, Sets};
-use tierflow_store::{Options, Repository};
+use tierflow_redundancy::{Directory, Redundancy};
 use tierflow_testing::{Process, this_test};
 
 const START: &str = "TIERFLOW_REDUNDANCY_START";
@@ -60,32 +59,19 @@ fn rank() {
         writeln!(output, "rank: {text}").unwrap();
         output.flush().unwrap();
     };
-    let members = (0..RANKS).map(|rank| Member {
-        rank,
-        node: format!("node{rank}"),
-    });
-    let sets = Sets::choose(&members.collect::<Vec<_>>(), scheme).unwrap();
-    let set = sets.of(rank).unwrap().clone();
     let shared = home.join("shared");
-    let transport = Directory::open(&shared, run, rank).unwrap();
-    let of = Rank {
-        rank,
-        ranks: RANKS,
-        run,
-    };
-    let vault =
-        Protected::open(&node(&home, rank), of, set, Arc::new(transport), PATIENCE).unwrap();
-    assert!(vault.lost().is_empty(), "{:?}", vault.lost());
-    let options = Options::default().rank(rank, RANKS);
-    let meeting = Repository::open(shared.join("meeting"), options).unwrap();
+    let transport = Arc::new(Directory::open(&shared, run, rank).unwrap());
+    let own = format!("node{rank}");
     let engine = Engine::builder(&open(Choice::Host).unwrap())
-        .host_cache(4 << 20)
-        .external_vault(Arc::new(vault))
+        .host_cache(8 << 20)
+        .node_local(node(&home, rank))
         .group(rank, RANKS, run)
-        .collective(Arc::new(meeting))
+        .group_patience(PATIENCE)
+        .redundancy(scheme.over(transport).failure_domain(own))
         .durable_in_order(true)
         .build()
         .unwrap();
+    assert!(engine.damage().is_empty(), "{:?}", engine.damage());
     let newest = engine.latest(None);
     if let Some(newest) = newest {
         for version in newest.saturating_sub(5)..=newest {
@@ -142,7 +128,7 @@ fn nothing_durable_is_lost_with_ranks_and_nodes() {
     let (mut nodes, mut newest) = (0, 0);
     for (at, scheme) in (0..).zip(SCHEMES) {
         let home = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(home.path().join("shared/meeting")).unwrap();
+        std::fs::create_dir_all(home.path().join("shared")).unwrap();
         let mut durable: Option<u64> = None;
         for run in 1..=restarts.div_ceil(2) {
             let start = |rank: u32| {

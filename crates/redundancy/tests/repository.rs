@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierflow_redundancy::{
@@ -178,7 +179,7 @@ fn what_was_saved_and_not_protected_is_protected_at_the_restart() {
     }) {
         saved.unwrap();
     }
-    for protected in nodes.run(|_, _, pieces| pieces.protect_rest()) {
+    for protected in nodes.run(|_, _, pieces| pieces.protect_rest(&BTreeSet::from([77]))) {
         assert_eq!(protected.unwrap(), [2]);
     }
     std::fs::remove_dir_all(nodes.node(1)).unwrap();

@@ -151,6 +151,25 @@ pub enum Error {
     /// Another process that was asked to do it could not: see there, and try again.
     #[error("{0}")]
     Remote(String),
+    /// Go on from an older version: more of its copies are lost than others kept redundancy for.
+    #[error(
+        "version {version} is lost: {why}; {}",
+        newest.map_or_else(
+            || "no version of all ranks is left: start anew".to_owned(),
+            |newest| format!("the newest version that can still be had is {newest}")
+        )
+    )]
+    Lost {
+        /// The version.
+        version: u64,
+        /// Whose bytes are lost, and where they were.
+        why: String,
+        /// The newest version that all ranks still have.
+        newest: Option<u64>,
+    },
+    /// Wait longer, or see what the other ranks do: what was saved on this node is not kept by others yet, or will not be.
+    #[error("it lies on this node alone: {0}")]
+    Unprotected(String),
     /// Code of the application's panicked: mend it. What it was to write is unspecified, what it was to read, too.
     #[error("the application's storage panicked while {doing}: {message}")]
     Panicked {

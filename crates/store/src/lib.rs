@@ -8,6 +8,8 @@ mod error;
 mod faulty;
 mod file;
 mod guarded;
+mod place;
+mod protection;
 mod repository;
 mod scratch;
 mod throttled;
@@ -17,9 +19,12 @@ pub use collective::Collective;
 pub use error::Error;
 pub use faulty::{Faults, Faulty};
 pub use guarded::Guarded;
+pub use place::Place;
+pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
-    Damage, Elsewhere, Encoded, Identity, Mark, Options, Order, Piece, PieceInfo, Pruned, Pull,
-    Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo, left_behind,
+    Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Options, Order, Piece, PieceInfo,
+    Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
+    left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use toml::{Table, Value};
 
-use crate::cargo::Metadata;
+use crate::cargo::{Metadata, cargo, output};
 
 /// Crates that build or look for C, C++ or Fortran code when they are compiled, or that help to.
 const C_BUILDERS: &[&str] = &[
@@ -37,7 +37,14 @@ pub(crate) fn build_scripts(workspace: &Metadata) -> Vec<String> {
 }
 
 /// Looks through everything that is built on this platform, tests and benches included.
-pub(crate) fn c_builders(workspace: &Metadata) -> Vec<String> {
+pub(crate) fn c_builders(workspace: &Metadata) -> Result<Vec<String>> {
+    // The metadata also name what is built with a feature of somebody's that nobody asks for.
+    let tree = ["tree", "--workspace", "--all-features", "--prefix", "none"];
+    let tree = output(cargo().args(tree))?;
+    let built: BTreeSet<&str> = tree
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
     let packages = workspace.by_id();
     let name = |id: &str| packages.get(id).map_or("", |package| package.name.as_str());
     let edges = workspace.resolve.nodes.iter().flat_map(|node| {
@@ -45,10 +52,10 @@ pub(crate) fn c_builders(workspace: &Metadata) -> Vec<String> {
             .iter()
             .map(|to| (name(&node.id), name(to)))
     });
-    edges
-        .filter(|(_, to)| C_BUILDERS.contains(to))
+    Ok(edges
+        .filter(|(_, to)| C_BUILDERS.contains(to) && built.contains(to))
         .map(|(from, to)| format!("{from} builds with {to}; see `cargo tree --workspace -i {to}`"))
-        .collect()
+        .collect())
 }
 
 pub(crate) fn papers(workspace: &Metadata) -> Vec<String> {

@@ -20,12 +20,12 @@ pub(crate) struct RawCall {
 }
 
 impl RawCall {
-    fn stream(call: Option<Self>) -> u64 {
+    pub(super) fn stream(call: Option<Self>) -> u64 {
         call.map_or(0, |call| call.stream.addr() as u64)
     }
 
     /// 0 is for ever, too: it is what a call that is not filled in has.
-    fn patience(call: Option<Self>) -> Outcome<Option<Duration>> {
+    pub(super) fn patience(call: Option<Self>) -> Outcome<Option<Duration>> {
         let seconds = call.map(|call| call.seconds).filter(|given| *given != 0.0);
         seconds.map_or(Ok(None), ffi::patience)
     }
@@ -163,8 +163,13 @@ pub(crate) extern "C" fn tf_wait(handle: u64, seconds: f64) -> c_int {
             None => core.engine.wait(),
             Some(patience) => core.engine.wait_for(patience),
         };
-        Ok(waited?)
+        core.protect_after(waited.map_err(Failure::from))
     })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn tf_protect(handle: u64) -> c_int {
+    status(|| Ok(engine(handle)?.engine.protect()?))
 }
 
 #[unsafe(no_mangle)]

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use tierflow_store::{Options, Piece, Repository};
+use tierflow_objects::History;
+use tierflow_store::Piece;
 
 use crate::failure::{Failure, Outcome, Status, status};
 use crate::ffi;
@@ -11,8 +12,8 @@ use crate::memory::{RawRegion, overlap};
 /// The name under which an engine keeps a checkpoint's bytes.
 pub(crate) const NAME: &str = "checkpoint";
 
-fn open(directory: &str) -> Outcome<Repository> {
-    Ok(Repository::read_only(directory, Options::default())?)
+pub(super) fn open(directory: &str) -> Outcome<History> {
+    Ok(History::open(directory)?)
 }
 
 #[unsafe(no_mangle)]
@@ -114,17 +115,12 @@ pub(crate) fn scatter(piece: &Piece, targets: &mut [&mut [u8]]) -> Outcome {
     if given == 0 {
         return Ok(());
     }
-    let (mut target, mut at) = (0, 0);
-    piece.read_through(NAME, &mut |_, mut bytes| {
-        while let (false, Some(to)) = (bytes.is_empty(), targets.get_mut(target)) {
-            let fits = bytes.len().min(to.len() - at);
-            to[at..at + fits].copy_from_slice(&bytes[..fits]);
-            (bytes, at) = (&bytes[fits..], at + fits);
-            if at == to.len() {
-                (target, at) = (target + 1, 0);
-            }
-        }
-        Ok(())
-    })?;
-    Ok(())
+    let mut offset = 0;
+    let parts = targets.iter_mut().map(|target| {
+        let part = (offset, &mut **target);
+        offset += part.1.len() as u64;
+        part
+    });
+    let mut parts: Vec<(u64, &mut [u8])> = parts.collect();
+    Ok(piece.restore_range_parts(&mut parts)?)
 }

@@ -122,6 +122,7 @@ impl Client {
         };
         let mut config = Config::read(file, &home)?;
         let rank = group.as_ref().map_or(alone, |group| group.rank);
+        config.settle_redundancy(group.as_ref());
         if group.as_ref().is_none_or(|group| group.rank == 0) {
             for warning in &config.warnings {
                 eprintln!("tierflow: {file}: {warning}");
@@ -164,7 +165,7 @@ impl Client {
     /// Ends the client. What was taken in is durable before, unless that fails.
     pub(super) fn close(self) -> Outcome {
         let patience = self.config.options.closing_patience;
-        let waited = self.keeper.wait(Some(patience));
+        let waited = self.core.protect_after(self.keeper.wait(Some(patience)));
         if let (Some(group), true) = (&self.core.group, self.config.max_versions > 0) {
             // All ranks are done: they keep the same. One that does not come keeps some more.
             let all = group.numbers(0, self.config.options.group_patience());
@@ -201,6 +202,9 @@ impl Client {
         let options = &self.config.options;
         if let Some(external) = &options.external {
             sweep(external, ranks, &held)?;
+        }
+        if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
+            tierflow_redundancy::Keep::of_rank(scratch, ranks.0)?.retain(&held)?;
         }
         let (state, history) = (self.state.into_inner(), self.history.lock());
         let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
@@ -251,6 +255,8 @@ impl Client {
                 writing.name, writing.version
             )));
         }
+        // What was taken in before is on the nodes by now, as far as it will be. Whether others keep it is told by who waits.
+        let _waited_for_later = self.core.protect_after(Ok(()));
         let serial = state.next_serial;
         state.next_serial += 1;
         state.writing = Some(Writing {
@@ -313,7 +319,7 @@ impl Client {
         self.keeper.taken(taken)?;
         super::observe(&observers, &name, version);
         match self.config.is_sync {
-            true => self.keeper.wait(self.config.wait_patience),
+            true => self.settled(),
             false => Ok(()),
         }
     }
@@ -407,7 +413,12 @@ impl Client {
                 writing.name, writing.version
             )));
         }
-        self.keeper.wait(self.config.wait_patience)
+        self.settled()
+    }
+
+    fn settled(&self) -> Outcome {
+        let waited = self.keeper.wait(self.config.wait_patience);
+        self.core.protect_after(waited)
     }
 
     pub(super) fn is_finished(&self) -> bool {

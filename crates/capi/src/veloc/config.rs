@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tierflow_store::Place;
+use tierflow_redundancy::Redundancy;
+
 use crate::failure::{Failure, Outcome};
+use crate::group::Group;
 use crate::options::{Options, number, one_of, seconds};
 
 /// The order in which a name's versions are restored, as the configuration tells ahead of time.
@@ -33,9 +37,14 @@ pub(super) struct Config {
     pub(super) has_host_cache: bool,
     /// Where to write the time line in the end.
     pub(super) timeline_file: Option<PathBuf>,
+    /// Whether redundancy is made because of `ec_interval` alone.
+    is_redundancy_velocs: bool,
     /// What the user should know of it.
     pub(super) warnings: Vec<String>,
 }
+
+/// What `ec_interval` asks for: a single parity, as VELOC makes. Its sets have all ranks; these are small enough to be rebuilt soon.
+const VELOCS: Redundancy = Redundancy::Xor { set: 8 };
 
 /// Keys of VELOC's for which there is nothing to do, and why.
 const NOTHING_TO_DO: &[(&str, &str)] = &[
@@ -45,11 +54,6 @@ const NOTHING_TO_DO: &[(&str, &str)] = &[
     ("threaded", ""),
     ("aggregated", ""),
     ("watchdog_interval", "no process is watched"),
-    (
-        "ec_interval",
-        "no erasure codes are made: give `persistent`, and every version outlives its node",
-    ),
-    ("failure_domain", "no erasure codes are made"),
     ("axl_type", "files are copied by tierflow itself"),
     (
         "daos_pool",
@@ -72,6 +76,9 @@ const OURS: &[&str] = &[
     "host_cache",
     "timeline",
     "group_patience",
+    "redundancy",
+    "failure_domain",
+    "exchange",
     "closing_patience",
 ];
 
@@ -82,6 +89,7 @@ const OTHERS: &[&str] = &[
     "mode",
     "max_versions",
     "persistent_interval",
+    "ec_interval",
     "wait_patience",
     "scratch_limit",
     "hints",
@@ -158,6 +166,11 @@ impl Config {
         };
         let scratch = PathBuf::from(take("scratch").ok_or_else(missing)?);
         let persistent = take("persistent").map(PathBuf::from);
+        if persistent.as_ref().is_some_and(Place::is_url) {
+            return Err(Failure::argument(
+                "`persistent` is a directory: object stores are there for tf_open, as its option `external`",
+            ));
+        }
         let interval = take("persistent_interval").map(|value| {
             let read = value.parse::<i64>().map_err(|error| error.to_string());
             read.map_err(|why| wrong("persistent_interval", &value, why))
@@ -171,6 +184,15 @@ impl Config {
             }
             _ => persistent,
         };
+        let coded = take("ec_interval").map(|value| {
+            let read = value.parse::<i64>().map_err(|error| error.to_string());
+            read.map_err(|why| wrong("ec_interval", &value, why))
+        });
+        let coded = coded.transpose()?.filter(|interval| *interval >= 0);
+        if coded.is_some_and(|interval| interval > 0) {
+            let text = "`ec_interval` is as if it were 0: redundancy is made of every version";
+            warnings.push(text.to_owned());
+        }
         let within = |directory: &Path| directory.join("tierflow").join(home);
         for directory in [Some(&scratch), persistent.as_ref()].into_iter().flatten() {
             let made = std::fs::create_dir_all(within(directory));
@@ -197,6 +219,10 @@ impl Config {
                 options.set(key, &value).transpose()?;
             }
         }
+        let is_redundancy_velocs = options.redundancy.is_none() && coded.is_some();
+        if is_redundancy_velocs {
+            options.redundancy = Some(VELOCS);
+        }
         warnings.extend(
             given
                 .keys()
@@ -212,8 +238,25 @@ impl Config {
             persistent,
             has_host_cache,
             timeline_file,
+            is_redundancy_velocs,
             warnings,
         })
+    }
+
+    /// Leaves out the redundancy that only `ec_interval` asks for where there is nobody to make it with, as VELOC does.
+    pub(super) fn settle_redundancy(&mut self, group: Option<&Group>) {
+        if !self.is_redundancy_velocs {
+            return;
+        }
+        let others = group.filter(|group| group.ranks > 1);
+        let how = others.map(|group| self.options.exchange.is_some() || group.can_send().is_ok());
+        if how != Some(true) {
+            self.options.redundancy = None;
+        }
+        if how == Some(false) {
+            let text = "`axl_type` has no effect: the group has no `send` and `receive`, and there is no `exchange`";
+            self.warnings.push(text.to_owned());
+        }
     }
 }
 
@@ -279,11 +322,33 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let scratch = directory.path().display();
         let text =
-            format!("scratch = {scratch}\nmax_version = 2\nec_interval = 5\nwatchdog_interval = 0");
+            format!("scratch = {scratch}\nmax_version = 2\naxl_type = 5\nwatchdog_interval = 0");
         let warnings = config(&text).unwrap().warnings;
         assert_eq!(warnings.len(), 2, "{warnings:?}");
-        assert!(warnings[0].contains("`ec_interval` has no effect"));
+        assert!(warnings[0].contains("`axl_type` has no effect"));
         assert!(warnings[1].contains("`max_version` is not known"));
+    }
+
+    #[test]
+    fn redundancy_is_what_the_file_asks_for_where_there_are_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = |more: &str| {
+            let scratch = directory.path().display();
+            config(&format!("scratch = {scratch}\n{more}")).unwrap()
+        };
+        let scheme = |more: &str| of(more).options.redundancy;
+        assert_eq!(scheme(""), None);
+        assert_eq!(scheme("ec_interval = -1"), None);
+        assert_eq!(scheme("ec_interval = 0"), Some(VELOCS));
+        let partner = "ec_interval = 0\nredundancy = partner\nfailure_domain = rack7";
+        assert_eq!(scheme(partner), Some(Redundancy::Partner));
+        // VELOC's is left out where nobody is; what was asked for by its name is an error then.
+        for (more, is_left) in [("ec_interval = 5", false), (partner, true)] {
+            let mut config = of(more);
+            config.settle_redundancy(None);
+            assert_eq!(config.options.redundancy.is_some(), is_left);
+        }
+        assert_eq!(of("ec_interval = 5").warnings.len(), 1);
     }
 
     #[test]
@@ -307,6 +372,7 @@ mod tests {
             ("mode = soon", "mode = soon"),
             ("mode = sync", "`scratch`"),
             ("scratch = /tmp\nmax_versions = -1", "max_versions = -1"),
+            ("scratch = /tmp\npersistent = s3://bucket/runs", "tf_open"),
             ("nonsense", "1"),
         ] {
             let failure = config(text).unwrap_err();

@@ -45,6 +45,30 @@ static void release(void *context)
     released[*(size_t *)context]++;
 }
 
+/* A region alone, and the other rank's. */
+static void by_name(tf_engine engine, uint32_t rank, unsigned char *own)
+{
+    tf_named parts[2] = {{"head", {own, 100, TF_PLACE_ANY}}, {"body", {own + 100, BYTES - 100, TF_PLACE_ANY}}};
+    tf_named again = {"head", {own, 100, TF_PLACE_ANY}};
+    uint64_t bytes;
+    fill(own, BYTES, 50 + rank);
+    CHECK(tf_checkpoint_named(engine, 5, parts, 2, NULL) == TF_OK);
+    CHECK(tf_wait(engine, 20) == TF_OK);
+    pthread_barrier_wait(&here);
+    memset(own, 0, BYTES);
+    CHECK(tf_restore_named(engine, 5, &parts[1], 1, NULL) == TF_OK && own[0] == 0 && own[99] == 0);
+    CHECK(tf_restore_named(engine, 5, parts, 1, NULL) == TF_OK && holds(own, BYTES, 50 + rank));
+    CHECK(tf_region_size(engine, 5, "body", &bytes) == TF_OK && bytes == BYTES - 100);
+    CHECK(tf_region_size(engine, 5, "tail", &bytes) == TF_ARGUMENT);
+    again.name = "tail";
+    CHECK(tf_restore_named(engine, 5, &again, 1, NULL) == TF_ARGUMENT);
+    again.name = "head";
+    CHECK(tf_restore_rank(engine, 5, 1 - rank, &again, 1) == TF_OK && holds(own, 100, 51 - rank));
+    CHECK(tf_restore_rank(engine, 5, 2, &again, 1) == TF_ARGUMENT);
+    CHECK(tf_restore_rank(engine, 9, 0, &again, 1) == TF_UNKNOWN);
+    pthread_barrier_wait(&here);
+}
+
 static void *takes_part(void *context)
 {
     size_t rank = *(size_t *)context;
@@ -72,6 +96,7 @@ static void *takes_part(void *context)
     CHECK(tf_latest(engine, UINT64_MAX, &newest) == TF_OK && newest == 1);
     memset(own, 0, BYTES);
     CHECK(tf_restore(engine, 1, &region, 1, NULL) == TF_OK && holds(own, BYTES - rank, (unsigned)rank));
+    by_name(engine, (uint32_t)rank, own);
     CHECK(tf_close(engine) == TF_OK);
     return NULL;
 }
@@ -93,9 +118,11 @@ static void another_number_of_ranks(void)
 {
     unsigned char part[BYTES];
     tf_region pieces[2] = {{part, 7, TF_PLACE_ANY}, {part + 7, BYTES - 8, TF_PLACE_ANY}};
+    tf_named head = {"head", {part, 100, TF_PLACE_HOST}};
     uint64_t version, bytes;
     uint32_t ranks;
-    CHECK(tf_find(directory, UINT64_MAX, &version, &ranks) == TF_OK && version == 1 && ranks == RANKS);
+    CHECK(tf_find(directory, UINT64_MAX, &version, &ranks) == TF_OK && version == 5 && ranks == RANKS);
+    CHECK(tf_find(directory, 5, &version, &ranks) == TF_OK && version == 1);
     CHECK(tf_find(directory, 1, &version, &ranks) == TF_UNKNOWN);
     CHECK(tf_find("/none/such", 1, &version, &ranks) == TF_STORAGE);
     CHECK(tf_part_size(directory, 1, 1, &bytes) == TF_OK && bytes == BYTES - 1);
@@ -104,6 +131,10 @@ static void another_number_of_ranks(void)
     CHECK(tf_restore_from(directory, 1, 0, pieces, 2) == TF_ARGUMENT);
     CHECK(strstr(tf_error_message(), "holds 20000 bytes") != NULL);
     CHECK(tf_restore_from(directory, 7, 0, pieces, 2) == TF_UNKNOWN);
+    /* Of a version with names, one region, and all of it in other pieces. */
+    CHECK(tf_restore_named_from(directory, 5, 1, &head, 1) == TF_OK && holds(part, 100, 51));
+    pieces[1].bytes++;
+    CHECK(tf_restore_from(directory, 5, 0, pieces, 2) == TF_OK && holds(part, BYTES, 50));
 }
 
 static void a_group_that_does_not_fit(void)

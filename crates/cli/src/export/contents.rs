@@ -4,8 +4,9 @@ use anyhow::{Context, Result, bail, ensure};
 use std::borrow::Cow;
 use tierflow_codec::Header;
 use tierflow_dedup::Chain;
+use tierflow_objects::History;
 use tierflow_store::container::{Element, RegionInfo};
-use tierflow_store::{Error, Piece, Repository};
+use tierflow_store::{Error, Piece};
 
 /// One rank's piece of a version.
 pub(super) enum Contents {
@@ -16,8 +17,8 @@ pub(super) enum Contents {
 
 impl Contents {
     /// Finds a version in the first of these that has it, and what it builds upon in any of them.
-    pub(super) fn of(repositories: &[Repository], version: u64, rank: u32) -> Result<Self> {
-        let piece = found(repositories, version, rank)?;
+    pub(super) fn of(histories: &[History], version: u64, rank: u32) -> Result<Self> {
+        let piece = found(histories, version, rank)?;
         let Some(size) = piece.head().decoded() else {
             return Ok(Self::Plain(Box::new(piece)));
         };
@@ -51,7 +52,7 @@ impl Contents {
             differences.push(bytes);
             let base = piece.head().base;
             let base = base.map(|base| {
-                found(repositories, base, rank).with_context(|| {
+                found(histories, base, rank).with_context(|| {
                     format!(
                         "version {} is a difference against version {base}: name the directory that has it by --also",
                         piece.version()
@@ -100,12 +101,12 @@ impl Contents {
     }
 }
 
-fn found(repositories: &[Repository], version: u64, rank: u32) -> Result<Piece> {
+fn found(histories: &[History], version: u64, rank: u32) -> Result<Piece> {
     let mut first: Option<Error> = None;
-    for repository in repositories {
-        let piece = repository.piece_of(version, rank).or_else(|error| {
+    for history in histories {
+        let piece = history.piece_of(version, rank).or_else(|error| {
             // What a difference builds upon may lie elsewhere: those are of groups of one.
-            let alone = repository.own_piece(version).ok();
+            let alone = history.own_piece(version).ok();
             alone.filter(|piece| piece.rank() == (rank, 1)).ok_or(error)
         });
         match piece {

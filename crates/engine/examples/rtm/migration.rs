@@ -391,7 +391,8 @@ impl<'a> Migration<'a> {
                  please report it"
             );
             let (kept_image, kept_illumination) = read(&reference.maps)?;
-            let same = bytemuck::cast_slice::<_, u8>(&image) == bytemuck::cast_slice(&kept_image);
+            let same =
+                bytemuck::cast_slice::<_, u8>(&image) == bytemuck::cast_slice::<_, u8>(&kept_image);
             ensure!(
                 same && illumination == kept_illumination,
                 "verify: the image differs from that of the snapshots kept in memory; this is a \

@@ -36,7 +36,7 @@ impl EngineBuilder {
     ///
     /// # Errors
     /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::SmallCache`] and [`Error::Tier`] if a tier is smaller than
-    /// 4 KiB; [`Error::NothingLasts`], [`Error::NoRank`]; [`Error::Arena`]
+    /// 4 KiB; [`Error::NothingLasts`], [`Error::NoRank`], [`Error::NoProtection`]; [`Error::Arena`]
     /// if the address space is not to be had; [`Error::Storage`] if a directory refuses files, or another process writes
     /// there; [`Error::Alignment`] for storage of the application's; [`Error::Device`] if streams cannot be made. With a
     /// pool, [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used. In a group: [`Error::Storage`] with
@@ -123,6 +123,7 @@ impl EngineBuilder {
         engine.policy_panic = policy_panic;
         engine.damage = opened.damage;
         engine.taken = opened.taken;
+        engine.nodes = opened.nodes;
         Ok(engine)
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_store::{Collective, Error as StoreError, Repository, Vault};
+use tierflow_store::{Collective, Error as StoreError, Protect, Repository, Vault};
 
 /// Versions that a rank can name, at most.
 const MOST: u64 = 1 << 26;
@@ -168,12 +168,12 @@ fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) 
 
 impl Lasting {
     /// What this rank's group agrees on; `None` where it has no way to meet. `vault` is the lowest tier, in the directory
-    /// `shared` if it is one, and `local` the one above, which is left out if it cannot follow.
+    /// `shared` if it is one, and `local` the one above, `protected` or not, which is left out if it cannot follow.
     pub(super) fn agree(
         &self,
-        vault: &dyn Vault,
-        shared: Option<&Repository>,
+        (vault, shared): (&dyn Vault, Option<&Repository>),
         local: &mut Option<Arc<Repository>>,
+        protected: &Option<Arc<dyn Protect>>,
         damage: &mut Vec<Damage>,
     ) -> Result<Option<BTreeSet<Version>>> {
         // Nobody can give anything up where nothing can be written: all see the same there.
@@ -183,6 +183,10 @@ impl Lasting {
             return Ok(None);
         };
         let mut give_up = |after| {
+            // First what could bring it back.
+            if let Some(protected) = protected {
+                protected.forget_after(after)?;
+            }
             if may_write {
                 vault.truncate(after)?;
             }

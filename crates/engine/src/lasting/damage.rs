@@ -56,6 +56,20 @@ impl Engine {
                 version: damage.version,
             }));
         }
+        let weakness = self.nodes.protected.as_ref();
+        let weakness = weakness.and_then(|protected| protected.weakness());
+        all.extend(weakness.map(|what| Damage {
+            tier: "node-local",
+            path: PathBuf::new(),
+            version: None,
+            what,
+        }));
         all
+    }
+
+    /// What makes a version that the engine does not hold unreadable, if it was there.
+    pub(crate) fn damage_of(&self, version: Version) -> Option<Error> {
+        let lost = self.nodes.lost.get(&version).cloned();
+        lost.or_else(|| self.shared.damage_of(version))
     }
 }

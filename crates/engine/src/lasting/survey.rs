@@ -317,7 +317,7 @@ mod tests {
         let below = [(7, other), (8, one(1, 7, Some(7)))];
         assert_eq!(merged(&here, &below), [vec![], vec![7, 8], vec![7, 8]]);
         // A base that only cannot be read gives nothing up.
-        assert_eq!(merged(&here[1..], &[]), [vec![], vec![], vec![]]);
+        assert!(merged(&here[1..], &[]).iter().all(Vec::is_empty));
         // One that lies below alone, and is older or newer.
         assert_eq!(merged(&here[1..], &[(7, base)]), [vec![8], vec![7], vec![]]);
         let later = [(7, one(2, 1, None))];

@@ -1,6 +1,11 @@
 //! Versions in an object store, and what becomes of its objects.
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "helpers of tests; each test file uses a part"
+)]
 
+use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use std::sync::Arc;
@@ -47,4 +52,21 @@ pub(crate) fn change(store: &Arc<dyn ObjectStore>, path: &str, how: impl FnOnce(
         how(&mut bytes);
         store.put(&path, PutPayload::from(bytes)).await.unwrap();
     });
+}
+
+/// The object of a version.
+pub(crate) fn path_of(version: u64) -> String {
+    format!("runs/7/rank-0/v{version:020}.tfc")
+}
+
+/// The objects that hold heads of others.
+pub(crate) fn indexes(store: &Arc<dyn ObjectStore>) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let all: Vec<_> = runtime
+        .block_on(store.list(Some(&Path::from("runs/7"))).try_collect())
+        .unwrap();
+    let paths = all.into_iter().map(|meta| meta.location.to_string());
+    paths.filter(|path| path.ends_with(".tfi")).collect()
 }

@@ -22,6 +22,8 @@ pub(crate) struct Troubled {
     pub(crate) loses_answers: AtomicBool,
     /// ... or that there is one already, as a retry on the way does.
     pub(crate) retries: AtomicBool,
+    /// Indexes cannot be written.
+    pub(crate) no_indexes: AtomicBool,
     pub(crate) puts: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) lists: AtomicU64,
@@ -39,6 +41,7 @@ impl Default for Troubled {
             fail_after: AtomicU64::new(u64::MAX),
             loses_answers: AtomicBool::new(false),
             retries: AtomicBool::new(false),
+            no_indexes: AtomicBool::new(false),
             puts: AtomicU64::new(0),
             gets: AtomicU64::new(0),
             lists: AtomicU64::new(0),
@@ -116,6 +119,9 @@ impl ObjectStore for Troubled {
     ) -> Result<PutResult> {
         self.meet().await?;
         self.puts.fetch_add(1, Relaxed);
+        if self.no_indexes.load(Relaxed) && path.as_ref().ends_with(".tfi") {
+            return Err(failure());
+        }
         let put = self.inner.put_opts(path, payload, options).await;
         if put.is_ok() && self.loses_answers.load(Relaxed) {
             return Err(failure());

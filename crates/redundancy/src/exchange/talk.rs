@@ -214,6 +214,11 @@ impl Exchange<'_> {
         Ok(Some(all))
     }
 
+    /// The versions that wait at each member, in the order of the set; patience is as for all that they tell each other.
+    pub(crate) fn told(&self, mine: &[u64]) -> Result<Vec<Vec<u64>>> {
+        self.all(Step::Ready, 0, &mine.to_vec())
+    }
+
     /// Whether all members have a version.
     pub(crate) fn all_have(&self, version: u64, has: bool) -> Result<bool> {
         let all = self.all(Step::Has, version, &has)?;

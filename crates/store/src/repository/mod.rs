@@ -6,6 +6,7 @@ mod catalog;
 mod directory;
 mod encoded;
 mod handle;
+mod heads;
 mod identity;
 mod lock;
 mod meeting;
@@ -25,11 +26,12 @@ mod tail;
 mod truncate;
 
 pub use encoded::{Encoded, Stamp};
+pub use heads::{Heads, Listed};
 pub use identity::{Identity, Mark, Order, left_behind};
 pub use open::Options;
 pub use piece::{Elsewhere, Piece};
 pub use prune::Pruned;
-pub use retention::Retention;
+pub use retention::{Retention, with_bases};
 pub use scrub::Scrubbed;
 pub use seen::Damage;
 pub use snapshot::{Pull, Region, Snapshot};
@@ -232,14 +234,7 @@ impl Repository {
         self.refresh_rank(&mut state, self.options.rank)?;
         let own = state.catalogs.get(&self.options.rank);
         let pieces = own.into_iter().flat_map(|catalog| catalog.pieces.values());
-        let info = |record: &Record| PieceInfo {
-            version: record.version,
-            ranks: record.ranks,
-            identity: record.identity,
-            bytes: record.bytes,
-            decoded: record.decoded,
-        };
-        Ok(pieces.map(info).collect())
+        Ok(pieces.map(|record| record.listed().info).collect())
     }
 
     /// This rank's piece of a version that need not be whole.
@@ -368,93 +363,32 @@ impl Repository {
     }
 }
 
-impl State {
-    fn piece(&self, rank: u32, version: u64) -> Option<&Record> {
-        self.catalogs.get(&rank)?.pieces.get(&version)
+impl Heads for State {
+    fn listed(&self, version: u64, rank: u32) -> Option<Listed> {
+        Some(self.piece(rank, version)?.listed())
     }
 
-    /// The pieces of a version, if all its ranks have theirs, from the same run.
-    fn pieces(&self, version: u64) -> Option<Vec<&Record>> {
-        let mut pieces = self
-            .catalogs
-            .values()
-            .filter_map(|c| c.pieces.get(&version));
-        let (ranks, run) = pieces
-            .next()
-            .map(|piece| (piece.ranks, piece.identity.run))?;
-        // No more can be there than there are directories.
-        if ranks as usize > self.catalogs.len() {
-            return None;
-        }
-        let pieces = (0..ranks).map(|rank| self.piece(rank, version));
-        let same = |piece: &&Record| piece.ranks == ranks && piece.identity.run == run;
-        pieces.map(|piece| piece.filter(same)).collect()
-    }
-
-    /// Whether all pieces are there and, of more than one, some rank has seen them all.
-    fn has_all(&self, version: u64) -> Option<VersionInfo> {
-        let pieces = self.pieces(version)?;
-        if pieces.len() > 1 {
-            let rows: Vec<ManifestRow> = pieces.iter().map(|piece| piece.row()).collect();
-            let mut manifests = self
-                .catalogs
-                .values()
-                .filter_map(|c| c.manifests.get(&version));
-            if !manifests.any(|manifest| manifest.rows.as_ref() == Some(&rows)) {
-                return None;
-            }
-        }
-        let first = pieces.first()?;
-        let bases = pieces.iter().map(|piece| piece.identity.base);
-        Some(VersionInfo {
-            version,
-            ranks: first.ranks,
-            bytes: pieces.iter().map(|piece| piece.bytes).sum(),
-            decoded: decoded(pieces.iter().map(|piece| (piece.bytes, piece.decoded))),
-            created: first.identity.created,
-            run: first.identity.run,
-            base: bases.max().flatten(),
+    fn has_manifest(&self, version: u64, rows: &[ManifestRow]) -> bool {
+        let mut catalogs = self.catalogs.values();
+        catalogs.any(|catalog| {
+            let manifest = catalog.manifests.get(&version);
+            manifest.and_then(|manifest| manifest.rows.as_deref()) == Some(rows)
         })
     }
 
-    /// Whether a version and all that it is a difference against are there.
-    fn is_whole(&self, version: u64) -> bool {
-        let mut next = Some(version);
-        while let Some(version) = next {
-            let Some(info) = self.has_all(version) else {
-                return false;
-            };
-            // Bases are older than what they are the bases of, so this ends.
-            next = info.base;
-        }
-        true
-    }
-
-    /// The newest whole version below `before`.
-    fn older(&self, before: Option<u64>) -> Option<u64> {
-        let newest = |catalog: &Catalog| {
-            let below = before.map_or(Bound::Unbounded, Bound::Excluded);
-            let mut versions = catalog.pieces.range((Bound::Unbounded, below)).rev();
-            versions
-                .find(|(version, _)| self.is_whole(**version))
-                .map(|(version, _)| *version)
-        };
+    fn candidates(&self, before: Option<u64>) -> Box<dyn DoubleEndedIterator<Item = u64> + '_> {
+        let below = before.map_or(Bound::Unbounded, Bound::Excluded);
         // Every version has a rank 0.
-        self.catalogs.get(&0).and_then(newest)
+        let first = self.catalogs.get(&0).into_iter();
+        let versions =
+            first.flat_map(move |catalog| catalog.pieces.range((Bound::Unbounded, below)));
+        Box::new(versions.map(|(version, _)| *version))
     }
+}
 
-    fn whole(&self) -> Vec<VersionInfo> {
-        let mut whole: BTreeMap<u64, VersionInfo> = BTreeMap::new();
-        let candidates = self.catalogs.get(&0).map(|catalog| catalog.pieces.keys());
-        for version in candidates.into_iter().flatten() {
-            let info = self.has_all(*version);
-            let has_base =
-                |info: &VersionInfo| info.base.is_none_or(|base| whole.contains_key(&base));
-            if let Some(info) = info.filter(has_base) {
-                whole.insert(*version, info);
-            }
-        }
-        whole.into_values().collect()
+impl State {
+    fn piece(&self, rank: u32, version: u64) -> Option<&Record> {
+        self.catalogs.get(&rank)?.pieces.get(&version)
     }
 
     /// Where a piece lies.

@@ -6,7 +6,7 @@ use super::retention::{Retention, with_bases};
 use super::save::now;
 use super::seen::Damage;
 use super::segment::Batch;
-use super::{Owned, Repository, State};
+use super::{Heads, Owned, Repository, State};
 use crate::container::{Found, Source, scan};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,7 @@
 //! What a file of a repository is by its name, and a record by its head.
 
+use super::PieceInfo;
+use super::heads::Listed;
 use super::identity::{Identity, Mark};
 use crate::container::{Head, ManifestRow};
 
@@ -103,7 +105,6 @@ pub(crate) struct Record {
     pub(crate) decoded: Option<u64>,
     pub(crate) version: u64,
     pub(crate) identity: Identity,
-    pub(crate) rank: u32,
     pub(crate) ranks: u32,
     /// Of a manifest.
     pub(crate) rows: Option<Vec<ManifestRow>>,
@@ -119,7 +120,6 @@ impl Record {
             decoded: head.decoded(),
             version: head.version,
             identity: Identity::of(head),
-            rank: head.rank,
             ranks: head.ranks,
             rows: None,
         }
@@ -130,12 +130,16 @@ impl Record {
         (self.file, self.position, self.identity) == (other.file, other.position, other.identity)
     }
 
-    /// What a manifest says of this piece.
-    pub(crate) fn row(&self) -> ManifestRow {
-        ManifestRow {
-            rank: u64::from(self.rank),
-            sequence: self.identity.sequence,
-            created: self.identity.created,
+    /// What it tells of the piece.
+    pub(crate) fn listed(&self) -> Listed {
+        Listed {
+            info: PieceInfo {
+                version: self.version,
+                ranks: self.ranks,
+                identity: self.identity,
+                bytes: self.bytes,
+                decoded: self.decoded,
+            },
             record_length: self.record_length,
         }
     }

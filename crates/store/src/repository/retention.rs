@@ -77,8 +77,9 @@ impl Retention {
     }
 }
 
-/// `versions` and all that they are differences against.
-pub(super) fn with_bases(versions: BTreeSet<u64>, bases: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
+/// `versions` and all that they are differences against, however indirectly, by what `bases` says: versions and their bases.
+#[must_use]
+pub fn with_bases(versions: BTreeSet<u64>, bases: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
     let mut needed = versions.clone();
     for version in versions {
         let mut at = version;

@@ -7,7 +7,7 @@ use super::identity::{Identity, Mark, Order};
 use super::record::{Name, Record, mark_name};
 use super::segment::Batch;
 use super::snapshot::{Label, Layout, Region, Snapshot};
-use super::{Owned, Piece, Repository, State};
+use super::{Heads, Owned, Piece, Repository, State};
 use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
 use crate::file::BLOCK;
 use crate::vault::{Cancelled, Ready};
@@ -353,9 +353,8 @@ impl Repository {
         if state.has_all(version).is_some() {
             return Ok(());
         }
-        let rows = match state.pieces(version) {
-            Some(pieces) => pieces.iter().map(|piece| piece.row()).collect::<Vec<_>>(),
-            None => return Ok(()),
+        let Some(rows) = state.rows(version) else {
+            return Ok(());
         };
         drop(state);
         let list = encode_rows(rows.iter().copied());
@@ -381,7 +380,9 @@ impl Repository {
         let pieces = own.map(|catalog| catalog.pieces.keys());
         let versions = pieces.into_iter().flatten().copied();
         let incomplete: Vec<u64> = versions
-            .filter(|version| state.has_all(*version).is_none() && state.pieces(*version).is_some())
+            .filter(|version| {
+                state.has_all(*version).is_none() && state.all_pieces(*version).is_some()
+            })
             .collect();
         drop(state);
         incomplete

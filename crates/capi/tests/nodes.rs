@@ -1,0 +1,110 @@
+//! MPI programs, with MPICH and with Open MPI, whose ranks have nodes of their own, as directories: what lost nodes had is there
+//! again.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::{Mpi, home, must};
+
+const RANKS: u32 = 4;
+
+fn lose(directory: &Path, nodes: &str) {
+    for node in nodes.chars() {
+        std::fs::remove_dir_all(directory.join(format!("node-{node}"))).unwrap();
+    }
+}
+
+#[test]
+fn what_lost_nodes_had_is_there_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for mpi in Mpi::installed() {
+        let source = home().join("tests/c/nodes.c");
+        let program = mpi.program(&source, &[], directory.path()).unwrap();
+        for (scheme, lost) in [("partner", "b"), ("xor:4", "c"), ("rs:2+2", "ad")] {
+            for threads in ["single", "multiple"] {
+                let own = tempfile::tempdir_in(&directory).unwrap();
+                let run = |first: u32, nodes: &str| {
+                    let (first, count) = (first.to_string(), "4");
+                    let arguments = [threads, scheme, &first, count, nodes];
+                    let mut command = mpi.run(RANKS, &program);
+                    let printed = must(command.arg(own.path()).args(arguments));
+                    assert_eq!(printed.matches("passed").count(), 4, "{printed}");
+                    printed
+                };
+                run(0, "abcd");
+                lose(own.path(), lost);
+                run(4, "abcd");
+                // Nodes of other names take their places.
+                lose(own.path(), lost);
+                let replaced: String = "abcd"
+                    .chars()
+                    .map(|node| {
+                        if lost.contains(node) {
+                            node.to_ascii_uppercase()
+                        } else {
+                            node
+                        }
+                    })
+                    .collect();
+                run(8, &replaced);
+                // More than any of the schemes bears.
+                let most: String = replaced.chars().take(3).collect();
+                lose(own.path(), &most);
+                let printed = run(12, &replaced);
+                let told = "told version 11 is lost: rank ";
+                assert!(printed.contains(told), "{printed}");
+                for node in most.chars().filter(|_| scheme != "partner") {
+                    assert!(printed.contains(&format!("on node-{node}")), "{printed}");
+                }
+                run(4, &replaced);
+            }
+        }
+    }
+}
+
+/// Runs the heat equation by VELOC's API, whose scratch directory is another one for each rank.
+fn heat(mpi: &Mpi, program: &Path, place: &Path, steps: u32) -> Command {
+    let script = "rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; export VELOC_SCRATCH=$1/node$rank VELOC_FAILURE_DOMAIN=node$rank; \
+                  exec \"$0\" \"$1/heat.cfg\" memory $2 5";
+    let mut command = mpi.run(RANKS, Path::new("sh"));
+    command.arg("-c").arg(script).arg(program).arg(place);
+    command.arg(steps.to_string());
+    command
+}
+
+fn result(printed: &str) -> &str {
+    let mut lines = printed.lines();
+    lines.find(|line| line.starts_with("result")).unwrap()
+}
+
+#[test]
+fn a_program_of_velocs_outlives_a_node() {
+    let directory = tempfile::tempdir().unwrap();
+    for mpi in Mpi::installed() {
+        let program = mpi.example("heat_veloc.c", directory.path()).unwrap();
+        let own = tempfile::tempdir_in(&directory).unwrap();
+        // No `persistent`: what VELOC calls its erasure codes alone keeps a node's loss from being the run's.
+        let text = "scratch = /none\nmax_versions = 2\nhost_cache = 16MiB\ngroup_patience = 60\nec_interval = 0\n";
+        std::fs::write(own.path().join("heat.cfg"), text).unwrap();
+        let calm = must(&mut heat(&mpi, &program, own.path(), 60));
+        assert!(calm.contains("from 0"), "{calm}");
+        for rank in 0..RANKS {
+            std::fs::remove_dir_all(own.path().join(format!("node{rank}"))).unwrap();
+        }
+        for (steps, lost) in [(20, 1), (40, 3), (60, 0)] {
+            let printed = must(&mut heat(&mpi, &program, own.path(), steps));
+            assert!(
+                printed.contains(&format!("from {}", steps - 20)),
+                "{printed}"
+            );
+            std::fs::remove_dir_all(own.path().join(format!("node{lost}"))).unwrap();
+            if steps == 60 {
+                assert_eq!(result(&printed), result(&calm));
+            }
+        }
+    }
+}

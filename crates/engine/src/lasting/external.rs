@@ -1,0 +1,62 @@
+//! Storage that outlives the node, by its name.
+
+use super::Group;
+use crate::Result;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tierflow_store::{Guarded, Place, Vault};
+
+/// Storage that outlives the node.
+#[derive(Debug, Clone)]
+pub(crate) enum External {
+    /// A directory, or the URL of an object store.
+    Named(PathBuf),
+    /// The application's own.
+    Vault(Arc<dyn Vault>),
+}
+
+/// What a name or vault leads to.
+pub(super) enum Found {
+    Directory(PathBuf),
+    Vault(Arc<dyn Vault>),
+}
+
+impl External {
+    /// Why nothing there can be a difference against something else, if that is so.
+    pub(super) fn holds_whole_ones(&self) -> Option<&'static str> {
+        match self {
+            Self::Vault(_) => Some("a vault of the application's holds checkpoints whole"),
+            Self::Named(name) if Place::is_url(name) => {
+                Some("an object store holds checkpoints whole")
+            }
+            Self::Named(_) => None,
+        }
+    }
+
+    pub(super) fn find(&self, group: Group) -> Result<Found> {
+        let vault: Arc<dyn Vault> = match self {
+            Self::Vault(vault) => Arc::clone(vault),
+            Self::Named(name) => match Place::of(name)? {
+                Place::Directory(path) => return Ok(Found::Directory(path)),
+                Place::Url(url) => store(&url, group)?,
+            },
+        };
+        Ok(Found::Vault(Arc::new(Guarded::new(vault))))
+    }
+}
+
+#[cfg(feature = "objects")]
+fn store(url: &str, group: Group) -> Result<Arc<dyn Vault>> {
+    let Group { rank, ranks, run } = group;
+    let settings = tierflow_objects::Settings::default().group(rank, ranks, run);
+    Ok(Arc::new(tierflow_objects::Objects::open(url, settings)?))
+}
+
+#[cfg(not(feature = "objects"))]
+fn store(url: &str, _group: Group) -> Result<Arc<dyn Vault>> {
+    let scheme = url.split("://").next().unwrap_or_default();
+    let why = format!(
+        "{scheme}:// URLs need object stores, with which this program was not built: add the feature `objects` of tierflow-engine"
+    );
+    Err(tierflow_store::Error::Argument(why).into())
+}

@@ -1,0 +1,175 @@
+//! Node-local versions that outlive their node, as other ranks keep what brings them back.
+
+use super::{Damage, Group, Lasting};
+use crate::within::Deadline;
+use crate::{Engine, EngineBuilder, Error, Result, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tierflow_store::{Error as StoreError, OnNode, Protect, Protection, Repository, Vault};
+
+/// What waits that have no end wait for at a time.
+const LONG: Duration = Duration::from_secs(3600);
+
+impl EngineBuilder {
+    /// Keeps the versions of the [`node_local`](Self::node_local) directory of a [`group`](Self::group) though nodes are lost:
+    /// `tierflow_redundancy::Redundancy` over a transport, say. [`EngineBuilder::build`] brings back what is missing, on the same node or
+    /// on another one.
+    ///
+    /// Where the node-local directory is the lowest tier, a version is durable once it is protected. Above external storage, the
+    /// nodes protect what is not there yet.
+    #[must_use]
+    pub fn redundancy(mut self, protection: impl Protection + 'static) -> Self {
+        self.lasting.protection = Some(Arc::new(protection));
+        self
+    }
+}
+
+/// That there is something to protect, and somebody to do it with.
+pub(super) fn check(has_directory: bool, group: Option<Group>) -> Result<()> {
+    let needs = match (has_directory, group) {
+        (false, _) => "a directory of the node: give it node_local, too",
+        (_, None) => "other ranks: give it group, too",
+        _ => return Ok(()),
+    };
+    Err(Error::NoProtection { needs })
+}
+
+impl Lasting {
+    /// Brings back what the node-local directory lost.
+    pub(super) fn protect(
+        &self,
+        local: Option<&Arc<Repository>>,
+        external: Option<&dyn Vault>,
+    ) -> Result<Option<Arc<dyn Protect>>> {
+        let Some(protection) = &self.protection else {
+            return Ok(None);
+        };
+        let Group { rank, ranks, .. } = self.group();
+        let writable = local.filter(|local| !local.is_read_only());
+        let (Some(repository), Some(path)) = (writable, &self.node_local) else {
+            return Err(Error::NoProtection {
+                needs: "a directory of the node that can be written: see to node_local, or leave redundancy out",
+            });
+        };
+        let there = external.map(|external| external.pieces().unwrap_or_default());
+        let there = there.unwrap_or_default().into_iter();
+        let there = there.filter(|piece| piece.ranks == ranks);
+        let elsewhere: BTreeSet<Version> = there.map(|piece| piece.version).collect();
+        let opened = protection.open(OnNode {
+            path,
+            repository: Arc::clone(repository),
+            rank,
+            ranks,
+            elsewhere: &elsewhere,
+            collective: self.collective.as_deref(),
+            patience: self.group_patience,
+        });
+        Ok(Some(opened?))
+    }
+}
+
+/// What other ranks keep of the versions on this node, and what this one sees of theirs.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    pub(super) protected: Option<Arc<dyn Protect>>,
+    /// Whether versions outlive the engine on the nodes alone.
+    is_lowest: bool,
+    /// What was protected and is lost nevertheless.
+    pub(super) lost: BTreeMap<Version, StoreError>,
+    /// Where all ranks' pieces lie.
+    pub(super) directory: Option<Arc<Repository>>,
+}
+
+impl Nodes {
+    /// `external`: whether there is storage below, and the directory that it is. `newest`: what all ranks can go on from.
+    pub(super) fn new(
+        protected: Option<&Arc<dyn Protect>>,
+        external: (bool, Option<&Arc<Repository>>),
+        newest: Option<Version>,
+        damage: &mut Vec<Damage>,
+    ) -> Self {
+        let mut nodes = Self {
+            protected: protected.cloned(),
+            is_lowest: !external.0,
+            lost: BTreeMap::new(),
+            directory: external.1.cloned(),
+        };
+        for gone in protected.map(|it| it.gone()).unwrap_or_default() {
+            let (version, why) = (gone.version, gone.why);
+            let error = StoreError::Lost {
+                version,
+                why,
+                newest,
+            };
+            damage.push(Damage {
+                tier: "node-local",
+                path: PathBuf::new(),
+                version: Some(version),
+                what: error.to_string(),
+            });
+            nodes.lost.insert(version, error);
+        }
+        nodes
+    }
+
+    /// What durable versions are kept by, if that is the nodes alone.
+    fn keeper(&self) -> Option<&dyn Protect> {
+        self.protected.as_deref().filter(|_| self.is_lowest)
+    }
+}
+
+impl Engine {
+    /// Protects what the members of this rank's set have on their nodes, where [redundancy](EngineBuilder::redundancy) is made in
+    /// the application's calls alone: all ranks make this one at about the same time, such as after [`Engine::wait`]. Elsewhere it
+    /// waits until that is done. It does nothing for an engine without redundancy.
+    ///
+    /// # Errors
+    /// [`Error::Storage`]: why nothing is protected any more, where versions lie on the nodes alone. Above external storage,
+    /// [`Engine::damage`] tells that.
+    pub fn protect(&self) -> Result<()> {
+        self.at_home()?;
+        match &self.nodes.protected {
+            Some(protected) => match protected.protect() {
+                Err(error) if self.nodes.is_lowest => Err(error.into()),
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Whether redundancy is made in calls of [`Engine::protect`] alone.
+    #[must_use]
+    pub fn is_driven(&self) -> bool {
+        let protected = self.nodes.protected.as_ref();
+        protected.is_some_and(|protected| protected.is_driven())
+    }
+
+    /// Whether others keep a version, or need not: it lies on storage that outlives the nodes, or none was asked to be kept.
+    pub(crate) fn is_protected(&self, version: Version) -> bool {
+        let keeper = self.nodes.keeper();
+        keeper.is_none_or(|keeper| keeper.is_protected(version))
+    }
+
+    /// Waits for the protection of all versions, or one, where they lie on the node alone.
+    pub(crate) fn wait_protected(
+        &self,
+        version: Option<Version>,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let Some(keeper) = self.nodes.keeper() else {
+            return Ok(());
+        };
+        let end = deadline.to_begin();
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if keeper.wait(version, left.unwrap_or(LONG))? {
+                return Ok(());
+            }
+            if end.is_some() {
+                return Err(deadline.passed());
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Writers and an S3 server that die at any time: is what was acknowledged there, and nothing else half of it?
+//!
+//! ```text
+//! cargo run -p tierflow-objects --features cloud --example crash -- --url s3://bucket/prefix --kills 500 \
+//!     --server 's3s-fs --access-key KEY --secret-key SECRET /tmp/root'
+//! ```
+//! with `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP=true` and the keys in the environment. The server has to be one that answers for what
+//! it acknowledged after `kill -9` and a new start. Each time, a process of its own saves versions by many threads and says
+//! which were acknowledged; it is killed, or the server is, or both. Then a new vault lists the history and reads what was
+//! acknowledged in this run, what was under way, and a sample of what is older; at the end, everything.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "an experiment ends at the first thing that is not as it should be"
+)]
+
+mod process;
+mod writer;
+
+use process::{Rng, Server, Writer, peak_memory};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use tierflow_objects::{Objects, Settings};
+use tierflow_store::Vault;
+use writer::{Load, contents};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let value = |name: &str| {
+        let at = arguments.iter().position(|given| given == name)?;
+        arguments.get(at + 1).cloned()
+    };
+    let number = |name: &str, default: u64| {
+        value(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let load = Load {
+        url: value("--url").expect("--url s3://bucket/prefix"),
+        from: number("--from", 0),
+        most: number("--most", u64::MAX),
+        threads: number("--threads", 8),
+        large: number("--large", 0),
+    };
+    if arguments.iter().any(|given| given == "--write") {
+        return writer::write(&load);
+    }
+    let server = value("--server").expect("--server 'command arguments'");
+    let experiment = Experiment {
+        kills: number("--kills", 20),
+        seed: number("--seed", 1),
+        goal: number("--goal", u64::MAX),
+        milliseconds: (number("--least-ms", 300), number("--most-ms", 1500)),
+        keep: number("--keep", u64::MAX),
+        every: number("--every", 10),
+        load,
+    };
+    experiment.run(&server);
+}
+
+/// Threads that read.
+const READERS: usize = 16;
+
+struct Experiment {
+    kills: u64,
+    seed: u64,
+    /// Acknowledged versions after which it ends, too.
+    goal: u64,
+    /// A process lives so long at least, and at most.
+    milliseconds: (u64, u64),
+    /// Versions that stay in the store.
+    keep: u64,
+    /// Runs after which it says how far it is.
+    every: u64,
+    load: Load,
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Tally {
+    acknowledged: BTreeSet<u64>,
+    lost: u64,
+    torn: u64,
+    /// Whole, though never acknowledged: the answer was lost.
+    unacknowledged: u64,
+    read: u64,
+    /// How often the writer, the server or both died.
+    deaths: [u64; 3],
+    writers_peak: u64,
+    opening: Duration,
+}
+
+impl Experiment {
+    fn run(&self, server: &str) {
+        let (begun, mut rng) = (Instant::now(), Rng(self.seed | 1));
+        let mut server = Server::start(server);
+        let (mut tally, mut next, mut removed) = (Tally::default(), self.load.from, 0);
+        for kill in 0..self.kills {
+            let before = next;
+            let load = Load {
+                from: next,
+                ..self.load.clone()
+            };
+            let writer = Writer::start(&load);
+            let (least, most) = self.milliseconds;
+            let live = Duration::from_millis(least + rng.below(most - least + 1));
+            std::thread::sleep(live);
+            let who = rng.below(3) as usize;
+            if who > 0 {
+                server.kill();
+            }
+            if who == 1 {
+                // The writer lives on, and finds the server again.
+                std::thread::sleep(Duration::from_millis(rng.below(500)));
+                server.restart();
+                std::thread::sleep(live / 4);
+            }
+            tally.deaths[who] += 1;
+            tally.writers_peak = tally.writers_peak.max(writer.peak_memory());
+            let (acknowledged, highest) = writer.kill();
+            if who == 2 {
+                server.restart();
+            }
+            next = highest.map_or(next, |highest| highest + 1).max(next);
+            tally.acknowledged.extend(acknowledged);
+            self.check(&mut tally, before..next, &mut rng);
+            if tally.acknowledged.len() as u64 > self.keep {
+                removed += self.prune(&mut tally);
+            }
+            if kill % self.every == self.every - 1 {
+                self.say(&tally, kill + 1, removed, begun);
+            }
+            if tally.acknowledged.len() as u64 + removed >= self.goal {
+                break;
+            }
+        }
+        let all: Vec<u64> = tally.acknowledged.iter().copied().collect();
+        self.read(&self.open(), &mut tally, &all);
+        self.say(&tally, self.kills, removed, begun);
+        assert_eq!(
+            (tally.lost, tally.torn),
+            (0, 0),
+            "something is lost or torn"
+        );
+    }
+
+    fn open(&self) -> Objects {
+        Objects::open(&self.load.url, Settings::default()).expect("the store can be opened")
+    }
+
+    /// Opens the history anew, and reads what is new and a sample of what is not.
+    fn check(&self, tally: &mut Tally, new: std::ops::Range<u64>, rng: &mut Rng) {
+        let begun = Instant::now();
+        let vault = self.open();
+        let there = vault.versions().expect("it can be listed");
+        tally.opening = begun.elapsed();
+        let there: BTreeSet<u64> = there.iter().map(|info| info.version).collect();
+        let damage = vault.damage();
+        assert!(damage.is_empty(), "torn: {damage:?}");
+        let lost = tally.acknowledged.difference(&there).count() as u64;
+        tally.lost += lost;
+        assert_eq!(lost, 0, "versions are lost");
+        let mut to_read: Vec<u64> = there.range(new.clone()).copied().collect();
+        let is_new = |version: &&u64| !tally.acknowledged.contains(*version);
+        tally.unacknowledged += to_read.iter().filter(is_new).count() as u64;
+        for _ in 0..20 {
+            let from = rng.below(new.start.max(1));
+            to_read.extend(tally.acknowledged.range(from..).next());
+        }
+        self.read(&vault, tally, &to_read);
+    }
+
+    /// Reads versions, many at a time.
+    fn read(&self, vault: &Objects, tally: &mut Tally, versions: &[u64]) {
+        let torn: u64 = std::thread::scope(|scope| {
+            let parts = versions.chunks(versions.len().div_ceil(READERS).max(1));
+            let read =
+                |part: &'_ [u64]| part.iter().map(|version| self.torn(vault, *version)).sum();
+            let threads: Vec<_> = parts
+                .map(|part| scope.spawn(move || -> u64 { read(part) }))
+                .collect();
+            let torn = threads
+                .into_iter()
+                .map(|thread| thread.join().expect("what is listed can be read"));
+            torn.sum()
+        });
+        tally.read += versions.len() as u64;
+        tally.torn += torn;
+        assert_eq!(tally.torn, 0, "versions are torn");
+    }
+
+    /// 1 if a version does not hold what was saved, else 0.
+    fn torn(&self, vault: &Objects, version: u64) -> u64 {
+        let piece = vault
+            .piece(version)
+            .expect("a listed version has its piece");
+        let (mut end, mut is_right) = (0, true);
+        let read = piece.read_through("state", &mut |offset, bytes| {
+            is_right &= contents(version, offset, bytes.len()).eq(bytes.iter().copied());
+            end = offset + bytes.len() as u64;
+            Ok(())
+        });
+        read.expect("a listed version can be read");
+        u64::from(!is_right || end != self.load.length(version))
+    }
+
+    /// Gives up all but the newest, as far as the disk has no room for more.
+    fn prune(&self, tally: &mut Tally) -> u64 {
+        let surplus = tally.acknowledged.len() as u64 - self.keep;
+        let old: BTreeSet<u64> = tally
+            .acknowledged
+            .iter()
+            .take(surplus as usize)
+            .copied()
+            .collect();
+        self.open().remove(&old).expect("versions can be removed");
+        tally.acknowledged.retain(|version| !old.contains(version));
+        surplus
+    }
+
+    fn say(&self, tally: &Tally, kills: u64, removed: u64, begun: Instant) {
+        let [writer, server, both] = tally.deaths;
+        println!(
+            "{kills} runs ({writer} writers, {server} servers, {both} both killed), {} versions acknowledged, {} read, {} whole \
+             without an answer, {} lost, {} torn; the last open took {:?}; peak memory: writers {} KiB, reader {} KiB; {:?}",
+            tally.acknowledged.len() as u64 + removed,
+            tally.read,
+            tally.unacknowledged,
+            tally.lost,
+            tally.torn,
+            tally.opening,
+            tally.writers_peak,
+            peak_memory("self"),
+            begun.elapsed(),
+        );
+    }
+}

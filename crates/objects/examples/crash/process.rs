@@ -1,0 +1,128 @@
+//! Processes that are killed.
+
+use crate::writer::Load;
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Numbers that look random, by Marsaglia's xorshift.
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// The most memory that a process had at a time, in KiB.
+pub(crate) fn peak_memory(process: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.trim().split(' ').next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+pub(crate) struct Server {
+    command: String,
+    child: Child,
+}
+
+impl Server {
+    pub(crate) fn start(command: &str) -> Self {
+        let child = spawn(command);
+        let server = Self {
+            command: command.to_owned(),
+            child,
+        };
+        server.wait();
+        server
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("the server can be killed");
+        self.child.wait().expect("the server is gone");
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.child = spawn(&self.command);
+        self.wait();
+    }
+
+    /// Until it takes connections.
+    fn wait(&self) {
+        let url = std::env::var("AWS_ENDPOINT_URL").expect("AWS_ENDPOINT_URL");
+        let address = url.trim_start_matches("http://").trim_end_matches('/');
+        while TcpStream::connect(address).is_err() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _gone_already = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+fn spawn(command: &str) -> Child {
+    let mut words = command.split_whitespace();
+    let program = words.next().expect("a command");
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.spawn().expect("the server starts")
+}
+
+/// A process that saves versions.
+pub(crate) struct Writer {
+    child: Child,
+    heard: JoinHandle<(Vec<u64>, Option<u64>)>,
+}
+
+impl Writer {
+    pub(crate) fn start(load: &Load) -> Self {
+        let program = std::env::current_exe().expect("the path of this program");
+        let mut command = Command::new(program);
+        command.args(load.arguments()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the writer starts");
+        let output = child.stdout.take().expect("a pipe");
+        let heard = std::thread::spawn(move || hear(BufReader::new(output)));
+        Self { child, heard }
+    }
+
+    pub(crate) fn peak_memory(&self) -> u64 {
+        peak_memory(&self.child.id().to_string())
+    }
+
+    /// The versions that were acknowledged, and the highest number that was begun.
+    pub(crate) fn kill(mut self) -> (Vec<u64>, Option<u64>) {
+        self.child.kill().expect("the writer can be killed");
+        self.child.wait().expect("the writer is gone");
+        self.heard.join().expect("the lines are read")
+    }
+}
+
+/// Lines are written as a whole, so the last one is whole, too.
+fn hear(lines: impl BufRead) -> (Vec<u64>, Option<u64>) {
+    let (mut acknowledged, mut highest) = (Vec::new(), None);
+    for line in lines.lines() {
+        let line = line.expect("lines of a pipe");
+        let (what, number) = line.split_once(' ').expect("two words");
+        let number: u64 = number.parse().expect("a number");
+        highest = highest.max(Some(number));
+        match what {
+            "saved" => acknowledged.push(number),
+            "begun" => {}
+            other => panic!("{other}"),
+        }
+    }
+    (acknowledged, highest)
+}

@@ -1,0 +1,106 @@
+//! What is saved, and the process that saves it.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tierflow_objects::{Objects, Settings};
+use tierflow_store::{Error, Region, Snapshot, Vault};
+
+/// What a writer saves.
+#[derive(Debug, Clone)]
+pub(crate) struct Load {
+    pub(crate) url: String,
+    pub(crate) from: u64,
+    /// How many versions.
+    pub(crate) most: u64,
+    pub(crate) threads: u64,
+    /// Bytes of each; 0 for small ones of many sizes.
+    pub(crate) large: u64,
+}
+
+impl Load {
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let numbers = [
+            ("--from", self.from),
+            ("--most", self.most),
+            ("--threads", self.threads),
+            ("--large", self.large),
+        ];
+        let numbers = numbers
+            .iter()
+            .flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]);
+        let url = ["--url".to_owned(), self.url.clone()];
+        numbers.chain(url).chain(["--write".to_owned()]).collect()
+    }
+
+    /// Bytes of a version.
+    pub(crate) fn length(&self, version: u64) -> u64 {
+        match self.large {
+            0 => mixed(version) % 3000,
+            bytes => bytes,
+        }
+    }
+}
+
+/// The words of versions differ in all places.
+fn mixed(seed: u64) -> u64 {
+    let mut word = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}
+
+/// Bytes of a version, from an offset on that is a multiple of 8.
+pub(crate) fn contents(version: u64, offset: u64, length: usize) -> impl Iterator<Item = u8> {
+    let words = offset / 8..;
+    let words = words.map(move |word| mixed(version ^ word << 24));
+    words.flat_map(u64::to_le_bytes).take(length)
+}
+
+/// Saves versions until it is killed.
+pub(crate) fn write(load: &Load) {
+    let vault = Objects::open(&load.url, Settings::default()).expect("the store can be opened");
+    let next = AtomicU64::new(load.from);
+    let say = |what: &str, version: u64| {
+        let line = format!("{what} {version}\n");
+        std::io::stdout()
+            .write_all(line.as_bytes())
+            .expect("somebody listens");
+    };
+    let work = || loop {
+        let version = next.fetch_add(1, Relaxed);
+        if version - load.from >= load.most {
+            return;
+        }
+        say("begun", version);
+        let length = load.length(version);
+        // Made as it is written: a large one is never in memory.
+        let pull = |offset: u64, bytes: &mut [u8]| {
+            let contents = contents(version, offset, bytes.len());
+            bytes
+                .iter_mut()
+                .zip(contents)
+                .for_each(|(byte, made)| *byte = made);
+            Ok(())
+        };
+        let regions = [Region::pulled("state", length, &pull)];
+        let snapshot = Snapshot {
+            version,
+            base: None,
+            regions: &regions,
+        };
+        // Until it is there: the server may be gone for a while.
+        while let Err(error) = vault.save(&snapshot) {
+            assert!(matches!(error, Error::Remote(_)), "{error}");
+        }
+        say("saved", version);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..load.threads {
+            scope.spawn(work);
+        }
+    });
+    // Whoever kills this decides when it ends.
+    loop {
+        std::thread::park();
+    }
+}

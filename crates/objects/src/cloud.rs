@@ -1,0 +1,228 @@
+//! Stores by their URLs, and why they cannot be used.
+
+mod client;
+mod crypto;
+
+use crate::remote::{Remote, told};
+use crate::{Objects, Settings};
+use client::Connector;
+use crypto::Graviola;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, Error as StoreError, ObjectStore, ObjectStoreScheme, RetryConfig,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tierflow_store::{Error, Result};
+use url::Url;
+
+/// What the first request may take: who misspells an endpoint need not wait longer.
+const FIRST_PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn open(url: &str, settings: Settings) -> Result<Objects> {
+    let (scheme, path, url) = parsed(url)?;
+    let patience = settings.time_for_a_request();
+    let store = store(&scheme, &url, patience)?;
+    // By itself, so that the thousandth retry of a request that cannot succeed is not waited for.
+    let first = Remote::new(Arc::clone(&store), patience.min(FIRST_PATIENCE))?;
+    match first.probe(&path) {
+        Ok(Ok(())) => Objects::new(store, path, settings),
+        Ok(Err(error)) => Err(refused(&scheme, &url, &error)),
+        Err(error) => Err(Error::Remote(format!(
+            "{url} cannot be reached: {error}; {}",
+            advice(&scheme)
+        ))),
+    }
+}
+
+/// The kind of store, the prefix, and the URL.
+fn parsed(text: &str) -> Result<(ObjectStoreScheme, Path, Url)> {
+    // What is wrong with one need not repeat it: there may be a password in it.
+    let wrong = |why: &str| {
+        let scheme = text.split("://").next().unwrap_or_default();
+        Error::Argument(format!("the {scheme}:// URL cannot be used: {why}"))
+    };
+    let url = Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
+    let is_secret = url.password().is_some()
+        || (!url.username().is_empty() && matches!(url.scheme(), "s3" | "s3a" | "gs"));
+    if is_secret {
+        return Err(wrong(
+            "there are credentials in it, which end up in logs: set the environment variables of the store",
+        ));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong(
+            "it has a query or fragment: write bucket and prefix alone, and set the rest by environment variables",
+        ));
+    }
+    let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|_| {
+        wrong("write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///directory")
+    })?;
+    match scheme {
+        ObjectStoreScheme::AmazonS3
+        | ObjectStoreScheme::GoogleCloudStorage
+        | ObjectStoreScheme::MicrosoftAzure => Ok((scheme, path, url)),
+        _ => Err(wrong(
+            "it names no object store: write s3://bucket/prefix, gs://bucket/prefix or az://container/prefix, and the address \
+             of a server of your own in AWS_ENDPOINT_URL",
+        )),
+    }
+}
+
+/// The store that a URL names, as the environment configures it.
+fn store(
+    scheme: &ObjectStoreScheme,
+    url: &Url,
+    patience: Duration,
+) -> Result<Arc<dyn ObjectStore>> {
+    crypto::supported()?;
+    let crypto = Arc::new(Graviola);
+    // What is tried again ends within the deadline of the request.
+    let retry = RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(5),
+            base: 2.,
+        },
+        max_retries: 20,
+        retry_timeout: patience,
+    };
+    let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
+        ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
+            .with_url(url.as_str())
+            .with_retry(retry)
+            .with_crypto_provider(crypto)
+            .with_http_connector(Connector)
+            .build()
+            .map(|store| Arc::new(store) as _),
+        ObjectStoreScheme::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
+            .with_url(url.as_str())
+            .with_retry(retry)
+            .with_crypto_provider(crypto)
+            .with_http_connector(Connector)
+            .build()
+            .map(|store| Arc::new(store) as _),
+        _ => MicrosoftAzureBuilder::from_env()
+            .with_url(url.as_str())
+            .with_retry(retry)
+            .with_crypto_provider(crypto)
+            .with_http_connector(Connector)
+            .build()
+            .map(|store| Arc::new(store) as _),
+    };
+    built.map_err(|error| {
+        let advice = advice(scheme);
+        Error::Argument(format!("{url} cannot be used: {}; {advice}", told(&error)))
+    })
+}
+
+/// What to look at.
+fn advice(scheme: &ObjectStoreScheme) -> &'static str {
+    match scheme {
+        ObjectStoreScheme::AmazonS3 => {
+            "look at AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION or, for a server of your own, AWS_ENDPOINT_URL and, \
+             if that is http://, AWS_ALLOW_HTTP=true; without keys, the machine's own role is asked for"
+        }
+        ObjectStoreScheme::GoogleCloudStorage => {
+            "look at GOOGLE_SERVICE_ACCOUNT, the path of a service account's key, or GOOGLE_APPLICATION_CREDENTIALS; without them, \
+             the machine's own account is asked for"
+        }
+        _ => {
+            "look at AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID, \
+             AZURE_CLIENT_SECRET and AZURE_TENANT_ID"
+        }
+    }
+}
+
+/// Why the first request failed, and what to do.
+fn refused(scheme: &ObjectStoreScheme, url: &Url, error: &StoreError) -> Error {
+    let (why, advice) = (told(error), advice(scheme));
+    // Lists fail with the answer's text alone.
+    let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    let bucket = url.host_str().unwrap_or_default();
+    Error::Argument(
+        if matches!(error, StoreError::NotFound { .. }) || says(NO_BUCKET) {
+            format!("{url}: there is no {bucket} ({why}): make it, or name another one")
+        } else if matches!(error, StoreError::Unauthenticated { .. }) || says(NO_LOGIN) {
+            format!("{url} does not accept the credentials: {why}; {advice}")
+        } else if matches!(error, StoreError::PermissionDenied { .. }) || says(NO_RIGHT) {
+            format!(
+                "{url} may not be listed: {why}; give these credentials the right to list, read, write and delete there, or \
+                 {advice}"
+            )
+        } else {
+            return Error::Remote(format!("{url} cannot be used: {why}; {advice}"));
+        },
+    )
+}
+
+/// What stores say if there is no such bucket, ...
+const NO_BUCKET: &[&str] = &["NoSuchBucket", "ContainerNotFound", "404 Not Found"];
+/// ... if the credentials are not those of anybody, ...
+const NO_LOGIN: &[&str] = &[
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "InvalidToken",
+    "ExpiredToken",
+    "AuthenticationFailed",
+    "401 Unauthorized",
+];
+/// ... and if they are those of somebody else.
+const NO_RIGHT: &[&str] = &["AccessDenied", "AuthorizationFailure", "403 Forbidden"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(url: &str) -> String {
+        match parsed(url) {
+            Err(Error::Argument(text)) => text,
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn urls_of_stores_have_a_bucket_and_a_prefix() {
+        for (url, prefix) in [
+            ("s3://bucket", ""),
+            ("s3://bucket/a/b/", "a/b"),
+            ("gs://bucket/a", "a"),
+            ("az://container/a%20b", "a b"),
+            ("abfs://system@account.dfs.core.windows.net/a", "a"),
+        ] {
+            let path = parsed(url).map(|(_, path, _)| path);
+            assert!(
+                path.as_ref().is_ok_and(|path| *path == Path::from(prefix)),
+                "{url}: {path:?}"
+            );
+        }
+        for (url, expected) in [
+            ("s3://", "s3://"),
+            ("s4://bucket/x", "write s3://bucket/prefix"),
+            ("https://example.com/x", "AWS_ENDPOINT_URL"),
+            ("s3://bucket/x?versionId=3", "query"),
+        ] {
+            assert!(wrong(url).contains(expected), "{url}: {}", wrong(url));
+        }
+    }
+
+    #[test]
+    fn what_is_secret_in_a_url_is_not_repeated() {
+        for url in [
+            "s3://AKIA:geheim@bucket/x",
+            "s3://geheim@bucket/x",
+            "az://account:geheim@container/x",
+            "az://container/x?sig=geheim",
+            "s3://:geheim@/",
+        ] {
+            let text = wrong(url);
+            assert!(
+                !text.contains("geheim") && text.contains("cannot be used"),
+                "{text}"
+            );
+        }
+    }
+}

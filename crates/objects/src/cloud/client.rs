@@ -1,0 +1,76 @@
+//! The HTTP client of the stores.
+
+use object_store::client::{ClientConfigKey, HttpClient, HttpConnector};
+use object_store::{ClientOptions, Error, Result};
+use rustls_platform_verifier::BuilderVerifierExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Connects with TLS by Graviola, which needs no C compiler, and the system's certificates (or those that `SSL_CERT_FILE`
+/// names). Nothing is set for the whole process.
+#[derive(Debug)]
+pub(super) struct Connector;
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
+        let value = |key| options.get_config_value(&key);
+        let is_set = |key| value(key).is_some_and(|text| text == "true");
+        let duration = |key| -> Result<Option<Duration>> {
+            let text = value(key);
+            let parsed = text
+                .map(|text| humantime::parse_duration(&text))
+                .transpose();
+            parsed.map_err(|error| failed(error.into()))
+        };
+        if is_set(ClientConfigKey::AllowInvalidCertificates) {
+            let why = "certificates are always checked: name the one of your server's authority in SSL_CERT_FILE";
+            return Err(failed(why.into()));
+        }
+        let mut builder = reqwest::Client::builder()
+            .https_only(!is_set(ClientConfigKey::AllowHttp))
+            .tls_backend_preconfigured(tls()?)
+            .http1_only();
+        if let Some(agent) = value(ClientConfigKey::UserAgent) {
+            builder = builder.user_agent(agent);
+        }
+        if let Some(url) = value(ClientConfigKey::ProxyUrl) {
+            let proxy =
+                reqwest::Proxy::all(url).map_err(|error| failed(error.without_url().into()))?;
+            let excluded = value(ClientConfigKey::ProxyExcludes);
+            let excluded = excluded.as_deref().and_then(reqwest::NoProxy::from_string);
+            builder = builder.proxy(proxy.no_proxy(excluded));
+        }
+        if let Some(timeout) = duration(ClientConfigKey::Timeout)? {
+            builder = builder.timeout(timeout);
+        }
+        if let Some(timeout) = duration(ClientConfigKey::ConnectTimeout)? {
+            builder = builder.connect_timeout(timeout);
+        }
+        if let Some(timeout) = duration(ClientConfigKey::ReadTimeout)? {
+            builder = builder.read_timeout(timeout);
+        }
+        if let Some(timeout) = duration(ClientConfigKey::PoolIdleTimeout)? {
+            builder = builder.pool_idle_timeout(timeout);
+        }
+        let client = builder.build();
+        Ok(HttpClient::new(
+            client.map_err(|error| failed(error.into()))?,
+        ))
+    }
+}
+
+fn tls() -> Result<rustls::ClientConfig> {
+    let provider = Arc::new(rustls_graviola::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_platform_verifier());
+    let config = config.map_err(|error| failed(error.into()))?;
+    Ok(config.with_no_client_auth())
+}
+
+fn failed(source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    Error::Generic {
+        store: "HTTP",
+        source,
+    }
+}

@@ -1,0 +1,113 @@
+//! What an object is, by its name.
+
+use object_store::path::Path;
+
+/// What an object holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holds {
+    Piece,
+    Manifest,
+}
+
+/// Whose piece, or manifest, of which version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) version: u64,
+    pub(crate) rank: u32,
+    pub(crate) holds: Holds,
+}
+
+impl Name {
+    pub(crate) fn piece(version: u64, rank: u32) -> Self {
+        let holds = Holds::Piece;
+        Self {
+            version,
+            rank,
+            holds,
+        }
+    }
+
+    pub(crate) fn manifest(version: u64, rank: u32) -> Self {
+        let holds = Holds::Manifest;
+        Self {
+            version,
+            rank,
+            holds,
+        }
+    }
+
+    pub(crate) fn path(self, prefix: &Path) -> Path {
+        let ending = match self.holds {
+            Holds::Piece => "tfc",
+            Holds::Manifest => "tfm",
+        };
+        let version = self.version;
+        rank_path(prefix, self.rank).join(format!("v{version:020}.{ending}"))
+    }
+}
+
+fn rank_path(prefix: &Path, rank: u32) -> Path {
+    prefix.clone().join(format!("rank-{rank}"))
+}
+
+/// The object that holds heads of a rank's pieces, as they were when the rank wrote its record of this epoch and sequence.
+pub(crate) fn index_path(prefix: &Path, rank: u32, (epoch, sequence): (u32, u64)) -> Path {
+    rank_path(prefix, rank).join(format!("index-{epoch:010}-{sequence:020}.tfi"))
+}
+
+/// What a name under a prefix says. Names with other forms belong to somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    Record(Name),
+    /// Of a rank.
+    Index(u32),
+}
+
+impl Parsed {
+    pub(crate) fn of(prefix: &Path, path: &Path) -> Option<Self> {
+        let mut parts = path.prefix_match(prefix)?;
+        let (rank, file) = (parts.next()?, parts.next()?);
+        let rank = rank.as_ref().strip_prefix("rank-")?.parse().ok()?;
+        let file = file.as_ref();
+        if let Some(numbers) = file.strip_prefix("index-") {
+            let (epoch, sequence) = numbers.strip_suffix(".tfi")?.split_once('-')?;
+            let order = (epoch.parse().ok()?, sequence.parse().ok()?);
+            return (index_path(prefix, rank, order) == *path).then_some(Self::Index(rank));
+        }
+        let (version, ending) = file.strip_prefix('v')?.split_once('.')?;
+        let version = version.parse().ok()?;
+        let name = match ending {
+            "tfc" => Name::piece(version, rank),
+            "tfm" => Name::manifest(version, rank),
+            _ => return None,
+        };
+        (name.path(prefix) == *path).then_some(Self::Record(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let prefix = Path::from("runs/7");
+        for name in [Name::piece(3, 0), Name::manifest(u64::MAX, 12)] {
+            let parsed = Parsed::of(&prefix, &name.path(&prefix));
+            assert_eq!(parsed, Some(Parsed::Record(name)));
+        }
+        let index = index_path(&prefix, 5, (2, 77));
+        assert_eq!(Parsed::of(&prefix, &index), Some(Parsed::Index(5)));
+        for other in [
+            "runs/7/rank-0/v3.tfc",
+            "runs/7/rank-00/v00000000000000000003.tfc",
+            "runs/7/rank-0/v00000000000000000003.txt",
+            "runs/7/rank-0/index-1-2.tfi",
+            "runs/7/rank-0/deep/v00000000000000000003.tfc",
+            "runs/8/rank-0/v00000000000000000003.tfc",
+            "runs/7/v00000000000000000003.tfc",
+        ] {
+            assert_eq!(Parsed::of(&prefix, &Path::from(other)), None, "{other}");
+        }
+    }
+}

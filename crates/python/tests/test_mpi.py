@@ -1,0 +1,151 @@
+"""Ranks that are processes, each with a directory for its node: what lost nodes had is there again."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tierflow
+
+RANKS = 4
+
+PROGRAM = """
+import sys
+import numpy as np
+import tierflow
+
+how, home, scheme, run, first, lost = sys.argv[1], sys.argv[2], sys.argv[3], *map(int, sys.argv[4:7])
+if how == "directory":
+    rank, more = int(sys.argv[7]), {"rank": int(sys.argv[7]), "ranks": 4, "run": run}
+else:
+    import mpi4py
+    mpi4py.rc.thread_level = "multiple" if how == "threads" else "single"
+    from mpi4py import MPI
+    rank, more = MPI.COMM_WORLD.Get_rank(), {"group": tierflow.mpi.Group(MPI.COMM_WORLD, patience=60)}
+exchange = f"{home}/shared" if how == "directory" else None
+node = f"node{rank}"
+kept = tierflow.Redundancy(scheme, failure_domain=node, exchange=exchange)
+if how == "directory":
+    # They meet where their bytes pass, not on the nodes.
+    assert kept.exchange is not None
+
+def state(version):
+    return np.random.default_rng(version * 4 + rank).random(20_000 + rank)
+
+with tierflow.Engine(device="host", host_cache="8MiB", node_local=f"{home}/{node}", redundancy=kept,
+                     durable_in_order=True, **more) as engine:
+    assert engine.group == (rank, 4)
+    if lost:
+        assert engine.latest() is None
+        try:
+            engine.restore_size(first - 1)
+        except tierflow.DamagedError as error:
+            assert "node0" in str(error) and "node1" in str(error), error
+            assert any(str(error) in what for what in engine.damage())
+        else:
+            raise AssertionError("nothing was told")
+        first = 0
+    assert engine.latest() == (first - 1 if first else None), (engine.latest(), engine.damage())
+    for version in range(first):
+        array = np.zeros(20_000 + rank)
+        engine.restore(version, array)
+        assert (array == state(version)).all()
+    for version in range(first, first + 3):
+        engine.checkpoint(version, state(version))
+    engine.wait(60)
+    assert all(engine.is_durable(version) for version in range(first + 3))
+    engine.protect()
+print("passed")
+"""
+
+
+def run(how: str, home: Path, program: Path, *arguments: object) -> None:
+    words = [sys.executable, str(program), how, str(home), *map(str, arguments)]
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    if how == "directory":
+        ranks = [
+            subprocess.Popen([*words, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+            for rank in range(RANKS)
+        ]
+        told = [rank.communicate(timeout=100)[0].decode() for rank in ranks]
+    else:
+        mpiexec = ["mpiexec", "-n", str(RANKS), *words]
+        done = subprocess.run(
+            mpiexec, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=100, check=False
+        )
+        told = [done.stdout.decode()]
+    assert sum(text.count("passed") for text in told) == RANKS, "\n".join(told)
+
+
+@pytest.mark.parametrize("how", ["directory", "threads", "calls"])
+def test_what_lost_nodes_had_is_there_again(how: str, tmp_path: Path) -> None:
+    if how != "directory" and (importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None):
+        pytest.skip("there is no mpi4py, or no mpiexec")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    home = tmp_path / "home"
+    home.mkdir()
+    run(how, home, program, "xor:4", 1, 0, 0)
+    shutil.rmtree(home / "node2")
+    run(how, home, program, "xor:4", 2, 3, 0)
+    # More than is borne.
+    shutil.rmtree(home / "node0")
+    shutil.rmtree(home / "node1")
+    run(how, home, program, "xor:4", 3, 6, 1)
+
+
+def test_regions_come_back_alone_and_of_other_ranks(tmp_path: Path) -> None:
+    heads = [np.full(100, rank, np.float32) for rank in range(2)]
+    tails = [np.arange(30_000.0) + rank for rank in range(2)]
+    both = threading.Barrier(2)
+
+    def life(rank: int) -> None:
+        kept = {"external": tmp_path / "kept", "rank": rank, "ranks": 2, "run": 1}
+        with tierflow.Engine(device="host", host_cache="4MiB", **kept) as engine:
+            engine.checkpoint(3, heads[rank], tails[rank], names=["head", "tail"])
+            assert engine.regions(3) == [("head", 400), ("tail", 240_000)]
+            with pytest.raises(tierflow.ArgumentError, match="names for"):
+                engine.checkpoint(4, heads[rank], names=["head", "tail"])
+            tail = np.zeros(30_000)
+            engine.restore_regions(3, {"tail": tail})
+            assert (tail == tails[rank]).all()
+            engine.wait(60)
+            both.wait()
+            other = np.zeros(100, np.float32)
+            engine.restore_rank(3, 1 - rank, {"head": other})
+            assert (other == heads[1 - rank]).all()
+            both.wait()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(life, range(2)))
+    # A group of another size, or a program that is none.
+    found = tierflow.Repository(tmp_path / "kept")
+    assert found.ranks(3) == 2
+    assert found.regions(3, 1) == [("head", 400), ("tail", 240_000)]
+    last = np.zeros(2)
+    found.read(3, 1, [400 + 8 * 29_998], last)
+    assert (last == tails[1][-2:]).all()
+
+
+def test_what_redundancy_needs_is_said(tmp_path: Path) -> None:
+    for wrong in ("xor:1", "raid5"):
+        with pytest.raises(tierflow.ArgumentError):
+            tierflow.Redundancy(wrong)
+    with pytest.raises(tierflow.ArgumentError, match="give group="):
+        tierflow.Engine(device="host", node_local=tmp_path / "node", ranks=2, run=1, redundancy="partner")
+    kept = tierflow.Redundancy("rs:2+1", failure_domain="rack7", exchange=tmp_path)
+    assert (kept.failure_domain, kept.exchange) == ("rack7", tmp_path)
+    assert "Reed-Solomon 2 + 1" in repr(kept)
+    with pytest.raises(tierflow.ArgumentError, match="give run="):
+        tierflow.Engine(device="host", node_local=tmp_path / "node", ranks=2, redundancy=kept)
+    with pytest.raises(tierflow.ArgumentError, match="node_local"):
+        tierflow.Engine(device="host", host_cache="1MiB", external=tmp_path / "e", run=1, redundancy=kept)

@@ -1,0 +1,95 @@
+"""Object stores: an S3 server of this machine, and URLs that lead nowhere."""
+
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import tierflow
+
+SECRET = "geheimnis-in-the-environment"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """The address of a server that keeps its objects in memory, with a bucket `runs`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        while True:
+            assert server.poll() is None, "the server ended"
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                continue
+        url = f"http://127.0.0.1:{port}"
+        urllib.request.urlopen(urllib.request.Request(f"{url}/runs", method="PUT"), timeout=30).close()
+        yield url
+        server.kill()
+
+
+@pytest.fixture
+def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment that leads to the server."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def engine(external: str) -> tierflow.Engine:
+    return tierflow.Engine(device="host", host_cache="64MiB", external=external)
+
+
+@pytest.mark.usefixtures("s3")
+def test_versions_outlive_their_engine_in_a_bucket() -> None:
+    sizes = [0, 1000, 40_000_000]  # the last one goes in parts
+    with engine("s3://runs/a") as first:
+        for version, size in enumerate(sizes):
+            first.checkpoint(version, np.full(size + 1, version + 1, "u1"))
+        first.wait()
+    with engine("s3://runs/a") as second:
+        assert second.latest() == 2
+        for version, size in enumerate(sizes):
+            field = np.zeros(size + 1, "u1")
+            second.restore(version, field)
+            assert (field == version + 1).all()
+    repository = tierflow.Repository("s3://runs/a")
+    assert repository.versions() == [0, 1, 2]
+    assert tierflow.Repository("s3://runs/b").versions() == []
+    part = np.zeros(10, "u1")
+    repository.read(2, 0, [39_999_000], part)
+    assert (part == 3).all()
+
+
+@pytest.mark.usefixtures("s3")
+def test_what_is_wrong_is_said_without_what_is_secret() -> None:
+    for url, expected in {
+        "s3://missing/a": "there is no missing",
+        "s3://key:word@runs/a": "environment variables",
+        "s4://runs/a": "write s3://bucket/prefix",
+    }.items():
+        with pytest.raises(tierflow.TierflowError) as error:
+            engine(url)
+        assert expected in str(error.value)
+        assert SECRET not in str(error.value)
+        assert "word@" not in str(error.value)
+
+
+def test_a_server_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with pytest.raises(tierflow.TierflowError, match="AWS_ALLOW_HTTP"):
+        engine("s3://runs/a")

@@ -1,0 +1,113 @@
+"""Engines whose ranks are those of an MPI communicator, by mpi4py.
+
+    from mpi4py import MPI
+
+    engine = tierflow.Engine(host_cache="4GiB", node_local="/nvme/job", group=MPI.COMM_WORLD, redundancy="xor:8")
+
+`Engine(group=communicator)` makes a `Group` of it. An object of another kind that has what a `Group` has will do as well.
+"""
+
+import time
+from typing import Any
+
+# Tags that MPI promises to have, of which each group has one.
+_TAGS = 32768
+# Messages under way to a rank before the next one waits.
+_WINDOW = 8
+
+_groups = 0
+
+
+class Group:
+    """The ranks of a communicator that has the methods of mpi4py's.
+
+    Whoever waits for another rank does so for `patience` seconds at most. Redundancy is made in the background if MPI was
+    initialised with `MPI_THREAD_MULTIPLE`, as mpi4py does unless it is told otherwise. Else it is made in `Engine(...)`, `wait`,
+    `protect` and `close` alone, which all ranks call at about the same time then.
+    """
+
+    def __init__(self, communicator: Any, *, patience: float = 300.0) -> None:
+        from mpi4py import MPI
+
+        global _groups
+        self._mpi = MPI
+        # One for what all give each other, and one for messages between two: nothing of the application's gets in between.
+        self._meet = communicator.Dup()
+        self._talk = communicator.Dup()
+        _groups = max(self._meet.allgather(_groups + 1))
+        self._tag = _groups % _TAGS
+        self._sent: list[tuple[int, Any]] = []
+        self.rank: int = self._meet.Get_rank()
+        self.ranks: int = self._meet.Get_size()
+        self.threads: bool = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self.patience = patience
+
+    def all_gather(self, mine: bytes, seconds: float) -> list[bytes]:
+        """What every rank gave, in the order of the ranks. `TimeoutError` if some rank does not call it for so long."""
+        end = time.monotonic() + seconds
+        lengths = bytearray(8 * self.ranks)
+        self._gather(len(mine).to_bytes(8, "little"), lengths, end)
+        sizes = [int.from_bytes(lengths[at : at + 8], "little") for at in range(0, len(lengths), 8)]
+        longest = max(sizes)
+        if longest == 0:
+            return [b""] * self.ranks
+        everything = bytearray(longest * self.ranks)
+        self._gather(mine.ljust(longest, b"\0"), everything, end)
+        return [bytes(everything[longest * rank :][:size]) for rank, size in enumerate(sizes)]
+
+    def send(self, to: int, message: bytes, seconds: float) -> bool:
+        """Sends a message, which may wait until earlier ones are received: whether it was sent within so long."""
+        self._is_there()
+        if not self._waits_until(lambda: self._under_way(to) < _WINDOW, seconds):
+            return False
+        request = self._talk.Isend([message, self._mpi.BYTE], dest=to, tag=self._tag)
+        # The bytes must stay until they are sent.
+        self._sent.append((to, (request, message)))
+        return True
+
+    def receive(self, source: int, seconds: float) -> bytes | None:
+        """The next message of a rank, if one comes within so long."""
+        self._is_there()
+        status = self._mpi.Status()
+
+        def is_there() -> bool:
+            self._under_way(None)
+            return bool(self._talk.Iprobe(source=source, tag=self._tag, status=status))
+
+        if not self._waits_until(is_there, seconds):
+            return None
+        message = bytearray(status.Get_count(self._mpi.BYTE))
+        self._talk.Recv([message, self._mpi.BYTE], source=source, tag=self._tag)
+        return bytes(message)
+
+    def flush(self, seconds: float) -> bool:
+        """Whether all that was sent needs no more calls of this rank to arrive, within so long."""
+        self._is_there()
+        return self._waits_until(lambda: self._under_way(None) == 0, seconds)
+
+    def _is_there(self) -> None:
+        if self._mpi.Is_finalized():
+            raise RuntimeError("MPI was finalized before the engine was closed")
+
+    def _gather(self, mine: bytes, everything: bytearray, end: float) -> None:
+        self._is_there()
+        byte = self._mpi.BYTE
+        request = self._meet.Iallgather([mine, byte], [everything, byte])
+        if not self._waits_until(request.Test, end - time.monotonic()):
+            raise TimeoutError("some rank of the group did not come")
+
+    def _under_way(self, to: int | None) -> int:
+        self._sent = [(rank, sent) for rank, sent in self._sent if not sent[0].Test()]
+        return sum(to is None or rank == to for rank, _ in self._sent)
+
+    @staticmethod
+    def _waits_until(is_so: Any, seconds: float) -> bool:
+        """Looks often at first, then each millisecond."""
+        end = time.monotonic() + seconds
+        looks = 0
+        while not is_so():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0 if looks < 50 else 5e-5 if looks < 200 else 1e-3)
+            looks += 1
+        return True

@@ -1,0 +1,82 @@
+//! Versions that lie on the nodes of a group, and outlive some of the nodes.
+
+use crate::{Collective, Repository, Result, Vault};
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A rank's directory on its node, as a group opens it.
+#[derive(Debug)]
+pub struct OnNode<'a> {
+    /// Where it is.
+    pub path: &'a Path,
+    /// What it holds, open for writing.
+    pub repository: Arc<Repository>,
+    /// The rank, counted from 0.
+    pub rank: u32,
+    /// The ranks of the group.
+    pub ranks: u32,
+    /// Versions that this rank has on storage that outlives the nodes.
+    pub elsewhere: &'a BTreeSet<u64>,
+    /// How the ranks meet, if that was chosen.
+    pub collective: Option<&'a dyn Collective>,
+    /// How long they wait for each other.
+    pub patience: Duration,
+}
+
+/// What keeps the versions of node-local directories though nodes are lost: copies or codes that other ranks keep.
+pub trait Protection: Debug + Send + Sync {
+    /// Brings back what the directory lost, with all ranks of the group.
+    ///
+    /// # Errors
+    /// When the ranks do not meet, or a directory cannot be written.
+    fn open(&self, node: OnNode<'_>) -> Result<Arc<dyn Protect>>;
+}
+
+/// A version that was protected and cannot be brought back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gone {
+    /// The version.
+    pub version: u64,
+    /// Whose bytes are lost, and where they were.
+    pub why: String,
+}
+
+/// A node-local vault whose versions others keep, too.
+///
+/// What is saved there is protected in the background, or in [`protect`](Self::protect) alone if it [is
+/// driven](Self::is_driven): then the application makes that call, on all ranks at about the same time.
+pub trait Protect: Vault {
+    /// The versions that could not be brought back when it was opened.
+    fn gone(&self) -> Vec<Gone>;
+
+    /// What is missing of the protection that was asked for, and why, if something is.
+    fn weakness(&self) -> Option<String>;
+
+    /// Whether nothing is protected but in calls of [`protect`](Self::protect).
+    fn is_driven(&self) -> bool;
+
+    /// Whether a version that lies here is protected as far as it can be.
+    fn is_protected(&self, version: u64) -> bool;
+
+    /// Waits until what lies here is protected, all of it or one version, and says whether it is before patience is over; not
+    /// at all if it is driven.
+    ///
+    /// # Errors
+    /// [`Error::Unprotected`](crate::Error::Unprotected): why nothing is protected any more.
+    fn wait(&self, version: Option<u64>, patience: Duration) -> Result<bool>;
+
+    /// Protects, on this thread if it is driven, what all members have by now.
+    ///
+    /// # Errors
+    /// Why nothing is protected any more.
+    fn protect(&self) -> Result<()>;
+
+    /// Forgets the protection of versions of higher numbers than `after`: the group goes on from there.
+    ///
+    /// # Errors
+    /// When some may still be there.
+    fn forget_after(&self, after: Option<u64>) -> Result<()>;
+}

@@ -1,0 +1,100 @@
+//! What follows from the heads of pieces, wherever they lie.
+
+use super::{PieceInfo, VersionInfo, decoded};
+use crate::container::ManifestRow;
+
+/// A piece that lies somewhere, as far as its head tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// What it is.
+    pub info: PieceInfo,
+    /// The length of its record, in bytes.
+    pub record_length: u64,
+}
+
+/// The heads that lie in one place, and which versions they make.
+///
+/// A version is whole if the pieces of all its ranks are there, from one run; if, of more than one, some rank has seen them
+/// all, and wrote a manifest of exactly these; and if the version that it is a difference against is whole.
+pub trait Heads {
+    /// A rank's piece of a version.
+    fn listed(&self, version: u64, rank: u32) -> Option<Listed>;
+
+    /// Whether a manifest of exactly these pieces is there, whichever rank wrote it.
+    fn has_manifest(&self, version: u64, rows: &[ManifestRow]) -> bool;
+
+    /// The versions of which rank 0's piece is there, in ascending order, below `before` if that is given.
+    fn candidates(&self, before: Option<u64>) -> Box<dyn DoubleEndedIterator<Item = u64> + '_>;
+
+    /// The pieces of a version, if all its ranks have theirs, from the same run.
+    fn all_pieces(&self, version: u64) -> Option<Vec<Listed>> {
+        let first = self.listed(version, 0)?.info;
+        let of = |info: &PieceInfo| (info.ranks, info.identity.run);
+        let pieces = (0..first.ranks).map(|rank| self.listed(version, rank));
+        let same = |piece: &Listed| of(&piece.info) == of(&first);
+        pieces.map(|piece| piece.filter(same)).collect()
+    }
+
+    /// The rows of the manifest of a version whose pieces are all there.
+    fn rows(&self, version: u64) -> Option<Vec<ManifestRow>> {
+        let pieces = self.all_pieces(version)?;
+        let row = |(rank, piece): (u64, &Listed)| ManifestRow {
+            rank,
+            sequence: piece.info.identity.sequence,
+            created: piece.info.identity.created,
+            record_length: piece.record_length,
+        };
+        Some((0..).zip(&pieces).map(row).collect())
+    }
+
+    /// A version of which all pieces are there and, of more than one, some rank has seen them all. What it builds upon
+    /// need not be.
+    fn has_all(&self, version: u64) -> Option<VersionInfo> {
+        let pieces = self.all_pieces(version)?;
+        if pieces.len() > 1 && !self.has_manifest(version, &self.rows(version)?) {
+            return None;
+        }
+        let first = pieces.first()?.info;
+        let infos = || pieces.iter().map(|piece| piece.info);
+        Some(VersionInfo {
+            version,
+            ranks: first.ranks,
+            bytes: infos().map(|info| info.bytes).sum(),
+            decoded: decoded(infos().map(|info| (info.bytes, info.decoded))),
+            created: first.identity.created,
+            run: first.identity.run,
+            base: infos().filter_map(|info| info.identity.base).max(),
+        })
+    }
+
+    /// Whether a version and all that it is a difference against are there.
+    fn is_whole(&self, version: u64) -> bool {
+        let mut next = Some(version);
+        while let Some(version) = next {
+            let Some(info) = self.has_all(version) else {
+                return false;
+            };
+            // Bases are older than what they are the bases of, so this ends.
+            next = info.base;
+        }
+        true
+    }
+
+    /// The newest whole version below `before`.
+    fn older(&self, before: Option<u64>) -> Option<u64> {
+        let mut versions = self.candidates(before).rev();
+        versions.find(|version| self.is_whole(*version))
+    }
+
+    /// The whole versions, oldest first.
+    fn whole(&self) -> Vec<VersionInfo> {
+        let mut whole: Vec<VersionInfo> = Vec::new();
+        for info in self.candidates(None).filter_map(|v| self.has_all(v)) {
+            let find = |base: u64| whole.binary_search_by_key(&base, |info| info.version);
+            if info.base.is_none_or(|base| find(base).is_ok()) {
+                whole.push(info);
+            }
+        }
+        whole
+    }
+}
