@@ -93,8 +93,8 @@ impl Engine {
     }
 
     /// Ends the engine once every version taken in lies on the lowest tier, where that outlives the engine, and is
-    /// [protected](Engine::protect); at once, if nothing was asked of it since [`Engine::suspend`]. Dropping it ends it, too, and
-    /// tells nothing.
+    /// [protected](Engine::protect); without waiting, if nothing was asked of it since [`Engine::suspend`]. Dropping it ends it,
+    /// too, and tells nothing.
     ///
     /// # Errors
     /// As [`Engine::wait_for`] with the [`closing_patience`](crate::EngineBuilder::closing_patience): it is ended
