@@ -40,6 +40,9 @@ fn declared(header: &str) -> BTreeSet<String> {
     names
 }
 
+/// The C interface of a crate that S3 needs. It comes with it, and no option leaves it out.
+const OF_CHECKSUMS: &str = "crc_fast_";
+
 fn exported() -> BTreeSet<String> {
     let nm = must(
         Command::new("nm")
@@ -48,6 +51,7 @@ fn exported() -> BTreeSet<String> {
     );
     nm.lines()
         .filter_map(|line| line.split_whitespace().nth(2))
+        .filter(|name| !name.starts_with(OF_CHECKSUMS))
         .map(str::to_owned)
         .collect()
 }

@@ -74,6 +74,22 @@ pub fn decode(container: &[u8], out: &mut [u8]) -> Result<()> {
     }
 }
 
+/// Bytes that containers decode to that lie one behind the other: no more than 4096 for each of theirs, whatever they say.
+///
+/// # Errors
+///
+/// [`Error::Corrupt`](crate::Error::Corrupt) if they are none, or not whole.
+pub fn decoded_len(mut containers: &[u8]) -> Result<u64> {
+    let mut len = 0;
+    while !containers.is_empty() {
+        let header = Header::parse(containers)?;
+        let (stored, raw) = header.within(containers.len(), usize::MAX)?;
+        len += raw as u64;
+        containers = &containers[stored..];
+    }
+    Ok(len)
+}
+
 /// Decodes containers that lie one behind the other to `out`, which is as long as all their inputs together.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ mod method;
 mod planes;
 
 pub use bounded::{Bound, Bounded};
-pub use codec::{Codec, decode, decode_all, decode_to_vec};
+pub use codec::{Codec, decode, decode_all, decode_to_vec, decoded_len};
 pub use element::Element;
 pub use error::{Error, Invalid, Result};
 pub use governor::{Decision, Figures, Governor, Policy};

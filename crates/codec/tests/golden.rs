@@ -7,7 +7,10 @@ mod common;
 
 use common::{Random, bytes_of};
 use std::path::Path;
-use tierflow_codec::{Bound, Bounded, Codec, Element, Method, Planes, Predictor, decode_to_vec};
+use tierflow_codec::{
+    Bound, Bounded, Codec, Element, Method, Planes, Predictor, decode_all, decode_to_vec,
+    decoded_len,
+};
 
 /// Values of each input: a few blocks, and some more.
 const VALUES: usize = 5_000;
@@ -89,4 +92,25 @@ fn old_containers_are_read_and_written_as_they_were() {
         }
     }
     assert_eq!(bounded, BOUNDED);
+}
+
+#[test]
+fn several_containers_are_decoded_together() {
+    let (mut containers, mut whole) = (Vec::new(), Vec::new());
+    for (_, method, element, bytes) in cases() {
+        let container = method.encode_to_vec(&bytes, element).unwrap();
+        whole.extend(decode_to_vec(&container, 1 << 20).unwrap());
+        containers.extend(container);
+    }
+    assert_eq!(decoded_len(&containers).unwrap(), whole.len() as u64);
+    let mut out = vec![0; whole.len()];
+    decode_all(&containers, &mut out).unwrap();
+    assert!(out == whole);
+    // Of another length, and cut off anywhere.
+    assert!(decode_all(&containers, &mut vec![0; whole.len() + 1]).is_err());
+    assert!(decode_all(&containers, &mut vec![0; whole.len() - 1]).is_err());
+    for end in (1..containers.len()).step_by(997) {
+        assert!(decoded_len(&containers[..end]).is_err(), "{end}");
+        assert!(decode_all(&containers[..end], &mut out).is_err(), "{end}");
+    }
 }

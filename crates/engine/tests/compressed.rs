@@ -299,6 +299,13 @@ fn ranks_of_a_group_compress_each_for_itself() {
     run(2, &|rank, engine| {
         assert_eq!(engine.latest(None), Some(5));
         (0..6).for_each(|version| assert_restores(engine, version, &of(rank, version)));
+        // Those of another rank, which are compressed there.
+        let mut other = vec![0; sizes[2]];
+        let region = ("checkpoint", other.as_mut_slice());
+        engine.restore_rank(5, 2, &mut [region]).unwrap();
+        assert!(other == of(2, 5));
+        let region = ("checkpoint", &mut other[1..]);
+        assert!(engine.restore_rank(5, 2, &mut [region]).is_err());
     });
 }
 

@@ -44,9 +44,18 @@ impl Contents {
             };
             let bytes = piece.read(&difference.name)?;
             if Header::is_one(&bytes) {
-                let mut whole = vec![0; usize::try_from(size)?];
-                tierflow_codec::decode_all(&bytes, &mut whole)
+                let decode = || -> tierflow_codec::Result<Vec<u8>> {
+                    let mut whole = vec![0; tierflow_codec::decoded_len(&bytes)? as usize];
+                    tierflow_codec::decode_all(&bytes, &mut whole)?;
+                    Ok(whole)
+                };
+                let whole = decode()
                     .with_context(|| format!("version {version} cannot be decompressed"))?;
+                ensure!(
+                    whole.len() as u64 == size,
+                    "version {version} says that it has {size} bytes, and has {}",
+                    whole.len()
+                );
                 return Ok(Self::Decoded(regions, whole));
             }
             differences.push(bytes);

@@ -1,5 +1,7 @@
 //! Other ranks' pieces, where all ranks' lie.
 
+#[cfg(feature = "compress")]
+use crate::region::UNNAMED;
 use crate::{Engine, Error, Result, Version};
 use tierflow_store::Piece;
 use tierflow_store::container::{Element, RegionInfo};
@@ -27,15 +29,10 @@ impl Engine {
         regions: &mut [(&str, &mut [u8])],
     ) -> Result<()> {
         let piece = self.piece_of(version, rank)?;
-        if piece
-            .regions()
-            .iter()
-            .any(|info| info.element == Element::Encoded)
-        {
-            let why = "other ranks' differences are put together by their own engines";
-            return Err(Error::NoDifferences { why });
+        match piece.regions() {
+            [encoded] if encoded.element == Element::Encoded => decode(&piece, encoded, regions),
+            _ => Ok(piece.restore(regions)?),
         }
-        Ok(piece.restore(regions)?)
     }
 
     fn piece_of(&self, version: Version, rank: u32) -> Result<Piece> {
@@ -45,5 +42,47 @@ impl Engine {
         };
         let directory = self.nodes.directory.as_ref().ok_or(none)?;
         Ok(directory.piece_of(version, rank)?)
+    }
+}
+
+/// Brings regions of a compressed piece back.
+#[cfg(feature = "compress")]
+fn decode(piece: &Piece, encoded: &RegionInfo, regions: &mut [(&str, &mut [u8])]) -> Result<()> {
+    let containers = piece.read(&encoded.name)?;
+    if !tierflow_codec::Header::is_one(&containers) {
+        return Err(of_others());
+    }
+    let mut whole = vec![0; tierflow_codec::decoded_len(&containers)? as usize];
+    tierflow_codec::decode_all(&containers, &mut whole)?;
+    for (name, into) in regions {
+        let named = piece.layout().iter().find(|info| info.name == *name);
+        let range = named.map(|info| info.offset as usize..(info.offset + info.length) as usize);
+        // Without names, it is one region.
+        let is_all = piece.layout().is_empty() && *name == UNNAMED;
+        let bytes = match is_all {
+            true => Some(whole.as_slice()),
+            false => range.and_then(|range| whole.get(range)),
+        };
+        let Some(bytes) = bytes.filter(|bytes| bytes.len() == into.len()) else {
+            let version = piece.version();
+            let why = format!(
+                "version {version} has no region {name} of {} bytes",
+                into.len()
+            );
+            return Err(tierflow_store::Error::Argument(why).into());
+        };
+        into.copy_from_slice(bytes);
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "compress"))]
+fn decode(_: &Piece, _: &RegionInfo, _: &mut [(&str, &mut [u8])]) -> Result<()> {
+    Err(of_others())
+}
+
+fn of_others() -> Error {
+    Error::NoDifferences {
+        why: "other ranks' differences are put together by their own engines, and compressed versions by those with `compress`",
     }
 }
