@@ -317,6 +317,33 @@ def test_differences_give_the_whole_bytes() -> None:
         assert engine.metrics()["hops"]
 
 
+def test_compressed_versions_come_back_as_they_were_or_within_a_bound() -> None:
+    field = np.sin(np.arange(100_000, dtype="f4") / 300)
+    kinds = {"device": "host", "device_cache": "1MiB", "host_cache": "32MiB", "flush": "eager"}
+    with tierflow.Engine(**kinds, compress="f32, always") as engine:
+        for version in range(20):
+            engine.checkpoint(version, field * version)
+        engine.wait()
+        for version in reversed(range(20)):
+            back = np.zeros_like(field)
+            engine.restore(version, back)
+            assert np.array_equal(back, field * version)
+        figures = engine.metrics()["compression"]
+        assert figures["stored"] < figures["compressed"]
+    with tierflow.Engine(**kinds, compress="f32, wave = 1e-3, always") as engine:
+        for version in range(20):
+            engine.checkpoint(version, field, names=["wave"])
+        engine.wait()
+        for version in range(20):
+            back = np.zeros_like(field)
+            engine.restore(version, back)
+            assert np.abs(back - field).max() <= 1e-3 * np.abs(field).max()
+        figures = engine.metrics()["compression"]
+        assert figures["stored"] < figures["compressed"] / 5
+    with pytest.raises(tierflow.ArgumentError, match="f99"):
+        tierflow.Engine(**kinds, compress="f99")
+
+
 def test_engines_share_a_pool(tmp_path: pathlib.Path) -> None:
     pool = tierflow.HostPool("32MiB", slab="2MiB")
     assert pool.bytes == 32 << 20
