@@ -235,3 +235,48 @@ fn the_host_reads_what_the_device_compressed_and_the_other_way_round() {
         assert!(bench.restored(&engine, version) == field(version));
     }
 }
+
+#[test]
+#[ignore = "needs an NVIDIA GPU, and takes all of its memory"]
+fn without_device_memory_versions_go_as_they_are_and_the_host_decodes() {
+    let bench = Bench::new();
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let engine = bench
+            .builder()
+            .node_local(directory.path())
+            .build()
+            .unwrap();
+        (0..8).for_each(|version| bench.checkpoint(&engine, version, &field(version)));
+        engine.wait().unwrap();
+        assert!(engine.metrics().compression.unwrap().stored > 0);
+    }
+    let engine = bench
+        .builder()
+        .node_local(directory.path())
+        .build()
+        .unwrap();
+    let mut taken = Vec::new();
+    let mut size = 8 << 30;
+    while size >= 1 << 20 {
+        match bench.device.alloc(size) {
+            Ok(memory) => taken.push(memory),
+            Err(_) => size /= 2,
+        }
+    }
+    engine.hint(0..8);
+    engine.prefetch_start();
+    for version in 0..8 {
+        assert!(bench.restored(&engine, version) == field(version));
+    }
+    for version in 8..16 {
+        bench.checkpoint(&engine, version, &field(version));
+    }
+    engine.wait().unwrap();
+    let compression = engine.metrics().compression.unwrap();
+    assert_eq!(compression.compressed, 0, "{compression:?}");
+    drop(taken);
+    for version in 0..16 {
+        assert!(bench.restored(&engine, version) == field(version));
+    }
+}

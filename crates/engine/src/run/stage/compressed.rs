@@ -164,7 +164,14 @@ impl Stage for Compressed {
             return as_it_is(lane);
         }
         let runs = runs::of(&self.how, descent.layout.as_deref(), size);
-        let made = self.encode(lane, from, &runs).map_err(at_source)?;
+        let made = match self.encode(lane, from, &runs) {
+            Ok(made) => made,
+            // There is no device memory to do it in, or it is longer than containers are: that keeps no version from going down.
+            Err(error) => {
+                tracing::warn!(version, %error, "a version goes down as it is: it could not be compressed");
+                return as_it_is(lane);
+            }
+        };
         let (bytes, nanoseconds) = made.came_to();
         self.measured.encoded(size, bytes, nanoseconds);
         if bytes >= size {
@@ -203,7 +210,7 @@ impl Stage for Compressed {
             let from = Lying::on(tiers, &piece);
             let of = (version, to.piece.place.size);
             let decoded = kernels.decode(lane, of, from, &mut to, None);
-            if decoded.map_err(at_source)? {
+            if decoded.or_else(by_the_host).map_err(at_source)? {
                 return Ok(());
             }
         }
@@ -222,7 +229,8 @@ impl Stage for Compressed {
         if let (Some(kernels), (version, place, [])) = (&self.kernels, chain) {
             let piece = whole(*place);
             let from = Lying::on(tiers, &piece);
-            if kernels.decode(lane, (version, size), from, sink, stream)? {
+            let decoded = kernels.decode(lane, (version, size), from, sink, stream);
+            if decoded.or_else(by_the_host)? {
                 return Ok(());
             }
         }
@@ -235,6 +243,20 @@ impl Stage for Compressed {
 #[cfg(feature = "cuda")]
 fn whole(place: crate::plan::Place) -> Piece {
     Piece { start: 0, place }
+}
+
+/// What the device has no memory for, the host does.
+#[cfg(feature = "cuda")]
+fn by_the_host(error: Error) -> Result<bool> {
+    use tierflow_device::Error as DeviceError;
+    match error {
+        Error::Device(DeviceError::OutOfMemory { .. })
+        | Error::Codec(tierflow_codec::Error::Device(DeviceError::OutOfMemory { .. })) => {
+            tracing::warn!(%error, "a version is decompressed by the host");
+            Ok(false)
+        }
+        error => Err(error),
+    }
 }
 
 impl Made<'_> {
