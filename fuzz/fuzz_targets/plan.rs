@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use tierflow_plan::{
-    AfterRestore, Coding, Differences, Event, Executor, ExtentSize, Fifo, Lru, Piece, PlanConfig,
-    Policy, Refusal, Residency, Score, Stored, Ticket, TierConfig, TierId, Transfer, TransferFailure,
-    TransferId, Version, World,
+    AfterRestore, Coding, Differences, Event, Executor, ExtentSize, Fifo, Lru, Overhead, Piece,
+    PlanConfig, Policy, Refusal, Residency, Score, Stored, Ticket, TierConfig, TierId, Transfer,
+    TransferFailure, TransferId, Version, World,
 };
 
 /// Bytes by tier, what the plan is to be, and steps: what, of which, how.
@@ -186,7 +186,7 @@ fuzz_target!(|input: Input| {
         policy,
         extents: ExtentSize { least: 2, most: 4 },
         differences: (shape / 64 == 3).then_some(Differences {
-            overhead: 2,
+            overhead: Overhead::fixed(2),
             longest: 4,
             ascending: shape % 2 == 1,
         }),
