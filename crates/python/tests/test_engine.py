@@ -274,7 +274,8 @@ def test_a_job_that_has_to_go(tmp_path: pathlib.Path) -> None:
         engine.suspend(60)
     by_hand = tierflow.Notice()
     by_hand.give(5)
-    assert by_hand.left is not None and by_hand.left <= 5
+    assert by_hand.left is not None
+    assert by_hand.left <= 5
     with pytest.raises(tierflow.ArgumentError):
         tierflow.Notice([signal.SIGKILL], grace=1)
 
