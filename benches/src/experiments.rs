@@ -13,6 +13,7 @@ pub mod clients;
 pub mod compress;
 pub mod copy;
 pub mod dedup;
+pub mod disk;
 pub mod growth;
 pub mod in_place;
 pub mod peers;
@@ -48,6 +49,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cache::real::FIGURES,
     shared::EXPERIMENT,
     store::EXPERIMENT,
+    disk::EXPERIMENT,
     in_place::EXPERIMENT,
     clients::EXPERIMENT,
 ];

@@ -9,6 +9,7 @@
 
 pub mod experiments;
 pub mod machine;
+pub mod processor;
 pub mod report;
 
 /// The example of the README at the root, compiled and run.

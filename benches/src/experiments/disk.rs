@@ -1,0 +1,232 @@
+//! The disk tier against the disk's own bandwidth: a history of 128 MiB checkpoints that flows to the disk and back, through
+//! a small host cache and straight from the device cache, beside raw direct I/O in the same run.
+//!
+//! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
+
+mod raw;
+
+use anyhow::{Result, ensure};
+use tempfile::TempDir;
+use tierflow_device::{Choice, Device, Memory, open};
+use tierflow_engine::{AfterRestore, Engine, Flush, Metrics, Region, RegionMut};
+
+use super::{Experiment, Run};
+use crate::processor::{Took, measure};
+use raw::Raw;
+
+/// See the module.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "disk",
+    about: "the disk tier: 128 MiB checkpoints down and up against raw direct I/O, and the processor time that they take",
+    needs_gpu: false,
+    run,
+};
+
+const CHECKPOINT: usize = 128 << 20;
+const DEVICE_CACHE: usize = 1 << 30;
+const HOST_CACHE: usize = 512 << 20;
+/// What the disk tier is to reach, of raw I/O.
+const SHARE_GOAL: f64 = 0.95;
+/// Cores that it may keep busy.
+const CORES_GOAL: f64 = 1.0;
+/// One checkpoint's bytes are looked at so far from each other when it is back.
+const LOOKED_AT: usize = 64 << 10;
+
+/// The tiers above the disk.
+const CACHES: [(&str, usize, usize); 3] = [
+    ("host", 0, HOST_CACHE),
+    ("device and host", DEVICE_CACHE, HOST_CACHE),
+    ("device", DEVICE_CACHE, 0),
+];
+
+fn run(run: &mut Run) -> Result<()> {
+    let folder = match std::env::var_os("TIERFLOW_STORE") {
+        Some(folder) => TempDir::new_in(folder)?,
+        None => TempDir::new()?,
+    };
+    let (versions, rounds) = if run.is_quick() { (16, 3) } else { (32, 7) };
+    let device = open(Choice::Auto)?;
+    let mut raw = Raw::new(folder.path(), (versions as usize * CHECKPOINT) as u64)?;
+    raw.calibrate(run)?;
+    let mut histories = CACHES
+        .iter()
+        .map(|&caches| History::new(&device, folder.path(), caches, versions))
+        .collect::<Result<Vec<_>>>()?;
+    // The first of all writes to a file that has no blocks yet, through caches that are still growing.
+    for history in &mut histories {
+        let (down, up) = history.round()?;
+        let case = format!("caches={}, round=first", history.name);
+        run.value(&case, "bandwidth down", "bytes/s", down.rate(down.written))?;
+        run.value(&case, "bandwidth up", "bytes/s", up.rate(up.read))?;
+    }
+    let mut found: Vec<[Vec<f64>; 8]> = vec![Default::default(); histories.len()];
+    let mut raws: [Vec<f64>; 4] = Default::default();
+    for _ in 0..rounds {
+        for (history, found) in histories.iter_mut().zip(&mut found) {
+            let (write, read) = (raw.write()?, raw.read()?);
+            let (down, up) = history.round()?;
+            let raw = [write.rate(write.written), read.rate(read.read)];
+            let engine = [down.rate(down.written), up.rate(up.read)];
+            let shares = [engine[0] / raw[0], engine[1] / raw[1]];
+            let raw = [raw[0], raw[1], write.cores(), read.cores()];
+            raws.iter_mut()
+                .zip(raw)
+                .for_each(|(all, value)| all.push(value));
+            let per_gb =
+                |took: &Took, bytes: u64| took.processor.as_secs_f64() / (bytes as f64 / 1e9);
+            let ours = [
+                engine[0],
+                engine[1],
+                shares[0],
+                shares[1],
+                down.cores(),
+                up.cores(),
+                per_gb(&down, down.written),
+                per_gb(&up, up.read),
+            ];
+            found
+                .iter_mut()
+                .zip(ours)
+                .for_each(|(all, value)| all.push(value));
+        }
+    }
+    for (at, way) in ["down", "up"].into_iter().enumerate() {
+        let case = format!("by=raw, {}", raw.best(at));
+        run.samples(&case, &format!("bandwidth {way}"), "bytes/s", &raws[at])?;
+        run.samples(&case, &format!("cores busy {way}"), "1", &raws[2 + at])?;
+    }
+    for (history, found) in histories.iter().zip(&found) {
+        let case = format!("caches={}", history.name);
+        for (at, way) in ["down", "up"].into_iter().enumerate() {
+            run.samples(&case, &format!("bandwidth {way}"), "bytes/s", &found[at])?;
+            run.samples(
+                &case,
+                &format!("share of raw I/O {way}"),
+                "1",
+                &found[2 + at],
+            )?
+            .against(SHARE_GOAL);
+            run.samples(&case, &format!("cores busy {way}"), "1", &found[4 + at])?
+                .against(CORES_GOAL);
+            run.samples(
+                &case,
+                &format!("processor time {way}"),
+                "s/GB",
+                &found[6 + at],
+            )?;
+        }
+        for hop in history.metrics().hops {
+            let metric = format!("{} to {}", hop.from, hop.to);
+            run.value(&case, &metric, "bytes", hop.bytes as f64)?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of which a disk can make no fewer.
+fn fill(bytes: &mut [u8]) {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    for word in bytes.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+}
+
+/// An engine, and how often a history went through it.
+struct History {
+    name: &'static str,
+    engine: Engine,
+    device: Device,
+    field: Memory,
+    back: Memory,
+    content: Vec<u8>,
+    versions: u64,
+    next: u64,
+}
+
+impl History {
+    fn new(
+        device: &Device,
+        folder: &std::path::Path,
+        (name, device_cache, host_cache): (&'static str, usize, usize),
+        versions: u64,
+    ) -> Result<Self> {
+        // What a host cache alone takes lies in host memory, too.
+        let host = open(Choice::Host)?;
+        let device = if device_cache > 0 { device } else { &host };
+        let engine = Engine::builder(device)
+            .device_cache(device_cache)
+            .host_cache(host_cache)
+            .scratch(folder)
+            .after_restore(AfterRestore::Discard)
+            .flush(Flush::Eager)
+            .build()?;
+        let mut content = vec![0; CHECKPOINT];
+        fill(&mut content);
+        let (field, back) = (device.alloc(CHECKPOINT)?, device.alloc(CHECKPOINT)?);
+        device
+            .stream()?
+            .write(&content, &mut field.lend_mut(0..CHECKPOINT)?)?;
+        Ok(Self {
+            name,
+            engine,
+            device: device.clone(),
+            field,
+            back,
+            content,
+            versions,
+            next: 0,
+        })
+    }
+
+    fn metrics(&self) -> Metrics {
+        self.engine.metrics()
+    }
+
+    /// A history down until all of it is on the disk, and up again from the first version on.
+    fn round(&mut self) -> Result<(Took, Took)> {
+        let versions = self.next..self.next + self.versions;
+        self.next = versions.end;
+        let stream = self.device.stream()?;
+        self.engine.hint(versions.clone());
+        let down = measure(|| {
+            for version in versions.clone() {
+                stream.write(&version.to_le_bytes(), &mut self.field.lend_mut(0..8)?)?;
+                stream.synchronize()?;
+                self.engine
+                    .checkpoint(version, &[Region::from(&self.field)])?;
+            }
+            Ok(self.engine.wait()?)
+        })?;
+        let up = measure(|| {
+            self.engine.prefetch_start();
+            for version in versions {
+                self.engine
+                    .restore(version, &mut [RegionMut::from(&self.back)])?;
+                self.check(version)?;
+            }
+            Ok(())
+        })?;
+        Ok((down, up))
+    }
+
+    fn check(&self, version: u64) -> Result<()> {
+        let stream = self.device.stream()?;
+        let mut bytes = [0; 8];
+        stream.read(&self.back.lend(0..8)?, &mut bytes)?;
+        ensure!(
+            version.to_le_bytes() == bytes,
+            "version {version} came back as another"
+        );
+        for at in (LOOKED_AT..CHECKPOINT).step_by(CHECKPOINT / 64 + LOOKED_AT) {
+            stream.read(&self.back.lend(at..at + 8)?, &mut bytes)?;
+            ensure!(
+                self.content[at..at + 8] == bytes,
+                "version {version} came back otherwise"
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Direct I/O without an engine: threads, each with one request under way, on a file that has all its blocks.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use tierflow_device::{Choice, HostReservation, open};
+
+use crate::experiments::Run;
+use crate::processor::{Took, measure};
+
+/// Linux's flag for direct I/O, but for some processors that are not measured here.
+const O_DIRECT: i32 = 0o40000;
+/// The most threads, and the largest request: bytes.
+const MOST: (usize, usize) = (4, 32 << 20);
+const REQUESTS: [usize; 4] = [1 << 20, 4 << 20, 16 << 20, MOST.1];
+
+/// Threads, and bytes of a request.
+type Shape = (usize, usize);
+
+/// See the module.
+pub(super) struct Raw {
+    file: File,
+    bytes: u64,
+    memory: HostReservation,
+    best: [Shape; 2],
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Down,
+    Up,
+}
+
+impl Raw {
+    pub(super) fn new(folder: &Path, bytes: u64) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .custom_flags(O_DIRECT);
+        let file = options.open(folder.join("raw")).with_context(|| {
+            format!(
+                "{} has no direct I/O to compare with: name another folder by TIERFLOW_STORE",
+                folder.display()
+            )
+        })?;
+        let memory = open(Choice::Host)?.reserve_host(MOST.0 * MOST.1)?;
+        let all = 0..MOST.0 * MOST.1;
+        super::fill(memory.memory().lend_mut(all)?.bytes_mut()?);
+        let raw = Self {
+            file,
+            bytes,
+            memory,
+            best: [(4, 4 << 20); 2],
+        };
+        raw.write()?;
+        Ok(raw)
+    }
+
+    /// Finds what suits the disk best, each way.
+    pub(super) fn calibrate(&mut self, run: &mut Run) -> Result<()> {
+        for (at, way) in [Way::Down, Way::Up].into_iter().enumerate() {
+            let mut best = 0.0;
+            for threads in [1, 2, 4] {
+                for request in REQUESTS {
+                    let took = self.run((threads, request), way)?;
+                    let rate = took.rate(self.bytes);
+                    let case = format!("by=raw, threads={threads}, request={request}");
+                    let name = if way == Way::Down { "down" } else { "up" };
+                    run.value(&case, &format!("bandwidth {name}, once"), "bytes/s", rate)?;
+                    if rate > best {
+                        best = rate;
+                        self.best[at] = (threads, request);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was found to suit the disk best: down, up.
+    pub(super) fn best(&self, way: usize) -> String {
+        let (threads, request) = self.best[way];
+        format!("threads={threads}, request={request}")
+    }
+
+    pub(super) fn write(&self) -> Result<Took> {
+        self.run(self.best[0], Way::Down)
+    }
+
+    pub(super) fn read(&self) -> Result<Took> {
+        self.run(self.best[1], Way::Up)
+    }
+
+    fn run(&self, (threads, request): Shape, way: Way) -> Result<Took> {
+        let next = AtomicU64::new(0);
+        let work = |thread: usize| -> Result<()> {
+            let range = thread * MOST.1..thread * MOST.1 + request;
+            let mut memory = self.memory.memory().lend_mut(range)?;
+            let memory = memory.bytes_mut()?;
+            loop {
+                let at = next.fetch_add(request as u64, Ordering::Relaxed);
+                if at >= self.bytes {
+                    return Ok(());
+                }
+                match way {
+                    Way::Down => self.file.write_all_at(memory, at)?,
+                    Way::Up => self.file.read_exact_at(memory, at)?,
+                }
+            }
+        };
+        measure(|| {
+            std::thread::scope(|scope| {
+                let work = &work;
+                let threads = (0..threads).map(|thread| scope.spawn(move || work(thread)));
+                let threads: Vec<_> = threads.collect();
+                threads
+                    .into_iter()
+                    .try_for_each(|thread| match thread.join() {
+                        Ok(result) => result,
+                        Err(panic) => std::panic::resume_unwind(panic),
+                    })
+            })
+        })
+    }
+}

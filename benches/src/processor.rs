@@ -1,0 +1,81 @@
+//! The processor time of this process, and the bytes that it moves to and from disks.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime};
+
+/// What a piece of work took.
+#[derive(Clone, Copy, Debug)]
+pub struct Took {
+    /// Wall time.
+    pub time: Duration,
+    /// Processor time of all threads together.
+    pub processor: Duration,
+    /// Bytes that disks were asked to read.
+    pub read: u64,
+    /// Bytes that disks were asked to write.
+    pub written: u64,
+}
+
+impl Took {
+    /// Cores that were busy on average.
+    pub fn cores(&self) -> f64 {
+        self.processor.as_secs_f64() / self.time.as_secs_f64()
+    }
+
+    /// Bytes/s, of so many bytes.
+    pub fn rate(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.time.as_secs_f64()
+    }
+}
+
+/// Does the work and measures it. Nothing else may be under way in this process.
+///
+/// # Errors
+/// Those of the work, and what the kernel does not tell.
+pub fn measure(work: impl FnOnce() -> Result<()>) -> Result<Took> {
+    let (disks, processor, begun) = (disks()?, used(), Instant::now());
+    work()?;
+    let (time, processor) = (begun.elapsed(), used().saturating_sub(processor));
+    let (read, written) = self::disks()?;
+    Ok(Took {
+        time,
+        processor,
+        read: read - disks.0,
+        written: written - disks.1,
+    })
+}
+
+fn used() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Bytes that this process read from disks, and wrote to them.
+fn disks() -> Result<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/self/io")?;
+    let value = |key: &str| {
+        let mut lines = text.lines();
+        let found = lines.find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
+        found.with_context(|| format!("/proc/self/io has no {key}"))
+    };
+    Ok((value("read_bytes:")?, value("write_bytes:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_loop_takes_processor_time() {
+        let took = measure(|| {
+            let begun = used();
+            while used() - begun < Duration::from_millis(20) {}
+            Ok(())
+        })
+        .unwrap();
+        assert!(took.processor >= Duration::from_millis(20), "{took:?}");
+        assert!(took.time > Duration::ZERO);
+    }
+}
