@@ -7,7 +7,7 @@ use super::regions::{Sink, Source};
 use crate::plan::Piece;
 use crate::{Error, Result};
 use std::ops::Range;
-use tierflow_device::{Device, Memory, Place, ReadLoan, Stream, WriteLoan};
+use tierflow_device::{Device, Memory, Place, ReadLoan, Stream, Transfer, WriteLoan};
 use tierflow_store::Storage;
 
 /// The stream of a copy: the caller's, or the lane's own, which is made when it is first needed.
@@ -40,6 +40,21 @@ pub(super) trait Origin {
     /// Fills memory with the bytes from `at` on.
     fn fill(&self, at: u64, memory: WriteLoan, streams: &mut Streams<'_>) -> Result<()>;
 
+    /// Begins to [`fill`](Self::fill) memory, if a device can do that alone; else it is filled when this returns.
+    fn begin_fill(
+        &self,
+        at: u64,
+        memory: WriteLoan,
+        streams: &mut Streams<'_>,
+    ) -> Result<Option<Transfer>> {
+        self.fill(at, memory, streams).map(|()| None)
+    }
+
+    /// Whether it can begin so, and is reached in the same way wherever bytes lie in it.
+    fn is_on_device(&self) -> bool {
+        false
+    }
+
     /// Bytes before `at` that are read with it.
     fn before(&self, _at: u64) -> u64 {
         0
@@ -63,6 +78,21 @@ pub(super) trait Destination {
 
     /// Takes the bytes from `at` on.
     fn take(&mut self, at: u64, memory: ReadLoan, streams: &mut Streams<'_>) -> Result<()>;
+
+    /// Begins to [`take`](Self::take) bytes, if a device can do that alone; else they are taken when this returns.
+    fn begin_take(
+        &mut self,
+        at: u64,
+        memory: ReadLoan,
+        streams: &mut Streams<'_>,
+    ) -> Result<Option<Transfer>> {
+        self.take(at, memory, streams).map(|()| None)
+    }
+
+    /// Whether it can begin so, and is reached in the same way wherever bytes lie in it.
+    fn is_on_device(&self) -> bool {
+        false
+    }
 
     /// Bytes that are written to have `length` of them there: whole blocks, of storage.
     fn whole(&self, length: u64) -> u64 {
@@ -125,6 +155,24 @@ impl Origin for Lying<'_> {
         }
     }
 
+    fn begin_fill(
+        &self,
+        at: u64,
+        memory: WriteLoan,
+        streams: &mut Streams<'_>,
+    ) -> Result<Option<Transfer>> {
+        if !Origin::is_on_device(self) {
+            return self.fill(at, memory, streams).map(|()| None);
+        }
+        let from = self.from(at);
+        let source = self.medium.lend(from..from + memory.len() as u64)?;
+        Ok(Some(streams.get()?.copy(source, memory)))
+    }
+
+    fn is_on_device(&self) -> bool {
+        matches!(self.medium, Medium::Device(_) | Medium::Peers(_))
+    }
+
     fn before(&self, at: u64) -> u64 {
         let storage = self.medium.storage();
         storage.map_or(0, |storage| {
@@ -167,6 +215,24 @@ impl Destination for Lying<'_> {
             }
             Medium::Kept(_) => Err(whole_only()),
         }
+    }
+
+    fn begin_take(
+        &mut self,
+        at: u64,
+        memory: ReadLoan,
+        streams: &mut Streams<'_>,
+    ) -> Result<Option<Transfer>> {
+        if !Origin::is_on_device(self) {
+            return self.take(at, memory, streams).map(|()| None);
+        }
+        let to = self.from(at);
+        let target = self.medium.lend_mut(to..to + memory.len() as u64)?;
+        Ok(Some(streams.get()?.copy(memory, target)))
+    }
+
+    fn is_on_device(&self) -> bool {
+        Origin::is_on_device(self)
     }
 
     fn whole(&self, length: u64) -> u64 {

@@ -19,7 +19,7 @@ const BETWEEN_MEMORIES: u64 = 64 << 20;
 /// The same between memory and storage.
 const WITH_STORAGE: u64 = 32 << 20;
 
-/// The same through the pinned buffer between the device and storage, and its size.
+/// The same through a pinned buffer between the device and storage, and its size.
 pub(super) const STAGED: u64 = if cfg!(shuttle) { 4096 } else { 4 << 20 };
 
 /// A failed transfer: which end failed, and how.
@@ -162,7 +162,7 @@ impl Lane {
 
     /// Copies bytes of a version from one end to the other, until they are there or `cancelled`.
     ///
-    /// Where one end lies in memory that the other reaches, that is one copy; else the bytes go through the pinned buffer.
+    /// Where one end lies in memory that the other reaches, that is one copy; else the bytes go through pinned buffers.
     pub(super) fn copy(
         &mut self,
         from: &dyn Origin,
@@ -172,12 +172,10 @@ impl Lane {
     ) -> std::result::Result<(), Failed> {
         let mut at = bytes.start;
         while at < bytes.end {
-            if cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
-                return Err((TransferFailure::Cancelled, None));
-            }
+            stop_if(cancelled)?;
             let rest = at..bytes.end;
             at += match self.copy_in_place(from, to, rest.clone(), theirs)? {
-                0 => self.copy_staged(from, to, rest, theirs)?,
+                0 => self.copy_staged(from, to, rest, (theirs, cancelled))?,
                 copied => copied,
             };
         }
@@ -220,32 +218,6 @@ impl Lane {
         Ok(0)
     }
 
-    /// Copies the first of these bytes through the pinned buffer. Returns how many.
-    fn copy_staged(
-        &mut self,
-        from: &dyn Origin,
-        to: &mut dyn Destination,
-        bytes: Range<u64>,
-        theirs: Option<&Stream>,
-    ) -> std::result::Result<u64, Failed> {
-        let before = from.before(bytes.start);
-        let length = (STAGED - before).min(bytes.end - bytes.start);
-        let (read, written) = (from.whole(before + length), to.whole(length));
-        let staging = self
-            .staging(read.max(before + written))
-            .map_err(at_source)?;
-        let mut streams = self.streams(theirs);
-        let staged = staging.lend_mut(0..read).map_err(at_source)?;
-        from.fill(bytes.start - before, staged, &mut streams)
-            .map_err(at_source)?;
-        let staged = staging
-            .lend(before..before + written)
-            .map_err(at_destination)?;
-        to.take(bytes.start, staged, &mut streams)
-            .map_err(at_destination)?;
-        Ok(length)
-    }
-
     /// The pinned buffer, of `size` bytes at least. Most runs never need one.
     pub(super) fn staging(&mut self, size: u64) -> Result<Staging> {
         let memory = self.pinned(size)?;
@@ -254,7 +226,12 @@ impl Lane {
 
     /// As many buffers as there are parts of a piece of `size` bytes, [`BUFFERS`] at most and one at least.
     pub(super) fn buffers(&mut self, size: u64) -> Result<Vec<Staging>> {
-        let count = size.div_ceil(STAGED).clamp(1, BUFFERS);
+        self.at_most(BUFFERS, size)
+    }
+
+    /// As many buffers as there are parts of `size` bytes, `most` at most and one at least.
+    pub(super) fn at_most(&mut self, most: u64, size: u64) -> Result<Vec<Staging>> {
+        let count = size.div_ceil(STAGED).clamp(1, most);
         let memory = self.pinned((count * STAGED).min(size))?;
         let buffer = |index| Staging {
             memory: memory.clone(),
@@ -297,6 +274,14 @@ impl Staging {
 
     fn of(&self, bytes: Range<u64>) -> Range<usize> {
         (self.at + bytes.start) as usize..(self.at + bytes.end) as usize
+    }
+}
+
+/// What a cancelled copy ends with.
+pub(super) fn stop_if(cancelled: Option<&AtomicBool>) -> std::result::Result<(), Failed> {
+    match cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
+        true => Err((TransferFailure::Cancelled, None)),
+        false => Ok(()),
     }
 }
 

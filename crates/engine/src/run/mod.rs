@@ -52,6 +52,7 @@ mod recorder;
 mod regions;
 mod resize;
 mod stage;
+mod staged;
 mod suspend;
 pub(crate) mod sync;
 mod together;
