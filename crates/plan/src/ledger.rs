@@ -99,7 +99,7 @@ fn membership(record: &Record, extent: &Extent, at: usize, last: TierId) -> Memb
     let is_readable = replica.is_readable();
     let has_below = extent.has_below(tier);
     let write_back = extent.write_back(tier, last, record.unreadable);
-    let is_read_past = record.readers > 0 || !record.waiting.is_empty();
+    let is_read_past = record.readers > 0;
     // What other versions build upon stays on some lower tier.
     let is_built_upon = record.heirs > 0 && tier != TierId::FASTEST;
     Membership {
