@@ -13,9 +13,9 @@ use crate::processor::{Took, measure};
 
 /// Linux's flag for direct I/O, but for some processors that are not measured here.
 const O_DIRECT: i32 = 0o40000;
-/// The most threads, and the largest request: bytes.
-const MOST: (usize, usize) = (4, 32 << 20);
-const REQUESTS: [usize; 4] = [1 << 20, 4 << 20, 16 << 20, MOST.1];
+const REQUESTS: [usize; 3] = [1 << 20, 4 << 20, 16 << 20];
+/// Memory that is read and written, over and over: as much as a host cache has, and more than a processor's caches hold.
+const MEMORY: usize = super::HOST_CACHE;
 
 /// Threads, and bytes of a request.
 type Shape = (usize, usize);
@@ -48,9 +48,8 @@ impl Raw {
                 folder.display()
             )
         })?;
-        let memory = open(Choice::Host)?.reserve_host(MOST.0 * MOST.1)?;
-        let all = 0..MOST.0 * MOST.1;
-        super::fill(memory.memory().lend_mut(all)?.bytes_mut()?);
+        let memory = open(Choice::Host)?.reserve_host(MEMORY)?;
+        super::fill(memory.memory().lend_mut(0..MEMORY)?.bytes_mut()?);
         let raw = Self {
             file,
             bytes,
@@ -98,15 +97,15 @@ impl Raw {
 
     fn run(&self, (threads, request): Shape, way: Way) -> Result<Took> {
         let next = AtomicU64::new(0);
-        let work = |thread: usize| -> Result<()> {
-            let range = thread * MOST.1..thread * MOST.1 + request;
-            let mut memory = self.memory.memory().lend_mut(range)?;
-            let memory = memory.bytes_mut()?;
+        let work = || -> Result<()> {
             loop {
                 let at = next.fetch_add(request as u64, Ordering::Relaxed);
                 if at >= self.bytes {
                     return Ok(());
                 }
+                let start = at as usize % MEMORY;
+                let mut memory = self.memory.memory().lend_mut(start..start + request)?;
+                let memory = memory.bytes_mut()?;
                 match way {
                     Way::Down => self.file.write_all_at(memory, at)?,
                     Way::Up => self.file.read_exact_at(memory, at)?,
@@ -115,9 +114,7 @@ impl Raw {
         };
         measure(|| {
             std::thread::scope(|scope| {
-                let work = &work;
-                let threads = (0..threads).map(|thread| scope.spawn(move || work(thread)));
-                let threads: Vec<_> = threads.collect();
+                let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
                 threads
                     .into_iter()
                     .try_for_each(|thread| match thread.join() {
