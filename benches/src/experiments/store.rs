@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tierflow_store::{Options, Region, Repository, Retention, Snapshot};
 
 use super::{Experiment, Run};
+use crate::processor::measure;
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -31,7 +32,9 @@ const ALIGNMENT: usize = 4096;
 /// Linux's flag for direct I/O, but for some processors that are not measured here.
 const O_DIRECT: i32 = 0o40000;
 /// What large checkpoints are to reach, of raw I/O.
-const SHARE_GOAL: f64 = 0.9;
+const SHARE_GOAL: f64 = 0.95;
+/// Cores that they may keep busy.
+const CORES_GOAL: f64 = 1.0;
 /// What 4 KiB checkpoints are to reach, a second.
 const GOAL: f64 = 50_000.0;
 
@@ -55,29 +58,35 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
     let content: Vec<u8> = (0..LARGE).map(|at| ((at / 61) ^ at) as u8).collect();
     let regions = [Region::new("state", &content)];
     let mut memory = vec![0; LARGE];
-    let mut times: [Vec<f64>; 4] = Default::default();
+    let (mut times, mut cores): ([Vec<f64>; 4], [Vec<f64>; 4]) = Default::default();
+    let mut timed = |at: usize, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
+        let took = measure(work)?;
+        times[at].push(took.rate(LARGE as u64));
+        cores[at].push(took.cores());
+        Ok(())
+    };
     // Written over in each round: raw I/O waits for no file system to find room.
     let path = folder.join("raw");
     raw_write(&path, &content)?;
     for round in 0..WARMING + rounds {
-        if round == WARMING {
-            times = Default::default();
-        }
-        times[0].push(bandwidth(|| raw_write(&path, &content))?);
+        timed(0, &mut || raw_write(&path, &content))?;
         let snapshot = Snapshot {
             version: round,
             base: None,
             regions: &regions,
         };
-        times[1].push(bandwidth(|| Ok(repository.save(&snapshot)?))?);
-        times[2].push(bandwidth(|| raw_read(&path))?);
+        timed(1, &mut || Ok(repository.save(&snapshot)?))?;
+        timed(2, &mut || raw_read(&path))?;
         memory.fill(0);
-        times[3].push(bandwidth(|| {
+        timed(3, &mut || {
             let piece = repository.piece(round)?;
             Ok(piece.restore(&mut [("state", &mut memory)])?)
-        })?);
+        })?;
         ensure!(memory == content, "version {round} came back as another");
         repository.prune(&Retention::newest(1))?;
+    }
+    for all in times.iter_mut().chain(&mut cores) {
+        all.drain(..WARMING as usize);
     }
     for (way, raw, durable) in [("save", 0, 1), ("restore", 2, 3)] {
         run.samples(
@@ -95,14 +104,10 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
         let shares: Vec<f64> = pairs.map(|(durable, raw)| durable / raw).collect();
         run.samples(&case, "share of raw I/O in the same round", "1", &shares)?
             .against(SHARE_GOAL);
+        run.samples(&case, "cores busy", "1", &cores[durable])?
+            .against(CORES_GOAL);
     }
     Ok(())
-}
-
-fn bandwidth(work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let begun = Instant::now();
-    work()?;
-    Ok(LARGE as f64 / begun.elapsed().as_secs_f64())
 }
 
 fn direct(path: &Path, options: &mut OpenOptions) -> Result<File> {
