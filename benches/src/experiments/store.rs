@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
+use tierflow_device::{Choice, HostReservation, open};
 use tierflow_store::{Options, Region, Repository, Retention, Snapshot};
 
 use super::{Experiment, Run};
@@ -28,7 +29,6 @@ const SMALL: usize = 4 << 10;
 /// The raw I/O: so many threads, each with one request of so many bytes. The store's own figures.
 const THREADS: usize = 4;
 const REQUEST: usize = 4 << 20;
-const ALIGNMENT: usize = 4096;
 /// Linux's flag for direct I/O, but for some processors that are not measured here.
 const O_DIRECT: i32 = 0o40000;
 /// What large checkpoints are to reach, of raw I/O.
@@ -58,6 +58,9 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
     let content: Vec<u8> = (0..LARGE).map(|at| ((at / 61) ^ at) as u8).collect();
     let regions = [Region::new("state", &content)];
     let mut memory = vec![0; LARGE];
+    // In huge pages, where the system has them.
+    let requests = open(Choice::Host)?.reserve_host(THREADS * REQUEST)?;
+    requests.touch(0..THREADS * REQUEST)?;
     let (mut times, mut cores): ([Vec<f64>; 4], [Vec<f64>; 4]) = Default::default();
     let mut timed = |at: usize, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
         let took = measure(work)?;
@@ -67,16 +70,16 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
     };
     // Written over in each round: raw I/O waits for no file system to find room.
     let path = folder.join("raw");
-    raw_write(&path, &content)?;
+    raw_write(&path, &content, &requests)?;
     for round in 0..WARMING + rounds {
-        timed(0, &mut || raw_write(&path, &content))?;
+        timed(0, &mut || raw_write(&path, &content, &requests))?;
         let snapshot = Snapshot {
             version: round,
             base: None,
             regions: &regions,
         };
         timed(1, &mut || Ok(repository.save(&snapshot)?))?;
-        timed(2, &mut || raw_read(&path))?;
+        timed(2, &mut || raw_read(&path, &requests))?;
         memory.fill(0);
         timed(3, &mut || {
             let piece = repository.piece(round)?;
@@ -120,40 +123,46 @@ fn direct(path: &Path, options: &mut OpenOptions) -> Result<File> {
     })
 }
 
-fn raw_write(path: &Path, content: &[u8]) -> Result<()> {
+fn raw_write(path: &Path, content: &[u8], memory: &HostReservation) -> Result<()> {
     let file = direct(
         path,
         OpenOptions::new().write(true).create(true).truncate(false),
     )?;
-    side_by_side(|at, memory| {
+    side_by_side(memory, |at, memory| {
         memory.copy_from_slice(&content[at..at + REQUEST]);
         Ok(file.write_all_at(memory, at as u64)?)
     })?;
     Ok(file.sync_data()?)
 }
 
-fn raw_read(path: &Path) -> Result<()> {
+fn raw_read(path: &Path, memory: &HostReservation) -> Result<()> {
     let file = direct(path, OpenOptions::new().read(true))?;
-    side_by_side(|at, memory| Ok(file.read_exact_at(memory, at as u64)?))
+    side_by_side(memory, |at, memory| {
+        Ok(file.read_exact_at(memory, at as u64)?)
+    })
 }
 
-/// One request after the other on each thread.
-fn side_by_side(request: impl Fn(usize, &mut [u8]) -> Result<()> + Sync) -> Result<()> {
+/// One request after the other on each thread, each in memory of its own.
+fn side_by_side(
+    memory: &HostReservation,
+    request: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
+) -> Result<()> {
     let next = AtomicU64::new(0);
-    let work = || -> Result<()> {
-        let mut bytes = vec![0; REQUEST + ALIGNMENT];
-        let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        let memory = &mut bytes[start..start + REQUEST];
+    let work = |thread: usize| -> Result<()> {
+        let mine = thread * REQUEST..(thread + 1) * REQUEST;
+        let mut memory = memory.memory().lend_mut(mine)?;
         loop {
             let at = next.fetch_add(REQUEST as u64, Ordering::Relaxed) as usize;
             if at >= LARGE {
                 return Ok(());
             }
-            request(at, memory)?;
+            request(at, memory.bytes_mut()?)?;
         }
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        let work = &work;
+        let threads = (0..THREADS).map(|thread| scope.spawn(move || work(thread)));
+        let threads: Vec<_> = threads.collect();
         threads
             .into_iter()
             .try_for_each(|thread| match thread.join() {
