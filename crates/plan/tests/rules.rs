@@ -207,6 +207,30 @@ fn what_belongs_on_a_tier_in_part_is_fetched_in_part() {
     machine.read_back();
 }
 
+/// A caller that waits for a part of a version that is on its way does not stop the rest: it comes up behind it, and the caller
+/// finds all of it near.
+#[test]
+fn what_a_restore_waits_for_goes_on_coming_up() {
+    let mut setup = setup(&[20, 400], AfterRestore::Keep);
+    setup.tiers[1].depth = 2;
+    let mut machine = Machine::new(&setup);
+    write(&mut machine, 0, [12; 4]);
+    machine.wait();
+    machine.settle();
+    machine.hint(vec![0, 1, 2, 3]);
+    machine.prefetch_start();
+    let ticket = machine.restore(0, false);
+    assert!(
+        !machine.is_granted(ticket),
+        "its first extent is on its way"
+    );
+    while !machine.is_granted(ticket) {
+        assert!(machine.end_one(0), "nothing is under way");
+    }
+    assert_eq!(machine.tiers_of(ticket), [0].into());
+    machine.read_back();
+}
+
 #[test]
 fn the_hinted_order_decides_what_stays() {
     for (order, stays) in [
