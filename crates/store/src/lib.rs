@@ -24,7 +24,7 @@ pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
     Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Options, Order, Piece, PieceInfo,
     Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
-    left_behind, with_bases,
+    can_be_restored, last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
 pub use throttled::Throttled;
