@@ -7,9 +7,10 @@ use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUmem_advise as
 
 use super::context::{Context, checked, failure};
 use super::memory::{device, free_and_total, refused};
+use crate::advice::{Advice, Told};
+use crate::error::out_of_memory;
 use crate::error::{Result, Unavailable};
-use crate::managed::{Advice, Told};
-use crate::memory::{Place, out_of_memory};
+use crate::info::Place;
 
 /// Bytes of managed memory that this process has, on whatever GPU: they share the way to the host.
 static MANAGED: AtomicU64 = AtomicU64::new(0);
@@ -18,7 +19,7 @@ pub(super) fn alloc(context: &Context, len: usize) -> Result<u64> {
     const WHAT: &str = "managed memory, which may take half of what the device has free";
     let half = free_and_total(context)?.0 / 2;
     // Relaxed: the count guards no other data.
-    let within = MANAGED.try_update(Relaxed, Relaxed, |managed| {
+    let within = MANAGED.fetch_update(Relaxed, Relaxed, |managed| {
         managed
             .checked_add(len as u64)
             .filter(|&managed| managed <= half)

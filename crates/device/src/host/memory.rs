@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::process::{Resource, getrlimit};
 
 use super::Host;
+use crate::error::out_of_memory;
 use crate::error::{Error, Result};
-use crate::host_reservation::{Pinned, WhyUnpinned};
-use crate::memory::out_of_memory;
 use crate::pages::{self, AtFork};
+use crate::pinned::{Pinned, WhyUnpinned};
 
 impl Host {
     pub(super) fn free(&self) -> u64 {
@@ -22,7 +22,7 @@ impl Host {
         let total = self.info.total_bytes;
         // Relaxed: the count guards no other data.
         self.used
-            .try_update(Relaxed, Relaxed, |used| {
+            .fetch_update(Relaxed, Relaxed, |used| {
                 used.checked_add(len as u64).filter(|&used| used <= total)
             })
             .map(drop)
@@ -69,7 +69,7 @@ impl Host {
     /// As for `Backend::pin`.
     pub(super) unsafe fn lock_pages(&self, address: u64, len: usize) -> Pinned {
         let limit = getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX);
-        let within = self.locked.try_update(Relaxed, Relaxed, |locked| {
+        let within = self.locked.fetch_update(Relaxed, Relaxed, |locked| {
             locked
                 .checked_add(len as u64)
                 .filter(|&locked| locked <= limit)
