@@ -2,21 +2,26 @@
 #![forbid(unsafe_code)]
 
 mod collective;
+#[cfg(feature = "testing")]
 pub mod conformance;
 pub mod container;
 mod error;
+#[cfg(feature = "testing")]
 mod faulty;
 mod file;
 mod guarded;
+mod injected;
 mod place;
 mod protection;
 mod repository;
 mod scratch;
+#[cfg(feature = "testing")]
 mod throttled;
 mod vault;
 
 pub use collective::Collective;
 pub use error::Error;
+#[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};
 pub use guarded::Guarded;
 pub use place::Place;
@@ -27,6 +32,7 @@ pub use repository::{
     can_be_restored, last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
+#[cfg(feature = "testing")]
 pub use throttled::Throttled;
 pub use vault::{Cancelled, Ready, Vault};
 
