@@ -22,8 +22,8 @@ pub use table::table;
 pub struct Row {
     /// The experiment's name, or `bench/` and the group for a criterion bench.
     pub experiment: String,
-    /// What was varied, as `key=value` pairs separated by `, `. Where the last pair of three or more
-    /// cases is a number, a line is drawn over it, one for each value of the pairs before; else bars.
+    /// What was varied, as `key=value` pairs separated by `, `. Where the last pair of all cases is a
+    /// number, a line is drawn over it, one for each value of the pairs before.
     pub case: String,
     /// What was measured. `m`, `m min` and `m max` are the median and the extremes of one metric.
     pub metric: String,

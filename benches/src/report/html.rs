@@ -21,8 +21,8 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;ma
 const MOST_OPEN: usize = 12;
 
 /// The index's tables have their columns below each other.
-const INDEX_STYLE: &str = "<style>table{width:100%;table-layout:fixed}th:nth-child(1){width:10%}\
-    th:nth-child(2){width:25%}th:nth-child(3){width:11%}th:nth-child(4){width:29%}</style>\n";
+const INDEX_STYLE: &str = "<style>table{width:100%;table-layout:fixed}th{box-sizing:border-box}th:nth-child(1){width:10%}\
+    th:nth-child(2){width:24%}th:nth-child(3){width:11%}th:nth-child(4){width:29%}th:nth-child(7){width:6%}</style>\n";
 
 /// A cell: its text, whether it is a number, and how much of it a bar fills.
 struct Cell(String, bool, Option<f64>);
@@ -66,7 +66,6 @@ pub(crate) fn index(papers: &[Paper], rows: &[Row], facts: &[String]) -> String 
     );
     for paper in papers {
         let lines = paper.figures.iter().map(|figure| {
-            let state = figure.state(rows);
             let link = format!(
                 "<a href=\"{}#{}\">{}</a>",
                 file(paper),
@@ -76,7 +75,7 @@ pub(crate) fn index(papers: &[Paper], rows: &[Row], facts: &[String]) -> String 
             let head = [
                 Cell(link, false, None),
                 text(&figure.shows),
-                text(&state.to_string()),
+                text(&said(figure, rows)),
             ];
             let first = compared(figure.comparisons.first(), rows);
             head.into_iter().chain(first).collect()
@@ -115,7 +114,6 @@ pub(crate) fn paper(paper: &Paper, rows: &[Row], facts: &[String]) -> Result<Str
         escape(&paper.machine)
     );
     for figure in &paper.figures {
-        let state = figure.state(rows);
         let _ = writeln!(
             body,
             "<h2 id=\"{}\">{}: {}</h2>\n<p>Axes: {}. State: {}. {}</p>",
@@ -123,7 +121,7 @@ pub(crate) fn paper(paper: &Paper, rows: &[Row], facts: &[String]) -> Result<Str
             escape(&figure.number),
             escape(&figure.shows),
             escape(&figure.axes),
-            state,
+            said(figure, rows),
             escape(figure.unmeasured.as_ref().unwrap_or(&figure.differs)),
         );
         if !figure.comparisons.is_empty() {
@@ -152,6 +150,21 @@ pub(crate) fn file(paper: &Paper) -> String {
     format!("{}.html", slug(&paper.name))
 }
 
+/// A figure's state, and that none of its numbers has one of ours beside it where that is so.
+fn said(figure: &Figure, rows: &[Row]) -> String {
+    let state = figure.state(rows);
+    let is_compared = figure
+        .comparisons
+        .iter()
+        .any(|one| one.value(rows).is_some());
+    let has_rows = matches!(state, State::Measured | State::Simulated);
+    if has_rows && !is_compared && !figure.comparisons.is_empty() {
+        format!("{state}, not compared")
+    } else {
+        state.to_string()
+    }
+}
+
 fn anchor(figure: &Figure) -> String {
     slug(&figure.number)
 }
@@ -164,7 +177,8 @@ fn slug(name: &str) -> String {
 
 fn compared(one: Option<&Comparison>, rows: &[Row]) -> [Cell; 4] {
     let Some(one) = one else {
-        return [text("no number"), text(""), text(""), text("")];
+        let none = || number(String::new());
+        return [text("no number"), none(), none(), none()];
     };
     let shown = |value: f64| match one.unit() {
         "1" => format!("{} ×", digits(value)),
@@ -236,17 +250,19 @@ fn values(metric: &Metric<'_>) -> String {
 }
 
 fn table(header: &[&str], lines: impl Iterator<Item = Vec<Cell>>) -> String {
-    let header: String = header
-        .iter()
-        .map(|name| format!("<th>{name}</th>"))
-        .collect();
-    let mut table = format!("<table><tr>{header}</tr>\n");
-    for line in lines {
+    let class = |is_number: bool| if is_number { " class=\"n\"" } else { "" };
+    let mut table = String::from("<table>\n");
+    for (at, line) in lines.enumerate() {
+        if at == 0 {
+            let names = header.iter().zip(&line);
+            let names = names.map(|(name, cell)| format!("<th{}>{name}</th>", class(cell.1)));
+            let _ = writeln!(table, "<tr>{}</tr>", names.collect::<String>());
+        }
         table += "<tr>";
         for Cell(text, is_number, bar) in line {
-            let class = if is_number { " class=\"n\"" } else { "" };
             let bar = bar.map(|part| format!(" style=\"--part:{:.1}%\"", part * 100.0));
-            let _ = write!(table, "<td{class}{}>{text}</td>", bar.unwrap_or_default());
+            let (class, bar) = (class(is_number), bar.unwrap_or_default());
+            let _ = write!(table, "<td{class}{bar}>{text}</td>");
         }
         table += "</tr>\n";
     }
