@@ -109,7 +109,7 @@ pub(crate) fn index(papers: &[Paper], rows: &[Row], facts: &[String]) -> String 
 /// When a chart cannot be drawn.
 pub(crate) fn paper(paper: &Paper, rows: &[Row], facts: &[String]) -> Result<String> {
     let mut body = format!(
-        "<p><a href=\"index.html\">All papers</a></p>\n<p>{}</p>\n<p>The paper's machine: {}.</p>\n",
+        "<p><a href=\"index.html\">All papers</a></p>\n<p>{}</p>\n<p>The paper's machine: {}. A cross in a chart is a number of the paper's.</p>\n",
         escape(&paper.title),
         escape(&paper.machine)
     );
