@@ -13,6 +13,7 @@ mod html;
 mod table;
 pub mod units;
 
+pub use figures::compared;
 pub use table::table;
 
 /// One figure. `report.json` is an array of these; docs/src/report.md is its description, and a test

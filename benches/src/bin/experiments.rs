@@ -80,7 +80,7 @@ enum Action {
         #[arg(long)]
         out: PathBuf,
     },
-    /// Write the report of rows that were measured before
+    /// Write the report of rows that were measured before, and print the table of what they have beside the papers
     Report {
         /// Files of rows as JSON
         #[arg(required = true)]
@@ -128,6 +128,7 @@ fn main() -> Result<()> {
             let rows = rows.iter().map(|path| report::read_rows(path));
             let rows = rows.collect::<Result<Vec<_>>>()?.concat();
             report::write(&out, &rows, &facts)?;
+            print!("{}", report::compared(&rows)?);
         }
     }
     Ok(())

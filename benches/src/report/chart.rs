@@ -4,7 +4,6 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
 use super::group::{Metric, Point, pairs, split};
-use super::html::escape;
 use super::units::human;
 
 /// Colours of Okabe and Ito, which colour-blind readers can tell apart.
@@ -189,6 +188,14 @@ impl Axis {
     fn value(&self, at: f64) -> f64 {
         self.base.map_or(at, |base| base.powf(at))
     }
+}
+
+/// `text` as it may stand in HTML and SVG.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

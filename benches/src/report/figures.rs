@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::Row;
 use super::group::{pairs, with_pairs};
+use super::units::{digits, human};
 
 /// Where the papers measured, what their figures show, and what ours is beside it.
 #[derive(Debug, Deserialize)]
@@ -141,6 +142,28 @@ pub(crate) fn papers() -> Result<Vec<Paper>> {
     Ok(papers.papers)
 }
 
+/// The numbers of the papers that `rows` have something beside, as a table in Markdown.
+///
+/// # Errors
+/// When `figures.toml` is not as this module reads it.
+pub fn compared(rows: &[Row]) -> Result<String> {
+    let mut table =
+        "| figure | the paper says | paper | ours | ratio |\n|---|---|---|---|---|\n".to_owned();
+    for paper in papers()? {
+        for figure in &paper.figures {
+            let found = figure
+                .comparisons
+                .iter()
+                .filter(|one| one.value(rows).is_some());
+            for comparison in found {
+                let texts = comparison.texts(rows).join(" | ");
+                table += &format!("| {} {} | {texts} |\n", paper.name, figure.number);
+            }
+        }
+    }
+    Ok(table)
+}
+
 impl Figure {
     pub(crate) fn state(&self, rows: &[Row]) -> State {
         if self.unmeasured.is_some() {
@@ -192,8 +215,21 @@ impl Comparison {
         Some(self.ours.as_ref()?.value(rows)?.1)
     }
 
-    pub(crate) fn unit(&self) -> &str {
-        self.ours.as_ref().map_or("1", |ours| &ours.unit)
+    /// What the paper says, its number, ours and the ratio, as people read them.
+    pub(crate) fn texts(&self, rows: &[Row]) -> [String; 4] {
+        let unit = self.ours.as_ref().map_or("1", |ours| &ours.unit);
+        let shown = |value: f64| match unit {
+            "1" => format!("{} ×", digits(value)),
+            unit => human(value, unit),
+        };
+        let value = self.value(rows);
+        let ratio = value.map(|value| digits(value / self.paper));
+        [
+            self.says.clone(),
+            shown(self.paper),
+            value.map_or("–".to_owned(), shown),
+            ratio.unwrap_or_default(),
+        ]
     }
 }
 
@@ -344,6 +380,16 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_books_table_is_what_the_given_rows_say() {
+        let book = include_str!("../../../docs/measurements.md").replace("\r\n", "\n");
+        let table = compared(&given()).unwrap();
+        assert!(
+            book.contains(&table),
+            "docs/measurements.md has another table than\n{table}"
+        );
     }
 
     /// Two blocking times at 1 and at 2 processes.

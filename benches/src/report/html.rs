@@ -6,11 +6,10 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use super::Row;
-use super::chart::chart;
+use super::chart::{chart, escape};
 use super::figures::{Comparison, Figure, Paper, State};
 use super::group::{Metric, sections};
 use super::table::{HEADER, cells};
-use super::units::{digits, human};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;padding:0 1rem}\
     table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.15rem .6rem;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}\
@@ -180,18 +179,8 @@ fn compared(one: Option<&Comparison>, rows: &[Row]) -> [Cell; 4] {
         let none = || number(String::new());
         return [text("no number"), none(), none(), none()];
     };
-    let shown = |value: f64| match one.unit() {
-        "1" => format!("{} ×", digits(value)),
-        unit => human(value, unit),
-    };
-    let value = one.value(rows);
-    let ratio = value.map(|value| digits(value / one.paper));
-    [
-        text(&one.says),
-        number(shown(one.paper)),
-        number(value.map_or("–".into(), shown)),
-        number(ratio.unwrap_or_default()),
-    ]
+    let [says, paper, ours, ratio] = one.texts(rows);
+    [text(&says), number(paper), number(ours), number(ratio)]
 }
 
 /// For each metric a chart, where its cases are numbers, and a table: closed where it is long or the chart says the same.
@@ -275,12 +264,4 @@ fn document(title: &str, facts: &[String], body: &str) -> String {
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\n<style>{STYLE}</style>\n\
          <h1>{title}</h1>\n<p>Our rows are from: {facts}.</p>\n{body}</html>\n"
     )
-}
-
-/// `text` as it may stand in HTML and SVG.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
