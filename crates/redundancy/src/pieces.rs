@@ -1,6 +1,9 @@
 //! The pieces of a rank's repository on its node, for which the others of its set keep redundancy.
 
+mod coming;
+
 use crate::{Error, Exchange, Keep, Manifest, Part, Rebuilt, Result};
+use coming::Copier;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -86,12 +89,19 @@ impl<'a> Pieces<'a> {
         let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());
         let part = record.as_ref().map(|record| record as &dyn Part);
         let path = self.keep.piece_path(version);
-        let rebuilt = self.exchange.rebuild_in_passing(version, part, &path)?;
+        let Some(piece) = &piece else {
+            // It is copied as it comes.
+            return std::thread::scope(|scope| {
+                self.exchange.rebuild_to(version, part, &mut |bytes| {
+                    let copier = Copier::start(scope, self.repository, path.clone(), bytes)?;
+                    Ok(Box::new(copier))
+                })
+            });
+        };
+        let rebuilt = self.exchange.rebuild(version, part, &path)?;
         if rebuilt.part {
-            if piece.is_some() {
-                // Of the same identity, it would be taken for the one that is brought.
-                self.repository.remove(&[version].into())?;
-            }
+            // Of the same identity, it would be taken for the one that is brought.
+            self.repository.remove(&[piece.version()].into())?;
             let file = File::open(&path).map_err(Error::io(&path))?;
             let source = Rebuild {
                 file,
