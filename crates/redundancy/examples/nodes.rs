@@ -44,7 +44,11 @@ struct Group {
 
 impl Group {
     fn node(&self, rank: u32) -> PathBuf {
-        let home = if rank == LOST { &self.home } else { &self.others };
+        let home = if rank == LOST {
+            &self.home
+        } else {
+            &self.others
+        };
         home.join(format!("node{rank}"))
     }
 
@@ -199,7 +203,10 @@ fn rebuild(group: &Group) {
     });
     std::fs::remove_dir_all(group.node(LOST)).unwrap();
     // What the lost member takes in and writes: its part and its parity, of as many shards as there are data.
-    let (data, parity) = (group.ranks as usize - group.scheme.bears(), group.scheme.bears());
+    let (data, parity) = (
+        group.ranks as usize - group.scheme.bears(),
+        group.scheme.bears(),
+    );
     let written = group.bytes / data * (data + parity);
     let received = written * data;
     let transport = transport_rate(&group.others, data as u32, received);

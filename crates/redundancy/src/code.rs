@@ -122,7 +122,10 @@ impl Code {
                 let mut lost = vec![0; bytes];
                 xor_all(&mut lost, there().copied());
                 // One is lost at most.
-                wanted.iter().map(|index| (*index, std::mem::take(&mut lost))).collect()
+                wanted
+                    .iter()
+                    .map(|index| (*index, std::mem::take(&mut lost)))
+                    .collect()
             }
             _ => self.rebuild_several(shards, wanted, bytes)?,
         };

@@ -8,7 +8,7 @@ use crate::rebuilding::{Both, Pass, Sink, shards};
 use crate::{
     Code, Digest, Error, Keep, Layout, Lost, Manifest, Part, Place, Result, Row, Set, Transport,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 pub(crate) use talk::Step;
@@ -37,6 +37,9 @@ pub struct Rebuilt {
     /// The members that had lost something.
     pub lost: Vec<Lost>,
 }
+
+/// Rows that are on their way to be encoded at most, and those that are encoded.
+const LAG: usize = 16;
 
 /// What a member has of a version, as it was protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,11 +102,26 @@ impl<'a> Exchange<'a> {
             code: Code::new(layout.data(), layout.parity())?,
             part,
             read: Digesting::default(),
+            encoded: VecDeque::new(),
             parity,
             kept: Digesting::default(),
         };
-        for row in layout.rows() {
-            self.encode(&layout, &row, &mut protecting)?;
+        // Nobody waits for what it has not sent yet itself: rows are encoded when later ones are on their way, and what was encoded
+        // is kept when later ones are encoded. So are messages received in the order in which they are sent.
+        let lag = LAG.min(2 * layout.members());
+        let (mut encoded, mut kept) = (layout.rows(), layout.rows());
+        let mut sent = layout.rows();
+        for step in 0.. {
+            if let Some(row) = sent.next() {
+                self.send_own(&layout, &row, &mut protecting)?;
+            }
+            if let Some(row) = encoded.by_ref().take(usize::from(step >= lag)).next() {
+                self.encode(&layout, &row, &mut protecting)?;
+            }
+            if step >= 2 * lag {
+                let Some(row) = kept.next() else { break };
+                self.keep_parity(&layout, &row, &mut protecting)?;
+            }
         }
         let mine = (protecting.read.end(), protecting.kept.end());
         protecting.parity.publish()?;
@@ -124,38 +142,48 @@ impl<'a> Exchange<'a> {
         Ok(Some(manifest))
     }
 
-    /// One row: members with data send it to the first that keeps parity, which encodes and sends the others theirs.
-    fn encode(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
-        let Some(place) = row.place(self.me) else {
+    /// A row's data goes to the first member that keeps parity of it.
+    fn send_own(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
+        let Some(place @ Place::Data { .. }) = row.place(self.me) else {
             return Ok(());
         };
+        let (bytes, chunk) = read_shard(own.part, place, row.bytes)?;
+        own.read.update(chunk.get(..bytes).unwrap_or_default());
         let encoder = layout.parity_member(row.number, 0);
-        match place {
-            Place::Data { .. } => {
-                let (bytes, chunk) = read_shard(own.part, place, row.bytes)?;
-                own.read.update(chunk.get(..bytes).unwrap_or_default());
-                self.send(encoder, Step::Shard, row.number, chunk)
-            }
-            Place::Parity { shard: 0, .. } => {
-                let data = (0..layout.data())
-                    .map(|shard| self.receive_row(layout.data_member(row.number, shard), row));
-                let data: Vec<Vec<u8>> = data.collect::<Result<_>>()?;
-                let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-                let mut made = vec![vec![0; row.bytes]; layout.parity()];
-                let mut into: Vec<&mut [u8]> = made.iter_mut().map(Vec::as_mut_slice).collect();
-                own.code.encode(&data, &mut into)?;
-                let mut made = made.into_iter().enumerate();
-                if let Some((_, chunk)) = made.next() {
-                    own.keep(&chunk)?;
-                }
-                for (shard, chunk) in made {
-                    let keeper = layout.parity_member(row.number, shard);
-                    self.send(keeper, Step::Shard, row.number, chunk)?;
-                }
-                Ok(())
-            }
-            Place::Parity { .. } => own.keep(&self.receive_row(encoder, row)?),
+        self.send(encoder, Step::Shard, row.number, chunk)
+    }
+
+    /// The first that keeps parity of a row encodes, and sends the others theirs.
+    fn encode(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
+        if layout.parity_member(row.number, 0) != self.me {
+            return Ok(());
         }
+        let data = (0..layout.data())
+            .map(|shard| self.receive_row(layout.data_member(row.number, shard), row));
+        let data: Vec<Vec<u8>> = data.collect::<Result<_>>()?;
+        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let mut made = vec![vec![0; row.bytes]; layout.parity()];
+        let mut into: Vec<&mut [u8]> = made.iter_mut().map(Vec::as_mut_slice).collect();
+        own.code.encode(&data, &mut into)?;
+        let mut made = made.into_iter().enumerate();
+        own.encoded.extend(made.next().map(|(_, chunk)| chunk));
+        for (shard, chunk) in made {
+            let keeper = layout.parity_member(row.number, shard);
+            self.send(keeper, Step::Shard, row.number, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// A row's parity is written by those who keep it.
+    fn keep_parity(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
+        let encoder = layout.parity_member(row.number, 0);
+        let chunk = match row.place(self.me) {
+            Some(Place::Parity { shard: 0, .. }) => own.encoded.pop_front().unwrap_or_default(),
+            Some(Place::Parity { .. }) => self.receive_row(encoder, row)?,
+            _ => return Ok(()),
+        };
+        own.kept.update(&chunk);
+        own.parity.append(&chunk)
     }
 
     /// The versions that some member knows to be protected, in ascending order, the same for all members: what to rebuild when all
@@ -221,12 +249,18 @@ impl<'a> Exchange<'a> {
             let mine = has.get(self.me).copied().unwrap_or(mine);
             let own = Both {
                 part: part.filter(|_| mine.part),
-                parity: parity.as_ref().filter(|_| mine.parity).map(|file| file as &dyn Part),
+                parity: parity
+                    .as_ref()
+                    .filter(|_| mine.parity)
+                    .map(|file| file as &dyn Part),
             };
             let part_to = (!mine.part).then(|| target(own_part.bytes)).transpose()?;
             let parity_to = match mine.parity {
                 true => None,
-                false => Some(Fresh::new(&self.keep.parity_path(version), own_parity.bytes)?),
+                false => Some(Fresh::new(
+                    &self.keep.parity_path(version),
+                    own_parity.bytes,
+                )?),
             };
             let lacking = Both {
                 part: part_to,
@@ -323,15 +357,10 @@ struct Protecting<'p> {
     code: Code,
     part: &'p dyn Part,
     read: Digesting,
+    /// Parity of this member's own making that it has not written yet.
+    encoded: VecDeque<Vec<u8>>,
     parity: Fresh,
     kept: Digesting,
-}
-
-impl Protecting<'_> {
-    fn keep(&mut self, parity: &[u8]) -> Result<()> {
-        self.kept.update(parity);
-        self.parity.append(parity)
-    }
 }
 
 /// The members that lost something, with what they were on.

@@ -93,7 +93,8 @@ impl Fresh {
         let (bytes, at) = (bytes.unwrap_or_default(), self.written);
         let direct = self.direct.take();
         // Some file systems take the flag for direct I/O and refuse the I/O.
-        let direct = direct.filter(|file| bytes.len() == WRITE && file.write_all_at(bytes, at).is_ok());
+        let direct =
+            direct.filter(|file| bytes.len() == WRITE && file.write_all_at(bytes, at).is_ok());
         if direct.is_none() {
             let written = self.file.write_all_at(bytes, at);
             written.map_err(Error::io(&self.part))?;

@@ -1,7 +1,7 @@
 //! What a member keeps on its node for the others.
 
-use crate::wire::{Reader, Writer};
 use crate::fresh::Fresh;
+use crate::wire::{Reader, Writer};
 use crate::{Error, Manifest, Result};
 use std::collections::BTreeSet;
 use std::fs::File;

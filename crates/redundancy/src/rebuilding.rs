@@ -4,7 +4,8 @@
 //! | thread | does |
 //! |---|---|
 //! | the caller's | sends, decodes; receives where the transport is not for several threads |
-//! | a reader | reads this member's part and parity, and computes their checksums |
+//! | several | read this member's part and parity, a row each in turn |
+//! | one | computes the checksums of these |
 //! | one for each member that sends something | receives |
 //! | one for the part that is made, one for the parity | computes its checksum and writes |
 //!
@@ -20,6 +21,9 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// Rows that a thread is ahead of the next at most.
 const AHEAD: usize = 4;
+
+/// Threads that read what a member has.
+const READERS: usize = 2;
 
 /// Where what is made anew goes, from its start to its end.
 pub(crate) trait Sink: Send {
@@ -170,7 +174,8 @@ impl<'p> Pass<'p> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (to_send, read) = sync_channel(AHEAD);
-            let reader = start(scope, move || self.read(own, &to_send))?;
+            let shards = self.readers(scope, own)?;
+            let checker = start(scope, move || self.check(own, &shards, &to_send))?;
             let part = lacking.part.map(|sink| output(scope, sink)).transpose()?;
             let parity = lacking.parity.map(|sink| output(scope, sink)).transpose()?;
             let incoming = self.incoming(scope, &stop)?;
@@ -182,7 +187,7 @@ impl<'p> Pass<'p> {
             stop.store(true, Ordering::Relaxed);
             drop((read, incoming));
             let (part, parity) = (part.map(end).transpose()?, parity.map(end).transpose()?);
-            let found = reader.join().map_err(panicked)?;
+            let found = checker.join().map_err(panicked)?;
             passed?;
             let is_right = |found: bool, made: &Option<Written<'_>>, wanted: Digest| match made {
                 Some(made) => made.digest == wanted,
@@ -198,26 +203,64 @@ impl<'p> Pass<'p> {
         })
     }
 
-    /// Reads what this member has, all of it, and hands on what is sent. Whether it is right.
-    fn read(&self, own: Both<Option<&dyn Part>>, to_send: &SyncSender<Vec<u8>>) -> Has {
+    /// The rows that a member has shards of, in their order.
+    fn held<'r>(
+        &'r self,
+        own: Both<Option<&'r dyn Part>>,
+    ) -> impl Iterator<Item = (Row, Place, &'r dyn Part)> + 'r {
+        self.layout.rows().filter_map(move |row| {
+            let place = row.place(self.exchange.me)?;
+            let from = match place {
+                Place::Data { .. } => own.part,
+                Place::Parity { .. } => own.parity,
+            };
+            from.map(|from| (row, place, from))
+        })
+    }
+
+    /// Threads that read what this member has, a row each in turn.
+    fn readers<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        own: Both<Option<&'s dyn Part>>,
+    ) -> Result<Vec<Receiver<(usize, Vec<u8>)>>> {
+        let readers = (0..READERS).map(|reader| {
+            let (read, shards) = sync_channel(AHEAD);
+            start(scope, move || {
+                for (row, place, from) in self.held(own).skip(reader).step_by(READERS) {
+                    // The checksum will say what cannot be read; the others wait for something until then.
+                    let lost = |_| (0, vec![0; row.bytes]);
+                    let shard = read_shard(from, place, row.bytes).unwrap_or_else(lost);
+                    if read.send(shard).is_err() {
+                        return;
+                    }
+                }
+            })?;
+            Ok(shards)
+        });
+        readers.collect()
+    }
+
+    /// Takes what is read, all that this member has, and hands on what is sent. Whether it is right.
+    fn check(
+        &self,
+        own: Both<Option<&dyn Part>>,
+        read: &[Receiver<(usize, Vec<u8>)>],
+        to_send: &SyncSender<Vec<u8>>,
+    ) -> Has {
         let (mut part, mut parity) = (Digesting::default(), Digesting::default());
         let me = self.exchange.me;
-        for row in self.layout.rows() {
-            let Some((place, roles)) = row.place(me).zip(self.roles(&row)) else {
-                continue;
+        for ((row, place, _), shards) in self.held(own).zip(read.iter().cycle()) {
+            let Ok((bytes, chunk)) = shards.recv() else {
+                break;
             };
-            let (from, digest) = match place {
-                Place::Data { .. } => (own.part, &mut part),
-                Place::Parity { .. } => (own.parity, &mut parity),
+            let digest = match place {
+                Place::Data { .. } => &mut part,
+                Place::Parity { .. } => &mut parity,
             };
-            let Some(from) = from else { continue };
-            let (own_bytes, chunk) = match read_shard(from, place, row.bytes) {
-                Ok(read) => read,
-                // The checksum will say that it is lost; the others wait for something until then.
-                Err(_) => (0, vec![0; row.bytes]),
-            };
-            digest.update(chunk.get(..own_bytes).unwrap_or_default());
-            if roles.gives(me) && to_send.send(chunk).is_err() {
+            digest.update(chunk.get(..bytes).unwrap_or_default());
+            let is_sent = self.roles(&row).is_some_and(|roles| roles.gives(me));
+            if is_sent && to_send.send(chunk).is_err() {
                 break;
             }
         }
@@ -242,7 +285,10 @@ impl<'p> Pass<'p> {
             let (received, chunks) = sync_channel(AHEAD);
             start(scope, move || {
                 for row in self.layout.rows() {
-                    if self.roles(&row).is_some_and(|roles| roles.sends(member, me)) {
+                    if self
+                        .roles(&row)
+                        .is_some_and(|roles| roles.sends(member, me))
+                    {
                         let chunk = self.exchange.receive_unless(stop, member, &row);
                         let has_failed = chunk.is_err();
                         if received.send(chunk).is_err() || has_failed {
@@ -292,14 +338,17 @@ impl<'p> Pass<'p> {
                 for ((_, member), (_, chunk)) in roles.lost.iter().zip(made) {
                     match *member == me {
                         true => put(chunk)?,
-                        false => self.exchange.send(*member, Step::Shard, row.number, chunk)?,
+                        false => self
+                            .exchange
+                            .send(*member, Step::Shard, row.number, chunk)?,
                     }
                 }
             } else if roles.lacks(me) {
                 put(receive(decoder)?)?;
             } else if roles.gives(me) {
                 let chunk = read.recv().map_err(|_| lost_thread())?;
-                self.exchange.send(decoder, Step::Shard, row.number, chunk)?;
+                self.exchange
+                    .send(decoder, Step::Shard, row.number, chunk)?;
             }
         }
         Ok(())

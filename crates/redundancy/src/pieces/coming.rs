@@ -1,12 +1,13 @@
 //! A record that is made anew from its start to its end, copied into a repository as it comes.
 
+use super::payload_start;
 use crate::rebuilding::Sink;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
-use tierflow_store::container::Source;
+use tierflow_store::container::{Head, Source};
 use tierflow_store::{Piece, Repository, Vault};
 
 /// Bytes that wait to be copied at most, while who copies has any.
@@ -22,8 +23,9 @@ struct State {
     waiting: usize,
     /// Readers that wait for what is still to come.
     hungry: usize,
-    /// Where the payload starts, once that is known: each of its bytes is read once, those before more often.
-    payload: Option<u64>,
+    /// The bytes of the head, and where the payload starts, once that is known: each of its bytes is read once, those before more
+    /// often.
+    payload: Option<(u64, u64)>,
     /// Whether the record is what it should be, once that is known.
     verdict: Option<bool>,
     /// Nobody copies any more.
@@ -65,7 +67,9 @@ impl Coming {
     }
 
     fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+        self.changed
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the next bytes, once there is room for them.
@@ -87,17 +91,19 @@ impl Coming {
         }
     }
 
-    /// The head was read: the payload starts here.
-    fn begin(&self, payload: u64) {
-        let mut state = self.state();
-        state.payload = Some(payload);
+    /// The head was read.
+    fn begin(&self, head: &Head) {
+        let (mut state, payload) = (self.state(), payload_start(head));
+        state.payload = Some((u64::from(head.length), payload));
         let heads: Vec<(u64, u64)> = state
             .chunks
             .iter()
             .filter(|chunk| chunk.start < payload)
             .map(|chunk| (chunk.start, chunk.left.min(payload - chunk.start)))
             .collect();
-        heads.into_iter().for_each(|(at, bytes)| state.count(at, bytes));
+        heads
+            .into_iter()
+            .for_each(|(at, bytes)| state.count(at, bytes));
         self.changed.notify_all();
     }
 
@@ -139,7 +145,9 @@ impl Source for Record {
     }
 
     fn read(&self, offset: u64, mut into: &mut [u8]) -> tierflow_store::Result<()> {
-        let (mut at, mut state) = (offset, self.0.state());
+        let mut state = self.0.state();
+        let payload = state.payload.filter(|(head, _)| offset >= *head);
+        let mut at = payload.map_or(offset, |(head, start)| offset - head + start);
         while !into.is_empty() {
             let index = state.chunks.partition_point(|chunk| chunk.start <= at);
             let chunk = index.checked_sub(1).and_then(|at| state.chunks.get(at));
@@ -166,7 +174,7 @@ impl Source for Record {
             at += length;
             into = later;
             state = self.0.state();
-            if state.payload.is_some_and(|payload| begun >= payload) {
+            if payload.is_some() {
                 state.count(begun, length);
                 self.0.changed.notify_all();
             }
@@ -198,7 +206,7 @@ impl<'s> Copier<'s> {
         let copy = move || {
             let copied = Piece::elsewhere(Record(Arc::clone(&theirs)), name, 1, None);
             let copied = copied.and_then(|piece| {
-                theirs.begin(u64::from(piece.head().length));
+                theirs.begin(piece.head());
                 Vault::copy_when(repository, &piece, &|| theirs.verdict())
             });
             theirs.end();
