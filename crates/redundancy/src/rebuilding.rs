@@ -23,7 +23,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 const AHEAD: usize = 4;
 
 /// Threads that read what a member has.
-const READERS: usize = 2;
+const READERS: usize = 3;
 
 /// Where what is made anew goes, from its start to its end.
 pub(crate) trait Sink: Send {
