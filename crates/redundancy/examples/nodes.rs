@@ -288,8 +288,9 @@ fn blocked(group: &Group, run: u64, is_protected: bool) -> f64 {
 }
 
 fn blocking(group: &Group) {
+    const PAIRS: u64 = 3;
     let (mut with, mut without) = (Vec::new(), Vec::new());
-    for pair in 0..5 {
+    for pair in 0..PAIRS {
         without.push(blocked(group, 2 * pair + 1, false));
         with.push(blocked(group, 2 * pair + 2, true));
     }
