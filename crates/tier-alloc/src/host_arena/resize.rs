@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use tierflow_device::HostReservation;
 
-use super::growth::HostGrowth;
 use super::pieces::PATIENCE;
 use super::{HostArena, strategy};
 use crate::error::{Error, Result};
@@ -21,17 +20,15 @@ impl HostArena {
     ///
     /// # Errors
     ///
-    /// [`Error::Fixed`] for all strategies but [`HostGrowth::Pieces`]; [`Error::Device`] if something beyond is lent
+    /// [`Error::Fixed`] for all strategies but [`HostGrowth::Pieces`](crate::HostGrowth::Pieces); [`Error::Device`] if something beyond is lent
     /// (it keeps its memory then), or the system refuses; [`Error::Thread`], and then what is kept stays as it is.
     pub fn resize(&self, bytes: usize) -> Result<usize> {
         let growing = &self.growing;
         let fixed = Error::Fixed {
             strategy: self.growth.name(),
         };
-        let HostGrowth::Pieces { piece, .. } = self.growth else {
-            return Err(fixed);
-        };
-        let Some(reservation) = growing.backing.reserved() else {
+        let (Some(piece), Some(reservation)) = (self.growth.piece(), growing.backing.reserved())
+        else {
             return Err(fixed);
         };
         let mut workers = self.workers.lock();
