@@ -140,8 +140,10 @@ struct Written<'o> {
 /// What a pass made: to be kept, or dropped.
 pub(crate) type Made<'o> = Both<Option<(Box<dyn Sink + 'o>, Result<()>)>>;
 
-/// Chunks of a shard, as they are read or received.
+/// Shards as they are received.
 type Chunks = Receiver<Result<Vec<u8>>>;
+/// Shards as they are read, each with how many of its bytes are the member's own.
+type Own = Receiver<(usize, Vec<u8>)>;
 
 impl<'p> Pass<'p> {
     pub(crate) fn new(
@@ -223,7 +225,7 @@ impl<'p> Pass<'p> {
         &'s self,
         scope: &'s Scope<'s, '_>,
         own: Both<Option<&'s dyn Part>>,
-    ) -> Result<Vec<Receiver<(usize, Vec<u8>)>>> {
+    ) -> Result<Vec<Own>> {
         let readers = (0..READERS).map(|reader| {
             let (read, shards) = sync_channel(AHEAD);
             start(scope, move || {
@@ -245,7 +247,7 @@ impl<'p> Pass<'p> {
     fn check(
         &self,
         own: Both<Option<&dyn Part>>,
-        read: &[Receiver<(usize, Vec<u8>)>],
+        read: &[Own],
         to_send: &SyncSender<Vec<u8>>,
     ) -> Has {
         let (mut part, mut parity) = (Digesting::default(), Digesting::default());

@@ -161,13 +161,14 @@ impl Experiment {
         let lost = tally.acknowledged.difference(&there).count() as u64;
         tally.lost += lost;
         assert_eq!(lost, 0, "versions are lost");
-        let mut to_read: Vec<u64> = there.range(new.clone()).copied().collect();
+        let mut to_read: BTreeSet<u64> = there.range(new.clone()).copied().collect();
         let is_new = |version: &&u64| !tally.acknowledged.contains(*version);
         tally.unacknowledged += to_read.iter().filter(is_new).count() as u64;
         for _ in 0..20 {
             let from = rng.below(new.start.max(1));
             to_read.extend(tally.acknowledged.range(from..).next());
         }
+        let to_read: Vec<u64> = to_read.into_iter().collect();
         self.read(&vault, tally, &to_read);
     }
 

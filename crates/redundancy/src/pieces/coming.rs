@@ -47,8 +47,9 @@ impl State {
         if let Some(chunk) = index.checked_sub(1).and_then(|at| self.chunks.get_mut(at)) {
             chunk.left = chunk.left.saturating_sub(bytes);
         }
-        while let Some(chunk) = self.chunks.pop_front_if(|chunk| chunk.left == 0) {
-            self.waiting = self.waiting.saturating_sub(chunk.bytes.len());
+        while self.chunks.front().is_some_and(|chunk| chunk.left == 0) {
+            let gone = self.chunks.pop_front().map_or(0, |chunk| chunk.bytes.len());
+            self.waiting = self.waiting.saturating_sub(gone);
         }
     }
 }
