@@ -62,7 +62,7 @@ impl HostArena {
         growing.touched.reopen(limit);
         growing.pinned.reopen(limit);
         growing.sample();
-        strategy::of(self.growth)?.grow(growing, &mut workers)?;
+        super::strategy_of(self.growth)?.grow(growing, &mut workers)?;
         given?;
         Ok(limit)
     }
