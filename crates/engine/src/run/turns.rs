@@ -103,3 +103,31 @@ impl Turns {
         waited
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn who_waits_says_so_and_when_it_does_no_longer() {
+        let (turns, heard) = (Arc::new(Turns::default()), Arc::new(Mutex::new(Vec::new())));
+        let hears = Arc::clone(&heard);
+        turns.tell(Box::new(move |version, waits| {
+            hears.lock().push((version, waits));
+        }));
+        (1..4).for_each(|version| turns.expect(version));
+        turns.wait(1).unwrap();
+        assert!(heard.lock().is_empty());
+        let waits = std::thread::spawn({
+            let turns = Arc::clone(&turns);
+            move || turns.wait(2)
+        });
+        while heard.lock().is_empty() {
+            std::thread::yield_now();
+        }
+        turns.end(1, true);
+        assert!(waits.join().unwrap().is_err());
+        assert_eq!(*heard.lock(), [(2, true), (2, false)]);
+    }
+}
