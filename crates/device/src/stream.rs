@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::device::Device;
 use crate::error::{Invalid, Result};
+use crate::info::Place;
 use crate::loan::{ReadLoan, WriteLoan};
-use crate::memory::{Memory, Place};
+use crate::memory::Memory;
 use crate::transfer::Transfer;
 
 /// Work on a device in the order it was given. Several threads may use one stream, and then share
@@ -38,6 +39,17 @@ pub struct Stream {
     queue: Box<dyn Queue>,
     /// Room for the loans of one `copy_all`, kept so that the next one need not allocate.
     room: Mutex<Vec<(ReadLoan, WriteLoan)>>,
+}
+
+impl Device {
+    /// A new stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver) or [`Error::Lost`](crate::Error::Lost) if the driver refuses one.
+    pub fn stream(&self) -> Result<Stream> {
+        Stream::new(self)
+    }
 }
 
 impl Stream {
