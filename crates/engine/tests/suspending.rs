@@ -1,7 +1,8 @@
 //! Jobs that have to go at once: what is promised becomes durable, in time, and another engine elsewhere goes on from it.
 //!
 //! `TIERFLOW_SUSPENSIONS=200 cargo test --release -p tierflow-engine --test suspending -- --nocapture` measures in real time;
-//! without that, nothing here depends on how long anything takes.
+//! without that, nothing here depends on how long anything takes. `TIERFLOW_SUSPENSIONS_SEED` begins with another state, such as
+//! one that was reported.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -282,9 +283,12 @@ fn suspend_somewhere(draw: &mut Draw) -> Outcome {
 fn random_states_and_deadlines() {
     let count = std::env::var("TIERFLOW_SUSPENSIONS").ok();
     let count: Option<usize> = count.and_then(|count| count.parse().ok());
-    let mut draw = Draw(0x2545_f491_4f6c_dd1d);
+    let seed = std::env::var("TIERFLOW_SUSPENSIONS_SEED").ok();
+    let seed = seed.and_then(|seed| seed.parse().ok());
+    let mut draw = Draw(seed.unwrap_or(0x2545_f491_4f6c_dd1d));
     let (mut late, mut older, mut best, mut longest) = (0, 0, 0, Duration::ZERO);
     for _ in 0..count.unwrap_or(6) {
+        let seed = draw.0;
         let outcome = suspend_somewhere(&mut draw);
         late += usize::from(outcome.late > outcome.tolerance);
         older += usize::from(outcome.chosen < outcome.sure);
@@ -292,7 +296,7 @@ fn random_states_and_deadlines() {
         longest = longest.max(outcome.late);
         if outcome.late > outcome.tolerance || outcome.chosen < outcome.sure {
             println!(
-                "late by {:?} of {:?}; chosen {:?}, best {:?}; told {:?}, took {:?}, in order {}",
+                "seed {seed}: late by {:?} of {:?}; chosen {:?}, best {:?}; told {:?}, took {:?}, in order {}",
                 outcome.late,
                 outcome.tolerance,
                 outcome.chosen,

@@ -131,6 +131,14 @@ pub enum Event {
         /// Whether those before it are wanted, too.
         scope: Scope,
     },
+    /// A version on its way into the lowest tier waits for others to be there before it, or does so no longer: what tells the
+    /// pace of that tier does not count this time. Nothing happens if it is not on its way.
+    Hold {
+        /// The version.
+        version: Version,
+        /// Whether it waits.
+        is_held: bool,
+    },
     /// Only the first `bytes` of a tier may be used from now on; all of it, to begin with. More take effect at once. Of
     /// fewer, the tier is emptied as far as replicas are used and other tiers can take them, until
     /// [`Command::Released`](crate::Command::Released). With 0 the tier is out of use.

@@ -108,6 +108,10 @@ impl Plan {
                 version,
                 scope,
             } => self.suspend(ticket, version, scope),
+            Event::Hold { version, is_held } => {
+                self.traffic.hold(version, is_held);
+                Ok(())
+            }
             Event::Limit { tier, bytes } => self.limit(tier, bytes),
             Event::Adopt {
                 version,

@@ -12,7 +12,7 @@ use crate::ledger::{Base, Ledger};
 use crate::order::ExtentId;
 use crate::{TierId, TransferId, Version};
 use hashbrown::HashMap;
-use pace::Pace;
+use pace::{Pace, Service};
 use tierflow_lifecycle::{Event as Move, State};
 
 /// Why a transfer was started.
@@ -35,8 +35,8 @@ pub(crate) struct Flight {
     /// Bytes that it moves, as they lie where it goes.
     pub(crate) bytes: u64,
     pub(crate) begun_ns: u64,
-    /// For how many ns transfers into the lowest tier had been served by then, each.
-    pub(crate) served: f64,
+    /// How far it was served, if it goes into the lowest tier.
+    pub(crate) service: Service,
     /// Replicas of other versions that it reads.
     pub(crate) bases: Vec<Base>,
     /// It makes a difference, to a version if there is one to build upon.
@@ -167,7 +167,7 @@ impl Traffic {
             to,
             bytes: targets.iter().map(|piece| piece.place.size).sum(),
             begun_ns: self.now_ns,
-            served: self.pace.served(self.now_ns, 0),
+            service: self.pace.begin(),
             bases,
             encodes,
         };
@@ -191,6 +191,19 @@ impl Traffic {
         self.pace.pass(self.now_ns, transfers);
     }
 
+    /// A version on its way into the lowest tier waits for others to be there before it, or does so no longer.
+    pub(crate) fn hold(&mut self, version: Version, is_held: bool) {
+        self.keep_pace();
+        let last = self.ledger.last();
+        let flights = self.flights.values_mut();
+        let flights = flights.filter(|flight| {
+            (flight.version, flight.to, flight.purpose) == (version, last, Purpose::WriteBack)
+        });
+        for flight in flights {
+            self.pace.hold(&mut flight.service, is_held);
+        }
+    }
+
     /// What a transfer's depth counts.
     fn depth(&mut self, flight: &Flight) -> &mut Depth {
         match flight.purpose {
@@ -201,8 +214,9 @@ impl Traffic {
 
     /// Takes a transfer off the books: its sources are no longer read by it.
     fn end(&mut self, id: TransferId) -> Result<Flight, Misuse> {
-        let flight = self.flights.remove(&id).ok_or(Misuse::NoTransfer(id))?;
+        let mut flight = self.flights.remove(&id).ok_or(Misuse::NoTransfer(id))?;
         self.keep_pace();
+        flight.service = self.pace.end(flight.service);
         let depth = self.depth(&flight);
         depth.transfers -= 1;
         depth.bytes -= flight.bytes;
@@ -227,7 +241,7 @@ impl Traffic {
             to,
             bytes: _,
             begun_ns,
-            served,
+            service,
             bases,
             encodes,
         } = flight;
@@ -244,8 +258,7 @@ impl Traffic {
         let hop = self.ledger.counts.hop(from, to);
         hop.carried(bytes, begun_ns, self.now_ns);
         if purpose == Purpose::WriteBack && to == self.ledger.last() {
-            let took_ns = self.now_ns.saturating_sub(begun_ns);
-            self.pace.delivered(bytes, served, took_ns);
+            self.pace.delivered(bytes, service);
         }
         self.ledger.let_go(&bases);
         for &(start, _) in &parts {

@@ -1,12 +1,13 @@
 //! What redundancy costs an application, and how fast a lost node's versions come back: ranks that are threads, on nodes that are
-//! directories of one disk.
+//! directories.
 //!
 //! ```sh
-//! cargo run --release -p tierflow-redundancy --example nodes -- DIRECTORY rebuild xor:4 1024
+//! cargo run --release -p tierflow-redundancy --example nodes -- DIRECTORY rebuild xor:4 1024 [OTHERS]
 //! cargo run --release -p tierflow-redundancy --example nodes -- DIRECTORY blocking xor:4 16
 //! ```
 //!
-//! The last number is MiB of a rank's checkpoint. The directory is one of its own, which is emptied.
+//! The number is MiB of a rank's checkpoint. The directory is one of its own, which is emptied; so is OTHERS, where all nodes but
+//! the one that is lost lie, and what the ranks send each other: in memory, the disk is the lost node's alone.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,19 +15,31 @@
     reason = "a measurement that fails ends"
 )]
 
-use std::io::Write;
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region, RegionMut};
-use tierflow_redundancy::{CHUNK, Directory, Redundancy, Transport};
+use tierflow_engine::{Engine, Region};
+use tierflow_redundancy::{
+    CHUNK, Code, Directory, Exchange, Keep, Member, Pieces, Redundancy, Sets, Transport,
+};
+use tierflow_store::{Options, Repository, Snapshot};
 
 const PATIENCE: Duration = Duration::from_secs(600);
 const MIB: usize = 1 << 20;
 
+/// The rank whose node is lost.
+const LOST: u32 = 1;
+/// Bytes of a write past the page cache.
+const WRITE: usize = 4 * MIB;
+
 struct Group {
     home: PathBuf,
+    /// Where the nodes lie that are not lost.
+    others: PathBuf,
     scheme: Redundancy,
     ranks: u32,
     bytes: usize,
@@ -34,7 +47,12 @@ struct Group {
 
 impl Group {
     fn node(&self, rank: u32) -> PathBuf {
-        self.home.join(format!("node{rank}"))
+        let home = if rank == LOST {
+            &self.home
+        } else {
+            &self.others
+        };
+        home.join(format!("node{rank}"))
     }
 
     fn engine(&self, rank: u32, run: u64, is_protected: bool) -> Engine {
@@ -87,70 +105,151 @@ fn rate(bytes: usize, begun: Instant) -> f64 {
     bytes as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// What one sender and one receiver get through a transport in chunks.
-fn transport_rate(home: &Path, bytes: usize) -> f64 {
+/// What one receiver gets of so many senders through a transport in chunks, with a thread for each.
+fn transport_rate(home: &Path, senders: u32, bytes: usize) -> f64 {
     let open = |rank| Directory::open(&home.join("probe"), 1, rank).unwrap();
-    let (zero, one) = (open(0), open(1));
+    let chunks = bytes / CHUNK / senders as usize;
+    let receiver = open(0);
     let begun = Instant::now();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let chunk = vec![7; CHUNK];
-            (0..bytes / CHUNK).for_each(|_| zero.send(1, &chunk, PATIENCE).unwrap());
-        });
-        (0..bytes / CHUNK).for_each(|_| drop(one.receive(0, PATIENCE).unwrap()));
+        for sender in 1..=senders {
+            let from = open(sender);
+            scope.spawn(move || {
+                let chunk = vec![7; CHUNK];
+                (0..chunks).for_each(|_| from.send(0, &chunk, PATIENCE).unwrap());
+            });
+            let receiver = &receiver;
+            scope.spawn(move || {
+                (0..chunks).for_each(|_| drop(receiver.receive(sender, PATIENCE).unwrap()));
+            });
+        }
     });
-    rate(bytes, begun)
+    rate(chunks * CHUNK * senders as usize, begun)
 }
 
-/// What the disk takes of one writer, to stay.
-fn disk_rate(home: &Path, bytes: usize) -> f64 {
+/// What the disk takes of so many writers past the page cache, to stay.
+fn disk_rate(home: &Path, writers: usize, bytes: usize) -> f64 {
+    const BLOCK: usize = 4096;
     let path = home.join("probe.bytes");
-    let mut file = std::fs::File::create(&path).unwrap();
-    let chunk = vec![7; MIB];
+    let flags = OFlags::DIRECT.bits().cast_signed();
+    let mut options = File::options();
+    options.write(true).create(true);
+    // Memory file systems have no such way.
+    let direct = options.clone().custom_flags(flags).open(&path);
+    let file = direct.or_else(|_| options.open(&path)).unwrap();
+    let each = bytes / WRITE / writers;
     let begun = Instant::now();
-    (0..bytes / MIB).for_each(|_| file.write_all(&chunk).unwrap());
+    std::thread::scope(|scope| {
+        for writer in 0..writers {
+            let file = &file;
+            scope.spawn(move || {
+                let memory: Vec<u8> = (0..WRITE + BLOCK).map(|at| (at * at / 977) as u8).collect();
+                let start = memory.as_ptr().align_offset(BLOCK);
+                for at in 0..each {
+                    let at = (at * writers + writer) * WRITE;
+                    let bytes = &memory[start..start + WRITE];
+                    file.write_all_at(bytes, at as u64).unwrap();
+                }
+            });
+        }
+    });
     file.sync_all().unwrap();
-    let rate = rate(bytes, begun);
+    let rate = rate(each * writers * WRITE, begun);
     std::fs::remove_file(path).unwrap();
     rate
 }
 
+/// Bytes a second that one core makes again of what is left.
+fn code_rate(data: usize, parity: usize) -> f64 {
+    let mut code = Code::new(data, parity).unwrap();
+    let shard = vec![7_u8; CHUNK];
+    let shards: Vec<Option<&[u8]>> = (0..data + parity)
+        .map(|index| (index > 0).then_some(shard.as_slice()))
+        .collect();
+    let begun = Instant::now();
+    for _ in 0..256 {
+        drop(code.rebuild(&shards, &[0]).unwrap());
+    }
+    rate(256 * CHUNK, begun)
+}
+
 fn rebuild(group: &Group) {
-    group.run(|rank| {
-        let engine = group.engine(rank, 1, true);
+    let members = (0..group.ranks).map(|rank| Member {
+        rank,
+        node: format!("node{rank}"),
+    });
+    let sets = Sets::choose(&members.collect::<Vec<_>>(), group.scheme).unwrap();
+    let shared = group.others.join("shared");
+    let together = Barrier::new(group.ranks as usize);
+    let live = |session, life: &(dyn Fn(u32, &Repository, &Pieces<'_>, Instant) + Sync)| {
+        group.run(|rank| {
+            let node = group.node(rank);
+            std::fs::create_dir_all(&node).unwrap();
+            let options = Options::default().rank(rank, group.ranks);
+            let repository = Repository::open(node.join("run"), options).unwrap();
+            let keep = Keep::open(&node.join("keep")).unwrap();
+            let transport = Directory::open(&shared, session, rank).unwrap();
+            let set = sets.of(rank).unwrap();
+            let exchange = Exchange::new(set, rank, &transport, &keep, PATIENCE).unwrap();
+            let pieces = Pieces::new(&repository, exchange, &keep);
+            together.wait();
+            life(rank, &repository, &pieces, Instant::now());
+        });
+    };
+    live(1, &|rank, repository, pieces, _| {
         let state = group.state(rank);
-        engine
-            .checkpoint(0, &[Region::from(state.as_slice())])
-            .unwrap();
+        let regions = [tierflow_store::Region::new("state", &state)];
+        let (version, base, regions) = (0, None, regions.as_slice());
+        let snapshot = Snapshot {
+            version,
+            base,
+            regions,
+        };
+        repository.save(&snapshot).unwrap();
+        together.wait();
         let begun = Instant::now();
-        engine.wait().unwrap();
-        if rank == 0 {
-            println!("durable and protected after {:?}", begun.elapsed());
+        pieces.protect(0).unwrap();
+        if rank == LOST {
+            println!("protected after {:?}", begun.elapsed());
         }
     });
-    // The same bytes as the lost member takes in and writes.
-    let received = 2 * group.bytes;
-    let (transport, disk) = (
-        transport_rate(&group.home, received),
-        disk_rate(&group.home, group.bytes),
+    std::fs::remove_dir_all(group.node(LOST)).unwrap();
+    // What the lost member takes in and writes: its part and its parity, of as many shards as there are data.
+    let (data, parity) = (
+        group.ranks as usize - group.scheme.bears(),
+        group.scheme.bears(),
     );
+    let written = group.bytes / data * (data + parity);
+    let received = written * data;
+    let transport = transport_rate(&group.others, data as u32, received);
+    let disk = [1, 4].map(|writers| disk_rate(&group.home, writers, written));
     println!(
-        "transport {:.2} GB/s, disk {:.2} GB/s (written and synchronised)",
-        transport / 1e9,
-        disk / 1e9
+        "disk {:.2} GB/s with 1 writer, {:.2} with 4",
+        disk[0] / 1e9,
+        disk[1] / 1e9
     );
-    std::fs::remove_dir_all(group.node(1)).unwrap();
-    let begun = Instant::now();
-    group.run(|rank| {
-        let engine = group.engine(rank, 2, true);
-        let took = begun.elapsed();
-        let mut bytes = vec![0; group.bytes];
-        engine
-            .restore(0, &mut [RegionMut::from(bytes.as_mut_slice())])
-            .unwrap();
-        assert!(bytes == group.state(rank), "rank {rank}");
-        if rank == 1 {
-            println!("rebuilt {} MiB after {took:?}", group.bytes / MIB);
+    let disk = disk[0].max(disk[1]);
+    println!(
+        "transport {:.2} GB/s, disk {:.2} GB/s, code {:.2} GB/s on one core",
+        transport / 1e9,
+        disk / 1e9,
+        code_rate(data, parity) / 1e9
+    );
+    live(2, &|rank, repository, pieces, begun| {
+        let rebuilt = pieces.rebuild(0).unwrap();
+        let took = begun.elapsed().as_secs_f64();
+        together.wait();
+        if rank == LOST {
+            assert!(rebuilt.part && rebuilt.parity);
+            let least = (received as f64 / transport).max(written as f64 / disk);
+            println!(
+                "rebuilt {} MiB and {} MiB of parity after {took:.3} s; transport and disk allow {least:.3} s: {:.0}%",
+                group.bytes / MIB,
+                (written - group.bytes) / MIB,
+                100.0 * least / took
+            );
+            let piece = repository.own_piece(0).unwrap();
+            assert!(piece.read("state").unwrap() == group.state(rank));
         }
     });
 }
@@ -189,8 +288,9 @@ fn blocked(group: &Group, run: u64, is_protected: bool) -> f64 {
 }
 
 fn blocking(group: &Group) {
+    const PAIRS: u64 = 3;
     let (mut with, mut without) = (Vec::new(), Vec::new());
-    for pair in 0..9 {
+    for pair in 0..PAIRS {
         without.push(blocked(group, 2 * pair + 1, false));
         with.push(blocked(group, 2 * pair + 2, true));
     }
@@ -209,23 +309,32 @@ fn blocking(group: &Group) {
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [home, what, scheme, mib] = words.as_slice() else {
-        println!("DIRECTORY rebuild|blocking SCHEME MIB");
-        return;
+    let (home, what, scheme, mib, others) = match words.as_slice() {
+        [home, what, scheme, mib] => (home, what, scheme, mib, home),
+        [home, what, scheme, mib, others] => (home, what, scheme, mib, others),
+        _ => {
+            println!("DIRECTORY rebuild|blocking SCHEME MIB [OTHERS]");
+            return;
+        }
     };
     let scheme: Redundancy = scheme.parse().unwrap();
     let group = Group {
         home: home.into(),
+        others: others.into(),
         scheme,
         ranks: u32::try_from(scheme.set()).unwrap(),
         bytes: mib.parse::<usize>().unwrap() * MIB,
     };
     // There is none at first.
-    let _gone = std::fs::remove_dir_all(&group.home);
-    std::fs::create_dir_all(&group.home).unwrap();
+    for directory in [&group.home, &group.others] {
+        let _gone = std::fs::remove_dir_all(directory);
+        std::fs::create_dir_all(directory).unwrap();
+    }
     match what.as_str() {
         "rebuild" => rebuild(&group),
         _ => blocking(&group),
     }
-    std::fs::remove_dir_all(&group.home).unwrap();
+    for directory in [&group.home, &group.others] {
+        let _gone = std::fs::remove_dir_all(directory);
+    }
 }

@@ -121,7 +121,11 @@ impl Code {
             (_, 1) => {
                 let mut lost = vec![0; bytes];
                 xor_all(&mut lost, there().copied());
-                wanted.iter().map(|index| (*index, lost.clone())).collect()
+                // One is lost at most.
+                wanted
+                    .iter()
+                    .map(|index| (*index, std::mem::take(&mut lost)))
+                    .collect()
             }
             _ => self.rebuild_several(shards, wanted, bytes)?,
         };

@@ -2,25 +2,26 @@
 
 mod talk;
 
-use crate::keep::{Fresh, Reading, sync};
+use crate::fresh::Fresh;
+use crate::manifest::Digesting;
+use crate::rebuilding::{Both, Pass, Sink, shards};
 use crate::{
-    CHUNK, Code, Digest, Error, Keep, Layout, Lost, Manifest, Part, Place, Result, Set, Transport,
+    Code, Digest, Error, Keep, Layout, Lost, Manifest, Part, Place, Result, Row, Set, Transport,
 };
-use std::collections::BTreeSet;
-use std::fs::File;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
-use talk::Step;
+pub(crate) use talk::Step;
 
 /// A member's side of its set's work.
 ///
 /// Its calls are collective: every member of the set makes the same ones in the same order, each in a thread or process of its
-/// own. Each holds a chunk of every shard of one stripe in memory at most: [`CHUNK`] times the members of the set.
+/// own. Each holds a few rows in memory at most: [`CHUNK`](crate::CHUNK) times the members of the set for each.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     set: &'a Set,
-    me: usize,
-    transport: &'a dyn Transport,
+    pub(crate) me: usize,
+    pub(crate) transport: &'a dyn Transport,
     keep: &'a Keep,
     patience: Duration,
     start: u64,
@@ -37,19 +38,18 @@ pub struct Rebuilt {
     pub lost: Vec<Lost>,
 }
 
+/// Rows that are on their way to be encoded at most, and those that are encoded.
+const LAG: usize = 16;
+
 /// What a member has of a version, as it was protected.
-#[derive(Debug, Clone, Copy)]
-struct Has {
-    part: bool,
-    parity: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Has {
+    pub(crate) part: bool,
+    pub(crate) parity: bool,
 }
 
-/// Bytes that a member lost and writes anew.
-#[derive(Debug, Default)]
-struct Lacking {
-    part: Option<Fresh>,
-    parity: Option<Fresh>,
-}
+/// Makes what a lost part of so many bytes is written to.
+pub(crate) type Target<'t, 'o> = dyn FnMut(u64) -> Result<Box<dyn Sink + 'o>> + 't;
 
 impl<'a> Exchange<'a> {
     /// `patience`: how long a call waits for another member at most, each time that it needs something of it; as long as reading
@@ -94,34 +94,47 @@ impl<'a> Exchange<'a> {
         if self.set.bears == 0 {
             return Ok(None);
         }
-        let mine = digest(part)?;
-        let parts = self.all(Step::Part, version, &mine)?;
-        let lengths = parts.iter().map(|part| part.bytes).collect();
-        let layout = self.layout(lengths)?;
-        let parity = Fresh::new(
-            &self.keep.parity_path(version),
-            layout.parity_bytes(self.me),
-        )?;
-        let mut code = Code::new(layout.data(), layout.parity())?;
-        for stripe in 0..layout.members() {
-            self.encode(&layout, stripe, part, &parity, &mut code)?;
+        let bytes = part.bytes().map_err(Error::io(OWN))?;
+        let lengths = self.all(Step::Part, version, &vec![bytes])?;
+        let layout = self.layout(lengths.into_iter().flatten().collect())?;
+        let parity = Fresh::new(&self.keep.parity_path(version), 0)?;
+        let mut protecting = Protecting {
+            code: Code::new(layout.data(), layout.parity())?,
+            part,
+            read: Digesting::default(),
+            encoded: VecDeque::new(),
+            parity,
+            kept: Digesting::default(),
+        };
+        // Nobody waits for what it has not sent yet itself: rows are encoded when later ones are on their way, and what was encoded
+        // is kept when later ones are encoded. So are messages received in the order in which they are sent.
+        let lag = LAG.min(2 * layout.members());
+        let (mut encoded, mut kept) = (layout.rows(), layout.rows());
+        let mut sent = layout.rows();
+        for step in 0.. {
+            if let Some(row) = sent.next() {
+                self.send_own(&layout, &row, &mut protecting)?;
+            }
+            if let Some(row) = encoded.by_ref().take(usize::from(step >= lag)).next() {
+                self.encode(&layout, &row, &mut protecting)?;
+            }
+            if step >= 2 * lag {
+                let Some(row) = kept.next() else { break };
+                self.keep_parity(&layout, &row, &mut protecting)?;
+            }
         }
-        let kept = parity.digest()?;
-        parity.publish()?;
-        let kept = self.all(Step::Parity, version, &kept)?;
-        let members = self.set.members.iter().zip(parts).zip(kept);
+        let mine = (protecting.read.end(), protecting.kept.end());
+        protecting.parity.publish()?;
+        let all = self.all(Step::Parity, version, &mine)?;
+        let members = self.set.members.iter();
         let manifest = Manifest {
             version,
             start: self.start,
             bears: self.set.bears,
-            nodes: self
-                .set
-                .members
-                .iter()
-                .map(|member| member.node.clone())
-                .collect(),
+            nodes: members.clone().map(|member| member.node.clone()).collect(),
             members: members
-                .map(|((member, part), parity)| (member.rank, part, parity))
+                .zip(all)
+                .map(|(member, (part, parity))| (member.rank, part, parity))
                 .collect(),
         };
         self.keep.put(&manifest)?;
@@ -129,45 +142,48 @@ impl<'a> Exchange<'a> {
         Ok(Some(manifest))
     }
 
-    /// One stripe: members with data send it to the first that keeps parity, which encodes and sends the others theirs.
-    fn encode(
-        &self,
-        layout: &Layout,
-        stripe: usize,
-        part: &dyn Part,
-        parity: &Fresh,
-        code: &mut Code,
-    ) -> Result<()> {
-        let place = layout.place(stripe, self.me);
-        let encoder = layout.parity_member(stripe, 0);
-        for (at, bytes) in chunks(layout.shard_bytes(stripe)) {
-            match place {
-                Place::Data { .. } => {
-                    let chunk = read_data(part, place, at, bytes)?;
-                    self.send(encoder, Step::Shard, at, &chunk)?;
-                }
-                Place::Parity { shard: 0, offset } => {
-                    let data = (0..layout.data()).map(|shard| {
-                        self.receive(layout.data_member(stripe, shard), Step::Shard, at, bytes)
-                    });
-                    let data: Vec<Vec<u8>> = data.collect::<Result<_>>()?;
-                    let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-                    let mut made = vec![vec![0; bytes]; layout.parity()];
-                    let mut into: Vec<&mut [u8]> = made.iter_mut().map(Vec::as_mut_slice).collect();
-                    code.encode(&data, &mut into)?;
-                    for (shard, chunk) in made.iter().enumerate().skip(1) {
-                        let keeper = layout.parity_member(stripe, shard);
-                        self.send(keeper, Step::Shard, at, chunk)?;
-                    }
-                    parity.write(offset + at, made.first().map_or(&[], Vec::as_slice))?;
-                }
-                Place::Parity { offset, .. } => {
-                    let chunk = self.receive(encoder, Step::Shard, at, bytes)?;
-                    parity.write(offset + at, &chunk)?;
-                }
-            }
+    /// A row's data goes to the first member that keeps parity of it.
+    fn send_own(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
+        let Some(place @ Place::Data { .. }) = row.place(self.me) else {
+            return Ok(());
+        };
+        let (bytes, chunk) = read_shard(own.part, place, row.bytes)?;
+        own.read.update(chunk.get(..bytes).unwrap_or_default());
+        let encoder = layout.parity_member(row.number, 0);
+        self.send(encoder, Step::Shard, row.number, chunk)
+    }
+
+    /// The first that keeps parity of a row encodes, and sends the others theirs.
+    fn encode(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
+        if layout.parity_member(row.number, 0) != self.me {
+            return Ok(());
+        }
+        let data = (0..layout.data())
+            .map(|shard| self.receive_row(layout.data_member(row.number, shard), row));
+        let data: Vec<Vec<u8>> = data.collect::<Result<_>>()?;
+        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let mut made = vec![vec![0; row.bytes]; layout.parity()];
+        let mut into: Vec<&mut [u8]> = made.iter_mut().map(Vec::as_mut_slice).collect();
+        own.code.encode(&data, &mut into)?;
+        let mut made = made.into_iter().enumerate();
+        own.encoded.extend(made.next().map(|(_, chunk)| chunk));
+        for (shard, chunk) in made {
+            let keeper = layout.parity_member(row.number, shard);
+            self.send(keeper, Step::Shard, row.number, chunk)?;
         }
         Ok(())
+    }
+
+    /// A row's parity is written by those who keep it.
+    fn keep_parity(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
+        let encoder = layout.parity_member(row.number, 0);
+        let chunk = match row.place(self.me) {
+            Some(Place::Parity { shard: 0, .. }) => own.encoded.pop_front().unwrap_or_default(),
+            Some(Place::Parity { .. }) => self.receive_row(encoder, row)?,
+            _ => return Ok(()),
+        };
+        own.kept.update(&chunk);
+        own.parity.append(&chunk)
     }
 
     /// The versions that some member knows to be protected, in ascending order, the same for all members: what to rebuild when all
@@ -198,156 +214,90 @@ impl<'a> Exchange<'a> {
     /// does not bear it, and [`Error::Damaged`] if the result is not what was protected. [`Error::Absent`], [`Error::Message`]
     /// and [`Error::Io`] where something of it happens.
     pub fn rebuild(&self, version: u64, part: Option<&dyn Part>, into: &Path) -> Result<Rebuilt> {
-        let rebuilt = self.rebuild_in_passing(version, part, into)?;
-        if rebuilt.part {
-            sync(into)?;
-        }
-        Ok(rebuilt)
+        self.rebuild_to(version, part, &mut |bytes| {
+            Ok(Box::new(Fresh::new(into, bytes)?))
+        })
     }
 
-    /// [`Exchange::rebuild`] of a part that is copied from `into` to where it stays: a power failure may take it from there.
-    pub(crate) fn rebuild_in_passing(
+    /// [`Exchange::rebuild`] of a part to whatever takes it.
+    pub(crate) fn rebuild_to<'o>(
         &self,
         version: u64,
         part: Option<&dyn Part>,
-        into: &Path,
+        target: &mut Target<'_, 'o>,
     ) -> Result<Rebuilt> {
         let (manifest, is_known) = self.agree(version)?;
         let (_, own_part, own_parity) = self.of_member(&manifest, self.me)?;
-        let part = match part {
-            Some(part) => {
-                Some(part).filter(|_| digest(part).is_ok_and(|digest| digest == own_part))
+        let has_length = |part: &&dyn Part| part.bytes().is_ok_and(|bytes| bytes == own_part.bytes);
+        let part = part.filter(has_length);
+        let parity = self.keep.parity(version, own_parity.bytes)?;
+        let mine = Has {
+            part: part.is_some(),
+            parity: parity.is_some(),
+        };
+        let mut has = self.all(Step::Has, version, &mine)?;
+        let lengths = manifest.members.iter().map(|(_, part, _)| part.bytes);
+        let layout = self.layout(lengths.collect())?;
+        let wanted = Both {
+            part: own_part,
+            parity: own_parity,
+        };
+        // What is found to be wrong on the way is lost, too, and all begin again.
+        loop {
+            let lost = lost(&manifest, &has);
+            self.check(version, &layout, &has, &lost)?;
+            let mine = has.get(self.me).copied().unwrap_or(mine);
+            let own = Both {
+                part: part.filter(|_| mine.part),
+                parity: parity
+                    .as_ref()
+                    .filter(|_| mine.parity)
+                    .map(|file| file as &dyn Part),
+            };
+            let part_to = (!mine.part).then(|| target(own_part.bytes)).transpose()?;
+            let parity_to = match mine.parity {
+                true => None,
+                false => Some(Fresh::new(
+                    &self.keep.parity_path(version),
+                    own_parity.bytes,
+                )?),
+            };
+            let lacking = Both {
+                part: part_to,
+                parity: parity_to.map(|fresh| Box::new(fresh) as Box<dyn Sink + 'o>),
+            };
+            let (found, made) = Pass::new(self, &layout, &has, wanted).run(own, lacking)?;
+            let found = self.all(Step::Found, version, &found)?;
+            let still = has.iter().zip(&found).map(|(has, found)| Has {
+                part: has.part && found.part,
+                parity: has.parity && found.parity,
+            });
+            let still: Vec<Has> = still.collect();
+            if still != has {
+                has = still;
+                continue;
             }
-            None => None,
-        };
-        let parity = self
-            .keep
-            .parity(version)?
-            .filter(|(_, digest)| *digest == own_parity);
-        let parity = parity.map(|(file, _)| file);
-        let has = self.all(
-            Step::Has,
-            version,
-            &Has {
-                part: part.is_some(),
-                parity: parity.is_some(),
-            },
-        )?;
-        let lengths = manifest
-            .members
-            .iter()
-            .map(|(_, part, _)| part.bytes)
-            .collect();
-        let layout = self.layout(lengths)?;
-        let lost = lost(&manifest, &has);
-        self.check(version, &layout, &has, &lost)?;
-        let fresh = |is_there: bool, path: &Path, bytes: u64| match is_there {
-            true => Ok(None),
-            false => Fresh::new(path, bytes).map(Some),
-        };
-        let lacking = Lacking {
-            part: fresh(part.is_some(), into, own_part.bytes)?,
-            parity: fresh(
-                parity.is_some(),
-                &self.keep.parity_path(version),
-                own_parity.bytes,
-            )?,
-        };
-        let mut code = Code::new(layout.data(), layout.parity())?;
-        for stripe in 0..layout.members() {
-            self.decode(
-                &layout,
-                stripe,
-                &has,
-                (part, parity.as_ref()),
-                &lacking,
-                &mut code,
-            )?;
-        }
-        let is_right = |fresh: &Option<Fresh>, wanted: Digest| match fresh {
-            Some(fresh) => fresh.digest().map(|digest| digest == wanted),
-            None => Ok(true),
-        };
-        let is_sound = is_right(&lacking.part, own_part)? && is_right(&lacking.parity, own_parity)?;
-        let rebuilt = Rebuilt {
-            part: lacking.part.is_some(),
-            parity: lacking.parity.is_some(),
-            lost,
-        };
-        if is_sound {
-            if let Some(parity) = lacking.parity {
-                parity.publish()?;
+            if let Some(wrong) = found.iter().position(|found| !(found.part && found.parity)) {
+                let rank = self.rank_of(wrong);
+                return Err(Error::Damaged { version, rank });
             }
-            if let Some(part) = lacking.part {
-                part.put()?;
-            }
-            if !is_known {
+            let rebuilt = Rebuilt {
+                part: made.part.is_some(),
+                parity: made.parity.is_some(),
+                lost,
+            };
+            let keep = |made: Option<(Box<dyn Sink + 'o>, Result<()>)>| match made {
+                Some((sink, taken)) => taken.and_then(|()| sink.keep()),
+                None => Ok(()),
+            };
+            let (part, parity) = (keep(made.part), keep(made.parity));
+            if parity.is_ok() && !is_known {
                 self.keep.put(&manifest)?;
             }
+            // What this member cannot keep is its own affair.
+            self.done(version, true)?;
+            return part.and(parity).map(|()| rebuilt);
         }
-        self.done(version, is_sound)?;
-        Ok(rebuilt)
-    }
-
-    /// One stripe of which something is lost: those that have shards send as many as it takes to the first that lacks one, which
-    /// decodes and sends the others theirs.
-    fn decode(
-        &self,
-        layout: &Layout,
-        stripe: usize,
-        has: &[Has],
-        (part, parity): (Option<&dyn Part>, Option<&File>),
-        lacking: &Lacking,
-        code: &mut Code,
-    ) -> Result<()> {
-        let shards = shards(layout, stripe, has);
-        let lost = shards.iter().enumerate().filter(|(_, (_, has))| !has);
-        let lost: Vec<(usize, usize)> = lost.map(|(shard, (member, _))| (shard, *member)).collect();
-        let Some(&(_, decoder)) = lost.first() else {
-            return Ok(());
-        };
-        let place = layout.place(stripe, self.me);
-        let there = shards.iter().enumerate().filter(|(_, (_, has))| *has);
-        let given: Vec<(usize, usize)> = there
-            .map(|(shard, (member, _))| (shard, *member))
-            .take(layout.data())
-            .collect();
-        for (at, bytes) in chunks(layout.shard_bytes(stripe)) {
-            if given.iter().any(|(_, member)| *member == self.me) {
-                let chunk = match (place, part, parity) {
-                    (Place::Data { .. }, Some(part), _) => read_data(part, place, at, bytes)?,
-                    (Place::Parity { offset, .. }, _, Some(parity)) => {
-                        let mut chunk = vec![0; bytes];
-                        let read = Part::read_at(parity, offset + at, &mut chunk);
-                        read.map_err(Error::io("the parity that this member keeps"))?;
-                        chunk
-                    }
-                    _ => Vec::new(),
-                };
-                self.send(decoder, Step::Shard, at, &chunk)?;
-            } else if self.me == decoder {
-                let mut there: Vec<Option<Vec<u8>>> = vec![None; shards.len()];
-                for &(shard, member) in &given {
-                    let chunk = self.receive(member, Step::Shard, at, bytes)?;
-                    if let Some(there) = there.get_mut(shard) {
-                        *there = Some(chunk);
-                    }
-                }
-                let there: Vec<Option<&[u8]>> = there.iter().map(Option::as_deref).collect();
-                let wanted: Vec<usize> = lost.iter().map(|(shard, _)| *shard).collect();
-                let made = code.rebuild(&there, &wanted)?;
-                for ((_, member), (_, chunk)) in lost.iter().zip(&made) {
-                    match *member == self.me {
-                        true => lacking.write(place, at, chunk)?,
-                        false => self.send(*member, Step::Shard, at, chunk)?,
-                    }
-                }
-            } else if lost.iter().any(|(_, member)| *member == self.me) {
-                let chunk = self.receive(decoder, Step::Shard, at, bytes)?;
-                lacking.write(place, at, &chunk)?;
-            }
-        }
-        Ok(())
     }
 
     /// The manifest of the latest start, or of several the one that most members know, and whether this one does. One member's
@@ -384,14 +334,14 @@ impl<'a> Exchange<'a> {
     }
 
     fn check(&self, version: u64, layout: &Layout, has: &[Has], lost: &[Lost]) -> Result<()> {
-        let missing = |stripe| {
-            shards(layout, stripe, has)
+        let missing = |row| {
+            shards(layout, row, has)
                 .iter()
                 .filter(|(_, has)| !has)
                 .count()
         };
         let bears = layout.parity();
-        match (0..layout.members()).all(|stripe| missing(stripe) <= bears) {
+        match (0..layout.members() as u64).all(|row| missing(row) <= bears) {
             true => Ok(()),
             false => Err(Error::TooManyLost {
                 version,
@@ -402,19 +352,15 @@ impl<'a> Exchange<'a> {
     }
 }
 
-impl Lacking {
-    fn write(&self, place: Place, at: u64, chunk: &[u8]) -> Result<()> {
-        match (place, &self.part, &self.parity) {
-            (Place::Data { offset, bytes, .. }, Some(part), _) => {
-                // The rest of the shard is not of the part.
-                let left = usize::try_from(bytes.saturating_sub(at)).unwrap_or(usize::MAX);
-                let chunk = chunk.get(..left.min(chunk.len())).unwrap_or_default();
-                part.write(offset + at, chunk)
-            }
-            (Place::Parity { offset, .. }, _, Some(parity)) => parity.write(offset + at, chunk),
-            _ => Ok(()),
-        }
-    }
+/// What a member works with while it protects a version.
+struct Protecting<'p> {
+    code: Code,
+    part: &'p dyn Part,
+    read: Digesting,
+    /// Parity of this member's own making that it has not written yet.
+    encoded: VecDeque<Vec<u8>>,
+    parity: Fresh,
+    kept: Digesting,
 }
 
 /// The members that lost something, with what they were on.
@@ -428,42 +374,20 @@ fn lost(manifest: &Manifest, has: &[Has]) -> Vec<Lost> {
     .collect()
 }
 
-/// The members that have a stripe's shards, data first, and whether they still do.
-fn shards(layout: &Layout, stripe: usize, has: &[Has]) -> Vec<(usize, bool)> {
-    let of = |member: usize| has.get(member);
-    let data = (0..layout.data()).map(|shard| layout.data_member(stripe, shard));
-    let data = data.map(|member| (member, of(member).is_some_and(|has| has.part)));
-    let parity = (0..layout.parity()).map(|shard| layout.parity_member(stripe, shard));
-    let parity = parity.map(|member| (member, of(member).is_some_and(|has| has.parity)));
-    data.chain(parity).collect()
-}
+const OWN: &str = "what this member has";
 
-/// Where the chunks of a shard begin, and their lengths.
-fn chunks(shard: u64) -> impl Iterator<Item = (u64, usize)> {
-    let begins = (0..shard).step_by(CHUNK);
-    begins.map(move |at| {
-        (
-            at,
-            usize::try_from(shard - at).map_or(CHUNK, |left| left.min(CHUNK)),
-        )
-    })
-}
-
-/// A chunk of a data shard: a segment of the part, and zeros behind it.
-fn read_data(part: &dyn Part, place: Place, at: u64, length: usize) -> Result<Vec<u8>> {
-    let mut chunk = vec![0; length];
-    if let Place::Data { offset, bytes, .. } = place {
-        let left = usize::try_from(bytes.saturating_sub(at)).unwrap_or(usize::MAX);
-        let own = chunk.get_mut(..left.min(length)).unwrap_or_default();
-        if !own.is_empty() {
-            let read = part.read_at(offset + at, own);
-            read.map_err(Error::io("this member's own part"))?;
-        }
+/// A shard of `length` bytes, and how many of them are the member's own; the others are 0. There is room behind them for what is
+/// said of a message.
+pub(crate) fn read_shard(from: &dyn Part, place: Place, length: usize) -> Result<(usize, Vec<u8>)> {
+    let (offset, bytes) = match place {
+        Place::Data { offset, bytes, .. } => (offset, bytes),
+        Place::Parity { offset, .. } => (offset, length),
+    };
+    let mut chunk = Vec::with_capacity(length + talk::TRAILER);
+    chunk.resize(length, 0);
+    let own = chunk.get_mut(..bytes).unwrap_or_default();
+    if !own.is_empty() {
+        from.read_at(offset, own).map_err(Error::io(OWN))?;
     }
-    Ok(chunk)
-}
-
-fn digest(part: &dyn Part) -> Result<Digest> {
-    let read = Reading::new(part).and_then(Digest::of);
-    read.map_err(Error::io("this member's own part"))
+    Ok((bytes, chunk))
 }

@@ -1,18 +1,19 @@
 //! What a member keeps on its node for the others.
 
+use crate::fresh::Fresh;
 use crate::wire::{Reader, Writer};
-use crate::{Digest, Error, Manifest, Result};
+use crate::{Error, Manifest, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// The file that says what each rank is on.
 const NODES: &str = "nodes";
 
-/// A member's own part of a version, which lies on its node already.
-pub trait Part {
+/// A member's own part of a version, which lies on its node already. It is read once, from its start to its end.
+pub trait Part: Sync {
     /// How many bytes it has.
     ///
     /// # Errors
@@ -56,31 +57,6 @@ impl Part for Vec<u8> {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
         self.as_slice().read_at(offset, into)
-    }
-}
-
-/// Reads a part from its beginning to its end.
-pub(crate) struct Reading<'a> {
-    part: &'a dyn Part,
-    at: u64,
-    end: u64,
-}
-
-impl<'a> Reading<'a> {
-    pub(crate) fn new(part: &'a dyn Part) -> std::io::Result<Self> {
-        let end = part.bytes()?;
-        Ok(Self { part, at: 0, end })
-    }
-}
-
-impl std::io::Read for Reading<'_> {
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
-        let bytes = left.min(into.len());
-        let into = into.get_mut(..bytes).unwrap_or_default();
-        self.part.read_at(self.at, into)?;
-        self.at += bytes as u64;
-        Ok(bytes)
     }
 }
 
@@ -199,9 +175,8 @@ impl Keep {
     /// Writes a version's manifest, so that it is there whole or not at all.
     pub(crate) fn put(&self, manifest: &Manifest) -> Result<()> {
         let path = self.path(manifest.version, "manifest");
-        let fresh = Fresh::new(&path, 0)?;
-        let written = (&fresh.file).write_all(&manifest.encode());
-        written.map_err(Error::io(&path))?;
+        let mut fresh = Fresh::new(&path, 0)?;
+        fresh.append(&manifest.encode())?;
         fresh.publish()
     }
 
@@ -217,100 +192,21 @@ impl Keep {
         let mut to = Writer::default();
         nodes.for_each(|node| to.text(node));
         let path = self.directory.join(NODES);
-        let fresh = Fresh::new(&path, 0)?;
-        (&fresh.file).write_all(&to.0).map_err(Error::io(&path))?;
+        let mut fresh = Fresh::new(&path, 0)?;
+        fresh.append(&to.0)?;
         fresh.publish()
     }
 
-    /// Length and checksum of the parity of a version; `None` without one.
-    pub(crate) fn parity(&self, version: u64) -> Result<Option<(File, Digest)>> {
+    /// The parity that is kept of a version, if it has so many bytes; `None` without one.
+    pub(crate) fn parity(&self, version: u64, bytes: u64) -> Result<Option<File>> {
         let path = self.parity_path(version);
         match File::open(&path) {
             Ok(file) => {
-                let digest = Digest::of(&file).map_err(Error::io(path))?;
-                Ok(Some((file, digest)))
+                let metadata = file.metadata().map_err(Error::io(path))?;
+                Ok((metadata.len() == bytes).then_some(file))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(path)(error)),
-        }
-    }
-}
-
-/// A file that is written beside its place, and takes it once it is whole and on the disk. Given up, it is removed.
-#[derive(Debug)]
-pub(crate) struct Fresh {
-    path: PathBuf,
-    part: PathBuf,
-    pub(crate) file: File,
-    is_published: bool,
-}
-
-impl Fresh {
-    pub(crate) fn new(path: &Path, bytes: u64) -> Result<Self> {
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(true);
-        let file = options.open(&part).map_err(Error::io(&part))?;
-        let fresh = Self {
-            path: path.to_owned(),
-            part,
-            file,
-            is_published: false,
-        };
-        fresh.file.set_len(bytes).map_err(Error::io(&fresh.part))?;
-        Ok(fresh)
-    }
-
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let written = self.file.write_all_at(bytes, offset);
-        written.map_err(Error::io(&self.part))
-    }
-
-    pub(crate) fn digest(&self) -> Result<Digest> {
-        let reading = Reading::new(&self.file).and_then(Digest::of);
-        reading.map_err(Error::io(&self.part))
-    }
-
-    /// Lets it take its place, though it may not be on the disk yet.
-    pub(crate) fn put(mut self) -> Result<()> {
-        std::fs::rename(&self.part, &self.path).map_err(Error::io(&self.path))?;
-        self.is_published = true;
-        Ok(())
-    }
-
-    pub(crate) fn publish(self) -> Result<()> {
-        self.file.sync_all().map_err(Error::io(&self.part))?;
-        let path = self.path.clone();
-        self.put()?;
-        sync_folder(&path)
-    }
-}
-
-/// That a file's name is on the disk.
-fn sync_folder(path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(folder) => {
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(Error::io(folder))
-        }
-        None => Ok(()),
-    }
-}
-
-/// That a file, and its name, are on the disk.
-pub(crate) fn sync(path: &Path) -> Result<()> {
-    let synced = File::open(path).and_then(|file| file.sync_all());
-    synced.map_err(Error::io(path))?;
-    sync_folder(path)
-}
-
-impl Drop for Fresh {
-    fn drop(&mut self) {
-        if !self.is_published {
-            // The next one of this name takes its place.
-            let _left = std::fs::remove_file(&self.part);
         }
     }
 }

@@ -1,40 +1,60 @@
-//! Where the bytes of a set's parts lie in its stripes.
+//! Where the bytes of a set's parts lie in its rows.
 //!
-//! A set of n members that bears the loss of p of them has n stripes. Of stripe s, members s, s + 1, … s + p - 1 (modulo n) keep
-//! the parity, and the d = n - p others a segment of their part each: part i is cut into d segments of the same length, one for
-//! each stripe whose parity member i does not keep. So every member keeps as much, and is in every stripe once.
+//! A set of n members that bears the loss of p of them has rows of n shards of the same length. Of row r, members r, r + 1, … r + p - 1
+//! (modulo n) keep the parity, and the d = n - p others have the next bytes of their part each. So every member reads and writes
+//! its part and its parity from their starts to their ends, and keeps and computes as much as the others.
 
-use crate::Set;
+use crate::{CHUNK, Set};
 
 /// Lengths of shards are multiples of this: the code's own unit.
 const UNIT: u64 = 64;
 
-/// What a member contributes to a stripe.
+/// What a member contributes to a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A segment of its part.
+    /// The next bytes of its part.
     Data {
-        /// Its index among the stripe's data shards.
+        /// Its index among the row's data shards.
         shard: usize,
-        /// Where the segment begins in the part.
+        /// Where they begin in the part.
         offset: u64,
-        /// Its length; the shard's other bytes are 0.
-        bytes: u64,
+        /// How many they are; the shard's other bytes are 0.
+        bytes: usize,
     },
     /// Parity that it keeps.
     Parity {
-        /// Its index among the stripe's parity shards.
+        /// Its index among the row's parity shards.
         shard: usize,
         /// Where it begins in the member's parity.
         offset: u64,
     },
 }
 
-/// The stripes of a set whose parts have certain lengths.
+/// The rows of a set whose parts have certain lengths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     lengths: Vec<u64>,
     parity: usize,
+    /// Bytes of a shard at most.
+    most: u64,
+}
+
+/// Shards of the same length, one of each member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its number; those that would have no bytes are left out.
+    pub number: u64,
+    /// Bytes of each shard.
+    pub bytes: usize,
+    places: Vec<Place>,
+}
+
+impl Row {
+    /// What a member contributes.
+    #[must_use]
+    pub fn place(&self, member: usize) -> Option<Place> {
+        self.places.get(member).copied()
+    }
 }
 
 impl Layout {
@@ -45,93 +65,137 @@ impl Layout {
         let fits = lengths.len() == set.members.len();
         let is_code = (1..set.members.len()).contains(&set.bears);
         let is_sane = lengths.iter().all(|bytes| *bytes <= u64::MAX >> 8);
+        let longest = lengths.iter().copied().max().unwrap_or_default();
+        let data = lengths.len().saturating_sub(set.bears).max(1) as u64;
+        // Short parts are spread over all rows, too.
+        let even = longest.div_ceil(data).next_multiple_of(UNIT);
         (fits && is_code && is_sane).then_some(Self {
             lengths,
             parity: set.bears,
+            most: even.clamp(UNIT, CHUNK as u64),
         })
     }
 
-    /// Members of the set, and its stripes.
+    /// Members of the set.
     #[must_use]
     pub fn members(&self) -> usize {
         self.lengths.len()
     }
 
-    /// Data shards of a stripe.
+    /// Data shards of a row.
     #[must_use]
     pub fn data(&self) -> usize {
         self.members() - self.parity
     }
 
-    /// Parity shards of a stripe, and how many members may be lost.
+    /// Parity shards of a row, and how many members may be lost.
     #[must_use]
     pub fn parity(&self) -> usize {
         self.parity
     }
 
-    fn segment(&self, member: usize) -> u64 {
-        let bytes = self.lengths.get(member).copied().unwrap_or_default();
-        bytes.div_ceil(self.data() as u64)
-    }
-
-    /// The member whose place in a stripe is this: parity shards first.
-    fn member(&self, stripe: usize, position: usize) -> usize {
-        (stripe + position) % self.members()
-    }
-
-    /// The member that keeps a parity shard of a stripe.
+    /// The rows that have bytes, in their order.
     #[must_use]
-    pub fn parity_member(&self, stripe: usize, shard: usize) -> usize {
-        self.member(stripe, shard)
-    }
-
-    /// The member that has a data shard of a stripe.
-    #[must_use]
-    pub fn data_member(&self, stripe: usize, shard: usize) -> usize {
-        self.member(stripe, self.parity + shard)
-    }
-
-    /// Bytes of each shard of a stripe.
-    #[must_use]
-    pub fn shard_bytes(&self, stripe: usize) -> u64 {
-        let shards = (0..self.data()).map(|shard| self.data_member(stripe, shard));
-        let longest = shards.map(|member| self.segment(member)).max();
-        longest.unwrap_or_default().next_multiple_of(UNIT)
-    }
-
-    /// What a member contributes to a stripe.
-    #[must_use]
-    pub fn place(&self, stripe: usize, member: usize) -> Place {
-        let members = self.members();
-        let position = (member + members - stripe % members) % members;
-        match position.checked_sub(self.parity) {
-            None => {
-                // Stripes in which the member keeps an earlier parity shard.
-                let before = (0..position).map(|shard| (member + members - shard) % members);
-                Place::Parity {
-                    shard: position,
-                    offset: before.map(|stripe| self.shard_bytes(stripe)).sum(),
-                }
-            }
-            Some(shard) => {
-                let total = self.lengths.get(member).copied().unwrap_or_default();
-                let length = self.segment(member);
-                let offset = (shard as u64 * length).min(total);
-                Place::Data {
-                    shard,
-                    offset,
-                    bytes: length.min(total - offset),
-                }
-            }
+    pub fn rows(&self) -> Rows<'_> {
+        Rows {
+            layout: self,
+            number: 0,
+            read: vec![0; self.members()],
+            kept: vec![0; self.members()],
         }
     }
 
-    /// Bytes of parity that a member keeps.
+    /// The member whose place in a row is this: parity shards first.
+    fn member(&self, row: u64, position: usize) -> usize {
+        (self.first(row) + position) % self.members()
+    }
+
+    fn first(&self, row: u64) -> usize {
+        usize::try_from(row % self.members() as u64).unwrap_or_default()
+    }
+
+    /// The member that keeps a parity shard of a row.
     #[must_use]
-    pub fn parity_bytes(&self, member: usize) -> u64 {
-        let members = self.members();
-        let stripes = (0..self.parity).map(|shard| (member + members - shard) % members);
-        stripes.map(|stripe| self.shard_bytes(stripe)).sum()
+    pub fn parity_member(&self, row: u64, shard: usize) -> usize {
+        self.member(row, shard)
+    }
+
+    /// The member that has a data shard of a row.
+    #[must_use]
+    pub fn data_member(&self, row: u64, shard: usize) -> usize {
+        self.member(row, self.parity + shard)
+    }
+}
+
+/// The rows of a [`Layout`].
+#[derive(Debug)]
+pub struct Rows<'a> {
+    layout: &'a Layout,
+    number: u64,
+    /// How far each member's part and parity went.
+    read: Vec<u64>,
+    kept: Vec<u64>,
+}
+
+impl Rows<'_> {
+    fn row(&mut self) -> Row {
+        let Layout {
+            lengths,
+            parity,
+            most,
+        } = self.layout;
+        let (number, members) = (self.number, lengths.len());
+        let first = self.layout.first(number);
+        let mut longest = 0;
+        let positions = (0..members).map(|member| (member + members - first) % members);
+        let mut places = Vec::with_capacity(members);
+        let lengths_read = lengths.iter().zip(&mut self.read).zip(&self.kept);
+        for (position, ((length, read), kept)) in positions.zip(lengths_read) {
+            places.push(match position.checked_sub(*parity) {
+                None => Place::Parity {
+                    shard: position,
+                    offset: *kept,
+                },
+                Some(shard) => {
+                    let (offset, bytes) = (*read, (*length - *read).min(*most));
+                    *read += bytes;
+                    longest = longest.max(bytes);
+                    // No more than a chunk.
+                    let bytes = bytes as usize;
+                    Place::Data {
+                        shard,
+                        offset,
+                        bytes,
+                    }
+                }
+            });
+        }
+        let bytes = longest.next_multiple_of(UNIT);
+        for (place, kept) in places.iter().zip(&mut self.kept) {
+            if matches!(place, Place::Parity { .. }) {
+                *kept += bytes;
+            }
+        }
+        self.number += 1;
+        Row {
+            number,
+            bytes: bytes as usize,
+            places,
+        }
+    }
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        while self.read != self.layout.lengths {
+            let row = self.row();
+            if row.bytes > 0 {
+                return Some(row);
+            }
+        }
+        None
     }
 }
 
@@ -152,50 +216,57 @@ mod tests {
         }
     }
 
+    /// Bytes of each member's part and of the parity that it keeps, which come in their order.
+    fn totals(layout: &Layout) -> Vec<(u64, u64)> {
+        let mut totals = vec![(0, 0); layout.members()];
+        for row in layout.rows() {
+            assert!(row.bytes > 0 && row.bytes <= CHUNK && row.bytes.is_multiple_of(64));
+            for (member, total) in totals.iter_mut().enumerate() {
+                match row.place(member).unwrap() {
+                    Place::Data {
+                        shard,
+                        offset,
+                        bytes,
+                    } => {
+                        assert_eq!(layout.data_member(row.number, shard), member);
+                        assert!(bytes <= row.bytes && offset == total.0);
+                        total.0 += bytes as u64;
+                    }
+                    Place::Parity { shard, offset } => {
+                        assert_eq!(layout.parity_member(row.number, shard), member);
+                        assert_eq!(offset, total.1);
+                        total.1 += row.bytes as u64;
+                    }
+                }
+            }
+        }
+        totals
+    }
+
     proptest! {
         #[test]
-        fn every_byte_is_in_one_stripe_and_every_member_in_each(
-            lengths in proptest::collection::vec(0_u64..5_000, 2..12),
+        fn every_byte_is_in_one_row_and_parts_go_from_their_starts_to_their_ends(
+            lengths in proptest::collection::vec(0_u64..5_000_000, 2..12),
             bears in 1_usize..4,
         ) {
             let bears = bears.min(lengths.len() - 1);
-            let set = set(lengths.len(), bears);
-            let layout = Layout::new(&set, lengths.clone()).unwrap();
-            for (member, &length) in lengths.iter().enumerate() {
-                let (mut covered, mut parity) = (Vec::new(), Vec::new());
-                for stripe in 0..lengths.len() {
-                    let shard_bytes = layout.shard_bytes(stripe);
-                    match layout.place(stripe, member) {
-                        Place::Data { shard, offset, bytes } => {
-                            prop_assert_eq!(layout.data_member(stripe, shard), member);
-                            prop_assert!(bytes <= shard_bytes);
-                            covered.push((offset, bytes));
-                        }
-                        Place::Parity { shard, offset } => {
-                            prop_assert_eq!(layout.parity_member(stripe, shard), member);
-                            parity.push((offset, shard_bytes));
-                        }
-                    }
-                }
-                for (mut pieces, total) in [(covered, length), (parity, layout.parity_bytes(member))] {
-                    pieces.sort_unstable();
-                    let end = pieces.iter().fold(0, |end, (offset, bytes)| {
-                        assert_eq!(*offset, end);
-                        end + bytes
-                    });
-                    prop_assert_eq!(end, total);
-                }
-            }
+            let layout = Layout::new(&set(lengths.len(), bears), lengths.clone()).unwrap();
+            let parts = totals(&layout).into_iter().map(|(part, _)| part);
+            prop_assert_eq!(parts.collect::<Vec<_>>(), lengths);
         }
     }
 
     #[test]
-    fn a_copy_costs_what_it_copies() {
-        let layout = Layout::new(&set(2, 1), vec![6_400, 64]).unwrap();
-        assert_eq!(
-            (layout.parity_bytes(0), layout.parity_bytes(1)),
-            (64, 6_400)
-        );
+    fn parity_costs_what_it_has_to() {
+        let costs = |bears, lengths: &[u64]| {
+            let layout = Layout::new(&set(lengths.len(), bears), lengths.to_vec()).unwrap();
+            let totals = totals(&layout).into_iter();
+            totals.map(|(_, parity)| parity).collect::<Vec<_>>()
+        };
+        assert_eq!(costs(1, &[6_400, 64]), [64, 6_400]);
+        assert_eq!(costs(1, &[300 * 64; 4]), [100 * 64; 4]);
+        let whole = CHUNK as u64 * 40;
+        assert_eq!(costs(2, &[whole; 10]), [whole / 4; 10]);
         assert!(Layout::new(&set(2, 1), vec![1]).is_none());
         assert!(Layout::new(&set(1, 0), vec![1]).is_none());
     }

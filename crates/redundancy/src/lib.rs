@@ -4,6 +4,7 @@
 mod code;
 mod error;
 mod exchange;
+mod fresh;
 mod keep;
 mod known;
 mod layout;
@@ -12,6 +13,7 @@ mod meeting;
 mod nodes;
 mod pieces;
 mod protected;
+mod rebuilding;
 mod scheme;
 mod sets;
 mod transport;
@@ -21,7 +23,7 @@ pub use code::{Code, xor_into};
 pub use error::{Error, Lost, Result};
 pub use exchange::{Exchange, Rebuilt};
 pub use keep::{Keep, Part};
-pub use layout::{Layout, Place};
+pub use layout::{Layout, Place, Row, Rows};
 pub use manifest::{Digest, Manifest};
 pub use meeting::Meeting;
 pub use nodes::Nodes;
@@ -31,5 +33,5 @@ pub use scheme::Redundancy;
 pub use sets::{Member, Set, Sets};
 pub use transport::{Directory, Transport};
 
-/// Bytes of a shard that are encoded at a time: what a member holds in memory of each shard of a stripe.
-pub const CHUNK: usize = 256 << 10;
+/// Bytes of a shard at most: what a member holds in memory of each shard of a row.
+pub const CHUNK: usize = 1 << 20;

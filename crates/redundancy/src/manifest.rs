@@ -2,10 +2,9 @@
 
 use crate::wire::{Reader, Writer};
 use crate::{Member, Set};
-use std::io::Read;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"TFREDUN2");
+const MAGIC: u64 = u64::from_le_bytes(*b"TFREDUN3");
 
 /// Length and checksum of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,29 +15,24 @@ pub struct Digest {
     pub hash: u64,
 }
 
-impl Digest {
-    /// Of all that can be read.
-    ///
-    /// # Errors
-    /// What reading says.
-    pub fn of(mut from: impl Read) -> std::io::Result<Self> {
-        let (mut hash, mut bytes) = (Xxh3::new(), 0);
-        let mut buffer = vec![0; crate::CHUNK];
-        loop {
-            match from.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => {
-                    hash.update(buffer.get(..read).unwrap_or_default());
-                    bytes += read as u64;
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+/// A [`Digest`] in the making.
+#[derive(Default)]
+pub(crate) struct Digesting {
+    bytes: u64,
+    hash: Xxh3,
+}
+
+impl Digesting {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.hash.update(bytes);
+    }
+
+    pub(crate) fn end(&self) -> Digest {
+        Digest {
+            bytes: self.bytes,
+            hash: self.hash.digest(),
         }
-        Ok(Self {
-            bytes,
-            hash: hash.digest(),
-        })
     }
 }
 

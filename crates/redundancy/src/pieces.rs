@@ -1,17 +1,32 @@
 //! The pieces of a rank's repository on its node, for which the others of its set keep redundancy.
 
+mod coming;
+
 use crate::{Error, Exchange, Keep, Manifest, Part, Rebuilt, Result};
+use coming::Copier;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use tierflow_store::container::Source;
+use tierflow_store::container::{Head, Source};
 use tierflow_store::{Encoded, Piece, Repository};
 
 /// Payloads are read by this many bytes, and from multiples of it.
 const BLOCK: u64 = 1 << 20;
+/// The heads of records with so long payloads are followed by zeros up to such a multiple, so that the payload's blocks are those
+/// of the part, too.
+const LARGE: u64 = 16 * BLOCK;
+
+/// Where the payload starts in a part that is a record with this head.
+fn payload_start(head: &Head) -> u64 {
+    let length = u64::from(head.length);
+    match head.payload_length >= LARGE {
+        true => length.next_multiple_of(BLOCK),
+        false => length,
+    }
+}
 
 /// A repository whose pieces are protected.
 ///
@@ -86,18 +101,30 @@ impl<'a> Pieces<'a> {
         let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());
         let part = record.as_ref().map(|record| record as &dyn Part);
         let path = self.keep.piece_path(version);
-        let rebuilt = self.exchange.rebuild_in_passing(version, part, &path)?;
+        let Some(piece) = &piece else {
+            // It is copied as it comes.
+            return std::thread::scope(|scope| {
+                self.exchange.rebuild_to(version, part, &mut |bytes| {
+                    let copier = Copier::start(scope, self.repository, path.clone(), bytes)?;
+                    Ok(Box::new(copier))
+                })
+            });
+        };
+        let rebuilt = self.exchange.rebuild(version, part, &path)?;
         if rebuilt.part {
-            if piece.is_some() {
-                // Of the same identity, it would be taken for the one that is brought.
-                self.repository.remove(&[version].into())?;
-            }
+            // Of the same identity, it would be taken for the one that is brought.
+            self.repository.remove(&[piece.version()].into())?;
             let file = File::open(&path).map_err(Error::io(&path))?;
-            let source = Rebuild {
+            let source = |file, gap| Rebuild {
                 file,
                 path: path.clone(),
+                gap,
             };
-            let piece = Piece::elsewhere(source, &path, 1, None)?;
+            let again = file.try_clone().map_err(Error::io(&path))?;
+            let first = Piece::elsewhere(source(again, None), &path, 1, None)?;
+            let head = u64::from(first.head().length);
+            let gap = (head, payload_start(first.head()) - head);
+            let piece = Piece::elsewhere(source(file, Some(gap)), &path, 1, None)?;
             self.repository.copy(&piece)?;
             drop(piece);
             std::fs::remove_file(&path).map_err(Error::io(&path))?;
@@ -110,14 +137,18 @@ impl<'a> Pieces<'a> {
 #[derive(Debug)]
 struct Record<'a> {
     encoded: Encoded<'a>,
+    /// Where the payload starts.
+    payload: u64,
     /// The block of the payload that was read last, and its number.
     block: Mutex<Option<(u64, Vec<u8>)>>,
 }
 
 impl<'a> Record<'a> {
     fn new(piece: &'a Piece) -> Result<Self> {
+        let encoded = Encoded::copy(piece, 0)?;
         Ok(Self {
-            encoded: Encoded::copy(piece, 0)?,
+            payload: payload_start(encoded.head()),
+            encoded,
             block: Mutex::new(None),
         })
     }
@@ -125,6 +156,11 @@ impl<'a> Record<'a> {
     /// Reads bytes of the payload, as far as they lie in one block. How many they were.
     fn read_payload(&self, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
         let number = offset / BLOCK;
+        let left = self.encoded.head().payload_length.saturating_sub(offset);
+        if offset.is_multiple_of(BLOCK) && into.len() as u64 == left.min(BLOCK) {
+            let filled = self.encoded.fill(offset, into);
+            return filled.map(|()| into.len()).map_err(std::io::Error::other);
+        }
         let mut block = self.block.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = match block.take() {
             Some((other, bytes)) if other == number => bytes,
@@ -155,23 +191,23 @@ impl<'a> Record<'a> {
 
 impl Part for Record<'_> {
     fn bytes(&self) -> std::io::Result<u64> {
-        Ok(self.encoded.head().record_length())
+        Ok(self.payload + self.encoded.head().payload_length)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
         let head = self.encoded.head_bytes();
         let (mut offset, mut rest) = (offset, into);
         while !rest.is_empty() {
-            let of_head = usize::try_from(offset).ok().and_then(|at| head.get(at..));
-            let read = match of_head.filter(|head| !head.is_empty()) {
-                Some(head) => {
-                    let length = head.len().min(rest.len());
-                    for (into, byte) in rest.iter_mut().zip(head) {
-                        *into = *byte;
-                    }
-                    length
+            let read = match self.payload.checked_sub(offset).filter(|left| *left > 0) {
+                Some(left) => {
+                    let at = usize::try_from(offset).unwrap_or(usize::MAX);
+                    let head = head.get(at..).unwrap_or_default();
+                    let left = usize::try_from(left).unwrap_or(usize::MAX);
+                    let zeros = std::iter::repeat_n(&0, left.saturating_sub(head.len()));
+                    let filled = rest.iter_mut().zip(head.iter().chain(zeros));
+                    filled.map(|(into, byte)| *into = *byte).count()
                 }
-                None => self.read_payload(offset - head.len() as u64, rest)?,
+                None => self.read_payload(offset - self.payload, rest)?,
             };
             if read == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -188,6 +224,8 @@ impl Part for Record<'_> {
 struct Rebuild {
     file: File,
     path: PathBuf,
+    /// The bytes of its head, and of the zeros behind that, once that is known.
+    gap: Option<(u64, u64)>,
 }
 
 impl Rebuild {
@@ -206,7 +244,9 @@ impl Source for Rebuild {
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> std::result::Result<(), Self::Error> {
-        let read = self.file.read_exact_at(bytes, offset);
+        let gap = self.gap.filter(|(head, _)| offset >= *head);
+        let at = offset + gap.map_or(0, |(_, zeros)| zeros);
+        let read = self.file.read_exact_at(bytes, at);
         read.map_err(self.failed("reading"))
     }
 }

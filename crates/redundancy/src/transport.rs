@@ -31,6 +31,12 @@ pub trait Transport: Debug + Send + Sync {
         true
     }
 
+    /// Whether several threads may receive at the same time, each from another rank, while another sends. What is rebuilt then comes
+    /// from all who send it side by side.
+    fn is_parallel(&self) -> bool {
+        false
+    }
+
     /// Waits until what was sent needs no more calls of this rank to arrive.
     ///
     /// # Errors
@@ -117,6 +123,10 @@ fn wait_for<T>(
 }
 
 impl Transport for Directory {
+    fn is_parallel(&self) -> bool {
+        true
+    }
+
     fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()> {
         let number = self.number(Way::To, to);
         let path = self.path(self.rank, to, number);

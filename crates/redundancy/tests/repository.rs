@@ -102,9 +102,13 @@ impl Nodes {
     }
 }
 
+/// A version of many rows, whose payload starts with one.
+const LONG: u64 = 100;
+
 /// Small ones, which share files with others, and large ones with files of their own.
 fn state(rank: u32, version: u64) -> Vec<u8> {
     let bytes = match version % 3 {
+        _ if version == LONG => (18 << 20) + 4097 * rank as usize,
         0 => 100 + rank as usize,
         1 => 3 << 20,
         _ => (1 << 20) + 4097 * rank as usize,
@@ -188,22 +192,51 @@ fn what_was_saved_and_not_protected_is_protected_at_the_restart() {
     }
 }
 
-#[test]
-fn a_damaged_piece_gives_way_to_what_it_was() {
-    let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
-    nodes.save(1..2);
-    // The largest file is the one with the payload.
-    let payload = files(&nodes.node(1).join("run")).into_iter();
-    let payload = payload
-        .max_by_key(|path| path.metadata().unwrap().len())
-        .unwrap();
+/// Changes a byte of a node's largest file, which is the one with the payload.
+fn damage(node: &Path) {
+    let payload = files(&node.join("run")).into_iter();
+    let payload = payload.max_by_key(|path| path.metadata().unwrap().len());
+    let payload = payload.unwrap();
     let mut bytes = std::fs::read(&payload).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&payload, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_piece_gives_way_to_what_it_was() {
+    let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
+    nodes.save(1..2);
+    damage(&nodes.node(1));
     for (rank, rebuilt) in (0..RANKS).zip(nodes.restart()) {
         let rebuilt = rebuilt.unwrap();
         assert_eq!((rebuilt.len(), rebuilt[0].part), (1, rank == 1));
+    }
+}
+
+#[test]
+fn what_turns_out_to_be_damaged_while_another_is_rebuilt_is_rebuilt_with_it() {
+    let mut nodes = Nodes::new(Redundancy::ReedSolomon { data: 2, parity: 2 });
+    nodes.save(LONG..LONG + 1);
+    std::fs::remove_dir_all(nodes.node(0)).unwrap();
+    damage(&nodes.node(2));
+    for (rank, rebuilt) in (0..RANKS).zip(nodes.restart()) {
+        let rebuilt = rebuilt.unwrap();
+        assert_eq!((rebuilt.len(), rebuilt[0].part), (1, rank % 2 == 0));
+        assert_eq!(rebuilt[0].parity, rank == 0);
+        let lost: Vec<u32> = rebuilt[0].lost.iter().map(|lost| lost.rank).collect();
+        assert_eq!(lost, [0, 2]);
+    }
+    // One more than it bears, of which the last is not known to be lost before it is read.
+    std::fs::remove_dir_all(nodes.node(1)).unwrap();
+    std::fs::remove_dir_all(nodes.node(3)).unwrap();
+    damage(&nodes.node(2));
+    for result in nodes.restart() {
+        let error = result.unwrap_err();
+        assert!(
+            matches!(&error, Error::TooManyLost { lost, .. } if lost.len() == 3),
+            "{error}"
+        );
     }
 }
 

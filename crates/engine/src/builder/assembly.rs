@@ -12,7 +12,7 @@ use crate::run::Compressed;
 use crate::run::Differences;
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, Crew, Direction, Lane, Medium, Pool, Queues, Recorder, Shared, Stage, Tier,
+    AHEAD, Crew, Direction, Lane, Medium, Pool, Queues, Recorder, Shared, Stage, Tier, hear_turns,
     start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
@@ -108,6 +108,7 @@ impl EngineBuilder {
             Recorder::new(self.timeline),
             (Arc::clone(&opened.empties), Arc::clone(&opened.layouts)),
         ));
+        hear_turns(&shared);
         let mut workers = start_workers(&shared, crews)?;
         #[cfg(feature = "peers")]
         workers.extend(crate::run::start_peers(&shared)?);

@@ -3,7 +3,7 @@
 use super::empties::Empties;
 use super::layouts::{Layout, Layouts};
 use super::sync::{AtomicBool, Mutex, Ordering};
-use super::turns::Turns;
+use super::turns::{Hear, Turns};
 use crate::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -230,6 +230,13 @@ impl Kept {
     /// Whether versions become durable here in the order of their numbers.
     pub(super) fn is_in_order(&self) -> bool {
         self.turns.is_some()
+    }
+
+    /// Says who hears of a version that it waits for others, if versions become durable here in order.
+    pub(super) fn tell(&self, hear: Box<Hear>) {
+        if let Some(turns) = &self.turns {
+            turns.tell(hear);
+        }
     }
 
     /// A version is on its way here.

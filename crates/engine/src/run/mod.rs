@@ -60,7 +60,7 @@ mod turns;
 mod worker;
 
 pub(crate) use self::core::{Answer, Grant, Queues, Shared};
-pub(crate) use self::suspend::{Asked, Decided};
+pub(crate) use self::suspend::{Asked, Decided, hear_turns};
 #[cfg(not(feature = "peers"))]
 pub(crate) use absent::PeerCache;
 #[cfg(feature = "peers")]

@@ -4,6 +4,7 @@ use super::core::{Answer, Later, Shared};
 use super::medium::Tier;
 use crate::Version;
 use crate::plan::{Event, Plan, Scope, Ticket};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A suspension that was asked for: the plan's answer, or where it will appear.
@@ -17,6 +18,19 @@ pub(crate) struct Decided {
     pub(crate) version: Option<Version>,
     pub(crate) expected: Option<Duration>,
     pub(crate) asked: Option<Asked>,
+}
+
+/// Has the plan hear which versions wait for their turn on the lowest tier: what tells its pace does not count that.
+pub(crate) fn hear_turns(shared: &Arc<Shared>) {
+    if let Some(kept) = shared.tiers.last().and_then(|tier| tier.medium.kept()) {
+        let shared = Arc::downgrade(shared);
+        kept.tell(Box::new(move |version, is_held| {
+            // An engine that goes needs no pace.
+            if let Some(shared) = shared.upgrade() {
+                shared.tell(Event::Hold { version, is_held });
+            }
+        }));
+    }
 }
 
 impl Shared {

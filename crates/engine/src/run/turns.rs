@@ -3,16 +3,29 @@
 use super::sync::{Mutex, sleep};
 use crate::Version;
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::time::Duration;
 use tierflow_store::{Error, Result};
 
 /// Pauses between looks at those that come before.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
+/// Hears that a version waits for its turn, and that it does so no longer.
+pub(super) type Hear = dyn Fn(Version, bool) + Send + Sync;
+
 /// The versions on their way into one tier. The plan sends them in the order in which they were taken in, and sends what
 /// failed again before anything that came later.
-#[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<Coming>);
+#[derive(Default)]
+pub(super) struct Turns {
+    coming: Mutex<Coming>,
+    hear: OnceLock<Box<Hear>>,
+}
+
+impl std::fmt::Debug for Turns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Turns").field(&self.coming).finish()
+    }
+}
 
 #[derive(Debug, Default)]
 struct Coming {
@@ -25,7 +38,7 @@ struct Coming {
 impl Turns {
     /// A version was sent on its way.
     pub(super) fn expect(&self, version: Version) {
-        let mut coming = self.0.lock();
+        let mut coming = self.coming.lock();
         if coming.under_way.is_empty() {
             coming.failed.clear();
         }
@@ -35,7 +48,7 @@ impl Turns {
 
     /// It arrived, is not wanted any more, or failed and will be sent again.
     pub(super) fn end(&self, version: Version, has_failed: bool) {
-        let mut coming = self.0.lock();
+        let mut coming = self.coming.lock();
         let was_under_way = coming.under_way.remove(&version);
         if has_failed && was_under_way {
             coming.failed.insert(version);
@@ -44,27 +57,77 @@ impl Turns {
 
     /// The engine ends: what is under way may never come, and nobody waits for it.
     pub(super) fn close(&self) {
-        self.0.lock().is_closed = true;
+        self.coming.lock().is_closed = true;
+    }
+
+    /// Says who hears of waiting.
+    pub(super) fn tell(&self, hear: Box<Hear>) {
+        // Whoever was told first hears it.
+        let _told_before = self.hear.set(hear);
+    }
+
+    fn say(&self, version: Version, waits: bool) {
+        if let Some(hear) = self.hear.get() {
+            hear(version, waits);
+        }
+    }
+
+    /// Whether nothing smaller is under way.
+    fn is_next(&self, version: Version) -> Result<bool> {
+        let coming = self.coming.lock();
+        if coming.is_closed {
+            return Err(Error::Cancelled);
+        }
+        if let Some(first) = coming.failed.range(..version).next() {
+            return Err(Error::OutOfTurn { first: *first });
+        }
+        Ok(coming.under_way.range(..version).next().is_none())
     }
 
     /// Waits until nothing smaller is under way.
     pub(super) fn wait(&self, version: Version) -> Result<()> {
+        if self.is_next(version)? {
+            return Ok(());
+        }
+        self.say(version, true);
         let [mut pause, longest] = PAUSES;
-        loop {
-            {
-                let coming = self.0.lock();
-                if coming.is_closed {
-                    return Err(Error::Cancelled);
-                }
-                if let Some(first) = coming.failed.range(..version).next() {
-                    return Err(Error::OutOfTurn { first: *first });
-                }
-                if coming.under_way.range(..version).next().is_none() {
-                    return Ok(());
-                }
-            }
+        let waited = loop {
             sleep(pause);
             pause = (pause * 2).min(longest);
+            match self.is_next(version) {
+                Ok(false) => {}
+                done => break done.map(drop),
+            }
+        };
+        self.say(version, false);
+        waited
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn who_waits_says_so_and_when_it_does_no_longer() {
+        let (turns, heard) = (Arc::new(Turns::default()), Arc::new(Mutex::new(Vec::new())));
+        let hears = Arc::clone(&heard);
+        turns.tell(Box::new(move |version, waits| {
+            hears.lock().push((version, waits));
+        }));
+        (1..4).for_each(|version| turns.expect(version));
+        turns.wait(1).unwrap();
+        assert!(heard.lock().is_empty());
+        let waits = std::thread::spawn({
+            let turns = Arc::clone(&turns);
+            move || turns.wait(2)
+        });
+        while heard.lock().is_empty() {
+            std::thread::yield_now();
         }
+        turns.end(1, true);
+        assert!(waits.join().unwrap().is_err());
+        assert_eq!(*heard.lock(), [(2, true), (2, false)]);
     }
 }

@@ -18,8 +18,9 @@
 mod process;
 mod writer;
 
-use process::{Rng, Server, Writer, peak_memory};
+use process::{Rng, Server, Writer, peak_memory, told};
 use std::collections::BTreeSet;
+use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 use tierflow_objects::{Objects, Settings};
 use tierflow_store::Vault;
@@ -144,14 +145,15 @@ impl Experiment {
     }
 
     fn open(&self) -> Objects {
-        Objects::open(&self.load.url, Settings::default()).expect("the store can be opened")
+        let opened = Objects::open(&self.load.url, Settings::default());
+        told(opened, "the store cannot be opened")
     }
 
     /// Opens the history anew, and reads what is new and a sample of what is not.
     fn check(&self, tally: &mut Tally, new: std::ops::Range<u64>, rng: &mut Rng) {
         let begun = Instant::now();
         let vault = self.open();
-        let there = vault.versions().expect("it can be listed");
+        let there = told(vault.versions(), "the history cannot be listed");
         tally.opening = begun.elapsed();
         let there: BTreeSet<u64> = there.iter().map(|info| info.version).collect();
         let damage = vault.damage();
@@ -159,13 +161,14 @@ impl Experiment {
         let lost = tally.acknowledged.difference(&there).count() as u64;
         tally.lost += lost;
         assert_eq!(lost, 0, "versions are lost");
-        let mut to_read: Vec<u64> = there.range(new.clone()).copied().collect();
+        let mut to_read: BTreeSet<u64> = there.range(new.clone()).copied().collect();
         let is_new = |version: &&u64| !tally.acknowledged.contains(*version);
         tally.unacknowledged += to_read.iter().filter(is_new).count() as u64;
         for _ in 0..20 {
             let from = rng.below(new.start.max(1));
             to_read.extend(tally.acknowledged.range(from..).next());
         }
+        let to_read: Vec<u64> = to_read.into_iter().collect();
         self.read(&vault, tally, &to_read);
     }
 
@@ -180,7 +183,7 @@ impl Experiment {
                 .collect();
             let torn = threads
                 .into_iter()
-                .map(|thread| thread.join().expect("what is listed can be read"));
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
             torn.sum()
         });
         tally.read += versions.len() as u64;
@@ -190,16 +193,21 @@ impl Experiment {
 
     /// 1 if a version does not hold what was saved, else 0.
     fn torn(&self, vault: &Objects, version: u64) -> u64 {
-        let piece = vault
-            .piece(version)
-            .expect("a listed version has its piece");
+        let found = vault.piece(version);
+        let piece = told(
+            found,
+            format_args!("version {version} is listed and has no piece"),
+        );
         let (mut end, mut is_right) = (0, true);
         let read = piece.read_through("state", &mut |offset, bytes| {
             is_right &= contents(version, offset, bytes.len()).eq(bytes.iter().copied());
             end = offset + bytes.len() as u64;
             Ok(())
         });
-        read.expect("a listed version can be read");
+        told(
+            read,
+            format_args!("version {version} is listed and cannot be read"),
+        );
         u64::from(!is_right || end != self.load.length(version))
     }
 
@@ -212,7 +220,7 @@ impl Experiment {
             .take(surplus as usize)
             .copied()
             .collect();
-        self.open().remove(&old).expect("versions can be removed");
+        told(self.open().remove(&old), "old versions cannot be removed");
         tally.acknowledged.retain(|version| !old.contains(version));
         surplus
     }

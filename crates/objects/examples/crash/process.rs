@@ -1,8 +1,11 @@
-//! Processes that are killed.
+//! Processes that are killed, and what is said of one that ends by itself.
 
 use crate::writer::Load;
+use std::error::Error;
+use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
+use std::panic::resume_unwind;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +20,20 @@ impl Rng {
         self.0 ^= self.0 << 17;
         self.0 % end
     }
+}
+
+/// What succeeded. What did not ends the experiment, and says with all its causes why, where its figures are said.
+pub(crate) fn told<T, E: Error + 'static>(result: Result<T, E>, what: impl Display) -> T {
+    result.unwrap_or_else(|error| {
+        let mut text = format!("{what}: {error}");
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text.push_str(&format!("; {error}"));
+            cause = error.source();
+        }
+        println!("{text} ({error:?})");
+        panic!("{text}")
+    })
 }
 
 /// The most memory that a process had at a time, in KiB.
@@ -106,7 +123,9 @@ impl Writer {
     pub(crate) fn kill(mut self) -> (Vec<u64>, Option<u64>) {
         self.child.kill().expect("the writer can be killed");
         self.child.wait().expect("the writer is gone");
-        self.heard.join().expect("the lines are read")
+        self.heard
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
@@ -116,6 +135,10 @@ fn hear(lines: impl BufRead) -> (Vec<u64>, Option<u64>) {
     for line in lines.lines() {
         let line = line.expect("lines of a pipe");
         let (what, number) = line.split_once(' ').expect("two words");
+        if what == "failed" {
+            println!("a writer ended: {number}");
+            panic!("a writer ended: {number}");
+        }
         let number: u64 = number.parse().expect("a number");
         highest = highest.max(Some(number));
         match what {

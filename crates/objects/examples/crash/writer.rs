@@ -56,9 +56,18 @@ pub(crate) fn contents(version: u64, offset: u64, length: usize) -> impl Iterato
     words.flat_map(u64::to_le_bytes).take(length)
 }
 
+/// Ends the writer, which says why to whoever started it.
+fn fail(why: &str) -> ! {
+    let line = format!("failed {}\n", why.replace('\n', " "));
+    let _nobody_listens = std::io::stdout().write_all(line.as_bytes());
+    std::process::exit(1)
+}
+
 /// Saves versions until it is killed.
 pub(crate) fn write(load: &Load) {
-    let vault = Objects::open(&load.url, Settings::default()).expect("the store can be opened");
+    let opened = Objects::open(&load.url, Settings::default());
+    let vault =
+        opened.unwrap_or_else(|error| fail(&format!("the store cannot be opened: {error:?}")));
     let next = AtomicU64::new(load.from);
     let say = |what: &str, version: u64| {
         let line = format!("{what} {version}\n");
@@ -90,7 +99,9 @@ pub(crate) fn write(load: &Load) {
         };
         // Until it is there: the server may be gone for a while.
         while let Err(error) = vault.save(&snapshot) {
-            assert!(matches!(error, Error::Remote(_)), "{error}");
+            if !matches!(error, Error::Remote(_)) {
+                fail(&format!("version {version} cannot be saved: {error:?}"));
+            }
         }
         say("saved", version);
     };

@@ -79,7 +79,7 @@ impl Traffic {
                 to,
                 bytes: _,
                 begun_ns: _,
-                served: _,
+                service: _,
                 bases,
                 encodes,
             } = flight;

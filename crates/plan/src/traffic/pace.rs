@@ -73,12 +73,23 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((above + below) / 2.0)
 }
 
+/// How far a transfer was served, and for how long it was under way but for the time for which it was held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Service {
+    /// What to take from what [`Pace`] counts to know; what is known, while it is held.
+    served: f64,
+    ns: u64,
+    is_held: bool,
+}
+
 /// How fast a tier takes what is written there.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pace {
     /// ns for which each of the transfers under way was served since the beginning, and up to when that was added up.
     served: f64,
     until_ns: u64,
+    /// Transfers under way that wait for others to be there before them: nobody serves these.
+    held: usize,
     recent: VecDeque<Delivered>,
 }
 
@@ -90,24 +101,64 @@ impl Pace {
     }
 
     /// ns for which each transfer was served by `now_ns`, as so many have been under way since the last one came or went.
-    pub(crate) fn served(&self, now_ns: u64, transfers: usize) -> f64 {
+    fn served(&self, now_ns: u64, transfers: usize) -> f64 {
         let passed = now_ns.saturating_sub(self.until_ns) as f64;
-        match transfers {
+        match transfers.saturating_sub(self.held) {
             0 => self.served,
             transfers => self.served + passed / transfers as f64,
         }
     }
 
-    /// A transfer delivered that had been begun when others were served for `since`.
-    pub(crate) fn delivered(&mut self, bytes: u64, since: f64, took_ns: u64) {
-        let served_ns = self.served - since;
+    /// A transfer begins.
+    pub(crate) fn begin(&self) -> Service {
+        Service {
+            served: self.served,
+            ns: self.until_ns,
+            is_held: false,
+        }
+    }
+
+    /// A transfer is held from now on, or no longer.
+    pub(crate) fn hold(&mut self, service: &mut Service, is_held: bool) {
+        if service.is_held == is_held {
+            return;
+        }
+        *service = Service {
+            served: self.served - service.served,
+            ns: self.until_ns.saturating_sub(service.ns),
+            is_held,
+        };
+        match is_held {
+            true => self.held += 1,
+            false => self.held = self.held.saturating_sub(1),
+        }
+    }
+
+    /// ns for which a transfer was served by `now_ns`, of so many.
+    pub(crate) fn served_to(&self, service: Service, now_ns: u64, transfers: usize) -> f64 {
+        match service.is_held {
+            true => service.served,
+            false => self.served(now_ns, transfers) - service.served,
+        }
+    }
+
+    /// A transfer ended, of which this much is known.
+    pub(crate) fn end(&mut self, mut service: Service) -> Service {
+        // As it is counted while it is held.
+        self.hold(&mut service, true);
+        self.held = self.held.saturating_sub(1);
+        service
+    }
+
+    /// A transfer that ended delivered so many bytes.
+    pub(crate) fn delivered(&mut self, bytes: u64, Service { served, ns, .. }: Service) {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back(Delivered {
             bytes: bytes.max(1) as f64,
-            served_ns,
-            is_alone: served_ns >= ALONE * took_ns as f64,
+            served_ns: served,
+            is_alone: served >= ALONE * ns as f64,
         });
     }
 
@@ -134,10 +185,11 @@ mod tests {
         let mut now = 0;
         for &bytes in sizes {
             pace.pass(now, 0);
-            let (since, took) = (pace.served(now, 0), each + (bytes as f64 / RATE) as u64);
-            now += took;
+            let service = pace.begin();
+            now += each + (bytes as f64 / RATE) as u64;
             pace.pass(now, 1);
-            pace.delivered(bytes, since, took);
+            let service = pace.end(service);
+            pace.delivered(bytes, service);
         }
         pace
     }
@@ -165,20 +217,48 @@ mod tests {
     fn transfers_side_by_side_are_measured_as_if_alone() {
         let mut pace = Pace::default();
         // Two of 1000 bytes, the second begun when the first is half done: they end at 6000 and 8000.
-        let first = pace.served(0, 0);
+        let first = pace.begin();
         pace.pass(2000, 1);
-        let second = pace.served(2000, 1);
+        let second = pace.begin();
         pace.pass(6000, 2);
-        pace.delivered(1000, first, 6000);
+        let first = pace.end(first);
+        pace.delivered(1000, first);
         pace.pass(8000, 1);
-        pace.delivered(1000, second, 6000);
+        let second = pace.end(second);
+        pace.delivered(1000, second);
         assert!(is_close(&pace, 1, 500, 2000.0));
+    }
+
+    #[test]
+    fn who_waits_for_others_to_be_there_is_not_served_meanwhile() {
+        let mut pace = Pace::default();
+        // Three of 1000 bytes that begin together and are served one after the other, 4000 ns each.
+        let mut all = [pace.begin(), pace.begin(), pace.begin()];
+        all[1..].iter_mut().for_each(|one| pace.hold(one, true));
+        let mut now = 0;
+        for at in 0..3 {
+            pace.hold(&mut all[at], false);
+            assert!(pace.served_to(all[at], now + 1000, 3 - at) > 999.0);
+            assert!(
+                all[at + 1..]
+                    .iter()
+                    .all(|one| pace.served_to(*one, now, 3 - at) == 0.0)
+            );
+            now += 4000;
+            pace.pass(now, 3 - at);
+            let ended = pace.end(all[at]);
+            pace.delivered(1000, ended);
+            assert!(is_close(&pace, 1, 500, 2000.0));
+        }
     }
 
     #[test]
     fn one_that_met_something_else_is_not_believed() {
         let mut pace = measured(&[1000, 5000, 2000, 3000, 4000], 700);
-        pace.delivered(3000, pace.served - 1e9, 1_000_000_000);
+        let since = pace.begin();
+        pace.pass(pace.until_ns + 1_000_000_000, 1);
+        let service = pace.end(since);
+        pace.delivered(3000, service);
         let line = pace.line().unwrap();
         assert!((line.ns(1, 9000) / 36_700.0 - 1.0).abs() < 0.05);
     }
@@ -188,9 +268,10 @@ mod tests {
         // Alone, a stream has half of what two have together.
         let mut pace = measured(&[1000; 3], 0);
         for _ in 0..5 {
-            let since = pace.served(pace.until_ns, 0);
+            let since = pace.begin();
             pace.pass(pace.until_ns + 4000, 2);
-            pace.delivered(1000, since, 4000);
+            let service = pace.end(since);
+            pace.delivered(1000, service);
         }
         assert!(is_close(&pace, 1, 1000, 4000.0));
     }

@@ -1,12 +1,13 @@
 //! What members say to each other: a step, a number and bytes.
 
 use super::{Exchange, Has};
-use crate::{Digest, Error, Manifest, Result};
-use std::time::Duration;
+use crate::{Digest, Error, Manifest, Result, Row};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// At which step of a call a message is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// What a member's part is.
     Part = 1,
     /// A chunk of a shard.
@@ -25,12 +26,14 @@ pub(super) enum Step {
     Ready = 8,
     /// That it takes part no more.
     Left = 9,
+    /// Whether what it has, and what it made, is as it was protected.
+    Found = 10,
 }
 
 /// How soon a member that waits for the others' versions sees that it has ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// Step and number before the bytes.
-const HEADER: usize = 9;
+/// Bytes of number and step, which come behind those of a message.
+pub(super) const TRAILER: usize = 9;
 
 /// What all members tell all others.
 pub(super) trait Said: Clone {
@@ -52,6 +55,17 @@ impl Said for Digest {
             bytes: u64::from_le_bytes(*length),
             hash: u64::from_le_bytes(hash.try_into().ok()?),
         })
+    }
+}
+
+impl Said for (Digest, Digest) {
+    fn encode(&self) -> Vec<u8> {
+        [self.0.encode(), self.1.encode()].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (first, second) = bytes.split_at_checked(16)?;
+        Some((Digest::decode(first)?, Digest::decode(second)?))
     }
 }
 
@@ -110,18 +124,21 @@ impl Said for bool {
 }
 
 impl Exchange<'_> {
-    pub(super) fn rank_of(&self, member: usize) -> u32 {
+    pub(crate) fn rank_of(&self, member: usize) -> u32 {
         self.set
             .members
             .get(member)
             .map_or(u32::MAX, |member| member.rank)
     }
 
-    pub(super) fn send(&self, member: usize, step: Step, number: u64, bytes: &[u8]) -> Result<()> {
-        let mut message = Vec::with_capacity(HEADER + bytes.len());
-        message.push(step as u8);
-        message.extend(number.to_le_bytes());
-        message.extend(bytes);
+    pub(crate) fn send(
+        &self,
+        member: usize,
+        step: Step,
+        number: u64,
+        mut message: Vec<u8>,
+    ) -> Result<()> {
+        message.extend(trailer(step, number));
         self.transport
             .send(self.rank_of(member), &message, self.patience)
     }
@@ -129,36 +146,41 @@ impl Exchange<'_> {
     fn hear(&self, member: usize, step: Step, number: u64) -> Result<Vec<u8>> {
         let rank = self.rank_of(member);
         let message = self.transport.receive(rank, self.patience)?;
-        self.content(rank, message, (step, number))
+        content(rank, message, (step, number))
     }
 
-    fn content(
-        &self,
-        rank: u32,
-        mut message: Vec<u8>,
-        (step, number): (Step, u64),
-    ) -> Result<Vec<u8>> {
-        if message.first() == Some(&(Step::Left as u8)) {
-            return Err(Error::Ended { rank });
-        }
-        let mut header = vec![step as u8];
-        header.extend(number.to_le_bytes());
-        if !message.starts_with(&header) {
-            return Err(Error::Message { rank });
-        }
-        message.drain(..HEADER);
-        Ok(message)
+    /// A row's shard of a member.
+    pub(crate) fn receive_row(&self, member: usize, row: &Row) -> Result<Vec<u8>> {
+        let message = self.hear(member, Step::Shard, row.number)?;
+        self.of_length(member, message, row.bytes)
     }
 
-    /// A chunk of a shard, which has so many bytes.
-    pub(super) fn receive(
+    /// The same, unless it is not wanted any more.
+    pub(crate) fn receive_unless(
         &self,
+        stop: &AtomicBool,
         member: usize,
-        step: Step,
-        at: u64,
-        bytes: usize,
+        row: &Row,
     ) -> Result<Vec<u8>> {
-        let message = self.hear(member, step, at)?;
+        let (rank, begun) = (self.rank_of(member), Instant::now());
+        let message = loop {
+            match self.transport.receive(rank, LOOK.min(self.patience)) {
+                Err(Error::Absent { .. }) if stop.load(Ordering::Relaxed) => {
+                    return Err(Error::Ended { rank });
+                }
+                Err(Error::Absent { .. }) if begun.elapsed() < self.patience => {}
+                Err(Error::Absent { rank, .. }) => {
+                    let patience = self.patience;
+                    return Err(Error::Absent { rank, patience });
+                }
+                message => break message?,
+            }
+        };
+        let message = content(rank, message, (Step::Shard, row.number))?;
+        self.of_length(member, message, row.bytes)
+    }
+
+    fn of_length(&self, member: usize, message: Vec<u8>, bytes: usize) -> Result<Vec<u8>> {
         match message.len() == bytes {
             true => Ok(message),
             false => Err(Error::Message {
@@ -172,7 +194,7 @@ impl Exchange<'_> {
         let members = 0..self.set.members.len();
         let bytes = mine.encode();
         for member in members.clone().filter(|member| *member != self.me) {
-            self.send(member, step, version, &bytes)?;
+            self.send(member, step, version, bytes.clone())?;
         }
         let said = members.map(|member| {
             if member == self.me {
@@ -196,7 +218,7 @@ impl Exchange<'_> {
         let members = || (0..self.set.members.len()).filter(|member| *member != self.me);
         let bytes = mine.to_vec().encode();
         for member in members() {
-            self.send(member, Step::Ready, 0, &bytes)?;
+            self.send(member, Step::Ready, 0, bytes.clone())?;
         }
         let mut all = vec![mine.to_vec()];
         for member in members() {
@@ -208,7 +230,7 @@ impl Exchange<'_> {
                     message => break message?,
                 }
             };
-            let bytes = self.content(rank, message, (Step::Ready, 0))?;
+            let bytes = content(rank, message, (Step::Ready, 0))?;
             all.push(Said::decode(&bytes).ok_or(Error::Message { rank })?);
         }
         Ok(Some(all))
@@ -229,7 +251,7 @@ impl Exchange<'_> {
     pub(crate) fn leave(&self) -> Result<()> {
         let members = (0..self.set.members.len()).filter(|member| *member != self.me);
         for member in members {
-            self.send(member, Step::Left, 0, &[])?;
+            self.send(member, Step::Left, 0, Vec::new())?;
         }
         Ok(())
     }
@@ -245,4 +267,27 @@ impl Exchange<'_> {
             }),
         }
     }
+}
+
+fn trailer(step: Step, number: u64) -> [u8; TRAILER] {
+    let mut trailer = [step as u8; TRAILER];
+    if let Some(into) = trailer.first_chunk_mut() {
+        *into = number.to_le_bytes();
+    }
+    trailer
+}
+
+/// The bytes of a message that is what is sent at this step.
+fn content(rank: u32, mut message: Vec<u8>, (step, number): (Step, u64)) -> Result<Vec<u8>> {
+    let bytes = message.len().checked_sub(TRAILER);
+    let bytes = bytes.ok_or(Error::Message { rank })?;
+    let said = message.get(bytes..).unwrap_or_default();
+    if said.last() == Some(&(Step::Left as u8)) {
+        return Err(Error::Ended { rank });
+    }
+    if said != trailer(step, number) {
+        return Err(Error::Message { rank });
+    }
+    message.truncate(bytes);
+    Ok(message)
 }

@@ -342,9 +342,18 @@ impl Piece {
 
     /// Fills `bytes` with the payload from `offset`, the start of a block, to the end of one.
     pub(super) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        if let Place::Elsewhere(source, _) = &self.place {
+            guarded("reading", || source.read(self.place_of(offset), bytes))?;
+            return self.check(offset, bytes);
+        }
         let mut memory = Aligned::default();
         bytes.copy_from_slice(self.checked(offset, bytes.len(), &mut memory)?);
         Ok(())
+    }
+
+    /// Where a byte of the payload lies in what is read.
+    fn place_of(&self, offset: u64) -> u64 {
+        self.head.position + u64::from(self.head.length) + offset
     }
 
     /// Checks every block. `progress` is told how many bytes more were checked, by several threads.
@@ -425,8 +434,13 @@ impl Piece {
 
     /// A part of the payload, of whole blocks, each of which matches its checksum.
     fn checked<'m>(&self, offset: u64, length: usize, memory: &'m mut Aligned) -> Result<&'m [u8]> {
-        let at = self.head.position + u64::from(self.head.length) + offset;
-        let bytes = self.place.read(at, length, memory)?;
+        let bytes = self.place.read(self.place_of(offset), length, memory)?;
+        self.check(offset, bytes)?;
+        Ok(bytes)
+    }
+
+    /// Whether the blocks of the payload from this one on match their checksums.
+    fn check(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let block = self.head.block_bytes as usize;
         let first = (offset / block as u64) as usize;
         let sums = &self.head.blocks[first..];
@@ -434,12 +448,12 @@ impl Piece {
             if checksum(bytes) != *sum {
                 return Err(Error::Damaged {
                     path: self.place.path().to_path_buf(),
-                    offset: at + (number * block) as u64,
+                    offset: self.place_of(offset) + (number * block) as u64,
                     what: CHECKSUM,
                     older: self.older,
                 });
             }
         }
-        Ok(bytes)
+        Ok(())
     }
 }

@@ -133,9 +133,7 @@ impl Traffic {
         let Some(record) = ledger.records.get(&version) else {
             return Some(0.0);
         };
-        let served = self
-            .pace
-            .served(now_ns, self.depths[last.0].entering.transfers);
+        let under_way_there = self.depths[last.0].entering.transfers;
         let (mut transfers, mut bytes, mut ns) = (0, 0_u64, 0.0);
         let mut under_way: Vec<TransferId> = Vec::new();
         for extent in &record.extents {
@@ -157,7 +155,8 @@ impl Traffic {
         for flight in under_way.iter().filter_map(|id| self.flights.get(id)) {
             let whole = line?.ns(1, flight.bytes);
             // Rather too much than too little, where it waited for others on its way.
-            ns += (whole - (served - flight.served)).max(0.0);
+            let served = self.pace.served_to(flight.service, now_ns, under_way_there);
+            ns += (whole - served).max(0.0);
         }
         Some(ns)
     }
