@@ -166,6 +166,17 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
     /// writable and used by nobody else, and the two do not overlap.
     unsafe fn copy(&self, copy: Copy) -> Result<()>;
 
+    /// Enqueues many copies, in any order. An error means that some may not have been.
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy), of each of them; no source overlaps the destination of another.
+    unsafe fn copy_many(&self, copies: &[Copy]) -> Result<()> {
+        copies.iter().try_for_each(|copy| {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy(*copy) }
+        })
+    }
+
     /// # Safety
     /// Until the fill is done the destination is writable and used by nobody else.
     unsafe fn fill(&self, dst: u64, len: usize, byte: u8) -> Result<()>;

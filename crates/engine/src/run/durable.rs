@@ -7,7 +7,7 @@ use super::medium::{Medium, Tier, medium};
 use super::regions::{Sink, Source};
 use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::plan::{Piece, TransferFailure};
-use crate::{Error, Region, RegionMut, Result, Version};
+use crate::{Error, RegionMut, Result, Version};
 use std::ops::Range;
 use tierflow_device::Stream;
 use tierflow_store::Error as StoreError;
@@ -200,7 +200,7 @@ impl Lane {
         source: &Source<'_, '_>,
         stream: Option<&Stream>,
     ) -> Result<Vec<u8>> {
-        let size = source.0.iter().map(Region::len).sum();
+        let size = source.len();
         let mut bytes = vec![0; size];
         if !source.copy_bytes(0, &mut bytes) {
             self.fill(source, (0, &mut bytes), stream).map_err(told)?;
