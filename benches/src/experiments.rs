@@ -17,6 +17,7 @@ pub mod growth;
 pub mod in_place;
 pub mod peers;
 pub mod placement;
+pub mod regions;
 pub mod shared;
 pub mod store;
 pub mod veloc;
@@ -48,6 +49,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cache::real::FIGURES,
     shared::EXPERIMENT,
     store::EXPERIMENT,
+    regions::EXPERIMENT,
     in_place::EXPERIMENT,
     clients::EXPERIMENT,
 ];
