@@ -138,11 +138,14 @@ impl Lane {
         }
         let stash = Stash::default();
         let wanted = sink.wanted();
+        // They ascend and do not overlap.
         let wants = |range: Range<u64>| {
-            let is_in = |wanted: &Range<u64>| wanted.start < range.end && range.start < wanted.end;
-            wanted
-                .as_ref()
-                .is_none_or(|wanted| wanted.iter().any(is_in))
+            wanted.as_ref().is_none_or(|wanted| {
+                let first = wanted.partition_point(|wanted| wanted.end <= range.start);
+                wanted
+                    .get(first)
+                    .is_some_and(|wanted| wanted.start < range.end)
+            })
         };
         let read = kept.read_through(version, &wants, &mut |at, bytes| {
             let given = self.give(sink, (at, bytes), stream);
