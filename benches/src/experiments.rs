@@ -10,6 +10,7 @@ pub mod alloc;
 pub mod blocking;
 pub mod cache;
 pub mod clients;
+pub mod commits;
 pub mod compress;
 pub mod copy;
 pub mod dedup;
@@ -49,6 +50,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     cache::real::FIGURES,
     shared::EXPERIMENT,
     store::EXPERIMENT,
+    commits::EXPERIMENT,
     regions::EXPERIMENT,
     in_place::EXPERIMENT,
     clients::EXPERIMENT,

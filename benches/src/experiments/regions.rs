@@ -44,7 +44,9 @@ fn run(run: &mut Run) -> Result<()> {
     };
     for is_odd in [false, true] {
         let case = Case::new(&device, count, is_odd)?;
-        blocked(run, &device, &case)?;
+        for is_near in [true, false] {
+            blocked(run, &device, &case, is_near)?;
+        }
         if !is_odd {
             to_disk(run, &device, &case, folder.path())?;
         }
@@ -131,12 +133,16 @@ impl Case {
     }
 }
 
-/// Into the first cache and back: all of it is a copy within the device's memory.
-fn blocked(run: &mut Run, device: &Device, case: &Case) -> Result<()> {
-    let rounds = if run.is_quick() { 7 } else { 31 };
-    let engine = Engine::builder(device)
-        .device_cache(2 * case.total + (64 << 20))
-        .build()?;
+/// Into the first cache and back: copies within the device's memory if that is `near`, else between it and the host's.
+fn blocked(run: &mut Run, device: &Device, case: &Case, is_near: bool) -> Result<()> {
+    let rounds = if run.is_quick() { 7 } else { 21 };
+    let cache = 2 * case.total + (64 << 20);
+    let builder = Engine::builder(device);
+    let engine = match is_near {
+        true => builder.device_cache(cache),
+        false => builder.host_cache(cache),
+    };
+    let engine = engine.build()?;
     let mut times: [Vec<f64>; 4] = Default::default();
     let one = || Region::Memory(&case.memory, 0..case.total);
     for round in 0..rounds + 3 {
@@ -157,7 +163,11 @@ fn blocked(run: &mut Run, device: &Device, case: &Case) -> Result<()> {
         engine.discard(2 * round + 1)?;
     }
     for (way, many, one) in [("checkpoint", 0, 2), ("restore", 1, 3)] {
-        let named = format!("{}, bytes={}, way={way}", case.name, case.total);
+        let cache = if is_near { "device" } else { "host" };
+        let named = format!(
+            "{}, cache={cache}, bytes={}, way={way}",
+            case.name, case.total
+        );
         run.samples(&named, "blocked as one region", "s", &times[one])?;
         let alone = crate::report::Spread::of(&times[one])?.median;
         run.samples(&named, "blocked", "s", &times[many])?
@@ -172,48 +182,61 @@ fn to_disk(run: &mut Run, device: &Device, case: &Case, folder: &Path) -> Result
     let bytes = case.total.next_multiple_of(REQUEST);
     let path = folder.join("raw");
     raw(&path, bytes, true)?;
-    let mut rates: [Vec<f64>; 4] = Default::default();
+    // Each of raw I/O, one region, and many.
+    let (mut saves, mut restores): ([Vec<f64>; 3], [Vec<f64>; 3]) = Default::default();
     for round in 0..rounds {
-        let directory = folder.join(format!("kept-{round}"));
         let rate = |bytes: usize, time: f64| bytes as f64 / time;
-        rates[0].push(rate(bytes, timed(|| raw(&path, bytes, true))?));
-        let cache = 2 * case.total + (64 << 20);
-        let builder = || Engine::builder(device).host_cache(cache);
-        let engine = builder().node_local(&directory).build()?;
-        let many = case.many();
-        // Pages of the cache are touched and pinned by what comes first.
-        engine.checkpoint(0, &many)?;
-        engine.checkpoint(1, &many)?;
-        engine.wait()?;
-        let time = timed(|| {
-            for version in 2..2 + VERSIONS {
-                engine.checkpoint(version, &many)?;
+        saves[0].push(rate(bytes, timed(|| raw(&path, bytes, true))?));
+        restores[0].push(rate(bytes, timed(|| raw(&path, bytes, false))?));
+        for is_many in [false, true] {
+            let by = 1 + usize::from(is_many);
+            let regions = match is_many {
+                true => case.many(),
+                false => vec![Region::Memory(&case.memory, 0..case.total)],
+            };
+            let directory = folder.join(format!("kept-{round}-{by}"));
+            let cache = 2 * case.total + (64 << 20);
+            let builder = || {
+                Engine::builder(device)
+                    .host_cache(cache)
+                    .node_local(&directory)
+            };
+            let engine = builder().build()?;
+            // Pages of the cache are touched and pinned by what comes first.
+            engine.checkpoint(0, &regions)?;
+            engine.checkpoint(1, &regions)?;
+            engine.wait()?;
+            let time = timed(|| {
+                for version in 2..2 + VERSIONS {
+                    engine.checkpoint(version, &regions)?;
+                }
+                Ok(engine.wait()?)
+            })?;
+            saves[by].push(rate(VERSIONS as usize * case.total, time));
+            drop(engine);
+            let engine = builder().build()?;
+            let mut back = match is_many {
+                true => case.many_back(),
+                false => vec![RegionMut::Memory(&case.back, 0..case.total)],
+            };
+            let time = timed(|| Ok(engine.restore(1 + VERSIONS, &mut back)?))?;
+            restores[by].push(rate(case.total, time));
+            if is_many {
+                case.check(device)?;
             }
-            Ok(engine.wait()?)
-        })?;
-        rates[1].push(rate(VERSIONS as usize * case.total, time));
-        drop(engine);
-        rates[2].push(rate(bytes, timed(|| raw(&path, bytes, false))?));
-        let engine = builder().node_local(&directory).build()?;
-        let mut back = case.many_back();
-        let time = timed(|| Ok(engine.restore(1 + VERSIONS, &mut back)?))?;
-        rates[3].push(rate(case.total, time));
-        case.check(device)?;
-        drop(engine);
-        std::fs::remove_dir_all(&directory)?;
+            drop(engine);
+            std::fs::remove_dir_all(&directory)?;
+        }
     }
-    for (way, raw, many) in [("save", 0, 1), ("restore", 2, 3)] {
+    for (way, rates) in [("save", &saves), ("restore", &restores)] {
         let named = format!("{}, bytes={}, way={way}", case.name, case.total);
-        run.samples(
-            &format!("{named}, by=raw"),
-            "bandwidth",
-            "bytes/s",
-            &rates[raw],
-        )?;
-        let named = format!("{named}, by=engine");
-        run.samples(&named, "bandwidth", "bytes/s", &rates[many])?;
-        let pairs = rates[many].iter().zip(&rates[raw]);
+        let names = ["by=raw", "by=engine as one region", "by=engine"];
+        for (by, rates) in names.iter().zip(rates) {
+            run.samples(&format!("{named}, {by}"), "bandwidth", "bytes/s", rates)?;
+        }
+        let pairs = rates[2].iter().zip(&rates[0]);
         let shares: Vec<f64> = pairs.map(|(many, raw)| many / raw).collect();
+        let named = format!("{named}, by=engine");
         run.samples(&named, "share of raw I/O in the same round", "1", &shares)?
             .against(SHARE_GOAL);
     }

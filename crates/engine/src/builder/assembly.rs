@@ -76,7 +76,11 @@ impl EngineBuilder {
                 capacity,
                 alignment: ALIGNMENT,
                 depth: depth(kind),
-                small: if kind == Kind::Storage { AHEAD } else { 0 },
+                small: if kind == Kind::Storage || kind.lasts() {
+                    AHEAD
+                } else {
+                    0
+                },
                 eager: kind.lasts() || (is_eager && index + 1 == kinds.len()),
                 whole: kind.lasts(),
                 shared: kind == Kind::Storage,

@@ -1,5 +1,7 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
+mod many;
+
 use super::empties::Empties;
 use super::layouts::{Layout, Layouts};
 use super::sync::{AtomicBool, Mutex, Ordering};

@@ -36,6 +36,7 @@ mod absent;
 mod bypass;
 mod calls;
 mod capacity;
+mod commits;
 mod core;
 mod detached;
 mod durable;
