@@ -150,6 +150,8 @@ pub(crate) struct Copy {
     pub(crate) dst: u64,
     pub(crate) dst_place: Place,
     pub(crate) len: usize,
+    /// Whether every device reaches what of both ends is host memory by itself, as kernels do: as far as that is known.
+    pub(crate) is_pinned: bool,
 }
 
 /// The back end's half of a [`Stream`](crate::Stream): work that runs in the order it was given.

@@ -165,6 +165,14 @@ impl End<'_> {
         }
     }
 
+    /// Whether devices reach the byte by themselves; so they do all of a run.
+    fn is_pinned(self, at: usize) -> bool {
+        match self {
+            Self::Of(memory, start) => memory.is_pinned(start + at),
+            Self::Own(_) => false,
+        }
+    }
+
     /// Bytes from there on that one call may copy.
     fn run(self, at: usize) -> usize {
         match self {
@@ -201,6 +209,7 @@ pub(crate) fn spread(from: End<'_>, to: End<'_>, len: usize, copies: &mut Vec<Co
             dst: to.address(at),
             dst_place: to.place(),
             len,
+            is_pinned: from.is_pinned(at) && to.is_pinned(at),
         });
         Ok(())
     })

@@ -147,6 +147,7 @@ impl Stream {
                         dst,
                         dst_place,
                         len,
+                        is_pinned: false,
                     };
                     // SAFETY: `blocking` synchronises before it returns: until then `src` is borrowed
                     // and `dst` is borrowed from a loan that nobody else overlaps; a slice of the
@@ -181,6 +182,7 @@ impl Stream {
                         dst,
                         dst_place: Place::Host,
                         len,
+                        is_pinned: false,
                     };
                     // SAFETY: as in `write`, the other way round.
                     unsafe { self.queue.copy(copy) }
@@ -324,6 +326,7 @@ impl Stream {
                 dst: dst.address() + (to_at + at) as u64,
                 dst_place: to.place(),
                 len,
+                is_pinned: false,
             };
             // SAFETY: every caller keeps the loans until it has synchronised, or hands them to a
             // `Transfer` that does; the loans keep other writers and readers out, and two loans
