@@ -75,13 +75,13 @@ pub(crate) unsafe fn put_text(buffer: *mut c_char, size: usize, text: &str) -> u
     text.len()
 }
 
-/// Seconds, as C gives them: negative ones, and infinity, are for ever.
-pub(crate) fn patience(seconds: f64) -> Outcome<Option<Duration>> {
+/// Seconds, as C gives them: negative ones, and infinity, are for ever, which is the longest duration.
+pub(crate) fn patience(seconds: f64) -> Outcome<Duration> {
     if seconds.is_nan() {
         return Err(Failure::argument("a time is a number of seconds, not nan"));
     }
     if seconds < 0.0 {
-        return Ok(None);
+        return Ok(Duration::MAX);
     }
-    Ok(Duration::try_from_secs_f64(seconds).ok())
+    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }

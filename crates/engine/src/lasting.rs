@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Faults, Identity, Mark, Options, Order, Protection,
-    Repository, Retention, Vault,
+    Collective, Error as StoreError, Identity, Mark, Options, Order, Protection, Repository,
+    Retention, Vault,
 };
 
 /// Where versions are kept beyond the engine's life.
@@ -45,7 +45,8 @@ pub(crate) struct Lasting {
     /// How long dropping the engine waits for what is under way.
     pub(crate) closing: Duration,
     /// What strikes the I/O of both directories.
-    pub(crate) faults: Arc<Faults>,
+    #[cfg(feature = "testing")]
+    pub(crate) faults: Arc<tierflow_store::Faults>,
 }
 
 impl Default for Lasting {
@@ -60,6 +61,7 @@ impl Default for Lasting {
             protection: None,
             group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
+            #[cfg(feature = "testing")]
             faults: Arc::default(),
         }
     }
@@ -85,9 +87,10 @@ impl EngineBuilder {
         self
     }
 
-    /// Puts faults in front of all I/O of the directories in which versions outlive the engine, for tests.
+    /// Puts faults in front of all I/O of the directories in which versions outlive the engine.
+    #[cfg(feature = "testing")]
     #[must_use]
-    pub fn faults(mut self, faults: Arc<Faults>) -> Self {
+    pub fn faults(mut self, faults: Arc<tierflow_store::Faults>) -> Self {
         self.lasting.faults = faults;
         self
     }
@@ -198,8 +201,9 @@ impl Lasting {
         let options = Options::default()
             .rank(group.rank, group.ranks)
             .run(group.run)
-            .faults(Arc::clone(&self.faults))
             .order(&order);
+        #[cfg(feature = "testing")]
+        let options = options.faults(Arc::clone(&self.faults));
         let empties = Arc::new(Empties::new(group.ranks > 1));
         let layouts = Arc::<Layouts>::default();
         let mut damage = Vec::new();

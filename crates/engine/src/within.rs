@@ -64,7 +64,7 @@ pub struct Within<'engine> {
 
 impl Engine {
     /// The calls that may have to wait for room, for bytes or for storage, each for so long at most: [`Error::TimedOut`]
-    /// says that it was too short. The engine goes on, and so may the caller.
+    /// says that it was too short. The engine goes on, and so may the caller. [`Duration::MAX`] is for ever.
     ///
     /// What goes straight to storage or comes from there passes through a buffer in host memory and another thread, which is
     /// left to itself when the time is over; dropping the engine waits for it as it does for its own.

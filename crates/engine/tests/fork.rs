@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error, Region, RegionMut};
-use tierflow_tier_alloc::{HostArena, HostGrowth, HostPool, PinOrder, PinTurns, PoolOptions};
+use tierflow_tier_alloc::{HostArena, HostGrowth, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
 
@@ -144,7 +144,7 @@ fn a_slot_in_a_fork_is_the_parents() {
 
 /// What a program holds beside an engine: the child may drop its copies of it, and the parent still has all of it.
 #[test]
-fn leases_turns_and_arenas_in_a_fork_are_the_parents() {
+fn leases_and_arenas_in_a_fork_are_the_parents() {
     let device = open(Choice::Host).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let options = PoolOptions::new(64 << 20);
@@ -152,25 +152,17 @@ fn leases_turns_and_arenas_in_a_fork_are_the_parents() {
     let mut lease = pool.join(64 << 20).unwrap();
     let terms = lease.ask(64 << 20).unwrap();
     assert!(terms.held > 0);
-    let turns = PinTurns::new(PinOrder::Serial, Some(&directory.path().join("turns")));
     let arena = HostArena::start(&device, 64 * MIB, HostGrowth::default()).unwrap();
-    let mut held = Some((lease, turns.take(), arena));
+    let mut held = Some((lease, arena));
     let answer = in_child(Duration::from_secs(20), || {
         drop(held.take());
         true
     });
     assert_eq!(answer, Some(true));
 
-    let (lease, turn, arena) = held.take().unwrap();
-    // Whoever comes now finds the account, and waits for the turn.
+    let (lease, arena) = held.take().unwrap();
+    // Whoever comes now finds the account.
     assert_eq!(pool.members().unwrap().len(), 1);
-    let tickets = std::fs::read_dir(directory.path().join("turns")).unwrap();
-    let other = tickets.map(|entry| entry.unwrap().path());
-    let ticket = other.filter(|path| path.file_name().is_some_and(|name| name != "line"));
-    let ticket = ticket.last().expect("the ticket is there");
-    let ticket = std::fs::File::open(ticket).unwrap();
-    assert!(ticket.try_lock_shared().is_err(), "the turn was given up");
-    drop(turn);
     arena.wait_grown();
     assert_eq!(lease.terms(), terms);
 }

@@ -4,7 +4,10 @@ use crate::Objects;
 use crate::name::{Holds, Name};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tierflow_store::{Damage, Error, Heads, Pruned, Result, Retention, Scrubbed, Vault};
+use tierflow_store::{
+    Damage, Error, Heads, Pruned, Result, Retention, Scrubbed, Vault, can_be_restored,
+    last_restorable,
+};
 
 impl Objects {
     /// Whether nothing lies under the prefix.
@@ -79,20 +82,15 @@ impl Objects {
     /// [`Error::Remote`].
     pub fn would_prune(&self, retention: &Retention) -> Result<Pruned> {
         let whole = self.versions()?;
-        let going: BTreeSet<u64> = retention.given_up(&whole).into_iter().collect();
-        let (staying, mut going): (Vec<u64>, BTreeSet<u64>) = {
+        let mut going: BTreeSet<u64> = retention.given_up(&whole).into_iter().collect();
+        if !going.is_empty() {
             let numbers = whole.iter().map(|info| info.version);
-            (
-                numbers.filter(|version| !going.contains(version)).collect(),
-                going,
-            )
-        };
-        // At least one of those that stay can be restored.
-        if !going.is_empty() && !staying.iter().rev().any(|version| self.verifies(*version)) {
-            let sound = going.iter().rev().find(|version| self.verifies(**version));
-            if let Some(sound) = sound.copied() {
-                going.remove(&sound);
-            }
+            let staying = numbers.filter(|version| !going.contains(version));
+            let piece_of = |version, rank| self.piece_of(version, rank);
+            let last = last_restorable(staying, going.iter().copied(), |version| {
+                can_be_restored(version, piece_of, |_| true)
+            });
+            last.map(|version| going.remove(&version));
         }
         let catalog = self.catalog()?;
         let going = catalog.without_bases(&going);
@@ -131,27 +129,5 @@ impl Objects {
         names
             .into_iter()
             .try_for_each(|name| self.remove_object(name))
-    }
-
-    /// Whether a version and what it is a difference against can be read, and all checksums match.
-    fn verifies(&self, version: u64) -> bool {
-        let mut next = Some(version);
-        while let Some(version) = next {
-            let pieces = || -> Result<Option<u64>> {
-                let first = self.piece_of(version, 0)?;
-                let mut base = first.head().base;
-                for rank in 0..first.rank().1 {
-                    let piece = self.piece_of(version, rank)?;
-                    base = base.max(piece.head().base);
-                    piece.verify(&|_| {})?;
-                }
-                Ok(base)
-            };
-            match pieces() {
-                Ok(base) => next = base,
-                Err(_) => return false,
-            }
-        }
-        true
     }
 }

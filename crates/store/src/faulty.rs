@@ -29,6 +29,39 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// What a write of so many `bytes` at `offset` meets; `write` writes the first so many of them, whole blocks.
+    pub(crate) fn write(
+        &self,
+        (offset, bytes): (u64, usize),
+        block: usize,
+        write: impl FnOnce(usize) -> Result<()>,
+    ) -> Result<()> {
+        let failed = || Error::Write {
+            offset,
+            bytes,
+            source: Errno::IO,
+        };
+        if self.full.load(Ordering::Relaxed) {
+            return Err(Error::Full { offset, bytes });
+        }
+        if self.short_writes.load(Ordering::Relaxed) {
+            write(bytes / 2 / block * block)?;
+            return Err(failed());
+        }
+        if self.writes_fail.load(Ordering::Relaxed) || self.strikes() {
+            return Err(failed());
+        }
+        write(bytes)
+    }
+
+    /// What setting space aside meets.
+    pub(crate) fn reserve(&self) -> std::result::Result<(), Errno> {
+        match self.full.load(Ordering::Relaxed) {
+            true => Err(Errno::NOSPC),
+            false => Ok(()),
+        }
+    }
+
     /// What synchronising a file meets.
     pub(crate) fn sync(&self) -> std::result::Result<(), Errno> {
         if self.syncs_fail.load(Ordering::Relaxed) || self.strikes() {
@@ -93,10 +126,6 @@ impl<S: Storage> Faulty<S> {
     pub fn new(inner: S, faults: std::sync::Arc<Faults>) -> Self {
         Self { inner, faults }
     }
-
-    pub(crate) fn inner(&self) -> &S {
-        &self.inner
-    }
 }
 
 impl<S: Storage> Storage for Faulty<S> {
@@ -105,29 +134,10 @@ impl<S: Storage> Storage for Faulty<S> {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        if self.faults.full.load(Ordering::Relaxed) {
-            return Err(Error::Full {
-                offset,
-                bytes: bytes.len(),
-            });
-        }
-        if self.faults.short_writes.load(Ordering::Relaxed) {
-            let half = bytes.len() / 2 / self.alignment() * self.alignment();
-            self.inner.write_at(offset, &bytes[..half])?;
-            return Err(Error::Write {
-                offset,
-                bytes: bytes.len(),
-                source: Errno::IO,
-            });
-        }
-        if self.faults.writes_fail.load(Ordering::Relaxed) || self.faults.strikes() {
-            return Err(Error::Write {
-                offset,
-                bytes: bytes.len(),
-                source: Errno::IO,
-            });
-        }
-        self.inner.write_at(offset, bytes)
+        let whole = (offset, bytes.len());
+        self.faults.write(whole, self.alignment(), |length| {
+            self.inner.write_at(offset, &bytes[..length])
+        })
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {

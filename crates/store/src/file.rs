@@ -1,5 +1,6 @@
 //! An open file as [`Storage`]: whole blocks, by direct I/O where the file system has it.
 
+use crate::injected::Injected;
 use crate::{Error, Result, Storage};
 use rustix::fs;
 use rustix::io::{self, Errno};
@@ -12,11 +13,20 @@ pub(crate) const BLOCK: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct File {
     descriptor: OwnedFd,
+    injected: Injected,
 }
 
 impl File {
     pub(crate) fn new(descriptor: OwnedFd) -> Self {
-        Self { descriptor }
+        Self {
+            descriptor,
+            injected: Injected::default(),
+        }
+    }
+
+    /// The same with faults, if there are any.
+    pub(crate) fn with(self, injected: Injected) -> Self {
+        Self { injected, ..self }
     }
 
     pub(crate) fn descriptor(&self) -> &OwnedFd {
@@ -32,6 +42,31 @@ impl File {
         };
         let works = io_pwrite(&self.descriptor, block, 0).is_ok();
         works && fs::ftruncate(&self.descriptor, 0).is_ok()
+    }
+
+    /// Writes whole blocks.
+    fn write_all(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match io_pwrite(&self.descriptor, &bytes[done..], offset + done as u64) {
+                // A write ends within its first block only where the storage is full.
+                Ok(0..BLOCK) | Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
+                    return Err(Error::Full {
+                        offset,
+                        bytes: bytes.len(),
+                    });
+                }
+                Ok(written) => done += written - written % BLOCK,
+                Err(source) => {
+                    return Err(Error::Write {
+                        offset,
+                        bytes: bytes.len(),
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -61,32 +96,21 @@ impl Storage for File {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         check(offset, bytes)?;
-        let mut done = 0;
-        while done < bytes.len() {
-            match io_pwrite(&self.descriptor, &bytes[done..], offset + done as u64) {
-                // A write ends within its first block only where the storage is full.
-                Ok(0..BLOCK) | Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
-                    return Err(Error::Full {
-                        offset,
-                        bytes: bytes.len(),
-                    });
-                }
-                Ok(written) => done += written - written % BLOCK,
-                Err(source) => {
-                    return Err(Error::Write {
-                        offset,
-                        bytes: bytes.len(),
-                        source,
-                    });
-                }
-            }
-        }
-        Ok(())
+        let whole = (offset, bytes.len());
+        self.injected.write(whole, BLOCK, |length| {
+            self.write_all(offset, &bytes[..length])
+        })
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         check(offset, bytes)?;
         let length = bytes.len();
+        let failed = |source| Error::Read {
+            offset,
+            bytes: length,
+            source,
+        };
+        self.injected.read().map_err(failed)?;
         let mut done = 0;
         while done < length {
             let rest = &mut bytes[done..];
@@ -94,21 +118,9 @@ impl Storage for File {
                 io::pread(&self.descriptor, &mut *rest, offset + done as u64)
             }) {
                 // The end of the file: these bytes were never written.
-                Ok(0) => {
-                    return Err(Error::Read {
-                        offset,
-                        bytes: length,
-                        source: Errno::NODATA,
-                    });
-                }
+                Ok(0) => return Err(failed(Errno::NODATA)),
                 Ok(read) => done += read,
-                Err(source) => {
-                    return Err(Error::Read {
-                        offset,
-                        bytes: length,
-                        source,
-                    });
-                }
+                Err(source) => return Err(failed(source)),
             }
         }
         Ok(())

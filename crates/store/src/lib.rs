@@ -2,21 +2,26 @@
 #![forbid(unsafe_code)]
 
 mod collective;
+#[cfg(feature = "testing")]
 pub mod conformance;
 pub mod container;
 mod error;
+#[cfg(feature = "testing")]
 mod faulty;
 mod file;
 mod guarded;
+mod injected;
 mod place;
 mod protection;
 mod repository;
 mod scratch;
+#[cfg(feature = "testing")]
 mod throttled;
 mod vault;
 
 pub use collective::Collective;
 pub use error::Error;
+#[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};
 pub use guarded::Guarded;
 pub use place::Place;
@@ -24,9 +29,10 @@ pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
     Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Options, Order, Piece, PieceInfo,
     Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
-    left_behind, with_bases,
+    can_be_restored, last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
+#[cfg(feature = "testing")]
 pub use throttled::Throttled;
 pub use vault::{Cancelled, Ready, Vault};
 

@@ -85,10 +85,6 @@ impl Locked {
         Self { file, home }
     }
 
-    pub(crate) fn home(&self) -> Home {
-        self.home
-    }
-
     /// Waits for the lock; it is asked for and asked for again rather than waited for, because a wait in the kernel
     /// could not be ended.
     pub(crate) fn wait(file: File, deadline: Instant, stop: &Stop) -> io::Result<Self> {

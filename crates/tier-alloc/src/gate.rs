@@ -121,11 +121,13 @@ impl Gate {
         lately && self.rhythm.expected().is_none()
     }
 
+    #[cfg(any(feature = "baselines", loom))]
     /// Waits until nothing moves between tiers, for `patience` at most. Whether nothing does.
     pub(crate) fn wait_no_transfer(&self, patience: Duration) -> bool {
         self.transfers.wait_empty(patience)
     }
 
+    #[cfg(feature = "baselines")]
     /// Whether something moves between tiers now.
     pub(crate) fn is_transferring(&self) -> bool {
         self.transfers.is_occupied()

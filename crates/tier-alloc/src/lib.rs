@@ -8,9 +8,8 @@
 //!                                                                          usable: all, from the start
 //! ```
 //!
-//! That is the default. Every other strategy that was proposed is there by its name, to be compared
-//! with: see [`DeviceGrowth`] and [`HostGrowth`]. Arenas of several processes pin one at a time
-//! ([`PinOrder`]).
+//! That is the default. The strategies that it was measured against, those of HiPC'22 and the driver's, are
+//! there with the feature `baselines`: see [`DeviceGrowth`] and [`HostGrowth`].
 //!
 //! Each arena has a few threads of its own, which end with it. Levels ([`DeviceArena::usable`],
 //! [`HostArena::touched`], [`HostArena::pinned`]) rise, and reading one costs one load. They fall only where
@@ -27,7 +26,6 @@ mod error;
 mod gate;
 mod home;
 mod host_arena;
-mod order;
 mod pool;
 mod rhythm;
 mod ring;
@@ -38,10 +36,10 @@ mod workers;
 pub use device_arena::{DeviceArena, DeviceGrowth, DeviceOptions, DeviceReport, Mapped};
 pub use error::{Error, Result};
 pub use gate::{Gate, Pass};
+#[cfg(feature = "baselines")]
+pub use host_arena::{Figures, Touching};
 pub use host_arena::{
-    Figures, HostArena, HostGrowth, HostOptions, HostReport, NodeObtained, Numa, Pace, Sample,
-    Touching, Transferring,
+    HostArena, HostGrowth, HostOptions, HostReport, NodeObtained, Numa, Pace, Sample, Transferring,
 };
-pub use order::{OrderObtained, PinOrder, PinTurn, PinTurns};
 pub use pool::{HostPool, Lease, PoolMember, PoolOptions, Terms, Wake};
 pub use ring::Ring;

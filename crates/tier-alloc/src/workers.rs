@@ -29,9 +29,6 @@ impl Stop {
     }
 }
 
-/// How long a thread that waits for something else sleeps before it looks again whether to stop.
-pub(crate) const LOOK: Duration = Duration::from_millis(20);
-
 /// Running threads. Dropping tells them to stop, wakes those that [sleep](Stop::sleep), and waits until all have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {

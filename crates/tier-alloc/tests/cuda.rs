@@ -3,15 +3,10 @@
 
 mod suite;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tierflow_device::{Choice, Device, open};
-use tierflow_testing::{Process, this_test};
-use tierflow_tier_alloc::{
-    DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, HostOptions, OrderObtained, PinOrder,
-    Ring,
-};
+use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, Ring};
 
 const GIB: usize = 1 << 30;
 
@@ -164,12 +159,6 @@ fn the_ring_copies_both_ways() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn arenas_take_turns() {
-    suite::turns(&gpu().unwrap(), 256 << 20);
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
 fn the_first_chunks_say_how_large_the_others_are() {
     let device = gpu().unwrap();
     let arena = DeviceArena::start(&device, 16 * GIB, DeviceGrowth::default()).unwrap();
@@ -183,54 +172,6 @@ fn the_first_chunks_say_how_large_the_others_are() {
             chunk.took
         );
     }
-}
-
-/// Where a child that is to be killed takes its turns.
-const LINE: &str = "TIERFLOW_TEST_LINE";
-
-/// Pins an arena and sees to it that all is pinned. A child that is to be killed is told where to
-/// take its turns, and says when the first pieces are pinned.
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn an_arena_is_pinned_in_turn() {
-    let folder = tempfile::tempdir().unwrap();
-    let given = std::env::var_os(LINE).map(PathBuf::from);
-    let line = given.clone().unwrap_or_else(|| folder.path().join("line"));
-    let options = HostOptions::from(HostGrowth::default())
-        .order(PinOrder::Serial)
-        .order_directory(line);
-    let bytes = if given.is_some() { 24 * GIB } else { GIB };
-    let arena = HostArena::start(&gpu().unwrap(), bytes, options).unwrap();
-    while given.is_some() && arena.pinned() == 0 {
-        std::thread::yield_now();
-    }
-    println!("pinning");
-    arena.wait_grown();
-    assert_eq!(arena.pinned(), arena.capacity());
-    assert_eq!(arena.report().order, OrderObtained::Node);
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn nobody_waits_for_a_process_killed_while_it_pins() {
-    let device = gpu().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let line = folder.path().join("line");
-    let mut other = this_test("an_arena_is_pinned_in_turn");
-    let mut other = Process::start(other.env(LINE, &line), "pinning");
-    other.report();
-    let options = HostOptions::from(HostGrowth::default())
-        .order(PinOrder::Serial)
-        .order_directory(line);
-    let arena = HostArena::start(&device, GIB, options).unwrap();
-    // In the middle of its 24 GiB.
-    other.kill();
-    let start = Instant::now();
-    arena.wait_grown();
-    let waited = start.elapsed();
-    println!("1 GiB pinned {waited:?} after the other was killed");
-    let report = arena.report();
-    assert_eq!((report.pinned, report.out_of_order), (arena.capacity(), 0));
 }
 
 #[test]

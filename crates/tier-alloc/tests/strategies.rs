@@ -6,8 +6,7 @@ mod suite;
 
 use tierflow_device::{Choice, Device, open};
 use tierflow_tier_alloc::{
-    DeviceArena, DeviceGrowth, DeviceOptions, HostArena, HostGrowth, HostOptions, Numa,
-    OrderObtained, PinOrder, Touching,
+    DeviceArena, DeviceGrowth, DeviceOptions, HostArena, HostGrowth, HostOptions, Numa, Touching,
 };
 
 const MIB: usize = 1 << 20;
@@ -32,39 +31,11 @@ fn the_ring_copies_both_ways() {
 }
 
 #[test]
-fn arenas_take_turns() {
-    suite::turns(&host(), 16 * MIB);
-}
-
-#[test]
 fn names_are_unique() {
     let all = HostGrowth::all();
     for (at, growth) in all.iter().enumerate() {
         assert!(all[..at].iter().all(|other| other.name() != growth.name()));
     }
-}
-
-#[test]
-fn without_a_directory_turns_are_taken_in_the_process_and_it_says_so() {
-    let options = HostOptions::from(HostGrowth::default())
-        .order(PinOrder::Serial)
-        .order_directory("/proc/no/such/place")
-        .numa(Numa::Any);
-    let arenas: Vec<_> = (0..3)
-        .map(|_| HostArena::start(&host(), 4 * MIB, options.clone()).unwrap())
-        .collect();
-    for arena in arenas {
-        arena.wait_grown();
-        let report = arena.report();
-        let OrderObtained::Process { why } = &report.order else {
-            panic!("{}", report.order);
-        };
-        assert!(why.contains("/proc/no/such/place"), "{why}");
-        assert_eq!(report.touched, 4 * MIB);
-    }
-    let parallel = options.order(PinOrder::Parallel);
-    let arena = HostArena::start(&host(), MIB, parallel).unwrap();
-    assert_eq!(arena.report().order, OrderObtained::Parallel);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Processes that do something at the same time: this binary, started again, told what to do on standard input and
 //! answering on standard output, one line of JSON each.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,9 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use tierflow_device::{Choice, Device, Error, HostReservation, Memory, Pinned, Unavailable, open};
-use tierflow_tier_alloc::{
-    DeviceArena, DeviceGrowth, HostArena, HostGrowth, HostOptions, PinOrder, PinTurns,
-};
+use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, HostArena, HostGrowth};
 
 use super::passes::{Load, Passes, device_growth, passes};
 
@@ -22,16 +21,13 @@ pub(super) enum Step {
     Device { bytes: usize, growth: String },
     /// Host memory touched by one thread, and kept.
     Touch { bytes: usize },
-    /// What was touched last is pinned, as a whole, in turn or not, and given back when all are done.
-    Pin { serial: bool, line: PathBuf },
+    /// What was touched last is pinned, as a whole, and given back when all are done: by one process at a time, if there is
+    /// a file to lock meanwhile (HiPC'22 §IV-A, "serialized registration").
+    Pin { lock: Option<PathBuf> },
     /// Host memory pinned by one call of the driver's.
     DirectPin { bytes: usize },
     /// A host arena in pieces, until all is pinned.
-    Pieces {
-        bytes: usize,
-        serial: bool,
-        line: PathBuf,
-    },
+    Pieces { bytes: usize },
     /// Both passes of an application.
     Passes(Box<Load>),
     /// Gives back what the steps before left.
@@ -198,15 +194,17 @@ impl Held {
                 self.touched = Some(reservation);
                 bytes
             }
-            Step::Pin { serial, line } => {
-                let turns = PinTurns::new(order(serial), Some(&line));
+            Step::Pin { lock } => {
                 let Some(reservation) = &self.touched else {
                     bail!("nothing was touched");
                 };
-                let turn = turns.take();
+                let lock = lock.map(File::create).transpose()?;
+                if let Some(lock) = &lock {
+                    lock.lock()?;
+                }
                 let len = reservation.memory().len();
                 let pinned = reservation.pin(0..len)?;
-                drop(turn);
+                drop(lock);
                 match pinned {
                     Pinned::Yes => len,
                     Pinned::No(why) => {
@@ -223,15 +221,8 @@ impl Held {
                 }
                 bytes
             }
-            Step::Pieces {
-                bytes,
-                serial,
-                line,
-            } => {
-                let options = HostOptions::from(HostGrowth::default())
-                    .order(order(serial))
-                    .order_directory(line);
-                let arena = HostArena::start(device, bytes, options)?;
+            Step::Pieces { bytes } => {
+                let arena = HostArena::start(device, bytes, HostGrowth::default())?;
                 arena.wait_grown();
                 let report = arena.report();
                 note = report.why_unpinned.map(|why| why.to_string());
@@ -251,13 +242,5 @@ impl Held {
             passes: found,
             note,
         })
-    }
-}
-
-fn order(serial: bool) -> PinOrder {
-    if serial {
-        PinOrder::Serial
-    } else {
-        PinOrder::Parallel
     }
 }

@@ -1,7 +1,6 @@
 //! The figures of the paper's evaluation (HiPC'22 §V-E), each a metric of its own. Blocking counts the time it takes to
 //! make the caches, as the paper does.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -24,13 +23,11 @@ const STRATEGIES: [(&str, &str); 6] = [
     ("IncrementalVmm", "Pieces"),
 ];
 
-type Figure = fn(&mut Run, &Scale, &Path) -> Result<()>;
+type Figure = fn(&mut Run, &Scale) -> Result<()>;
 
 pub(super) fn run(run: &mut Run) -> Result<()> {
     let scale = Scale::of_this_machine(run.is_quick())?;
     scale.report(run)?;
-    let folder = tempfile::tempdir()?;
-    let line = folder.path().join("line");
     let figures: [(&str, Figure); 7] = [
         ("4a", rates),
         ("5a and 5b", large_host),
@@ -50,7 +47,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
             continue;
         }
         let its = Instant::now();
-        let found = figure(run, &scale, &line);
+        let found = figure(run, &scale);
         tolerate(run, name, found)?;
         eprintln!("  figure {name} took {:.1?}", its.elapsed());
     }
@@ -58,7 +55,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
 }
 
 /// Figure 4a, and what §V-E says of touching and pinning beside it.
-fn rates(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+fn rates(run: &mut Run, scale: &Scale) -> Result<()> {
     for &processes in &scale.processes {
         let mut family = Family::start(processes)?;
         let bytes = scale.share;
@@ -86,20 +83,13 @@ fn rates(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
             "bytes/s",
             each(&done),
         )?;
-        let pin = Step::Pin {
-            serial: false,
-            line: line.to_path_buf(),
-        };
+        let pin = Step::Pin { lock: None };
         host_row(run, "pin-touched", processes, &family.all(&pin)?)?;
         family.all(&Step::Free)?;
         let done = family.all(&Step::DirectPin { bytes: host })?;
         family.all(&Step::Free)?;
         host_row(run, "DirectPin", processes, &done)?;
-        let pieces = Step::Pieces {
-            bytes: host,
-            serial: true,
-            line: line.to_path_buf(),
-        };
+        let pieces = Step::Pieces { bytes: host };
         host_row(run, "Pieces", processes, &family.all(&pieces)?)?;
     }
     Ok(())
@@ -125,7 +115,7 @@ fn host_row(run: &mut Run, strategy: &str, processes: usize, done: &[Done]) -> R
     Ok(())
 }
 
-fn load(scale: &Scale, strategy: (&str, &str), interval: u64, line: &Path) -> Load {
+fn load(scale: &Scale, strategy: (&str, &str), interval: u64) -> Load {
     let bytes = scale.sweep_count * scale.checkpoint;
     Load {
         sizes: vec![scale.checkpoint; scale.sweep_count],
@@ -134,8 +124,6 @@ fn load(scale: &Scale, strategy: (&str, &str), interval: u64, line: &Path) -> Lo
         host_bytes: bytes,
         device: strategy.0.to_owned(),
         host: strategy.1.to_owned(),
-        serial: true,
-        line: Some(line.to_path_buf()),
         warm: false,
     }
 }
@@ -157,13 +145,13 @@ fn blocking(run: &mut Run, case: &str, figures: (&str, &str), found: &[Passes]) 
 }
 
 /// Figures 5a and 5b.
-fn large_host(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+fn large_host(run: &mut Run, scale: &Scale) -> Result<()> {
     for strategy in STRATEGIES {
         if !is_here(strategy.1, scale.is_gpu()) {
             continue;
         }
         for &interval in &scale.intervals {
-            let found = passes(&scale.device, &load(scale, strategy, interval, line));
+            let found = passes(&scale.device, &load(scale, strategy, interval));
             let Some(found) = tolerate(run, strategy.1, found)? else {
                 break;
             };
@@ -175,13 +163,13 @@ fn large_host(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
 }
 
 /// Figures 3b and 3c.
-fn variable_sizes(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+fn variable_sizes(run: &mut Run, scale: &Scale) -> Result<()> {
     for strategy in STRATEGIES {
         if !is_here(strategy.1, scale.is_gpu()) {
             continue;
         }
         for &interval in scale.intervals.iter().take(3) {
-            let mut load = load(scale, strategy, interval, line);
+            let mut load = load(scale, strategy, interval);
             load.sizes = variable(scale.sweep_count, scale.checkpoint);
             // Room for what lies between checkpoints of different sizes.
             load.host_bytes = load.sizes.iter().sum::<usize>() / 8 * 9;
@@ -199,10 +187,10 @@ fn variable_sizes(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
 }
 
 /// Figures 4b and 4c: the device holds everything.
-fn large_device(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+fn large_device(run: &mut Run, scale: &Scale) -> Result<()> {
     for device in ["DirectAlloc", "IncrementalVmm"] {
         for &interval in &scale.intervals {
-            let mut load = load(scale, (device, "Pieces"), interval, line);
+            let mut load = load(scale, (device, "Pieces"), interval);
             load.device_bytes = load.host_bytes;
             load.host_bytes = 0;
             let found = passes(&scale.device, &load)?;
@@ -213,35 +201,29 @@ fn large_device(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Figure 5c: two processes, which touch while they flush or not, and pin in turn or not.
-fn concurrency(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+/// Figure 5c: two processes, which touch while they flush or not. They pin at once: `alloc-serial` has both orders.
+fn concurrency(run: &mut Run, scale: &Scale) -> Result<()> {
     let mut family = Family::start(2)?;
     for host in ["TouchThenPin-Sequential", "TouchThenPin-Concurrent"] {
-        for serial in [true, false] {
-            for &interval in &scale.intervals {
-                let mut load = load(scale, ("IncrementalVmm", host), interval, line);
-                load.serial = serial;
-                let found = in_family(&mut family, load)?;
-                let order = if serial { "serial" } else { "parallel" };
-                let case = format!("touching={host}, pinning={order}, interval={interval}");
-                blocking(run, &case, ("5c", "5c"), &found)?;
-            }
+        for &interval in &scale.intervals {
+            let load = load(scale, ("IncrementalVmm", host), interval);
+            let found = in_family(&mut family, load)?;
+            let case = format!("touching={host}, interval={interval}");
+            blocking(run, &case, ("5c", "5c"), &found)?;
         }
     }
     Ok(())
 }
 
 /// Figures 6a and 6b: every 20 ms, by the number of processes.
-fn weak_scaling(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+fn weak_scaling(run: &mut Run, scale: &Scale) -> Result<()> {
     for &processes in &scale.processes {
         let mut family = Family::start(processes)?;
         for strategy in STRATEGIES {
             if !matches!(strategy.1, "DirectPin" | "TouchThenPin-Auto" | "Pieces") {
                 continue;
             }
-            let mut load = load(scale, strategy, 20, line);
-            // The baseline takes no turns.
-            load.serial = strategy.1 != "DirectPin";
+            let load = load(scale, strategy, 20);
             let found = in_family(&mut family, load)?;
             let case = format!("strategy={}, processes={processes}", strategy.1);
             blocking(run, &case, ("6a", "6b"), &found)?;
@@ -256,13 +238,13 @@ fn in_family(family: &mut Family, load: Load) -> Result<Vec<Passes>> {
 }
 
 /// Figure 6c: an eighth, a quarter, a half and all of the goals' host cache, a checkpoint every 5 ms.
-fn host_sizes(run: &mut Run, scale: &Scale, line: &Path) -> Result<()> {
+fn host_sizes(run: &mut Run, scale: &Scale) -> Result<()> {
     for strategy in STRATEGIES {
         if !matches!(strategy.1, "DirectPin" | "TouchThenPin-Auto" | "Pieces") {
             continue;
         }
         for count in [scale.count / 4, scale.count / 2, scale.count, scale.longest] {
-            let mut load = load(scale, strategy, 5, line);
+            let mut load = load(scale, strategy, 5);
             load.sizes = vec![scale.checkpoint; count];
             load.host_bytes = count * scale.checkpoint;
             load.device_bytes = (load.host_bytes / HOST_TO_DEVICE).max(2 * scale.checkpoint);

@@ -98,9 +98,6 @@ fn load(scale: &Scale, device: &str, host: &str, interval: u64, warm: bool) -> L
         host_bytes: bytes,
         device: device.to_owned(),
         host: host.to_owned(),
-        // Ours as it is by default; the paper's as the paper has them.
-        serial: host != PIECES,
-        line: None,
         warm,
     }
 }
@@ -341,10 +338,7 @@ fn obtained(run: &mut Run, case: &str, report: &HostReport) -> Result<()> {
         run.value(case, "bytes in huge pages", "bytes", huge as f64)?
             .against(capacity);
     }
-    eprintln!(
-        "    {case}: pinning {}, node {:?}",
-        report.order, report.node
-    );
+    eprintln!("    {case}: node {:?}", report.node);
     Ok(())
 }
 
@@ -392,21 +386,17 @@ fn copies(scale: &Scale, arena: Option<&HostArena>) -> Result<Option<Copies>> {
 /// Goal 4.
 fn several_processes(run: &mut Run, scale: &Scale) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let line = folder.path().join("line");
+    let lock = folder.path().join("lock");
     let bytes = scale.pinnable;
     for &processes in &scale.processes {
         let mut family = Family::start(processes)?;
         let mut whole = [0.0; 2];
-        let mut pieces = [0.0; 2];
         for (at, serial) in [false, true].into_iter().enumerate() {
             let name = if serial { "serial" } else { "parallel" };
             let case = format!("order={name}, processes={processes}");
-            let line = line.clone();
+            let lock = serial.then(|| lock.clone());
             family.all(&Step::Touch { bytes })?;
-            let done = family.all(&Step::Pin {
-                serial,
-                line: line.clone(),
-            })?;
+            let done = family.all(&Step::Pin { lock })?;
             whole[at] = aggregate(&done)?;
             run.value(
                 &case,
@@ -418,20 +408,15 @@ fn several_processes(run: &mut Run, scale: &Scale) -> Result<()> {
                 eprintln!("    {case}: not pinned: {note}");
             }
             family.all(&Step::Free)?;
-            let done = family.all(&Step::Pieces {
-                bytes,
-                serial,
-                line,
-            })?;
-            pieces[at] = aggregate(&done)?;
-            run.value(
-                &case,
-                "touching and pinning in pieces, all together",
-                "bytes/s",
-                pieces[at],
-            )?;
-            family.all(&Step::Free)?;
         }
+        let done = family.all(&Step::Pieces { bytes })?;
+        run.value(
+            &format!("processes={processes}"),
+            "touching and pinning in pieces, all together",
+            "bytes/s",
+            aggregate(&done)?,
+        )?;
+        family.all(&Step::Free)?;
         let case = format!("goal=4, processes={processes}");
         let row = run.value(
             &case,
@@ -442,12 +427,6 @@ fn several_processes(run: &mut Run, scale: &Scale) -> Result<()> {
         if processes > 1 {
             row.against(1.5);
         }
-        run.value(
-            &case,
-            "pieces, serial to parallel",
-            "1",
-            pieces[1] / pieces[0].max(1.0),
-        )?;
     }
     Ok(())
 }

@@ -1,14 +1,13 @@
 //! The application of the paper's evaluation: a forward pass that checkpoints and a backward pass that restores in
 //! reverse order, with a sleep for each computation (HiPC'22 §V-C).
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use tierflow_device::{Device, Memory, Stream};
 use tierflow_engine::{AfterRestore, Engine, Flush, Region, RegionMut};
-use tierflow_tier_alloc::{DeviceGrowth, HostGrowth, HostOptions, PinOrder};
+use tierflow_tier_alloc::{DeviceGrowth, HostGrowth, HostOptions};
 
 /// The name under which unified memory takes the place of both caches.
 pub(super) const UVM: &str = "UVM";
@@ -25,9 +24,6 @@ pub(super) struct Load {
     /// The names of the strategies.
     pub(super) device: String,
     pub(super) host: String,
-    pub(super) serial: bool,
-    /// Where pinning takes turns.
-    pub(super) line: Option<PathBuf>,
     /// Whether everything is mapped, touched and pinned before the first checkpoint; that time is not counted.
     pub(super) warm: bool,
 }
@@ -91,13 +87,7 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
     }
     let largest = load.sizes.iter().copied().max().context("no checkpoints")?;
     let field = Field::new(device, largest)?;
-    let order = if load.serial {
-        PinOrder::Serial
-    } else {
-        PinOrder::Parallel
-    };
-    let mut host = HostOptions::from(host_growth(&load.host)?).order(order);
-    host.order_directory.clone_from(&load.line);
+    let host = HostOptions::from(host_growth(&load.host)?);
     let device_growth = device_growth(&load.device)?;
 
     // The papers' strategies flush as the papers do; ours as we do.
@@ -322,8 +312,6 @@ mod tests {
                 host_bytes: 24 << 20,
                 device: String::from("IncrementalVmm"),
                 host: growth.name().to_owned(),
-                serial: false,
-                line: None,
                 warm: false,
             };
             let found = passes(&device, &load).unwrap();

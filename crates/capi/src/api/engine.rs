@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tierflow_engine::{Region, RegionMut, Version};
+use tierflow_engine::{Region, RegionMut, Version, Within};
 
 use crate::core::Core;
 use crate::failure::{Failure, Outcome, Status, status};
@@ -24,10 +24,11 @@ impl RawCall {
         call.map_or(0, |call| call.stream.addr() as u64)
     }
 
-    /// 0 is for ever, too: it is what a call that is not filled in has.
-    pub(super) fn patience(call: Option<Self>) -> Outcome<Option<Duration>> {
+    /// The engine, for as long as the call may wait. 0 is for ever, too: it is what a call that is not filled in has.
+    pub(super) fn within(call: Option<Self>, core: &Core) -> Outcome<Within<'_>> {
         let seconds = call.map(|call| call.seconds).filter(|given| *given != 0.0);
-        seconds.map_or(Ok(None), ffi::patience)
+        let patience = seconds.map_or(Ok(Duration::MAX), ffi::patience)?;
+        Ok(core.engine.within(patience))
     }
 }
 
@@ -37,12 +38,18 @@ pub(super) fn engine(handle: u64) -> Outcome<Arc<Core>> {
 
 /// # Safety
 /// The contract of `tf_region` in the header.
-unsafe fn spans(core: &Core, regions: *const RawRegion, count: usize) -> Outcome<Vec<Span>> {
-    // SAFETY: the caller's promise.
-    let raw = unsafe { ffi::list(regions, count, "regions") }?;
+pub(super) unsafe fn spans(core: &Core, regions: &[RawRegion]) -> Outcome<Vec<Span>> {
     // SAFETY: the caller's promise.
     let span = |raw: &RawRegion| unsafe { Span::new(core, *raw) };
-    raw.iter().map(span).collect()
+    regions.iter().map(span).collect()
+}
+
+/// Regions to restore to, of which no two may share bytes.
+pub(super) fn disjoint(regions: &[RawRegion]) -> Outcome<&[RawRegion]> {
+    match overlap(regions) {
+        true => Err(Failure::argument("regions to restore to share bytes")),
+        false => Ok(regions),
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -58,20 +65,17 @@ pub(crate) unsafe extern "C" fn tf_checkpoint(
         // SAFETY: the header's contract.
         let call = unsafe { ffi::read(call) };
         // SAFETY: the header's contract.
-        let spans = unsafe { spans(&core, regions, count) }?;
+        let raw = unsafe { ffi::list(regions, count, "regions") }?;
+        // SAFETY: the header's contract.
+        let spans = unsafe { spans(&core, raw) }?;
         // SAFETY: the header's contract.
         let stream = unsafe { order(&core, &spans, RawCall::stream(call)) }?;
         let regions: Vec<Region<'_>> = spans.iter().map(Span::region).collect();
-        let done = match (RawCall::patience(call)?, stream.as_deref()) {
-            (None, None) => core.engine.checkpoint(version, &regions),
-            (None, Some(stream)) => core.engine.checkpoint_on(stream, version, &regions),
-            (Some(patience), None) => core.engine.within(patience).checkpoint(version, &regions),
-            (Some(patience), Some(stream)) => {
-                let within = core.engine.within(patience);
-                within.checkpoint_on(stream, version, &regions)
-            }
-        };
-        Ok(done?)
+        let engine = RawCall::within(call, &core)?;
+        Ok(match stream.as_deref() {
+            None => engine.checkpoint(version, &regions),
+            Some(stream) => engine.checkpoint_on(stream, version, &regions),
+        }?)
     })
 }
 
@@ -88,24 +92,17 @@ pub(crate) unsafe extern "C" fn tf_restore(
         // SAFETY: the header's contract.
         let call = unsafe { ffi::read(call) };
         // SAFETY: the header's contract.
-        if overlap(unsafe { ffi::list(regions, count, "regions") }?) {
-            return Err(Failure::argument("regions to restore to share bytes"));
-        }
+        let raw = disjoint(unsafe { ffi::list(regions, count, "regions") }?)?;
         // SAFETY: the header's contract, and no two overlap.
-        let mut spans = unsafe { spans(&core, regions, count) }?;
+        let mut spans = unsafe { spans(&core, raw) }?;
         // SAFETY: the header's contract.
         let stream = unsafe { order(&core, &spans, RawCall::stream(call)) }?;
         let mut regions: Vec<RegionMut<'_>> = spans.iter_mut().map(Span::region_mut).collect();
-        let done = match (RawCall::patience(call)?, stream.as_deref()) {
-            (None, None) => core.engine.restore(version, &mut regions),
-            (None, Some(stream)) => core.engine.restore_on(stream, version, &mut regions),
-            (Some(patience), None) => core.engine.within(patience).restore(version, &mut regions),
-            (Some(patience), Some(stream)) => {
-                let within = core.engine.within(patience);
-                within.restore_on(stream, version, &mut regions)
-            }
-        };
-        Ok(done?)
+        let engine = RawCall::within(call, &core)?;
+        Ok(match stream.as_deref() {
+            None => engine.restore(version, &mut regions),
+            Some(stream) => engine.restore_on(stream, version, &mut regions),
+        }?)
     })
 }
 
@@ -159,10 +156,7 @@ pub(crate) extern "C" fn tf_discard(handle: u64, version: Version) -> c_int {
 pub(crate) extern "C" fn tf_wait(handle: u64, seconds: f64) -> c_int {
     status(|| {
         let core = engine(handle)?;
-        let waited = match ffi::patience(seconds)? {
-            None => core.engine.wait(),
-            Some(patience) => core.engine.wait_for(patience),
-        };
+        let waited = core.engine.wait_for(ffi::patience(seconds)?);
         core.protect_after(waited.map_err(Failure::from))
     })
 }
@@ -175,12 +169,8 @@ pub(crate) extern "C" fn tf_protect(handle: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tf_wait_version(handle: u64, version: Version, seconds: f64) -> c_int {
     status(|| {
-        let core = engine(handle)?;
-        let waited = match ffi::patience(seconds)? {
-            None => core.engine.wait_version(version),
-            Some(patience) => core.engine.within(patience).wait_version(version),
-        };
-        Ok(waited?)
+        let (core, patience) = (engine(handle)?, ffi::patience(seconds)?);
+        Ok(core.engine.within(patience).wait_version(version)?)
     })
 }
 
@@ -244,7 +234,7 @@ pub(crate) unsafe extern "C" fn tf_versions(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tf_resize_device_cache(handle: u64, bytes: usize, seconds: f64) -> c_int {
     status(|| {
-        let patience = ffi::patience(seconds)?.unwrap_or(Duration::MAX);
+        let patience = ffi::patience(seconds)?;
         Ok(engine(handle)?
             .engine
             .resize_device_cache(bytes, patience)?)
@@ -254,7 +244,7 @@ pub(crate) extern "C" fn tf_resize_device_cache(handle: u64, bytes: usize, secon
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tf_resize_host_cache(handle: u64, bytes: usize, seconds: f64) -> c_int {
     status(|| {
-        let patience = ffi::patience(seconds)?.unwrap_or(Duration::MAX);
+        let patience = ffi::patience(seconds)?;
         Ok(engine(handle)?.engine.resize_host_cache(bytes, patience)?)
     })
 }

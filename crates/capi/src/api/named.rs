@@ -4,12 +4,11 @@ use std::ffi::{c_char, c_int};
 
 use tierflow_engine::{Region, RegionMut, Version};
 
-use super::engine::{RawCall, engine, order};
+use super::engine::{RawCall, disjoint, engine, order, spans};
 use super::parts::open;
-use crate::core::Core;
 use crate::failure::{Failure, Outcome, status};
 use crate::ffi;
-use crate::memory::{RawRegion, Span, overlap};
+use crate::memory::{RawRegion, Span};
 
 /// `tf_named` of the header.
 #[derive(Clone, Copy)]
@@ -35,21 +34,6 @@ unsafe fn named<'a>(
     Ok((names, all.iter().map(|one| one.region).collect()))
 }
 
-/// # Safety
-/// The contract of `tf_region` in the header.
-unsafe fn spans(core: &Core, regions: &[RawRegion]) -> Outcome<Vec<Span>> {
-    // SAFETY: the caller's promise.
-    let span = |raw: &RawRegion| unsafe { Span::new(core, *raw) };
-    regions.iter().map(span).collect()
-}
-
-fn disjoint(regions: &[RawRegion]) -> Outcome {
-    match overlap(regions) {
-        true => Err(Failure::argument("regions to restore to share bytes")),
-        false => Ok(()),
-    }
-}
-
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn tf_checkpoint_named(
     handle: u64,
@@ -70,17 +54,11 @@ pub(crate) unsafe extern "C" fn tf_checkpoint_named(
         let stream = unsafe { order(&core, &spans, RawCall::stream(call)) }?;
         let regions = spans.iter().map(Span::region).zip(names);
         let regions: Vec<Region<'_>> = regions.map(|(one, name)| one.named(name)).collect();
-        let engine = &core.engine;
-        let done = match (RawCall::patience(call)?, stream.as_deref()) {
-            (None, None) => engine.checkpoint(version, &regions),
-            (None, Some(stream)) => engine.checkpoint_on(stream, version, &regions),
-            (Some(patience), None) => engine.within(patience).checkpoint(version, &regions),
-            (Some(patience), Some(stream)) => {
-                let within = engine.within(patience);
-                within.checkpoint_on(stream, version, &regions)
-            }
-        };
-        Ok(done?)
+        let engine = RawCall::within(call, &core)?;
+        Ok(match stream.as_deref() {
+            None => engine.checkpoint(version, &regions),
+            Some(stream) => engine.checkpoint_on(stream, version, &regions),
+        }?)
     })
 }
 
@@ -105,20 +83,11 @@ pub(crate) unsafe extern "C" fn tf_restore_named(
         let stream = unsafe { order(&core, &spans, RawCall::stream(call)) }?;
         let regions = spans.iter_mut().map(Span::region_mut);
         let mut regions: Vec<(&str, RegionMut<'_>)> = names.into_iter().zip(regions).collect();
-        let engine = &core.engine;
-        let done = match (RawCall::patience(call)?, stream.as_deref()) {
-            (None, None) => engine.restore_regions(version, &mut regions),
-            (None, Some(stream)) => engine.restore_regions_on(stream, version, &mut regions),
-            (Some(patience), None) => {
-                let within = engine.within(patience);
-                within.restore_regions(version, &mut regions)
-            }
-            (Some(patience), Some(stream)) => {
-                let within = engine.within(patience);
-                within.restore_regions_on(stream, version, &mut regions)
-            }
-        };
-        Ok(done?)
+        let engine = RawCall::within(call, &core)?;
+        Ok(match stream.as_deref() {
+            None => engine.restore_regions(version, &mut regions),
+            Some(stream) => engine.restore_regions_on(stream, version, &mut regions),
+        }?)
     })
 }
 

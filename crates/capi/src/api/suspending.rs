@@ -37,7 +37,7 @@ impl RawSuspension {
 
 /// The moment so many seconds from now on.
 fn deadline(seconds: f64) -> Outcome<Instant> {
-    let patience = ffi::patience(seconds)?.unwrap_or(LONG).min(LONG);
+    let patience = ffi::patience(seconds)?.min(LONG);
     Ok(Instant::now() + patience)
 }
 
@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn tf_notice_open(
         let signals = unsafe { ffi::list(signals, count, "signals") }?;
         let made = match signals {
             [] => Notice::new(),
-            signals => Notice::on_signals(signals, ffi::patience(grace)?.unwrap_or(LONG))?,
+            signals => Notice::on_signals(signals, ffi::patience(grace)?.min(LONG))?,
         };
         // SAFETY: the header's contract.
         unsafe { ffi::put(notice, handles::insert(made), "notice") }
@@ -125,7 +125,7 @@ pub(crate) unsafe extern "C" fn tf_notice_open(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn tf_notice_give(notice: u64, grace: f64) -> c_int {
     status(|| {
-        let grace = ffi::patience(grace)?.unwrap_or(LONG);
+        let grace = ffi::patience(grace)?.min(LONG);
         notice_of(notice)?.give(grace);
         Ok(())
     })

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{
     Error, Piece, PieceInfo, Region, Repository, Result, Retention, Snapshot, Vault,
+    last_restorable,
 };
 
 /// Copies given up are removed so many, or of so many bytes, at a time: small ones share files, which are written anew.
@@ -306,11 +307,8 @@ impl Kept {
         let kept = versions.iter().map(|info| info.version);
         let kept: BTreeSet<Version> = kept.filter(|version| !gone.contains(version)).collect();
         self.sound.lock().retain(|version| kept.contains(version));
-        // The last version that can be restored is never given up.
-        if !kept.iter().rev().any(|version| self.is_sound(*version)) {
-            let last = given_up.iter().rposition(|version| self.is_sound(*version));
-            last.map(|at| given_up.remove(at));
-        }
+        let last = last_restorable(kept, gone, |version| self.is_sound(version));
+        given_up.retain(|version| Some(*version) != last);
         given_up
     }
 

@@ -8,7 +8,7 @@ use super::spare::Spares;
 use crate::container::checksum;
 use crate::file::{BLOCK, File};
 use crate::vault::Ready;
-use crate::{Error, Faulty, Result, Storage};
+use crate::{Error, Result, Storage};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,7 +102,7 @@ fn write_file(
 }
 
 /// Writes the payload and returns its checksums, made of the very bytes that are handed to the disk.
-fn write_payload(file: &Faulty<File>, layout: &Layout<'_>, threads: usize) -> Result<Vec<u64>> {
+fn write_payload(file: &File, layout: &Layout<'_>, threads: usize) -> Result<Vec<u64>> {
     let (start, length) = (u64::from(layout.head.length), layout.head.payload_length);
     debug_assert!(length.is_multiple_of(BLOCK as u64));
     let parts = length.div_ceil(WRITE_BYTES);

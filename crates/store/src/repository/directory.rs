@@ -3,7 +3,8 @@
 
 use super::handle::{Handle, Plain, retried};
 use crate::file::{BLOCK, File};
-use crate::{Error, Faults, Faulty, Result};
+use crate::injected::Injected;
+use crate::{Error, Result};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use std::os::fd::OwnedFd;
@@ -18,7 +19,7 @@ pub(crate) struct Directory {
     /// The directory in which it has its name, if it was reached through one.
     pub(super) within: Option<(Arc<Directory>, String)>,
     owner: u32,
-    pub(super) faults: Arc<Faults>,
+    pub(super) faults: Injected,
 }
 
 /// When others read a file that is written. They do so through the page cache, and pages of what is written past it may
@@ -52,7 +53,7 @@ pub(super) const FOLDER: OFlags = OFlags::DIRECTORY
 
 impl Directory {
     /// Opens `path`, after making it (its parent must exist) if `create`. For writing, it must belong to this user.
-    pub(crate) fn open(path: &Path, create: bool, faults: Arc<Faults>) -> Result<Self> {
+    pub(crate) fn open(path: &Path, create: bool, faults: Injected) -> Result<Self> {
         let failed = |source| Error::Open {
             directory: path.to_path_buf(),
             source,
@@ -128,7 +129,7 @@ impl Directory {
             path,
             within: Some((Arc::new(self.clone()), name.to_owned())),
             owner: self.owner,
-            faults: Arc::clone(&self.faults),
+            faults: self.faults.clone(),
         })
     }
 
@@ -156,12 +157,7 @@ impl Directory {
     }
 
     /// Makes the file `name`, which must not be there, to be written.
-    pub(crate) fn create(
-        &self,
-        name: &str,
-        reserve: u64,
-        readers: Readers,
-    ) -> Result<Faulty<File>> {
+    pub(crate) fn create(&self, name: &str, reserve: u64, readers: Readers) -> Result<File> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let open = |flags| fs::openat(&*self.descriptor, name, flags, mode);
@@ -183,7 +179,7 @@ impl Directory {
                 .map_err(|e| self.failed("making", name, e))?,
             Err(source) => return Err(self.failed("making", name, source)),
         };
-        let file = Faulty::new(file, Arc::clone(&self.faults));
+        let file = file.with(self.faults.clone());
         self.reserve(&file, reserve).inspect_err(|_| {
             let _already_failed = self.remove(name);
         })?;
@@ -192,13 +188,14 @@ impl Directory {
 
     /// Sets space aside for the first so many bytes of a file: in one piece where that can be had, and not at all where there
     /// is no room.
-    pub(crate) fn reserve(&self, file: &Faulty<File>, bytes: u64) -> Result<()> {
+    pub(crate) fn reserve(&self, file: &File, bytes: u64) -> Result<()> {
         let whole = fs::FallocateFlags::empty();
-        let is_full = self.faults.full.load(std::sync::atomic::Ordering::Relaxed);
-        let reserved = match is_full {
-            _ if bytes == 0 => Ok(()),
-            true => Err(Errno::NOSPC),
-            false => fs::fallocate(file.inner().descriptor(), whole, 0, bytes),
+        let reserved = match bytes {
+            0 => Ok(()),
+            _ => self
+                .faults
+                .reserve()
+                .and_then(|()| fs::fallocate(file.descriptor(), whole, 0, bytes)),
         };
         match reserved {
             Err(Errno::NOSPC | Errno::DQUOT) => Err(Error::Full {
@@ -210,12 +207,12 @@ impl Directory {
     }
 
     /// Opens the file `name`, which a process left that is no more, to go on with it.
-    pub(crate) fn go_on(&self, name: &str) -> Result<Faulty<File>> {
+    pub(crate) fn go_on(&self, name: &str) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = fs::openat(&*self.descriptor, name, flags, Mode::empty())
             .map_err(|source| self.failed_opening(name, source))?;
         self.check(name, &file)?;
-        Ok(Faulty::new(File::new(file), Arc::clone(&self.faults)))
+        Ok(File::new(file).with(self.faults.clone()))
     }
 
     /// Makes an empty file that is told by its name alone, which lasts.
@@ -245,17 +242,17 @@ impl Directory {
 
     /// Opens the file `name` to write over it; `None` if somebody reads it, or it is none of ours, or the file system can
     /// tell neither.
-    pub(crate) fn write_over(&self, name: &str) -> Option<Faulty<File>> {
+    pub(crate) fn write_over(&self, name: &str) -> Option<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECT;
         let file = fs::openat(&*self.descriptor, name, flags, Mode::empty()).ok()?;
         self.check(name, &file).ok()?;
         fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some(Faulty::new(File::new(file), Arc::clone(&self.faults)))
+        Some(File::new(file).with(self.faults.clone()))
     }
 
     /// Lets others read what [`write_over`](Self::write_over) opened. Closing it may not be enough: see [`Lock`].
-    pub(crate) fn unlock(&self, name: &str, file: &Faulty<File>) -> Result<()> {
-        match fs::flock(file.inner().descriptor(), FlockOperation::Unlock) {
+    pub(crate) fn unlock(&self, name: &str, file: &File) -> Result<()> {
+        match fs::flock(file.descriptor(), FlockOperation::Unlock) {
             // Without locks there was none.
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
             Err(source) => Err(self.failed("unlocking", name, source)),
@@ -263,8 +260,8 @@ impl Directory {
     }
 
     /// Makes what was written to `file` last, and checks that it still has a name.
-    pub(crate) fn sync_file(&self, name: &str, file: &Faulty<File>) -> Result<()> {
-        let descriptor = file.inner().descriptor();
+    pub(crate) fn sync_file(&self, name: &str, file: &File) -> Result<()> {
+        let descriptor = file.descriptor();
         let synced = self.faults.sync().and_then(|()| fs::fdatasync(descriptor));
         synced.map_err(|source| self.failed("synchronising", name, source))?;
         let stat = fs::fstat(descriptor).map_err(|e| self.failed("looking at", name, e))?;
@@ -277,8 +274,8 @@ impl Directory {
     }
 
     /// Cuts `file` off.
-    pub(crate) fn truncate(&self, name: &str, file: &Faulty<File>, size: u64) -> Result<()> {
-        fs::ftruncate(file.inner().descriptor(), size)
+    pub(crate) fn truncate(&self, name: &str, file: &File, size: u64) -> Result<()> {
+        fs::ftruncate(file.descriptor(), size)
             .map_err(|source| self.failed("cutting off", name, source))
     }
 
@@ -326,7 +323,7 @@ impl Directory {
                 if locked == Err(Errno::WOULDBLOCK) || gone()? {
                     return Ok(None);
                 }
-                let plain = Plain::new(plain, stat.st_size as u64, Arc::clone(&self.faults));
+                let plain = Plain::new(plain, stat.st_size as u64, self.faults.clone());
                 Ok(Some(Handle::new(self.clone(), name, stat.st_ino, plain)))
             }
             Err(Errno::NOENT) => Ok(None),

@@ -4,12 +4,13 @@ use super::aligned::Aligned;
 use super::directory::Directory;
 use crate::container::Source;
 use crate::file::{BLOCK, File};
-use crate::{Error, Faults, Result, Storage};
+use crate::injected::Injected;
+use crate::{Error, Result, Storage};
 use rustix::fs::{self, SeekFrom};
 use rustix::io::{self, Errno};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Any range of a file, through the page cache.
@@ -17,11 +18,11 @@ use std::time::Duration;
 pub(crate) struct Plain {
     file: OwnedFd,
     size: u64,
-    faults: Arc<Faults>,
+    faults: Injected,
 }
 
 impl Plain {
-    pub(super) fn new(file: OwnedFd, size: u64, faults: Arc<Faults>) -> Self {
+    pub(super) fn new(file: OwnedFd, size: u64, faults: Injected) -> Self {
         Self { file, size, faults }
     }
 }

@@ -7,10 +7,10 @@ use super::record::{Name, Record};
 use super::segment::{self, Packer};
 use super::spare::Spares;
 use super::{Owned, Repository, State, rank_name};
-use crate::{Error, Faults, Result};
+use crate::injected::Injected;
+use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 /// How a repository is used.
@@ -22,7 +22,7 @@ pub struct Options {
     pub(super) packed_below: u64,
     pub(super) threads: usize,
     pub(super) order: Option<Order>,
-    faults: Arc<Faults>,
+    faults: Injected,
 }
 
 impl Default for Options {
@@ -35,7 +35,7 @@ impl Default for Options {
             packed_below: 1 << 20,
             threads: cores.min(4),
             order: None,
-            faults: Arc::default(),
+            faults: Injected::default(),
         }
     }
 }
@@ -84,9 +84,10 @@ impl Options {
         Self { order, ..self }
     }
 
-    /// Puts faults in front of all I/O, for tests.
+    /// Puts faults in front of all I/O.
+    #[cfg(feature = "testing")]
     #[must_use]
-    pub fn faults(self, faults: Arc<Faults>) -> Self {
+    pub fn faults(self, faults: std::sync::Arc<crate::Faults>) -> Self {
         Self { faults, ..self }
     }
 }
@@ -105,7 +106,7 @@ impl Repository {
             let why = format!("rank {rank} is none of {ranks}: they are counted from 0");
             return Err(Error::Argument(why));
         }
-        let top = Directory::open(directory.as_ref(), true, Arc::clone(&options.faults))?;
+        let top = Directory::open(directory.as_ref(), true, options.faults.clone())?;
         let ranks = [options.rank];
         Self::with(top, options, ranks)
     }
@@ -115,7 +116,7 @@ impl Repository {
     /// # Errors
     /// [`Error::Open`], [`Error::File`], and [`Error::Refused`].
     pub fn read_only(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
-        let top = Directory::open(directory.as_ref(), false, Arc::clone(&options.faults))?;
+        let top = Directory::open(directory.as_ref(), false, options.faults.clone())?;
         Self::with(top, options, [])
     }
 
@@ -128,7 +129,7 @@ impl Repository {
         let ranks: Vec<u32> = seen.state().catalogs.keys().copied().collect();
         let options = seen.options.clone();
         drop(seen);
-        let top = Directory::open(directory.as_ref(), false, Arc::clone(&options.faults))?;
+        let top = Directory::open(directory.as_ref(), false, options.faults.clone())?;
         Self::with(top, options, ranks)
     }
 

@@ -2,6 +2,7 @@
 
 use super::catalog::Catalog;
 use super::record::{Name, Record};
+use super::restorable::{can_be_restored, last_restorable};
 use super::retention::{Retention, with_bases};
 use super::save::now;
 use super::seen::Damage;
@@ -89,36 +90,12 @@ impl Repository {
         };
         let (staying, going): (Vec<u64>, Vec<u64>) =
             whole.iter().partition(|version| kept.contains(version));
-        if staying.iter().rev().any(|version| self.verifies(*version)) {
-            return Ok(None);
-        }
-        let mut going = going.into_iter().rev();
-        Ok(going.find(|version| self.verifies(*version)))
-    }
-
-    /// Whether a version can be restored, and all that it is a difference against: whether the checksums of its pieces in
-    /// the directories that this process writes, or of all if it writes none, match.
-    fn verifies(&self, version: u64) -> bool {
-        let mut next = Some(version);
-        while let Some(version) = next {
-            let pieces = || -> Result<Option<u64>> {
-                let first = self.piece_of(version, 0)?;
-                let mut base = first.head().base;
-                for rank in 0..first.rank().1 {
-                    let piece = self.piece_of(version, rank)?;
-                    base = base.max(piece.head().base);
-                    if self.owned.is_empty() || self.owned.contains_key(&rank) {
-                        piece.verify(&|_| {})?;
-                    }
-                }
-                Ok(base)
-            };
-            match pieces() {
-                Ok(base) => next = base,
-                Err(_) => return false,
-            }
-        }
-        true
+        // Of the directories that this process writes, or of all if it writes none.
+        let is_read = |rank| self.owned.is_empty() || self.owned.contains_key(&rank);
+        let piece_of = |version, rank| self.piece_of(version, rank);
+        Ok(last_restorable(staying, going, |version| {
+            can_be_restored(version, piece_of, is_read)
+        }))
     }
 
     /// Gives up these versions, as far as they are there and nothing that stays is a difference against them. Small ones

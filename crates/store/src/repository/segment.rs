@@ -7,7 +7,7 @@ use super::seen::Seen;
 use super::snapshot::{Label, Layout, Region, Snapshot};
 use crate::container::{IndexRow, Kind, checksum, encode_rows};
 use crate::file::{BLOCK, File};
-use crate::{Error, Faulty, Result, Storage};
+use crate::{Error, Result, Storage};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ impl Batch {
 #[derive(Debug)]
 struct Open {
     number: u64,
-    file: Faulty<File>,
+    file: File,
     /// Up to here it is on the disk, a multiple of [`BLOCK`].
     end: u64,
     /// Up to here there is space for it.

@@ -5,8 +5,8 @@
 //! a shared lock on it, so what is still read is never written over.
 
 use super::directory::Directory;
+use crate::Result;
 use crate::file::File;
-use crate::{Faulty, Result};
 use std::sync::{Mutex, PoisonError};
 
 /// No more spares are kept.
@@ -64,7 +64,7 @@ impl Spares {
     }
 
     /// A file of about `size` bytes to write over, under the name `name`; `None` if there is none.
-    pub(super) fn take(&self, name: &str, size: u64) -> Option<Faulty<File>> {
+    pub(super) fn take(&self, name: &str, size: u64) -> Option<File> {
         let (spare, _) = {
             let mut names = self.names();
             let fits = |has: u64| (size..=size + size / 4).contains(&has);

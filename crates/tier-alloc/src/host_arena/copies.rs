@@ -6,51 +6,33 @@ use std::time::{Duration, Instant};
 use tierflow_device::{ReadLoan, Stream, WriteLoan};
 
 use super::HostArena;
-use super::measured::Target;
-use super::model::Touching;
+#[cfg(feature = "baselines")]
+use super::baselines::Flush;
 use crate::error::Result;
 use crate::gate::Pass;
 
 /// What the ring moves, in bytes/s, by the measurements that it was chosen for.
 const RING_RATE: f64 = 19e9;
 
-/// A copy between the tiers that is under way: touching may pause for it, and how fast it goes is
-/// measured when this is dropped.
+/// A flush that is under way, until this is dropped.
 #[derive(Debug)]
 #[must_use = "it counts as under way until it is dropped"]
 pub struct Transferring<'arena> {
-    arena: &'arena HostArena,
-    bytes: usize,
-    target: Target,
-    begun: Instant,
+    #[cfg(feature = "baselines")]
+    _measured: Flush<'arena>,
     _pass: Pass<'arena>,
 }
 
-impl Drop for Transferring<'_> {
-    fn drop(&mut self) {
-        let measured = &self.arena.growing.measured;
-        measured.flushed(self.bytes, self.begun, self.target);
-    }
-}
-
 impl HostArena {
-    /// Tells the arena that bytes are about to be flushed into `range`. Hold it for as long as that
-    /// takes; a whole checkpoint at a time, so that the time between checkpoints can be seen.
+    /// Tells the arena that bytes are about to be flushed into `range`, for strategies that touch pages only meanwhile or only
+    /// otherwise. Hold it for as long as that takes; a whole checkpoint at a time, so that the time between checkpoints
+    /// can be seen.
+    #[cfg_attr(not(feature = "baselines"), allow(unused_variables))]
     pub fn transferring(&self, range: Range<usize>) -> Transferring<'_> {
-        let growing = &self.growing;
-        let beside =
-            growing.touched.end().is_none() && growing.touching() == Some(Touching::Concurrent);
-        let target = match () {
-            () if beside => Target::BesideTouch,
-            () if range.end <= growing.touched.level() => Target::Touched,
-            () => Target::Untouched,
-        };
         Transferring {
-            arena: self,
-            bytes: range.len(),
-            target,
-            begun: Instant::now(),
-            _pass: growing.gate.enter_transfer(),
+            #[cfg(feature = "baselines")]
+            _measured: Flush::begin(&self.growing, &range),
+            _pass: self.growing.gate.enter_transfer(),
         }
     }
 

@@ -1,20 +1,18 @@
 //! What an arena and its threads share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tierflow_device::{Error, HostReservation, WhyUnpinned};
 
+#[cfg(feature = "baselines")]
+use super::baselines::Concurrency;
 use super::growth::{HostGrowth, Pace};
-use super::measured::Measured;
-use super::model::Touching;
 use super::report::{HostReport, NodeObtained, Sample};
 use super::strategy::{Backing, Obtained};
 use crate::gate::Gate;
-use crate::order::{Order, Turn};
 use crate::watermark::{End, Watermark};
-use crate::workers::Stop;
 
 #[derive(Debug)]
 pub(super) struct Growing {
@@ -28,8 +26,8 @@ pub(super) struct Growing {
     pub(super) needed: Watermark,
     pub(super) pace: Pace,
     pub(super) gate: Gate,
-    pub(super) measured: Measured,
-    order: Order,
+    #[cfg(feature = "baselines")]
+    pub(super) concurrency: Concurrency,
     node: Option<u32>,
     start: Instant,
     log: Mutex<Log>,
@@ -40,8 +38,6 @@ struct Log {
     timeline: Vec<Sample>,
     why_unpinned: Option<WhyUnpinned>,
     why_not_node: Option<Error>,
-    touching: Option<Touching>,
-    out_of_order: usize,
 }
 
 impl Growing {
@@ -52,13 +48,7 @@ impl Growing {
         }
     }
 
-    pub(super) fn new(
-        obtained: Obtained,
-        order: Order,
-        node: Option<u32>,
-        pace: Pace,
-        start: Instant,
-    ) -> Self {
+    pub(super) fn new(obtained: Obtained, node: Option<u32>, pace: Pace, start: Instant) -> Self {
         Self {
             limit: AtomicUsize::new(obtained.backing.memory().len()),
             backing: obtained.backing,
@@ -68,8 +58,8 @@ impl Growing {
             needed: Watermark::default(),
             pace,
             gate: Gate::default(),
-            measured: Measured::default(),
-            order,
+            #[cfg(feature = "baselines")]
+            concurrency: Concurrency::default(),
             node,
             start,
             log: Mutex::new(Log {
@@ -117,15 +107,6 @@ impl Growing {
         self.log.lock().why_unpinned = Some(why);
     }
 
-    /// What touching does about flushes from now on.
-    pub(super) fn set_touching(&self, touching: Touching) {
-        self.log.lock().touching = Some(touching);
-    }
-
-    pub(super) fn touching(&self) -> Option<Touching> {
-        self.log.lock().touching
-    }
-
     pub(super) fn report(&self, growth: HostGrowth, asked: usize) -> HostReport {
         let ends = self.levels().map(Watermark::end);
         let failed = ends.iter().find_map(|end| match end {
@@ -152,48 +133,12 @@ impl Growing {
                 obtained: node,
                 why_not: log.why_not_node.clone(),
             },
-            order: self.order.obtained(),
-            out_of_order: log.out_of_order,
-            touching: log.touching,
+            #[cfg(feature = "baselines")]
+            touching: self.concurrency.touching(),
             why_unpinned: log.why_unpinned.clone(),
             failed,
             finished: ends.iter().all(Option::is_some),
             timeline: log.timeline.clone(),
         }
-    }
-}
-
-/// Turns of pinning, each good for some pieces: handing one on takes a tenth of a millisecond.
-#[derive(Debug, Default)]
-pub(super) struct Turns {
-    held: Option<(Turn, Instant)>,
-}
-
-impl Turns {
-    /// How long one is kept while others may be waiting.
-    const LENGTH: Duration = Duration::from_millis(50);
-
-    /// Has a turn, or waits for one. Not if the arena is to stop.
-    pub(super) fn take(&mut self, growing: &Growing, stop: &Stop) -> bool {
-        if let Some((_, since)) = &self.held
-            && since.elapsed() < Self::LENGTH
-            && !stop.is_set()
-        {
-            return true;
-        }
-        self.end();
-        let Some(turn) = growing.order.turn(stop) else {
-            return false;
-        };
-        if !turn.in_order {
-            growing.log.lock().out_of_order += 1;
-        }
-        self.held = Some((turn, Instant::now()));
-        true
-    }
-
-    /// Lets the next one have it.
-    pub(super) fn end(&mut self) {
-        self.held = None;
     }
 }

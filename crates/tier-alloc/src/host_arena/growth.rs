@@ -1,26 +1,28 @@
 //! The strategies, by name, and what may be set about each.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tierflow_device::HostReservation;
 
 use crate::error::{Error, Result};
-use crate::order::PinOrder;
 
-use super::model::Touching;
+#[cfg(feature = "baselines")]
+use super::baselines::Touching;
 
 /// How host memory is made fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostGrowth {
+    #[cfg(feature = "baselines")]
     /// All of it in one call before [`HostArena::start`](super::HostArena::start) returns
     /// (`cuMemHostAlloc`): the baseline of HiPC'22 ("direct pin"). It takes seconds: 2 to 3 GB/s.
     DirectPin,
+    #[cfg(feature = "baselines")]
     /// Small pages (4 KiB), set to 0 one after the other by one thread, and pinned as a whole at
     /// the end (HiPC'22 §V-B, "incremental memset"). Bytes are usable once they are set.
     IncrementalMemset,
+    #[cfg(feature = "baselines")]
     /// The paper's own (HiPC'22 §IV): huge pages, touched by one thread with one write each, and
     /// pinned as a whole at the end. Pinning makes every copy of the process wait.
     TouchThenPin {
@@ -45,6 +47,7 @@ pub enum HostGrowth {
         /// there are none; four about three times as much, eight five times.
         touchers: usize,
     },
+    #[cfg(feature = "baselines")]
     /// Pinned memory that the driver makes chunk by chunk on the node next to the device, in the
     /// background (`cuMemCreate` for `HOST_NUMA`). Bytes are usable once their chunk is there.
     /// CUDA only.
@@ -52,6 +55,7 @@ pub enum HostGrowth {
         /// Bytes made at once, rounded up to the driver's granularity.
         chunk: usize,
     },
+    #[cfg(feature = "baselines")]
     /// Unified memory (`cuMemAllocManaged`), which the driver moves as either side touches it
     /// (HiPC'22 §V-B, "UVM"). CUDA only, and no more than half of the device's free memory.
     Managed,
@@ -59,6 +63,7 @@ pub enum HostGrowth {
 
 impl HostGrowth {
     /// Every strategy with its usual settings.
+    #[cfg(feature = "baselines")]
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::DirectPin, Self::IncrementalMemset];
         all.extend(
@@ -70,6 +75,7 @@ impl HostGrowth {
     }
 
     /// [`VmmHost`](Self::VmmHost) in chunks of 64 MiB, 11 ms each.
+    #[cfg(feature = "baselines")]
     pub fn vmm_host() -> Self {
         Self::VmmHost { chunk: 64 << 20 }
     }
@@ -77,22 +83,52 @@ impl HostGrowth {
     /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
+            #[cfg(feature = "baselines")]
             Self::DirectPin => "DirectPin",
+            #[cfg(feature = "baselines")]
             Self::IncrementalMemset => "IncrementalMemset",
+            #[cfg(feature = "baselines")]
             Self::TouchThenPin { touching } => match touching {
                 Touching::Sequential => "TouchThenPin-Sequential",
                 Touching::Concurrent => "TouchThenPin-Concurrent",
                 Touching::Auto => "TouchThenPin-Auto",
             },
             Self::Pieces { .. } => "Pieces",
+            #[cfg(feature = "baselines")]
             Self::VmmHost { .. } => "VmmHost",
+            #[cfg(feature = "baselines")]
             Self::Managed => "Managed",
         }
     }
 
+    /// Bytes that are touched, and pinned, at once, if memory can be given back in such parts.
+    pub(super) fn piece(self) -> Option<usize> {
+        match self {
+            Self::Pieces { piece, .. } => Some(piece),
+            #[cfg(feature = "baselines")]
+            _ => None,
+        }
+    }
+
+    /// The same with other parts, if it has any.
+    fn in_pieces_of(mut self, bytes: usize) -> Self {
+        match &mut self {
+            Self::Pieces { piece, .. } => *piece = bytes,
+            #[cfg(feature = "baselines")]
+            _ => {}
+        }
+        self
+    }
+
     /// Whether it runs on CUDA devices alone.
     pub fn needs_cuda(self) -> bool {
-        matches!(self, Self::VmmHost { .. } | Self::Managed)
+        match self {
+            #[cfg(feature = "baselines")]
+            Self::VmmHost { .. } | Self::Managed => true,
+            #[cfg(feature = "baselines")]
+            Self::DirectPin | Self::IncrementalMemset | Self::TouchThenPin { .. } => false,
+            Self::Pieces { .. } => false,
+        }
     }
 }
 
@@ -129,11 +165,6 @@ pub enum Numa {
 pub struct HostOptions {
     /// How its memory is made fast.
     pub growth: HostGrowth,
-    /// Whether it takes turns with others that pin.
-    pub order: PinOrder,
-    /// Where they take turns; `None` for the user's runtime directory. It must be on this machine's
-    /// own file system, and is made if it is not there.
-    pub order_directory: Option<PathBuf>,
     /// Where its pages are to lie.
     pub numa: Numa,
     /// How far it grows by itself.
@@ -177,20 +208,6 @@ impl Pace {
 }
 
 impl HostOptions {
-    /// These options with another order.
-    #[must_use]
-    pub fn order(mut self, order: PinOrder) -> Self {
-        self.order = order;
-        self
-    }
-
-    /// These options with another directory to take turns in.
-    #[must_use]
-    pub fn order_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.order_directory = Some(directory.into());
-        self
-    }
-
     /// These options with another place for the pages.
     #[must_use]
     pub fn numa(mut self, numa: Numa) -> Self {
@@ -213,12 +230,12 @@ impl HostOptions {
     ///
     /// [`Error::Fixed`] for strategies that cannot give memory back in parts.
     pub fn in_slabs(mut self, slab: usize) -> Result<Self> {
-        let strategy = self.growth.name();
-        let HostGrowth::Pieces { piece, .. } = &mut self.growth else {
-            return Err(Error::Fixed { strategy });
-        };
-        if !slab.is_multiple_of(*piece) {
-            *piece = slab.min(HostReservation::GRANULARITY);
+        let (strategy, piece) = (self.growth.name(), self.growth.piece());
+        let piece = piece.ok_or(Error::Fixed { strategy })?;
+        if !slab.is_multiple_of(piece) {
+            self.growth = self
+                .growth
+                .in_pieces_of(slab.min(HostReservation::GRANULARITY));
         }
         Ok(self)
     }

@@ -1,17 +1,14 @@
 //! Host memory that becomes fast while it is being used.
 
+#[cfg(feature = "baselines")]
+mod baselines;
 mod copies;
-mod direct;
 mod growing;
 mod growth;
-mod measured;
-mod model;
 mod pieces;
 mod report;
 mod resize;
 mod strategy;
-mod touch_then_pin;
-mod vmm_host;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,14 +19,14 @@ use tierflow_device::{Device, Kind, Memory, ReadLoan, WriteLoan};
 
 use crate::error::{Error, Result, wait_usable};
 use crate::gate::Gate;
-use crate::order::Order;
 use crate::ring::Ring;
 use crate::workers::Workers;
 
+#[cfg(feature = "baselines")]
+pub use baselines::{Figures, Touching};
 pub use copies::Transferring;
 use growing::Growing;
 pub use growth::{HostGrowth, HostOptions, Numa, Pace};
-pub use model::{Figures, Touching};
 pub use report::{HostReport, NodeObtained, Sample};
 use strategy::Wanted;
 
@@ -63,8 +60,7 @@ pub struct HostArena {
 }
 
 impl HostArena {
-    /// Obtains addresses, and starts to make them fast in the background. With
-    /// [`HostGrowth::DirectPin`] it returns when all is pinned, which takes seconds.
+    /// Obtains addresses, and starts to make them fast in the background.
     ///
     /// # Errors
     ///
@@ -83,13 +79,12 @@ impl HostArena {
             let strategy = growth.name();
             return Err(Error::NotCuda { strategy });
         }
-        if options.begin.is_some() && !matches!(growth, HostGrowth::Pieces { .. }) {
+        if options.begin.is_some() && growth.piece().is_none() {
             let strategy = growth.name();
             return Err(Error::Fixed { strategy });
         }
         let strategy = strategy::of(growth)?;
         let start = Instant::now();
-        let order = Order::new(options.order, options.order_directory.as_deref());
         let node = match options.numa {
             Numa::NextToDevice => device.numa_node(),
             Numa::Any => None,
@@ -99,14 +94,12 @@ impl HostArena {
             device,
             capacity,
             node,
-            order: &order,
         })?;
         // Before anything grows, which keeps the driver busy.
-        let in_parts = matches!(growth, HostGrowth::Pieces { .. });
-        let ring = (in_parts && device.info().kind == Kind::Cuda)
+        let ring = (growth.piece().is_some() && device.info().kind == Kind::Cuda)
             .then(|| Ring::start(device, Ring::copiers()))
             .transpose()?;
-        let growing = Arc::new(Growing::new(obtained, order, node, options.pace, start));
+        let growing = Arc::new(Growing::new(obtained, node, options.pace, start));
         growing.begin_with(options.begin);
         let mut workers = Workers::default();
         strategy.grow(&growing, &mut workers)?;

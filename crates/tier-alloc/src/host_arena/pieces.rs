@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tierflow_device::{HostReservation, Pinned};
 
-use super::growing::{Growing, Turns};
+use super::growing::Growing;
 use super::growth::Pace;
 use super::strategy::{Backing, Obtained, Strategy, Wanted};
 use crate::error::Result;
@@ -170,29 +170,18 @@ impl Work {
         let Some(reservation) = growing.backing.reserved() else {
             return;
         };
-        let mut turns = Turns::default();
         let mut usual = Usual::default();
         let mut start = growing.pinned.level();
         while start < self.end {
             let piece = self.range(start / self.settings.piece).end;
             let wanted = |pace: Pace, needed| pace.pin_to(needed) > start;
-            if !wanted(growing.pace, growing.needed.level()) {
-                turns.end();
-                if !self.wait_needed(stop, wanted) {
-                    return;
-                }
-            }
-            if growing.touched.level() < piece {
-                // Others may pin while there is nothing to pin here.
-                turns.end();
-                if growing.touched.wait(piece).is_err() {
-                    return;
-                }
-            }
-            if !turns.take(growing, stop) {
+            if !self.wait_needed(stop, wanted) {
                 return;
             }
-            let end = self.wait_turn(start..piece, &usual);
+            if growing.touched.wait(piece).is_err() || stop.is_set() {
+                return;
+            }
+            let end = self.wait_quiet(start..piece, &usual);
             let begun = Instant::now();
             match reservation.pin(start..end) {
                 Ok(Pinned::Yes) => {
@@ -235,7 +224,7 @@ impl Work {
     /// While it copies at moments that cannot be foreseen, that is as little as can be, so that none of its copies waits
     /// for long. Not so while flushes wait for pinned memory: the application is then blocked, or soon will be, for far
     /// longer than by a piece.
-    fn wait_turn(&self, piece: Range<usize>, usual: &Usual) -> usize {
+    fn wait_quiet(&self, piece: Range<usize>, usual: &Usual) -> usize {
         let growing = &*self.growing;
         let whole = usual.time(piece.len());
         let least = usual.time(LEAST.min(piece.len()));

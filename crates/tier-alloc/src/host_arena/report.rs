@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use tierflow_device::{Error, WhyUnpinned};
 
-use super::model::Touching;
-use crate::order::OrderObtained;
+#[cfg(feature = "baselines")]
+use super::baselines::Touching;
 
 /// What was asked of a host arena, and what it obtained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,7 @@ pub struct HostReport {
     pub capacity: usize,
     /// Bytes that can be lent.
     pub usable: usize,
-    /// Bytes touched ahead of use; 0 where the driver sees to that itself
-    /// ([`HostGrowth::Managed`](super::HostGrowth::Managed)).
+    /// Bytes touched ahead of use; 0 where the driver sees to that itself (unified memory).
     pub touched: usize,
     /// Bytes pinned.
     pub pinned: usize,
@@ -26,11 +25,8 @@ pub struct HostReport {
     pub huge_pages: Option<usize>,
     /// The node of main memory.
     pub node: NodeObtained,
-    /// The order in which arenas pin.
-    pub order: OrderObtained,
-    /// How often it pinned although it was not its turn, because that took too long.
-    pub out_of_order: usize,
     /// What touching did about flushes last, where the strategy weighs that.
+    #[cfg(feature = "baselines")]
     pub touching: Option<Touching>,
     /// Why the rest is not pinned, if something stands in the way. Copies of it are right, but
     /// slower.

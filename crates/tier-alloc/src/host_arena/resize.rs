@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use tierflow_device::HostReservation;
 
-use super::growth::HostGrowth;
 use super::pieces::PATIENCE;
 use super::{HostArena, strategy};
 use crate::error::{Error, Result};
@@ -28,10 +27,8 @@ impl HostArena {
         let fixed = Error::Fixed {
             strategy: self.growth.name(),
         };
-        let HostGrowth::Pieces { piece, .. } = self.growth else {
-            return Err(fixed);
-        };
-        let Some(reservation) = growing.backing.reserved() else {
+        let (Some(piece), Some(reservation)) = (self.growth.piece(), growing.backing.reserved())
+        else {
             return Err(fixed);
         };
         let mut workers = self.workers.lock();

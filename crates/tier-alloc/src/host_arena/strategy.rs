@@ -3,16 +3,16 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use tierflow_device::{Device, HostReservation, Memory, Reservation, WhyUnpinned};
+#[cfg(feature = "baselines")]
+use tierflow_device::Reservation;
+use tierflow_device::{Device, HostReservation, Memory, WhyUnpinned};
 
-use super::direct::{DirectPin, Managed};
+#[cfg(feature = "baselines")]
+use super::baselines::{DirectPin, Managed, Memset, TouchThenPin, VmmHost};
 use super::growing::Growing;
 use super::growth::HostGrowth;
 use super::pieces::Pieces;
-use super::touch_then_pin::{Memset, TouchThenPin};
-use super::vmm_host::VmmHost;
 use crate::error::{Error, Result};
-use crate::order::Order;
 use crate::watermark::Watermark;
 use crate::workers::Workers;
 
@@ -28,8 +28,11 @@ pub(super) trait Strategy: Debug {
 /// The strategy of this name, with its settings checked.
 pub(super) fn of(growth: HostGrowth) -> Result<Box<dyn Strategy>> {
     Ok(match growth {
+        #[cfg(feature = "baselines")]
         HostGrowth::DirectPin => Box::new(DirectPin),
+        #[cfg(feature = "baselines")]
         HostGrowth::IncrementalMemset => Box::new(Memset),
+        #[cfg(feature = "baselines")]
         HostGrowth::TouchThenPin { touching } => Box::new(TouchThenPin { touching }),
         HostGrowth::Pieces {
             piece,
@@ -40,9 +43,11 @@ pub(super) fn of(growth: HostGrowth) -> Result<Box<dyn Strategy>> {
             pause,
             at_least_one(touchers, "the number of touchers")?,
         )),
+        #[cfg(feature = "baselines")]
         HostGrowth::VmmHost { chunk } => Box::new(VmmHost {
             chunk: at_least_one(chunk, "the chunk")?,
         }),
+        #[cfg(feature = "baselines")]
         HostGrowth::Managed => Box::new(Managed),
     })
 }
@@ -60,7 +65,6 @@ pub(super) struct Wanted<'a> {
     pub(super) capacity: usize,
     /// The node to take pages from, if it matters.
     pub(super) node: Option<u32>,
-    pub(super) order: &'a Order,
 }
 
 impl Wanted<'_> {
@@ -114,8 +118,10 @@ pub(super) enum Backing {
     /// Addresses of ours.
     Reserved(HostReservation),
     /// Addresses that the driver puts memory behind.
+    #[cfg(feature = "baselines")]
     Chunks(Reservation),
     /// Memory of the driver's.
+    #[cfg(feature = "baselines")]
     Whole(Memory),
 }
 
@@ -123,7 +129,9 @@ impl Backing {
     pub(super) fn memory(&self) -> &Memory {
         match self {
             Self::Reserved(reservation) => reservation.memory(),
+            #[cfg(feature = "baselines")]
             Self::Chunks(reservation) => reservation.memory(),
+            #[cfg(feature = "baselines")]
             Self::Whole(memory) => memory,
         }
     }
@@ -131,6 +139,7 @@ impl Backing {
     pub(super) fn reserved(&self) -> Option<&HostReservation> {
         match self {
             Self::Reserved(reservation) => Some(reservation),
+            #[cfg(feature = "baselines")]
             Self::Chunks(_) | Self::Whole(_) => None,
         }
     }

@@ -5,9 +5,7 @@
 use std::time::Instant;
 
 use tierflow_device::{Device, Kind, Memory};
-use tierflow_tier_alloc::{
-    DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, HostOptions, PinOrder, Ring,
-};
+use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, Error, HostArena, HostGrowth, Ring};
 
 const MIB: usize = 1 << 20;
 
@@ -121,7 +119,6 @@ fn reports(device: &Device, arena: &HostArena, growth: HostGrowth) {
     if growth == HostGrowth::IncrementalMemset {
         assert_eq!(report.huge_pages, Some(0), "4 KiB pages were asked for");
     }
-    assert_eq!(report.out_of_order, 0);
 }
 
 /// Every device strategy: the same bytes, and a report.
@@ -171,24 +168,4 @@ pub(crate) fn ring(device: &Device) {
     let short = host.memory().lend_mut(0..1).unwrap();
     assert!(ring.copy(long, short).is_err());
     assert!(Ring::start(device, 0).is_err());
-}
-
-/// Arenas of one process that take turns all get to the end.
-pub(crate) fn turns(device: &Device, capacity: usize) {
-    let folder = tempfile::tempdir().unwrap();
-    for order in [PinOrder::Serial, PinOrder::Parallel] {
-        let arenas: Vec<_> = (0..4)
-            .map(|_| {
-                let options = HostOptions::from(HostGrowth::default())
-                    .order(order)
-                    .order_directory(folder.path().join("line"));
-                HostArena::start(device, capacity, options).unwrap()
-            })
-            .collect();
-        for arena in &arenas {
-            arena.wait_grown();
-            assert_eq!(arena.touched(), arena.capacity());
-            assert_eq!(arena.report().out_of_order, 0);
-        }
-    }
 }

@@ -1,21 +1,76 @@
 //! What the performance model is fed with, measured while the arena is used.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::model::Figures;
+use super::model::{Figures, Touching};
+use crate::host_arena::growing::Growing;
 
 /// How much of what was measured before counts when there is something new.
 const KEPT: f64 = 0.8;
 
 /// Where a flush went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+enum Target {
     Untouched,
     Touched,
     /// Anywhere, while others were being touched.
     BesideTouch,
+}
+
+/// What touching does about flushes, and what that is weighed by.
+#[derive(Debug, Default)]
+pub(in crate::host_arena) struct Concurrency {
+    touching: Mutex<Option<Touching>>,
+    pub(super) measured: Measured,
+}
+
+impl Concurrency {
+    /// What touching does from now on.
+    pub(super) fn set(&self, touching: Touching) {
+        *self.touching.lock() = Some(touching);
+    }
+
+    /// What touching did last.
+    pub(in crate::host_arena) fn touching(&self) -> Option<Touching> {
+        *self.touching.lock()
+    }
+}
+
+/// A flush that is under way. How fast it goes is measured when this is dropped.
+#[derive(Debug)]
+pub(in crate::host_arena) struct Flush<'arena> {
+    measured: &'arena Measured,
+    bytes: usize,
+    target: Target,
+    begun: Instant,
+}
+
+impl<'arena> Flush<'arena> {
+    pub(in crate::host_arena) fn begin(growing: &'arena Growing, range: &Range<usize>) -> Self {
+        let concurrency = &growing.concurrency;
+        let beside =
+            growing.touched.end().is_none() && concurrency.touching() == Some(Touching::Concurrent);
+        let target = match () {
+            () if beside => Target::BesideTouch,
+            () if range.end <= growing.touched.level() => Target::Touched,
+            () => Target::Untouched,
+        };
+        Self {
+            measured: &concurrency.measured,
+            bytes: range.len(),
+            target,
+            begun: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Flush<'_> {
+    fn drop(&mut self) {
+        self.measured.flushed(self.bytes, self.begun, self.target);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +118,7 @@ impl Measured {
         rate.add(bytes as f64, took.as_secs_f64());
     }
 
-    pub(super) fn flushed(&self, bytes: usize, begun: Instant, target: Target) {
+    fn flushed(&self, bytes: usize, begun: Instant, target: Target) {
         let took = begun.elapsed().as_secs_f64();
         let mut sums = self.0.lock();
         let rate = match target {

@@ -4,21 +4,19 @@ use std::sync::Arc;
 
 use tierflow_device::Pinned;
 
-use super::growing::Growing;
-use super::strategy::{Backing, Obtained, Strategy, Wanted};
 use crate::error::Result;
+use crate::host_arena::growing::Growing;
+use crate::host_arena::strategy::{Backing, Obtained, Strategy, Wanted};
 use crate::watermark::Watermark;
-use crate::workers::{Stop, Workers};
+use crate::workers::Workers;
 
 /// Everything pinned before anything else.
 #[derive(Debug)]
-pub(super) struct DirectPin;
+pub(in crate::host_arena) struct DirectPin;
 
 impl Strategy for DirectPin {
     fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
-        let turn = wanted.order.turn(&Stop::default());
         let (memory, pinned) = wanted.device.alloc_pinned(wanted.capacity)?;
-        drop(turn);
         let len = memory.len();
         let why_unpinned = match pinned {
             Pinned::Yes => None,
@@ -41,7 +39,7 @@ impl Strategy for DirectPin {
 
 /// Memory that the driver moves to whoever touches it.
 #[derive(Debug)]
-pub(super) struct Managed;
+pub(in crate::host_arena) struct Managed;
 
 impl Strategy for Managed {
     fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::growing::{Growing, Turns};
-use super::strategy::{Backing, Obtained, Strategy, Wanted};
 use crate::error::Result;
+use crate::host_arena::growing::Growing;
+use crate::host_arena::strategy::{Backing, Obtained, Strategy, Wanted};
 use crate::watermark::End;
 use crate::workers::{Stop, Workers};
 
-/// See [`HostGrowth::VmmHost`](super::HostGrowth::VmmHost).
+/// See [`HostGrowth::VmmHost`](crate::HostGrowth::VmmHost).
 #[derive(Debug)]
-pub(super) struct VmmHost {
-    pub(super) chunk: usize,
+pub(in crate::host_arena) struct VmmHost {
+    pub(in crate::host_arena) chunk: usize,
 }
 
 impl Strategy for VmmHost {
@@ -39,11 +39,10 @@ impl VmmHost {
             .chunk
             .checked_next_multiple_of(granularity)
             .unwrap_or(capacity);
-        let mut turns = Turns::default();
         let mut start = 0;
         while start < capacity {
             let end = start.saturating_add(chunk).min(capacity);
-            if !turns.take(growing, stop) {
+            if stop.is_set() {
                 return;
             }
             let mapped = reservation.map(start..end);

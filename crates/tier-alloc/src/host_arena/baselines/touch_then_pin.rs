@@ -2,23 +2,26 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tierflow_device::{HostReservation, Pinned};
 
-use super::growing::{Growing, Turns};
 use super::model::Touching;
-use super::strategy::{Backing, Obtained, Strategy, Wanted};
 use crate::error::Result;
+use crate::host_arena::growing::Growing;
+use crate::host_arena::strategy::{Backing, Obtained, Strategy, Wanted};
 use crate::watermark::End;
-use crate::workers::{LOOK, Stop, Workers};
+use crate::workers::{Stop, Workers};
+
+/// Between two looks whether to stop.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Bytes touched between two looks at what else goes on: about a millisecond.
 const STEP: usize = 8 << 20;
 
-/// See [`HostGrowth::IncrementalMemset`](super::HostGrowth::IncrementalMemset).
+/// See [`HostGrowth::IncrementalMemset`](crate::HostGrowth::IncrementalMemset).
 #[derive(Debug)]
-pub(super) struct Memset;
+pub(in crate::host_arena) struct Memset;
 
 impl Strategy for Memset {
     fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained> {
@@ -45,10 +48,10 @@ fn set_to_zero(reservation: &HostReservation, range: Range<usize>) -> tierflow_d
     Ok(())
 }
 
-/// See [`HostGrowth::TouchThenPin`](super::HostGrowth::TouchThenPin).
+/// See [`HostGrowth::TouchThenPin`](crate::HostGrowth::TouchThenPin).
 #[derive(Debug)]
-pub(super) struct TouchThenPin {
-    pub(super) touching: Touching,
+pub(in crate::host_arena) struct TouchThenPin {
+    pub(in crate::host_arena) touching: Touching,
 }
 
 impl Strategy for TouchThenPin {
@@ -103,6 +106,7 @@ fn touch_then_pin(
         }
         let beside = beside || growing.gate.is_transferring();
         growing
+            .concurrency
             .measured
             .touched(end - start, begun.elapsed(), beside);
         growing.touched.raise(end);
@@ -125,12 +129,13 @@ fn may_touch(growing: &Growing, stop: &Stop, touching: Touching) -> bool {
         }
         let now = match touching {
             Touching::Auto => growing
+                .concurrency
                 .measured
                 .figures()
                 .map_or(Touching::Concurrent, |figures| figures.best()),
             set => set,
         };
-        growing.set_touching(now);
+        growing.concurrency.set(now);
         if now != Touching::Sequential || growing.gate.wait_no_transfer(LOOK) {
             return true;
         }
@@ -138,8 +143,7 @@ fn may_touch(growing: &Growing, stop: &Stop, touching: Touching) -> bool {
 }
 
 fn pin_whole(growing: &Growing, stop: &Stop, reservation: &HostReservation) {
-    let mut turns = Turns::default();
-    if !turns.take(growing, stop) {
+    if stop.is_set() {
         return;
     }
     let capacity = growing.capacity();

@@ -1,0 +1,43 @@
+//! The places where tests let I/O fail: nothing is there but with the feature `testing`, which puts [`Faults`](crate::Faults)
+//! there.
+
+#[cfg(feature = "testing")]
+pub(crate) type Injected = std::sync::Arc<crate::Faults>;
+
+/// No faults.
+#[cfg(not(feature = "testing"))]
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Injected(());
+
+#[cfg(not(feature = "testing"))]
+#[expect(clippy::unused_self, reason = "as faults, which have state")]
+impl Injected {
+    pub(crate) fn sync(&self) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn reserve(&self) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn read(&self) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn look(&self) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn rename(&self) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn write(
+        &self,
+        (_, bytes): (u64, usize),
+        _: usize,
+        write: impl FnOnce(usize) -> crate::Result<()>,
+    ) -> crate::Result<()> {
+        write(bytes)
+    }
+}
