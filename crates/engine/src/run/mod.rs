@@ -51,6 +51,7 @@ mod opening;
 mod pending;
 mod recorder;
 mod regions;
+mod reports;
 mod resize;
 mod stage;
 mod suspend;
