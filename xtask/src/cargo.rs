@@ -93,6 +93,12 @@ impl Package {
         self.manifest_path.parent().unwrap_or(&self.manifest_path)
     }
 
+    /// The library that others use from Rust, by its target's name.
+    pub(crate) fn library(&self) -> Option<&str> {
+        let library = self.targets.iter().find(|target| target.is("lib"));
+        library.map(|library| library.name.as_str())
+    }
+
     pub(crate) fn is_published(&self) -> bool {
         self.publish
             .as_ref()

@@ -3,6 +3,7 @@
 //! Each chore is one module. None of them is needed to build or to use the crates.
 #![forbid(unsafe_code)]
 
+mod api;
 mod bench;
 mod cargo;
 mod dist;
@@ -37,6 +38,12 @@ enum Chore {
     },
     /// Check what neither rustc nor clippy checks: who depends on whom, and the shape of the tree
     Tidy,
+    /// Compare the public interface of each library with its api.txt
+    Api {
+        /// Write the texts instead
+        #[arg(long)]
+        write: bool,
+    },
     /// Check every choice of features of every crate, and that the light crates stay light
     Features,
     /// Run the criterion benches and the experiments; report under target/bench
@@ -81,6 +88,7 @@ fn main() -> Result<()> {
         Chore::Toolchain => toolchain::run(),
         Chore::Kernels { check } => kernels::run(check),
         Chore::Tidy => tidy::run(),
+        Chore::Api { write } => api::run(write),
         Chore::Features => features::run(),
         Chore::Bench { quick, names } => bench::run(quick, &names),
         Chore::Python { wheel, pytest } => python::run(wheel, &pytest),

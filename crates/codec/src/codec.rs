@@ -2,11 +2,9 @@
 
 use std::fmt::Debug;
 
-use crate::bounded::Bounded;
 use crate::element::Element;
 use crate::error::{Invalid, Result};
-use crate::header::{CodecId, Header};
-use crate::planes::Planes;
+use crate::header::CodecId;
 
 /// Encodes inputs to containers, and decodes them.
 ///
@@ -40,7 +38,7 @@ pub trait Codec: Debug + Send + Sync {
     fn encode(&self, input: &[u8], element: Element, out: &mut [u8]) -> Result<usize>;
 
     /// Decodes a container of this codec, which may be followed by other bytes, to `out`, which is as long
-    /// as [`Header::raw_bytes`] says. The codec's parameters are those of the container.
+    /// as [`Header::raw_bytes`](crate::Header::raw_bytes) says. The codec's parameters are those of the container.
     ///
     /// # Errors
     ///
@@ -60,65 +58,4 @@ pub trait Codec: Debug + Send + Sync {
         out.truncate(len);
         Ok(out)
     }
-}
-
-/// Decodes a container of any codec of this crate to `out`, which is as long as [`Header::raw_bytes`] says.
-///
-/// # Errors
-///
-/// As for [`Codec::decode`].
-pub fn decode(container: &[u8], out: &mut [u8]) -> Result<()> {
-    match Header::parse(container)?.codec {
-        CodecId::Planes => Planes::new().decode(container, out),
-        CodecId::Bounded => Bounded::decode_any(container, out),
-    }
-}
-
-/// Bytes that containers decode to that lie one behind the other: no more than 4096 for each of theirs, whatever they say.
-///
-/// # Errors
-///
-/// [`Error::Corrupt`](crate::Error::Corrupt) if they are none, or not whole.
-pub fn decoded_len(mut containers: &[u8]) -> Result<u64> {
-    let mut len = 0;
-    while !containers.is_empty() {
-        let header = Header::parse(containers)?;
-        let (stored, raw) = header.within(containers.len(), usize::MAX)?;
-        len += raw as u64;
-        containers = &containers[stored..];
-    }
-    Ok(len)
-}
-
-/// Decodes containers that lie one behind the other to `out`, which is as long as all their inputs together.
-///
-/// # Errors
-///
-/// As for [`Codec::decode`].
-pub fn decode_all(mut containers: &[u8], mut out: &mut [u8]) -> Result<()> {
-    while !out.is_empty() {
-        let header = Header::parse(containers)?;
-        let (stored, raw) = header.within(containers.len(), out.len())?;
-        let (values, behind) = std::mem::take(&mut out).split_at_mut(raw);
-        decode(containers, values)?;
-        (containers, out) = (&containers[stored..], behind);
-    }
-    Ok(())
-}
-
-/// Decodes a container of any codec of this crate to new memory, of no more than `limit` bytes: a damaged
-/// header cannot ask for more.
-///
-/// # Errors
-///
-/// As for [`Codec::decode`], and [`Invalid::Limit`].
-pub fn decode_to_vec(container: &[u8], limit: u64) -> Result<Vec<u8>> {
-    let raw = Header::parse(container)?.raw_bytes;
-    let bytes = usize::try_from(raw)
-        .ok()
-        .filter(|_| raw <= limit)
-        .ok_or(Invalid::Limit { raw, limit })?;
-    let mut out = vec![0; bytes];
-    decode(container, &mut out)?;
-    Ok(out)
 }

@@ -16,6 +16,7 @@ mod bits;
 mod bounded;
 mod codec;
 mod container;
+mod decode;
 mod element;
 mod error;
 mod governor;
@@ -26,7 +27,8 @@ mod method;
 mod planes;
 
 pub use bounded::{Bound, Bounded};
-pub use codec::{Codec, decode, decode_all, decode_to_vec, decoded_len};
+pub use codec::Codec;
+pub use decode::{decode, decode_all, decode_to_vec, decoded_len};
 pub use element::Element;
 pub use error::{Error, Invalid, Result};
 pub use governor::{Decision, Figures, Governor, Policy};

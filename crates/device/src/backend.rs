@@ -1,5 +1,5 @@
 //! What a back end is. One folder that implements these traits and passes
-//! [`conformance`](crate::conformance) is a new back end.
+//! `conformance` (feature `testing`) is a new back end.
 //!
 //! The rest of the crate validates; a back end trusts what it is handed. In particular every range
 //! that reaches it is in bounds, mapped and lent to the caller for as long as the work takes, and

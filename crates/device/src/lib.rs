@@ -35,6 +35,7 @@
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
 mod backend;
+#[cfg(feature = "testing")]
 pub mod conformance;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -102,7 +102,7 @@ impl Lender {
         let taken = bytes.filter(|bytes| *bytes > 0).and_then(|bytes| {
             let take = |spare: u64| spare.checked_sub(bytes);
             self.spare
-                .try_update(Relaxed, Relaxed, take)
+                .fetch_update(Relaxed, Relaxed, take)
                 .ok()
                 .and(usize::try_from(bytes).ok())
         });

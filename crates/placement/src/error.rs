@@ -1,7 +1,7 @@
 use thiserror::Error;
 
 use crate::{GpuId, HostId, HostLinkId, Limit, MAX_BANDWIDTH, MAX_BYTES, MAX_TOTAL_BANDWIDTH};
-use crate::{SwitchId, schedule::names};
+use crate::{SwitchId, topology::names};
 
 /// Why a [`Topology`](crate::Topology) does not take a part; it is unchanged. Describe that part
 /// correctly, or leave it out.

@@ -1,6 +1,7 @@
 use std::fmt;
 
 use crate::flow::Loads;
+use crate::topology::names;
 use crate::{ExactTime, GpuId, HostId, HostLinkId, Limit, LinkId, Problem, SwitchId};
 
 /// Where a transfer ends.
@@ -149,10 +150,4 @@ impl fmt::Display for Cut {
         }
         Ok(())
     }
-}
-
-/// `GPU 0, GPU 3`
-pub(crate) fn names(gpus: &[GpuId]) -> String {
-    let names: Vec<_> = gpus.iter().map(GpuId::to_string).collect();
-    names.join(", ")
 }

@@ -6,13 +6,10 @@
 use std::marker::PhantomData;
 
 use super::quantiser::{Float, Quantiser};
-use super::{GROUP, SEGMENT, SEGMENTS, segment};
+use super::shape::HEADER_BYTES;
+use super::{SEGMENT, SEGMENTS, segment};
 use crate::container::BlockCoder;
-use crate::element::Element;
 use crate::header::ALIGNMENT;
-
-/// Bytes of a block's header.
-const HEADER_BYTES: usize = 16;
 
 /// Encodes blocks of one type of values.
 #[derive(Clone, Copy, Debug)]
@@ -28,12 +25,6 @@ impl<F> Coder<F> {
             values: PhantomData,
         }
     }
-}
-
-/// Bytes of the longest block of so many values.
-pub(crate) const fn most_block_bytes(element: Element, values: usize) -> usize {
-    let widths = values.div_ceil(SEGMENT) * segment::MOST_WIDTHS_BYTES;
-    HEADER_BYTES + widths + values.next_multiple_of(GROUP) * element.bytes()
 }
 
 impl<F: Float> BlockCoder for Coder<F> {

@@ -3,6 +3,7 @@
 mod block;
 mod quantiser;
 mod segment;
+mod shape;
 
 use crate::codec::Codec;
 use crate::container;
@@ -10,17 +11,8 @@ use crate::element::Element;
 use crate::error::{Error, Invalid, Result};
 use crate::header::{CodecId, Header};
 
-pub(crate) use block::most_block_bytes;
 pub(crate) use quantiser::Quantiser;
-
-/// Values that are encoded together.
-pub(crate) const BLOCK_VALUES: usize = SEGMENTS * SEGMENT;
-/// Segments of a block: each starts anew.
-pub(crate) const SEGMENTS: usize = 4;
-/// Values of a segment.
-pub(crate) const SEGMENT: usize = 1 << 10;
-/// Values of a group, which are packed with equally many bits.
-pub(crate) const GROUP: usize = 32;
+pub(crate) use shape::{BLOCK_VALUES, GROUP, SEGMENT, SEGMENTS, most_block_bytes};
 
 /// A codec for `f32` and `f64` fields that may come back changed, each value by no more than a bound.
 ///

@@ -5,31 +5,18 @@
 //! plane (16 bytes each), then the units.
 
 use super::code::{CODE_BYTES, Code};
+use super::shape::{SIZES_BYTES, header_bytes};
 use super::values::{Units, join, split};
 use super::{BLOCK_BYTES, GROUP, Predictor, SEGMENT, UNITS, unit};
 use crate::container::BlockCoder;
 use crate::element::Element;
 use crate::header::ALIGNMENT;
 
-/// Bytes of the sizes.
-const SIZES_BYTES: usize = 2 * UNITS;
-
 /// Encodes blocks of one type of values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coder {
     pub(super) element: Element,
     pub(super) predictor: Predictor,
-}
-
-/// Bytes of a block's header.
-const fn header_bytes(element: Element) -> usize {
-    let planes = element.bytes();
-    SIZES_BYTES + 4 * (UNITS / planes) + CODE_BYTES * planes
-}
-
-/// Bytes of the longest block of so many values.
-pub(crate) const fn most_block_bytes(element: Element, values: usize) -> usize {
-    header_bytes(element) + values.next_multiple_of(GROUP) * element.bytes()
 }
 
 impl BlockCoder for Coder {

@@ -2,6 +2,7 @@
 
 mod block;
 mod code;
+mod shape;
 mod unit;
 mod values;
 
@@ -11,16 +12,7 @@ use crate::element::Element;
 use crate::error::{Invalid, Result};
 use crate::header::{CodecId, Header};
 
-pub(crate) use block::most_block_bytes;
-
-/// Bytes of the values that are encoded together.
-pub(crate) const BLOCK_BYTES: usize = 16 << 10;
-/// Values of a segment: the part of a block whose planes are encoded each on its own.
-pub(crate) const SEGMENT: usize = 1 << 10;
-/// Values of a group, which is left out where all of them are zero.
-pub(crate) const GROUP: usize = 32;
-/// Planes times segments of a block, whatever the size of a value.
-pub(crate) const UNITS: usize = BLOCK_BYTES / SEGMENT;
+pub(crate) use shape::{BLOCK_BYTES, GROUP, SEGMENT, UNITS, most_block_bytes};
 
 /// A lossless codec for floating point and integers, which needs no memory beyond a few blocks.
 ///

@@ -18,7 +18,7 @@ pub(super) fn alloc(context: &Context, len: usize) -> Result<u64> {
     const WHAT: &str = "managed memory, which may take half of what the device has free";
     let half = free_and_total(context)?.0 / 2;
     // Relaxed: the count guards no other data.
-    let within = MANAGED.try_update(Relaxed, Relaxed, |managed| {
+    let within = MANAGED.fetch_update(Relaxed, Relaxed, |managed| {
         managed
             .checked_add(len as u64)
             .filter(|&managed| managed <= half)

@@ -22,7 +22,7 @@ impl Host {
         let total = self.info.total_bytes;
         // Relaxed: the count guards no other data.
         self.used
-            .try_update(Relaxed, Relaxed, |used| {
+            .fetch_update(Relaxed, Relaxed, |used| {
                 used.checked_add(len as u64).filter(|&used| used <= total)
             })
             .map(drop)
@@ -69,7 +69,7 @@ impl Host {
     /// As for `Backend::pin`.
     pub(super) unsafe fn lock_pages(&self, address: u64, len: usize) -> Pinned {
         let limit = getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX);
-        let within = self.locked.try_update(Relaxed, Relaxed, |locked| {
+        let within = self.locked.fetch_update(Relaxed, Relaxed, |locked| {
             locked
                 .checked_add(len as u64)
                 .filter(|&locked| locked <= limit)

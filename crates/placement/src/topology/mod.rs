@@ -317,3 +317,9 @@ impl Topology {
         Ok(whole)
     }
 }
+
+/// `GPU 0, GPU 3`
+pub(crate) fn names(gpus: &[GpuId]) -> String {
+    let names: Vec<_> = gpus.iter().map(GpuId::to_string).collect();
+    names.join(", ")
+}

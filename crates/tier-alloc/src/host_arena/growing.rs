@@ -6,11 +6,11 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tierflow_device::{Error, HostReservation, WhyUnpinned};
 
+use super::backing::{Backing, Obtained};
 #[cfg(feature = "baselines")]
 use super::baselines::Concurrency;
 use super::growth::{HostGrowth, Pace};
 use super::report::{HostReport, NodeObtained, Sample};
-use super::strategy::{Backing, Obtained};
 use crate::gate::Gate;
 use crate::watermark::{End, Watermark};
 

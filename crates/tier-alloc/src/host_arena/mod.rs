@@ -1,5 +1,6 @@
 //! Host memory that becomes fast while it is being used.
 
+mod backing;
 #[cfg(feature = "baselines")]
 mod baselines;
 mod copies;
@@ -22,13 +23,17 @@ use crate::gate::Gate;
 use crate::ring::Ring;
 use crate::workers::Workers;
 
+use backing::Wanted;
+#[cfg(feature = "baselines")]
+use baselines::{DirectPin, Managed, Memset, TouchThenPin, VmmHost};
 #[cfg(feature = "baselines")]
 pub use baselines::{Figures, Touching};
 pub use copies::Transferring;
 use growing::Growing;
 pub use growth::{HostGrowth, HostOptions, Numa, Pace};
+use pieces::Pieces;
 pub use report::{HostReport, NodeObtained, Sample};
-use strategy::Wanted;
+use strategy::Strategy;
 
 /// Host memory that is usable at once or soon, and becomes fast: touched, and pinned.
 ///
@@ -83,7 +88,7 @@ impl HostArena {
             let strategy = growth.name();
             return Err(Error::Fixed { strategy });
         }
-        let strategy = strategy::of(growth)?;
+        let strategy = strategy_of(growth)?;
         let start = Instant::now();
         let node = match options.numa {
             Numa::NextToDevice => device.numa_node(),
@@ -193,4 +198,38 @@ impl HostArena {
     pub fn report(&self) -> HostReport {
         self.growing.report(self.growth, self.asked)
     }
+}
+
+/// The strategy of this name, with its settings checked.
+fn strategy_of(growth: HostGrowth) -> Result<Box<dyn Strategy>> {
+    Ok(match growth {
+        #[cfg(feature = "baselines")]
+        HostGrowth::DirectPin => Box::new(DirectPin),
+        #[cfg(feature = "baselines")]
+        HostGrowth::IncrementalMemset => Box::new(Memset),
+        #[cfg(feature = "baselines")]
+        HostGrowth::TouchThenPin { touching } => Box::new(TouchThenPin { touching }),
+        HostGrowth::Pieces {
+            piece,
+            pause,
+            touchers,
+        } => Box::new(Pieces::new(
+            at_least_one(piece, "the piece")?,
+            pause,
+            at_least_one(touchers, "the number of touchers")?,
+        )),
+        #[cfg(feature = "baselines")]
+        HostGrowth::VmmHost { chunk } => Box::new(VmmHost {
+            chunk: at_least_one(chunk, "the chunk")?,
+        }),
+        #[cfg(feature = "baselines")]
+        HostGrowth::Managed => Box::new(Managed),
+    })
+}
+
+fn at_least_one(value: usize, setting: &'static str) -> Result<usize> {
+    if value == 0 {
+        return Err(Error::Zero { setting });
+    }
+    Ok(value)
 }

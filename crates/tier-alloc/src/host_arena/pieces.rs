@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tierflow_device::{HostReservation, Pinned};
 
+use super::backing::{Backing, Obtained, Wanted};
 use super::growing::Growing;
 use super::growth::Pace;
-use super::strategy::{Backing, Obtained, Strategy, Wanted};
+use super::strategy::Strategy;
 use crate::error::Result;
 use crate::watermark::{End, Watermark};
 use crate::workers::{Stop, Workers};

@@ -20,7 +20,7 @@ impl HostArena {
     ///
     /// # Errors
     ///
-    /// [`Error::Fixed`] for all strategies but [`HostGrowth::Pieces`]; [`Error::Device`] if something beyond is lent
+    /// [`Error::Fixed`] for all strategies but [`HostGrowth::Pieces`](crate::HostGrowth::Pieces); [`Error::Device`] if something beyond is lent
     /// (it keeps its memory then), or the system refuses; [`Error::Thread`], and then what is kept stays as it is.
     pub fn resize(&self, bytes: usize) -> Result<usize> {
         let growing = &self.growing;
@@ -62,7 +62,7 @@ impl HostArena {
         growing.touched.reopen(limit);
         growing.pinned.reopen(limit);
         growing.sample();
-        strategy::of(self.growth)?.grow(growing, &mut workers)?;
+        super::strategy_of(self.growth)?.grow(growing, &mut workers)?;
         given?;
         Ok(limit)
     }

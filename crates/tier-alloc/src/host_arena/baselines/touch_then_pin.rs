@@ -8,8 +8,9 @@ use tierflow_device::{HostReservation, Pinned};
 
 use super::model::Touching;
 use crate::error::Result;
+use crate::host_arena::backing::{Backing, Obtained, Wanted};
 use crate::host_arena::growing::Growing;
-use crate::host_arena::strategy::{Backing, Obtained, Strategy, Wanted};
+use crate::host_arena::strategy::Strategy;
 use crate::watermark::End;
 use crate::workers::{Stop, Workers};
 

@@ -1,0 +1,68 @@
+//! Containers of any codec, back to what they were made of.
+
+use crate::bounded::Bounded;
+use crate::codec::Codec;
+use crate::error::{Invalid, Result};
+use crate::header::{CodecId, Header};
+use crate::planes::Planes;
+
+/// Decodes a container of any codec of this crate to `out`, which is as long as [`Header::raw_bytes`] says.
+///
+/// # Errors
+///
+/// As for [`Codec::decode`].
+pub fn decode(container: &[u8], out: &mut [u8]) -> Result<()> {
+    match Header::parse(container)?.codec {
+        CodecId::Planes => Planes::new().decode(container, out),
+        CodecId::Bounded => Bounded::decode_any(container, out),
+    }
+}
+
+/// Bytes that containers decode to that lie one behind the other: no more than 4096 for each of theirs, whatever they say.
+///
+/// # Errors
+///
+/// [`Error::Corrupt`](crate::Error::Corrupt) if they are none, or not whole.
+pub fn decoded_len(mut containers: &[u8]) -> Result<u64> {
+    let mut len = 0;
+    while !containers.is_empty() {
+        let header = Header::parse(containers)?;
+        let (stored, raw) = header.within(containers.len(), usize::MAX)?;
+        len += raw as u64;
+        containers = &containers[stored..];
+    }
+    Ok(len)
+}
+
+/// Decodes containers that lie one behind the other to `out`, which is as long as all their inputs together.
+///
+/// # Errors
+///
+/// As for [`Codec::decode`].
+pub fn decode_all(mut containers: &[u8], mut out: &mut [u8]) -> Result<()> {
+    while !out.is_empty() {
+        let header = Header::parse(containers)?;
+        let (stored, raw) = header.within(containers.len(), out.len())?;
+        let (values, behind) = std::mem::take(&mut out).split_at_mut(raw);
+        decode(containers, values)?;
+        (containers, out) = (&containers[stored..], behind);
+    }
+    Ok(())
+}
+
+/// Decodes a container of any codec of this crate to new memory, of no more than `limit` bytes: a damaged
+/// header cannot ask for more.
+///
+/// # Errors
+///
+/// As for [`Codec::decode`], and [`Invalid::Limit`].
+pub fn decode_to_vec(container: &[u8], limit: u64) -> Result<Vec<u8>> {
+    let raw = Header::parse(container)?.raw_bytes;
+    let bytes = usize::try_from(raw)
+        .ok()
+        .filter(|_| raw <= limit)
+        .ok_or(Invalid::Limit { raw, limit })?;
+    let mut out = vec![0; bytes];
+    decode(container, &mut out)?;
+    Ok(out)
+}

@@ -1,0 +1,94 @@
+//! What an arena is to be, and what it begins with.
+
+#[cfg(feature = "baselines")]
+use tierflow_device::Reservation;
+use tierflow_device::{Device, HostReservation, Memory, WhyUnpinned};
+
+use crate::error::Result;
+use crate::watermark::Watermark;
+
+/// What an arena is to be.
+pub(super) struct Wanted<'a> {
+    pub(super) device: &'a Device,
+    pub(super) capacity: usize,
+    /// The node to take pages from, if it matters.
+    pub(super) node: Option<u32>,
+}
+
+impl Wanted<'_> {
+    /// Host addresses, and why they will not be of the wanted node, if so.
+    pub(super) fn reserve(&self) -> Result<(HostReservation, Option<tierflow_device::Error>)> {
+        let reservation = self.device.reserve_host(self.capacity)?;
+        let refused = self
+            .node
+            .and_then(|node| reservation.prefer_node(node).err());
+        Ok((reservation, refused))
+    }
+}
+
+/// What an arena begins with.
+#[derive(Debug)]
+pub(super) struct Obtained {
+    pub(super) backing: Backing,
+    pub(super) usable: Watermark,
+    pub(super) touched: Watermark,
+    pub(super) pinned: Watermark,
+    pub(super) why_unpinned: Option<WhyUnpinned>,
+    pub(super) why_not_node: Option<tierflow_device::Error>,
+}
+
+impl Obtained {
+    /// Nothing usable, touched or pinned yet.
+    pub(super) fn nothing_yet(backing: Backing) -> Self {
+        Self {
+            backing,
+            usable: Watermark::default(),
+            touched: Watermark::default(),
+            pinned: Watermark::default(),
+            why_unpinned: None,
+            why_not_node: None,
+        }
+    }
+
+    /// All usable, nothing touched or pinned yet.
+    pub(super) fn usable(backing: Backing) -> Self {
+        let usable = Watermark::at(backing.memory().len());
+        Self {
+            usable,
+            ..Self::nothing_yet(backing)
+        }
+    }
+}
+
+/// What an arena is made of.
+#[derive(Debug)]
+pub(super) enum Backing {
+    /// Addresses of ours.
+    Reserved(HostReservation),
+    /// Addresses that the driver puts memory behind.
+    #[cfg(feature = "baselines")]
+    Chunks(Reservation),
+    /// Memory of the driver's.
+    #[cfg(feature = "baselines")]
+    Whole(Memory),
+}
+
+impl Backing {
+    pub(super) fn memory(&self) -> &Memory {
+        match self {
+            Self::Reserved(reservation) => reservation.memory(),
+            #[cfg(feature = "baselines")]
+            Self::Chunks(reservation) => reservation.memory(),
+            #[cfg(feature = "baselines")]
+            Self::Whole(memory) => memory,
+        }
+    }
+
+    pub(super) fn reserved(&self) -> Option<&HostReservation> {
+        match self {
+            Self::Reserved(reservation) => Some(reservation),
+            #[cfg(feature = "baselines")]
+            Self::Chunks(_) | Self::Whole(_) => None,
+        }
+    }
+}

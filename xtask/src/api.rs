@@ -1,0 +1,100 @@
+//! The public interface of each library as text, `crates/*/api.txt`, so that a change of it is seen where it is reviewed.
+
+use crate::cargo::{Metadata, Package, cargo, stream};
+use anyhow::{Context, Result, ensure};
+use public_api::Builder;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Compares the interfaces with the texts, or writes the texts.
+pub(crate) fn run(write: bool) -> Result<()> {
+    let workspace = Metadata::read()?;
+    let json = describe(&workspace)?;
+    let mut changed = Vec::new();
+    for package in workspace.members().filter(|package| package.is_published()) {
+        let Some(library) = package.library() else {
+            continue;
+        };
+        let described = json.join(format!("{}.json", library.replace('-', "_")));
+        let now = interface(&described)?;
+        let path = text_of(package);
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        if now == before {
+            continue;
+        }
+        if write {
+            fs::write(&path, &now).with_context(|| format!("cannot write {}", path.display()))?;
+            println!("wrote {}", path.display());
+            continue;
+        }
+        println!("{}:", package.name);
+        differences(&before, &now).for_each(|line| println!("  {line}"));
+        changed.push(package.name.as_str());
+    }
+    ensure!(
+        changed.is_empty(),
+        "the public interface of {} is another: if that is meant, say so in CHANGELOG.md and run `cargo xtask api --write`",
+        changed.join(", ")
+    );
+    Ok(())
+}
+
+fn text_of(package: &Package) -> PathBuf {
+    package.manifest_path.with_file_name("api.txt")
+}
+
+/// Has rustdoc describe all libraries, with all features, as JSON. Returns the folder.
+fn describe(workspace: &Metadata) -> Result<PathBuf> {
+    let folder = workspace.target_directory.join("api");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    // JSON is not stable, and rustdoc alone is told that this is known: build scripts that heard of it would build anew.
+    let rustdoc = folder.join("rustdoc");
+    fs::write(
+        &rustdoc,
+        "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n",
+    )?;
+    fs::set_permissions(&rustdoc, fs::Permissions::from_mode(0o755))?;
+    let mut doc = cargo();
+    doc.args([
+        "doc",
+        "--quiet",
+        "--no-deps",
+        "--workspace",
+        "--lib",
+        "--all-features",
+    ])
+    .env("RUSTDOC", &rustdoc)
+    .env("RUSTDOCFLAGS", "-Zunstable-options --output-format json");
+    stream(&mut doc)?;
+    Ok(workspace.target_directory.join("doc"))
+}
+
+/// One line for each public item.
+fn interface(described: &Path) -> Result<String> {
+    let api = Builder::from_rustdoc_json(described)
+        .sorted(true)
+        .omit_blanket_impls(true)
+        .omit_auto_trait_impls(true)
+        .omit_auto_derived_impls(true)
+        .build();
+    let api = api.with_context(|| {
+        format!(
+            "cannot read {}: this chore reads what rustdoc 1.95 writes",
+            described.display()
+        )
+    })?;
+    Ok(api.to_string())
+}
+
+/// Lines that came and went.
+fn differences<'a>(before: &'a str, now: &'a str) -> impl Iterator<Item = String> + 'a {
+    let gone = before
+        .lines()
+        .filter(|line| !now.lines().any(|other| other == *line));
+    let came = now
+        .lines()
+        .filter(|line| !before.lines().any(|other| other == *line));
+    gone.map(|line| format!("- {line}"))
+        .chain(came.map(|line| format!("+ {line}")))
+}
