@@ -8,7 +8,7 @@ use tierflow_store::{Error, Region, Result, Snapshot};
 impl Kept {
     /// Whether [many versions](Self::save_many) may be kept at once. Not those that wait for their turns: who has some of them
     /// would wait for who has others.
-    pub(in crate::run) fn takes_many(&self) -> bool {
+    pub(crate) fn takes_many(&self) -> bool {
         self.directory.is_some() && self.turns.is_none()
     }
 
