@@ -11,12 +11,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{Device, Info};
+use crate::advice::{Advice, Told};
+use crate::device::Device;
 use crate::error::Result;
-use crate::host_reservation::Pinned;
-use crate::managed::{Advice, Told};
-use crate::memory::Place;
-use crate::peer::PeerLink;
+use crate::info::Info;
+use crate::info::PeerLink;
+use crate::info::Place;
+use crate::pinned::Pinned;
 
 /// A device: its memory, and streams of work on it.
 ///

@@ -242,3 +242,17 @@ impl Error {
         }
     }
 }
+
+/// Of these bytes, there are not so many.
+pub(crate) fn out_of_memory(what: &'static str, asked: usize, free: u64) -> Error {
+    Error::OutOfMemory {
+        what,
+        asked: asked as u64,
+        free,
+    }
+}
+
+/// The host back end has none.
+pub(crate) fn not_cuda(what: &'static str) -> Error {
+    Invalid::NotCuda { what }.into()
+}

@@ -4,11 +4,13 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 
-use crate::device::Device;
-use crate::error::{Error, Invalid, Result};
+use crate::device::{Device, not_empty};
+use crate::error::{Invalid, Result};
+use crate::info::Kind;
 use crate::memory::Memory;
 use crate::numa;
 use crate::pages;
+use crate::pinned::Pinned;
 use crate::reservation::aligned;
 
 /// A range of host addresses, usable at once, whose pages can be provided (touched) and locked in
@@ -24,33 +26,36 @@ pub struct HostReservation {
     pinning: Mutex<()>,
 }
 
-/// Whether [`HostReservation::pin`] pinned the range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "pinning may be refused, and then this says why"]
-pub enum Pinned {
-    /// The range is locked in place until the memory is dropped.
-    Yes,
-    /// It is not, and stays ordinary memory: copies are right, but slower.
-    No(WhyUnpinned),
-}
+impl Device {
+    /// Reserves host addresses. They are usable at once, as plain memory that the system provides
+    /// on first use; touching and pinning pieces of it ahead makes copies to and from it faster.
+    /// `len` is rounded up to pages. Costs microseconds whatever `len`.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`], [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the addresses do not suffice.
+    pub fn reserve_host(&self, len: usize) -> Result<HostReservation> {
+        HostReservation::new(self, not_empty(len)?)
+    }
 
-/// Why memory was not pinned.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum WhyUnpinned {
-    /// The process may not lock that much memory.
-    #[error(
-        "the memory lock limit is {limit} bytes, of which {used} are used: raise it (ulimit -l)"
-    )]
-    LockLimit {
-        /// The soft `RLIMIT_MEMLOCK`, in bytes.
-        limit: u64,
-        /// Bytes that this device has locked so far.
-        used: u64,
-    },
-    /// The driver or the system refused.
-    #[error("{0}")]
-    Refused(Box<Error>),
+    /// Allocates `len` bytes of host memory, provided and pinned in one go, which may take seconds
+    /// (`cuMemHostAlloc`: 2 to 3 GB/s). On the host back end it is touched and locked, as far as
+    /// the memory lock limit allows.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the machine has not so much to give.
+    pub fn alloc_pinned(&self, len: usize) -> Result<(Memory, Pinned)> {
+        pages::within_available(not_empty(len)?, "pinned host memory")?;
+        if self.info().kind == Kind::Cuda {
+            return Ok((Memory::alloc_pinned(self, len)?, Pinned::Yes));
+        }
+        let reservation = self.reserve_host(len)?;
+        let all = 0..reservation.memory().len();
+        reservation.touch(all.clone())?;
+        let pinned = reservation.pin(all)?;
+        Ok((reservation.memory().clone(), pinned))
+    }
 }
 
 impl HostReservation {
@@ -70,7 +75,7 @@ impl HostReservation {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if the system has no such node, or may not be asked.
+    /// [`Error::System`](crate::Error::System) if the system has no such node, or may not be asked.
     pub fn prefer_node(&self, node: u32) -> Result<()> {
         // SAFETY: the whole of this live mapping.
         unsafe { numa::prefer_node(self.memory.base(), self.memory.len(), node) }
@@ -81,7 +86,7 @@ impl HostReservation {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if the system does not say; [`Invalid::OutOfBounds`].
+    /// [`Error::System`](crate::Error::System) if the system does not say; [`Invalid::OutOfBounds`].
     pub fn node_of(&self, byte: usize) -> Result<u32> {
         let range = byte..byte.saturating_add(1);
         self.memory.ledger().lock().in_bounds(&range)?;
@@ -92,7 +97,7 @@ impl HostReservation {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if the system refuses.
+    /// [`Error::System`](crate::Error::System) if the system refuses.
     pub fn small_pages(&self) -> Result<()> {
         // SAFETY: the whole of this live mapping.
         unsafe { pages::advise_small(self.memory.base(), self.memory.len()) }
@@ -104,7 +109,7 @@ impl HostReservation {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] if the machine has no more, [`Error::System`],
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the machine has no more, [`Error::System`](crate::Error::System),
     /// [`Invalid::OutOfBounds`].
     pub fn touch(&self, range: Range<usize>) -> Result<()> {
         self.memory.ledger().lock().in_bounds(&range)?;
@@ -155,7 +160,7 @@ impl HostReservation {
     /// # Errors
     ///
     /// A refusal is no error but [`Pinned::No`]. [`Invalid::OutOfBounds`],
-    /// [`Invalid::Misaligned`], [`Invalid::Twice`], [`Invalid::Empty`]; [`Error::Lost`].
+    /// [`Invalid::Misaligned`], [`Invalid::Twice`], [`Invalid::Empty`]; [`Error::Lost`](crate::Error::Lost).
     pub fn pin(&self, range: Range<usize>) -> Result<Pinned> {
         let _one_at_a_time = self.pinning.lock();
         self.memory.ledger().lock().in_bounds(&range)?;
@@ -187,9 +192,9 @@ impl HostReservation {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if some of it is lent. [`Invalid::Misaligned`] if it does not begin and end at multiples of
+    /// [`Error::Busy`](crate::Error::Busy) if some of it is lent. [`Invalid::Misaligned`] if it does not begin and end at multiples of
     /// [`Self::GRANULARITY`] (or the end of the memory), or cuts through a pinned piece; [`Invalid::OutOfBounds`],
-    /// [`Invalid::Empty`]; [`Error::System`], and then it is unpinned all the same.
+    /// [`Invalid::Empty`]; [`Error::System`](crate::Error::System), and then it is unpinned all the same.
     pub fn discard(&self, range: Range<usize>) -> Result<()> {
         let _one_at_a_time = self.pinning.lock();
         let alone = self.memory.lend_mut(range.clone())?;
@@ -239,7 +244,7 @@ impl HostReservation {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if the kernel does not say.
+    /// [`Error::System`](crate::Error::System) if the kernel does not say.
     pub fn huge_page_bytes(&self) -> Result<usize> {
         pages::huge_bytes(self.memory.base(), self.memory.len())
     }

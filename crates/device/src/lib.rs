@@ -34,6 +34,7 @@
 // What only the CUDA back end asks of the parts below it.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
+mod advice;
 mod backend;
 #[cfg(feature = "testing")]
 pub mod conformance;
@@ -43,26 +44,33 @@ mod device;
 mod error;
 pub mod host;
 mod host_reservation;
+mod info;
 mod ledger;
 mod loan;
 mod managed;
 mod memory;
 mod numa;
+mod open;
 mod pages;
 mod parts;
 mod peer;
+mod pinned;
 mod reservation;
 mod stream;
 mod transfer;
 
-pub use device::{Choice, Device, Info, Kind, open};
+pub use advice::Advice;
+pub use device::Device;
 pub use error::{Access, Error, Invalid, Result, Unavailable};
-pub use host_reservation::{HostReservation, Pinned, WhyUnpinned};
+pub use host_reservation::HostReservation;
+pub use info::{Info, Kind, PeerLink, Place};
 pub use loan::{ReadLoan, WriteLoan};
-pub use managed::{Advice, Migration};
-pub use memory::{Memory, Place};
+pub use managed::Migration;
+pub use memory::Memory;
+pub use open::{Choice, open};
 pub use parts::{Part, PartMut};
-pub use peer::{Exported, PeerLink};
+pub use peer::Exported;
+pub use pinned::{Pinned, WhyUnpinned};
 pub use reservation::Reservation;
 pub use stream::{Event, Stream};
 pub use transfer::{Outcome, Transfer};

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use crate::device::Device;
 use crate::error::{Access, Invalid, Result};
-use crate::memory::{Memory, Place};
+use crate::info::Place;
+use crate::memory::Memory;
 
 /// The right to read a range of bytes. Dropping it gives the bytes back; forgetting it leaks the
 /// memory and leaves the bytes lent, which harms nobody.
@@ -27,6 +28,29 @@ pub struct ReadLoan {
 /// forgetting it leaks the memory and leaves the bytes lent, which harms nobody.
 pub struct WriteLoan {
     held: Held,
+}
+
+impl Memory {
+    /// Lends bytes for reading. Others may read them too, nobody can write them meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`](crate::Error::Busy) if some of them are lent for writing; [`Invalid::OutOfBounds`],
+    /// [`Invalid::Unmapped`].
+    pub fn lend(&self, range: Range<usize>) -> Result<ReadLoan> {
+        self.ledger().lock().lend(&range, Access::Read)?;
+        Ok(ReadLoan::new(self.clone(), range))
+    }
+
+    /// Lends bytes for writing. Nobody else can read or write them meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`](crate::Error::Busy) if some of them are lent; [`Invalid::OutOfBounds`], [`Invalid::Unmapped`].
+    pub fn lend_mut(&self, range: Range<usize>) -> Result<WriteLoan> {
+        self.ledger().lock().lend(&range, Access::Write)?;
+        Ok(WriteLoan::new(self.clone(), range))
+    }
 }
 
 /// A range that is in the ledger of `memory` with `access` until this is dropped.

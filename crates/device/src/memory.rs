@@ -8,20 +8,11 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use crate::backend::Behind;
-use crate::device::{Device, Kind, round_up};
-use crate::error::{Access, Error, Invalid, Result};
+use crate::device::{Device, not_empty, round_up};
+use crate::error::{Access, Invalid, Result};
+use crate::info::{Kind, Place};
 use crate::ledger::Ledger;
-use crate::loan::{ReadLoan, WriteLoan};
 use crate::pages::{self, AtFork};
-
-/// On which side of the bus memory lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// The device's own memory (on the host back end: memory that stands for it).
-    Device,
-    /// The machine's main memory.
-    Host,
-}
 
 /// A range of bytes. Clones are the same bytes.
 ///
@@ -82,6 +73,30 @@ enum Backing {
     Managed,
     /// Held by somebody else, alive as long as this is.
     Foreign(#[allow(dead_code, reason = "kept for its drop")] Arc<dyn Any + Send + Sync>),
+}
+
+impl Device {
+    /// Allocates `len` bytes of device memory, all usable. What they hold is unspecified.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`], [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn alloc(&self, len: usize) -> Result<Memory> {
+        self.within_total(not_empty(len)?, "device memory")?;
+        Memory::alloc(self, len)
+    }
+
+    /// Allocates `len` bytes of unified (managed) memory, which the driver moves between host and
+    /// device as either touches them. All such memory of a process together may take half of what
+    /// is free on the device: with more, the driver would spend its time moving pages to and fro.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::NotCuda`] on the host back end; [`Invalid::Empty`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory) beyond
+    /// half of the free memory.
+    pub fn alloc_managed(&self, len: usize) -> Result<Memory> {
+        Memory::alloc_managed(self, not_empty(len)?)
+    }
 }
 
 impl Memory {
@@ -289,27 +304,6 @@ impl Memory {
         &self.inner.device
     }
 
-    /// Lends bytes for reading. Others may read them too, nobody can write them meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Busy`] if some of them are lent for writing; [`Invalid::OutOfBounds`],
-    /// [`Invalid::Unmapped`].
-    pub fn lend(&self, range: Range<usize>) -> Result<ReadLoan> {
-        self.inner.ledger.lock().lend(&range, Access::Read)?;
-        Ok(ReadLoan::new(self.clone(), range))
-    }
-
-    /// Lends bytes for writing. Nobody else can read or write them meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Busy`] if some of them are lent; [`Invalid::OutOfBounds`], [`Invalid::Unmapped`].
-    pub fn lend_mut(&self, range: Range<usize>) -> Result<WriteLoan> {
-        self.inner.ledger.lock().lend(&range, Access::Write)?;
-        Ok(WriteLoan::new(self.clone(), range))
-    }
-
     /// How many loans of at least one byte are out, transfers in flight included.
     pub fn live_loans(&self) -> usize {
         self.inner.ledger.lock().live_loans()
@@ -417,15 +411,6 @@ impl fmt::Debug for Memory {
             .field("len", &self.inner.len)
             .field("live_loans", &self.live_loans())
             .finish_non_exhaustive()
-    }
-}
-
-/// Of these bytes, there are not so many.
-pub(crate) fn out_of_memory(what: &'static str, asked: usize, free: u64) -> Error {
-    Error::OutOfMemory {
-        what,
-        asked: asked as u64,
-        free,
     }
 }
 

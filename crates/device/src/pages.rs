@@ -9,8 +9,8 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
+use crate::error::out_of_memory;
 use crate::error::{Error, Result};
-use crate::memory::out_of_memory;
 
 /// The size of a transparent huge page, and what host reservations are aligned to.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;

@@ -2,8 +2,9 @@
 
 use crate::backend::Copy;
 use crate::error::{Invalid, Result};
+use crate::info::Place;
 use crate::loan::{ReadLoan, WriteLoan};
-use crate::memory::{Memory, Place};
+use crate::memory::Memory;
 use crate::stream::{Stream, cut};
 
 /// What is gathered: bytes of a memory, or of the caller's own.

@@ -4,20 +4,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::backend::Exportable;
-use crate::device::{Device, round_up};
+use crate::device::{Device, not_empty, round_up};
 use crate::error::Result;
-
-/// What the driver says of the way by which one device reaches another's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct PeerLink {
-    /// The driver's own figure by which it ranks ways: to be compared within one machine, and with
-    /// nothing else.
-    pub performance_rank: i32,
-    /// Whether atomic operations work across it in hardware: over NVLink they do, over PCIe they do
-    /// not.
-    pub native_atomics: bool,
-}
 
 /// Device memory that other processes can map, on the same machine and back end. It has no address of
 /// its own: [`Reservation::map_exported`](crate::Reservation::map_exported) gives it one here, and
@@ -43,6 +31,18 @@ pub struct Exported {
     device: Device,
     len: usize,
     chunk: Arc<dyn Exportable>,
+}
+
+impl Device {
+    /// Takes device memory that other processes can map. `len` is rounded up to the granularity.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Empty`](crate::Invalid::Empty), [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::Driver`](crate::Error::Driver) or [`Error::System`](crate::Error::System) where memory
+    /// cannot be shared between processes.
+    pub fn export(&self, len: usize) -> Result<Exported> {
+        Exported::new(self, not_empty(len)?)
+    }
 }
 
 impl Exported {

@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::device::Device;
 use crate::error::{Invalid, Result};
+use crate::info::Place;
 use crate::loan::{ReadLoan, WriteLoan};
-use crate::memory::{Memory, Place};
+use crate::memory::Memory;
 use crate::parts::{End, spread};
 use crate::transfer::Transfer;
 
@@ -43,6 +44,17 @@ pub struct Stream {
 
 /// The loans of a `copy_all`, and its copies.
 type Room = (Vec<(ReadLoan, WriteLoan)>, Vec<Copy>);
+
+impl Device {
+    /// A new stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver) or [`Error::Lost`](crate::Error::Lost) if the driver refuses one.
+    pub fn stream(&self) -> Result<Stream> {
+        Stream::new(self)
+    }
+}
 
 impl Stream {
     pub(crate) fn new(device: &Device) -> Result<Self> {

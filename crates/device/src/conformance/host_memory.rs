@@ -1,10 +1,12 @@
 //! Host memory of every kind that the device can be given.
 
 use super::{Expect, Outcome, holds, pattern, require, write};
-use crate::device::{Device, Kind};
+use crate::device::Device;
 use crate::error::{Error, Invalid};
-use crate::host_reservation::Pinned;
-use crate::memory::{Memory, Place};
+use crate::info::Kind;
+use crate::info::Place;
+use crate::memory::Memory;
+use crate::pinned::Pinned;
 
 const MIB: usize = 1 << 20;
 

@@ -2,10 +2,12 @@
 //! would move bytes, and says so.
 
 use super::{Expect, Outcome, holds, host_memory, pattern, require, write};
-use crate::device::{Device, Kind};
+use crate::advice::Advice;
+use crate::device::Device;
 use crate::error::{Error, Invalid};
-use crate::managed::Advice;
-use crate::memory::{Memory, Place};
+use crate::info::Kind;
+use crate::info::Place;
+use crate::memory::Memory;
 
 const MIB: usize = 1 << 20;
 

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Expect, Outcome, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Access, Error, Invalid};
-use crate::memory::{Memory, Place};
+use crate::info::Place;
+use crate::memory::Memory;
 
 pub(super) fn keeps_bytes(device: &Device) -> Outcome {
     let stream = device.stream().expect_ok("making a stream")?;

@@ -3,7 +3,8 @@ use std::ops::Range;
 use super::{Expect, Outcome, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
-use crate::host_reservation::{HostReservation, Pinned};
+use crate::host_reservation::HostReservation;
+use crate::pinned::Pinned;
 
 const MIB: usize = 1 << 20;
 

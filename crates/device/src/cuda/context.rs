@@ -5,7 +5,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_P2PAttribute as P2p, CUresult};
 
 use crate::error::{Error, Result, Unavailable};
-use crate::peer::PeerLink;
+use crate::info::PeerLink;
 
 /// The oldest driver that will do, as 1000 × major + 10 × minor: that of the CUDA headers that the
 /// bindings were made from, so that every symbol they look up is there.

@@ -3,10 +3,10 @@
 use cudarc::driver::sys;
 
 use super::context::{Context, failure};
+use crate::error::out_of_memory;
 use crate::error::{Error, Result};
-use crate::host_reservation::{Pinned, WhyUnpinned};
-use crate::memory::out_of_memory;
 use crate::pages;
+use crate::pinned::{Pinned, WhyUnpinned};
 
 pub(super) fn alloc_pinned(context: &Context, len: usize) -> Result<u64> {
     let _entered = context.enter()?;

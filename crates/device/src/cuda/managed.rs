@@ -7,9 +7,10 @@ use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUmem_advise as
 
 use super::context::{Context, checked, failure};
 use super::memory::{device, free_and_total, refused};
+use crate::advice::{Advice, Told};
+use crate::error::out_of_memory;
 use crate::error::{Result, Unavailable};
-use crate::managed::{Advice, Told};
-use crate::memory::{Place, out_of_memory};
+use crate::info::Place;
 
 /// Bytes of managed memory that this process has, on whatever GPU: they share the way to the host.
 static MANAGED: AtomicU64 = AtomicU64::new(0);

@@ -9,8 +9,8 @@ use cudarc::driver::sys::{self, CUresult};
 use super::context::{Context, checked, failure};
 use super::share;
 use crate::backend::Behind;
+use crate::error::out_of_memory;
 use crate::error::{Error, Result};
-use crate::memory::out_of_memory;
 
 pub(super) fn free_and_total(context: &Context) -> Result<(u64, u64)> {
     let _entered = context.enter()?;

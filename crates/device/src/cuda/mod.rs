@@ -20,19 +20,20 @@ use std::sync::Arc;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
+use crate::advice::{Advice, Told};
 use crate::backend::{Backend, Behind, Exportable, Queue};
-use crate::device::{Info, Kind};
+use crate::device::Device;
 use crate::error::{Result, Unavailable};
-use crate::host_reservation::Pinned;
-use crate::managed::{Advice, Told};
-use crate::memory::Place;
+use crate::info::PeerLink;
+use crate::info::Place;
+use crate::info::{Info, Kind};
 use crate::numa;
-use crate::peer::PeerLink;
+use crate::pinned::Pinned;
 
 use context::{Context, checked};
 pub use module::{Arg, Function, Launch, Module};
 
-/// The CUDA side of a [`Device`](crate::Device): see [`Device::as_cuda`](crate::Device::as_cuda).
+/// The CUDA side of a [`Device`]: see [`Device::as_cuda`].
 #[derive(Debug)]
 pub struct Cuda {
     context: Arc<Context>,
@@ -177,5 +178,12 @@ unsafe impl Backend for Cuda {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+impl Device {
+    /// The CUDA side of the device, for kernels; `None` on the host back end.
+    pub fn as_cuda(&self) -> Option<&Cuda> {
+        self.backend().as_any().downcast_ref()
     }
 }

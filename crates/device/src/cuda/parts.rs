@@ -9,7 +9,7 @@ use super::context::{Context, checked};
 use super::module::{Function, Module};
 use crate::backend::Copy;
 use crate::error::Result;
-use crate::memory::Place;
+use crate::info::Place;
 
 const PTX: &str = include_str!("../../ptx/copy_parts.ptx");
 

@@ -13,7 +13,7 @@ use super::parts::{self, Sorted};
 use super::{Cuda, managed};
 use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::error::{Error, Invalid, Result};
-use crate::memory::Place;
+use crate::info::Place;
 use crate::pages::{self, pointer};
 
 /// A stream, and what it says of itself. Marks of its work keep it alive.

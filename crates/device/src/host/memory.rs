@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::process::{Resource, getrlimit};
 
 use super::Host;
+use crate::error::out_of_memory;
 use crate::error::{Error, Result};
-use crate::host_reservation::{Pinned, WhyUnpinned};
-use crate::memory::out_of_memory;
 use crate::pages::{self, AtFork};
+use crate::pinned::{Pinned, WhyUnpinned};
 
 impl Host {
     pub(super) fn free(&self) -> u64 {

@@ -10,14 +10,15 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::advice::{Advice, Told};
 use crate::backend::{Backend, Behind, Exportable, Queue};
-use crate::device::{Device, Info, Kind};
-use crate::error::{Invalid, Result};
-use crate::host_reservation::Pinned;
-use crate::managed::{Advice, Told};
-use crate::memory::Place;
+use crate::device::Device;
+use crate::error::{Invalid, Result, not_cuda};
+use crate::info::PeerLink;
+use crate::info::Place;
+use crate::info::{Info, Kind};
 use crate::pages;
-use crate::peer::PeerLink;
+use crate::pinned::Pinned;
 
 /// How the host back end is to behave.
 #[derive(Clone, Debug, Default)]
@@ -236,8 +237,4 @@ unsafe impl Backend for Host {
     fn as_any(&self) -> &dyn Any {
         self
     }
-}
-
-pub(crate) fn not_cuda(what: &'static str) -> crate::error::Error {
-    Invalid::NotCuda { what }.into()
 }

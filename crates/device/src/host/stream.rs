@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::error::{Invalid, Result};
-use crate::memory::Place;
+use crate::info::Place;
 use crate::pages::pointer;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ unsafe impl Queue for Inline {
     }
 
     unsafe fn prefetch(&self, _address: u64, _len: usize, _to: Place) -> Result<()> {
-        Err(super::not_cuda("a prefetch of managed memory"))
+        Err(crate::error::not_cuda("a prefetch of managed memory"))
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use tierflow_device::HostReservation;
 
+use super::HostArena;
 use super::pieces::PATIENCE;
-use super::{HostArena, strategy};
 use crate::error::{Error, Result};
 use crate::workers::Workers;
 
