@@ -2,7 +2,7 @@
 //!
 //! - Criterion benches of single functions are files in `benches/`.
 //! - [`experiments`] are the measurements of whole parts and of the papers' claims: one file each.
-//! - [`report`] turns both into one table, `report.json` and `report.html`.
+//! - [`report`] turns both into one table, `report.json` and pages: all rows, and the papers' figures beside ours.
 //!
 //! `cargo xtask bench` runs them all; docs/src/report.md describes the report.
 #![forbid(unsafe_code)]

@@ -25,7 +25,11 @@ pub fn facts() -> Vec<String> {
             .and_then(|kib| kib.parse::<f64>().ok())
     });
     facts.extend(kib.map(|kib| format!("{:.1} GiB of memory", kib / f64::from(1 << 20))));
-    facts.extend(gpus());
+    let gpus = gpus();
+    if gpus.is_empty() {
+        facts.push("no GPU: plain memory stands for a device".to_owned());
+    }
+    facts.extend(gpus);
     facts
 }
 

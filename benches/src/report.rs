@@ -1,4 +1,4 @@
-//! The report: rows in, `report.json`, `report.html` and a table for the terminal out.
+//! The report: rows in; `report.json`, the pages and a table for the terminal out.
 
 use std::path::Path;
 
@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 mod chart;
 pub mod criterion;
+mod figures;
 mod group;
 mod html;
 mod table;
 pub mod units;
 
+pub use figures::compared;
 pub use table::table;
 
 /// One figure. `report.json` is an array of these; docs/src/report.md is its description, and a test
@@ -21,8 +23,8 @@ pub use table::table;
 pub struct Row {
     /// The experiment's name, or `bench/` and the group for a criterion bench.
     pub experiment: String,
-    /// What was varied, as `key=value` pairs separated by `, `. Where the last pair of three or more
-    /// cases is a number, a line is drawn over it, one for each value of the pairs before; else bars.
+    /// What was varied, as `key=value` pairs separated by `, `. Where the last pair of all cases is a
+    /// number, a line is drawn over it, one for each value of the pairs before.
     pub case: String,
     /// What was measured. `m`, `m min` and `m max` are the median and the extremes of one metric.
     pub metric: String,
@@ -83,16 +85,25 @@ impl Spread {
     }
 }
 
-/// Writes `report.json` and `report.html` into `folder`.
+/// Writes `report.json`, `report.html`, `index.html` and a page for each paper into `folder`. The pages say of the rows what
+/// `facts` does: which machine they are from, and whether they are quick ones.
 ///
 /// # Errors
 /// When a file cannot be written.
 pub fn write(folder: &Path, rows: &[Row], facts: &[String]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     write_rows(&folder.join("report.json"), rows)?;
-    let path = folder.join("report.html");
-    std::fs::write(&path, html::page(rows, facts))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let page = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    page("report.html", html::all_rows(rows, facts)?)?;
+    let papers = figures::papers()?;
+    page("index.html", html::index(&papers, rows, facts))?;
+    for paper in &papers {
+        page(&html::file(paper), html::paper(paper, rows, facts)?)?;
+    }
+    Ok(())
 }
 
 /// Writes rows as JSON.

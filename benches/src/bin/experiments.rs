@@ -76,7 +76,19 @@ enum Action {
         /// Where criterion kept its measurements
         #[arg(long)]
         criterion: Option<PathBuf>,
-        /// The folder for report.json and report.html
+        /// The folder for report.json and the pages
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Write the report of rows that were measured before, and print the table of what they have beside the papers
+    Report {
+        /// Files of rows as JSON
+        #[arg(required = true)]
+        rows: Vec<PathBuf>,
+        /// What the pages are to say of them: the machine, the date, whether they are quick ones
+        #[arg(long = "from", required = true)]
+        facts: Vec<String>,
+        /// The folder for report.json and the pages
         #[arg(long)]
         out: PathBuf,
     },
@@ -111,6 +123,12 @@ fn main() -> Result<()> {
                 choose(&names)?
             };
             all(&chosen, quick, criterion.as_deref(), &out)?;
+        }
+        Action::Report { rows, facts, out } => {
+            let rows = rows.iter().map(|path| report::read_rows(path));
+            let rows = rows.collect::<Result<Vec<_>>>()?.concat();
+            report::write(&out, &rows, &facts)?;
+            print!("{}", report::compared(&rows)?);
         }
     }
     Ok(())
@@ -192,9 +210,16 @@ fn all(
             }
         }
     }
-    report::write(out, &rows, &machine::facts())?;
+    let mut facts = machine::facts();
+    if quick {
+        facts.push("quick rows, not to quote from".to_owned());
+    }
+    report::write(out, &rows, &facts)?;
     print!("{}", report::table(&rows));
-    println!("\n{0}/report.html\n{0}/report.json", out.display());
+    println!(
+        "\n{0}/index.html\n{0}/report.html\n{0}/report.json",
+        out.display()
+    );
     if !failed.is_empty() {
         bail!("failed, and so not in the report: {}", failed.join(", "));
     }

@@ -1,237 +1,201 @@
-//! Charts as SVG: a line where the cases are numbers, bars where they are names.
+//! Charts as SVG: lines over the number that the cases end with.
 
-use super::group::{Metric, Point, split};
-use super::html::escape;
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
+
+use super::group::{Metric, Point, pairs, split};
 use super::units::human;
 
-const COLORS: [&str; 6] = [
-    "#2266aa", "#cc5522", "#338844", "#885599", "#aa8811", "#557788",
+/// Colours of Okabe and Ito, which colour-blind readers can tell apart.
+const COLORS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 0, 0),
 ];
-
-/// A line needs at least this many points; fewer are bars.
-const LEAST_POINTS: usize = 3;
-
-/// An axis marks the numbers that were measured, unless there are more than this.
-const MOST_MARKS: usize = 8;
 
 /// An axis whose ends are farther apart than this is logarithmic.
 const LOG_SPAN: f64 = 50.0;
 
-/// The chart of one metric.
-pub(crate) fn chart(metric: &Metric<'_>) -> String {
-    match lines(metric) {
-        Some((axis, lines)) => line_chart(metric, axis, &lines),
-        None => bar_chart(metric),
-    }
+const FONT: (&str, i32) = ("sans-serif", 13);
+
+/// The chart of one metric over the number that ends its cases; `None` where they end with names, or with
+/// different things: the table says the same then.
+///
+/// # Errors
+/// When a value is no finite number.
+pub(crate) fn chart(metric: &Metric<'_>) -> Result<Option<String>> {
+    let (common, names) = names(metric);
+    let Some((axis, lines)) = lines(metric, &names) else {
+        return Ok(None);
+    };
+    let mut svg = String::new();
+    line_chart(&mut svg, metric, axis, &lines)?;
+    let common = escape(&common);
+    Ok(Some(format!(
+        "<p>{common}</p>\n<p>{}</p>\n{svg}\n",
+        legend(&lines)
+    )))
+}
+
+/// The pairs that all cases share, and each case without them.
+fn names(metric: &Metric<'_>) -> (String, Vec<String>) {
+    let all = |pair: &str| {
+        let mut points = metric.points.iter();
+        metric.points.len() > 1 && points.all(|point| pairs(&point.row.case).any(|p| p == pair))
+    };
+    let of = |case: &str, is_common: bool| {
+        let chosen: Vec<_> = pairs(case).filter(|pair| all(pair) == is_common).collect();
+        chosen.join(", ")
+    };
+    let common = metric.points.first().map(|point| of(&point.row.case, true));
+    let names = metric.points.iter().map(|point| of(&point.row.case, false));
+    (common.unwrap_or_default(), names.collect())
 }
 
 /// The points of one value of the pairs before the last, by the number of the last.
 struct Line<'a> {
-    name: &'a str,
+    name: String,
     points: Vec<(f64, &'a Point<'a>)>,
 }
 
 /// The key of the last pairs, and the lines over it; `None` when some case is no number, or the cases
 /// number different things.
-fn lines<'a>(metric: &'a Metric<'a>) -> Option<(&'a str, Vec<Line<'a>>)> {
-    let (_, axis, _) = split(&metric.points.first()?.row.case)?;
+fn lines<'a>(metric: &'a Metric<'a>, names: &'a [String]) -> Option<(&'a str, Vec<Line<'a>>)> {
+    let (_, axis, _) = split(names.first()?)?;
     let mut lines: Vec<Line<'a>> = Vec::new();
-    for point in &metric.points {
-        let (name, _, x) = split(&point.row.case).filter(|(_, key, _)| *key == axis)?;
+    for (point, name) in metric.points.iter().zip(names) {
+        let (name, _, x) = split(name).filter(|(_, key, _)| *key == axis)?;
         let line = match lines.iter().position(|line| line.name == name) {
             Some(at) => &mut lines[at],
             None => lines.push_mut(Line {
-                name,
+                name: name.to_owned(),
                 points: Vec::new(),
             }),
         };
         line.points.push((x, point));
     }
-    lines
-        .iter_mut()
-        .for_each(|line| line.points.sort_by(|(a, _), (b, _)| a.total_cmp(b)));
-    lines
-        .iter()
-        .any(|line| line.points.len() >= LEAST_POINTS)
-        .then_some((axis, lines))
+    for line in &mut lines {
+        line.points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    }
+    let is_line = |line: &Line<'_>| line.points.len() > 1;
+    lines.iter().any(is_line).then_some((axis, lines))
 }
 
-fn bar_chart(metric: &Metric<'_>) -> String {
-    const LEFT: f64 = 260.0;
-    const LENGTH: f64 = 380.0;
-    const STEP: f64 = 24.0;
-    let tops = metric.points.iter().flat_map(|point| {
-        let (_, max) = ends(point);
-        [max, point.row.reference.unwrap_or(0.0)]
-    });
-    let top = tops.fold(0.0, f64::max);
-    let scale = if top > 0.0 { LENGTH / top } else { 0.0 };
-    let mut body = String::new();
-    for (at, point) in metric.points.iter().enumerate() {
-        let y = at as f64 * STEP + 4.0;
-        let middle = y + 8.0;
-        let right = LEFT + point.row.value.max(0.0) * scale;
-        body += &text(LEFT - 8.0, middle + 4.0, "end", &point.row.case);
-        body += &format!(
-            r#"<rect x="{LEFT}" y="{y}" width="{:.1}" height="16" fill="{}"/>"#,
-            right - LEFT,
-            COLORS[0]
-        );
-        if let Some((min, max)) = point.extremes {
-            body += &segment(
-                LEFT + min * scale,
-                middle,
-                LEFT + max * scale,
-                middle,
-                "#222",
-            );
-        }
-        if let Some(reference) = point.row.reference {
-            let x = LEFT + reference * scale;
-            body += &segment(x, y - 2.0, x, y + 18.0, COLORS[1]);
-        }
-        let end = right.max(LEFT + ends(point).1 * scale);
-        body += &text(
-            end + 6.0,
-            middle + 4.0,
-            "start",
-            &human(point.row.value, metric.unit),
-        );
-    }
-    svg(760.0, metric.points.len() as f64 * STEP + 8.0, &body)
-}
-
-fn line_chart(metric: &Metric<'_>, axis: &str, lines: &[Line<'_>]) -> String {
-    let all = || lines.iter().flat_map(|line| &line.points);
-    let across = Axis::over(all().map(|(x, _)| *x), 90.0, 640.0, false);
-    let values = all().flat_map(|(_, point)| {
-        let (min, max) = ends(point);
-        [Some(min), Some(max), point.row.reference]
-            .into_iter()
-            .flatten()
-    });
-    let up = Axis::over(values, 290.0, 20.0, true);
-    let mut body = String::new();
-    for y in up.ticks() {
-        body += &segment(90.0, up.at(y), 640.0, up.at(y), "#ddd");
-        body += &text(84.0, up.at(y) + 4.0, "end", &human(y, metric.unit));
-    }
-    let mut measured: Vec<f64> = all().map(|(x, _)| *x).collect();
-    measured.sort_by(f64::total_cmp);
-    measured.dedup();
-    let marks = if measured.len() <= MOST_MARKS {
-        measured
-    } else {
-        across.ticks()
+fn legend(lines: &[Line<'_>]) -> String {
+    let entry = |(line, color): (&Line<'_>, &RGBColor)| {
+        let RGBColor(r, g, b) = color;
+        let name = escape(&line.name);
+        format!(
+            "<span style=\"white-space:nowrap\"><span style=\"color:rgb({r},{g},{b})\">&#9632;</span> {name}</span> &ensp; "
+        )
     };
-    for x in marks {
-        body += &segment(across.at(x), 290.0, across.at(x), 294.0, "#222");
-        body += &text(across.at(x), 308.0, "middle", &human(x, "1"));
-    }
-    body += &text(365.0, 326.0, "middle", axis);
-    for (at, line) in lines.iter().enumerate() {
-        let color = COLORS[at % COLORS.len()];
-        let path = |value: fn(&Point<'_>) -> Option<f64>| -> String {
-            let points = line
-                .points
-                .iter()
-                .filter_map(|(x, point)| Some((x, value(point)?)));
-            points
-                .map(|(x, y)| format!("{:.1},{:.1} ", across.at(*x), up.at(y)))
-                .collect()
-        };
-        let reference = path(|point| point.row.reference);
-        let values = path(|point| Some(point.row.value));
-        body += &format!(
-            r#"<polyline points="{reference}" fill="none" stroke="{color}" stroke-dasharray="4 4"/>"#
-        );
-        body += &format!(
-            r#"<polyline points="{values}" fill="none" stroke="{color}" stroke-width="2"/>"#
-        );
-        for (x, point) in &line.points {
-            let (x, y, (min, max)) = (across.at(*x), up.at(point.row.value), ends(point));
-            body += &segment(x, up.at(min), x, up.at(max), color);
-            body += &format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{color}"/>"#);
-        }
-        let y = 30.0 + 18.0 * at as f64;
-        body += &segment(654.0, y - 4.0, 674.0, y - 4.0, color);
-        body += &text(680.0, y, "start", line.name);
-    }
-    svg(
-        900.0,
-        334.0_f64.max(30.0 + 18.0 * lines.len() as f64),
-        &body,
-    )
+    let named = lines.iter().filter(|line| !line.name.is_empty());
+    named.zip(COLORS.iter().cycle()).map(entry).collect()
 }
 
-/// The smallest and the largest measurement of a point.
-fn ends(point: &Point<'_>) -> (f64, f64) {
-    point.extremes.unwrap_or((point.row.value, point.row.value))
+fn line_chart(svg: &mut String, metric: &Metric<'_>, axis: &str, lines: &[Line<'_>]) -> Result<()> {
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let across = Axis::over(all().map(|(x, _)| *x), false)?;
+    let up = Axis::over(all().flat_map(|(_, point)| values(point)), true)?;
+    let area = SVGBackend::with_string(svg, (760, 320)).into_drawing_area();
+    let mut chart = ChartBuilder::on(&area)
+        .margin(10)
+        .x_label_area_size(44)
+        .y_label_area_size(84)
+        .build_cartesian_2d(across.range(), up.range())?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .label_style(FONT)
+        .x_desc(axis)
+        .x_label_formatter(&|x| human(across.value(*x), "1"))
+        .y_label_formatter(&|y| human(up.value(*y), metric.unit))
+        .draw()?;
+    for (line, color) in lines.iter().zip(COLORS.iter().cycle()) {
+        let at = |x: f64, y: f64| (across.at(x), up.at(y));
+        let medians = line.points.iter().map(|(x, p)| at(*x, p.row.value));
+        chart.draw_series(LineSeries::new(medians, color.stroke_width(2)).point_size(3))?;
+        let spans = line.points.iter().filter_map(|(x, point)| {
+            let (min, max) = point.extremes?;
+            Some(PathElement::new([at(*x, min), at(*x, max)], color))
+        });
+        chart.draw_series(spans)?;
+        let references = line.points.iter().filter_map(|(x, point)| {
+            Some(Cross::new(
+                at(*x, point.row.reference?),
+                6,
+                color.stroke_width(2),
+            ))
+        });
+        chart.draw_series(references)?;
+    }
+    area.present().map_err(|error| anyhow!("{error}"))
 }
 
-/// From values to places in the picture.
+/// All that an axis has to hold of a point: its value, its extremes and what it is compared with.
+fn values<'a>(point: &'a Point<'_>) -> impl Iterator<Item = f64> + Clone + 'a {
+    let (min, max) = point.extremes.unzip();
+    [Some(point.row.value), min, max, point.row.reference]
+        .into_iter()
+        .flatten()
+}
+
+/// From values to the coordinates that are drawn: themselves or their logarithm to `base`.
 struct Axis {
     low: f64,
     high: f64,
-    from: f64,
-    to: f64,
-    is_log: bool,
+    base: Option<f64>,
 }
 
 impl Axis {
-    /// With `zero`, an axis that is not logarithmic starts at zero, so that heights can be compared.
-    fn over(values: impl Iterator<Item = f64> + Clone, from: f64, to: f64, zero: bool) -> Self {
+    /// With `from_zero`, an axis that is not logarithmic starts at zero, so that heights can be compared.
+    fn over(values: impl Iterator<Item = f64> + Clone, from_zero: bool) -> Result<Self> {
         let low = values.clone().fold(f64::INFINITY, f64::min);
-        let high = values.fold(f64::NEG_INFINITY, f64::max);
-        let is_log = low > 0.0 && high / low > LOG_SPAN;
-        let low = if zero && !is_log { low.min(0.0) } else { low };
-        Self {
-            low,
-            high: if high > low { high } else { low + 1.0 },
-            from,
-            to,
-            is_log,
+        let high = values.clone().fold(f64::NEG_INFINITY, f64::max);
+        if !(low.is_finite() && high.is_finite()) {
+            return Err(anyhow!("no finite values to draw: {low} to {high}"));
         }
+        let is_log = low > 0.0 && high / low > LOG_SPAN;
+        // Counts are often powers of two.
+        let is_two = !from_zero && values.into_iter().all(|value| value.log2().fract() == 0.0);
+        Ok(Self {
+            low: if from_zero && !is_log {
+                low.min(0.0)
+            } else {
+                low
+            },
+            high: if high > low { high } else { low.abs() + 1.0 },
+            base: is_log.then_some(if is_two { 2.0 } else { 10.0 }),
+        })
+    }
+
+    /// The coordinates, with a little room where the axis does not start at zero.
+    fn range(&self) -> std::ops::Range<f64> {
+        let (low, high) = (self.at(self.low), self.at(self.high));
+        let room = (high - low) * 0.05;
+        let low = if self.low == 0.0 { low } else { low - room };
+        low..high + room
     }
 
     fn at(&self, value: f64) -> f64 {
-        let part = if self.is_log {
-            (value / self.low).ln() / (self.high / self.low).ln()
-        } else {
-            (value - self.low) / (self.high - self.low)
-        };
-        self.from + part * (self.to - self.from)
+        self.base.map_or(value, |base| value.log(base))
     }
 
-    fn ticks(&self) -> Vec<f64> {
-        let at = |step: u32| {
-            let part = f64::from(step) / 4.0;
-            if self.is_log {
-                self.low * (self.high / self.low).powf(part)
-            } else {
-                self.low + part * (self.high - self.low)
-            }
-        };
-        (0..=4).map(at).collect()
+    fn value(&self, at: f64) -> f64 {
+        self.base.map_or(at, |base| base.powf(at))
     }
 }
 
-fn segment(x1: f64, y1: f64, x2: f64, y2: f64, color: &str) -> String {
-    format!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{color}"/>"#)
-}
-
-fn text(x: f64, y: f64, anchor: &str, text: &str) -> String {
-    format!(
-        r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{}</text>"#,
-        escape(text)
-    )
-}
-
-fn svg(width: f64, height: f64, body: &str) -> String {
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\">{body}</svg>\n"
-    )
+/// `text` as it may stand in HTML and SVG.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -241,55 +205,47 @@ mod tests {
     use crate::report::group::sections;
 
     /// The chart of one value for each case.
-    fn of(cases: &[(&str, f64)]) -> String {
+    fn of(cases: &[(&str, f64)]) -> Option<String> {
         let mut run = Run::new("copy", true);
         for (case, value) in cases {
             run.value(case, "time", "ns", *value).unwrap();
         }
-        chart(&sections(&run.into_rows())[0].metrics[0])
+        chart(&sections(&run.into_rows())[0].metrics[0]).unwrap()
     }
 
     #[test]
-    fn numbers_make_a_line_and_names_make_bars() {
+    fn numbers_make_a_line_and_what_all_share_is_said_once() {
         let line = of(&[
-            ("policy=lru, n=4", 1.0),
-            ("policy=lru, n=2", 2.0),
-            ("policy=lru, n=8", 3.0),
+            ("on=<gpu>, policy=lru, n=4", 1.0),
+            ("on=<gpu>, policy=lru, n=2", 2.0),
+            ("on=<gpu>, policy=fifo, n=8", 3.0),
         ]);
-        assert_eq!(line.matches("<circle").count(), 3);
-        assert!(line.contains("policy=lru"));
-        for bars in [
-            of(&[
-                ("policy=lru", 1.0),
-                ("policy=<fifo>", 2.0),
-                ("policy=score", 3.0),
-            ]),
-            of(&[("n=1", 1.0), ("n=2", 2.0), ("m=3", 3.0)]),
-        ] {
-            assert_eq!(bars.matches("<rect").count(), 3, "{bars}");
-            assert!(
-                !bars.contains("<circle") && !bars.contains("<fifo>"),
-                "{bars}"
-            );
-        }
+        let line = line.unwrap();
+        assert_eq!(line.matches("<circle").count(), 3, "{line}");
+        assert!(line.contains("policy=lru") && line.contains("policy=fifo"));
+        assert_eq!(line.matches("on=&lt;gpu&gt;").count(), 1, "{line}");
+    }
+
+    #[test]
+    fn names_and_numbers_of_different_things_make_none() {
+        assert_eq!(of(&[("policy=lru", 1.0), ("policy=fifo", 2.0)]), None);
+        assert_eq!(of(&[("n=1", 1.0), ("n=2", 2.0), ("m=3", 3.0)]), None);
     }
 
     #[test]
     fn equal_values_and_zeros_stay_in_the_picture() {
-        for cases in [
-            [("n=1", 0.0), ("n=1", 0.0), ("n=1", 0.0)],
-            [("a=x", 0.0), ("a=y", 0.0), ("a=z", 0.0)],
-        ] {
-            let chart = of(&cases);
-            assert!(!chart.contains("NaN") && !chart.contains("inf"), "{chart}");
-        }
+        let chart = of(&[("a=x, n=0", 0.0), ("a=x, n=1", 0.0), ("a=y, n=1", 0.0)]).unwrap();
+        assert!(!chart.contains("NaN") && !chart.contains("inf"), "{chart}");
     }
 
     #[test]
     fn a_wide_axis_is_logarithmic() {
-        let axis = Axis::over([1.0, 100.0].into_iter(), 0.0, 10.0, true);
-        assert!((axis.at(10.0) - 5.0).abs() < 1e-9);
-        let axis = Axis::over([1.0, 4.0].into_iter(), 0.0, 8.0, true);
-        assert!((axis.at(2.0) - 4.0).abs() < 1e-9);
+        let wide = Axis::over([1.0, 100.0].into_iter(), true).unwrap();
+        assert!((wide.at(10.0) - 1.0).abs() < 1e-9 && (wide.value(2.0) - 100.0).abs() < 1e-9);
+        let powers = Axis::over([1.0, 64.0].into_iter(), false).unwrap();
+        assert_eq!(powers.at(8.0), 3.0);
+        let narrow = Axis::over([1.0, 4.0].into_iter(), true).unwrap();
+        assert_eq!((narrow.low, narrow.at(2.0)), (0.0, 2.0));
+        assert!(Axis::over([f64::NAN].into_iter(), true).is_err());
     }
 }

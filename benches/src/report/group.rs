@@ -70,6 +70,21 @@ fn find<'a>(rows: &'a [Row], like: &Row, metric: &str) -> Option<&'a Row> {
     })
 }
 
+/// The `key=value` pairs of a case.
+pub(crate) fn pairs(case: &str) -> impl Iterator<Item = &str> {
+    case.split(", ")
+}
+
+/// The case with these pairs in place of those of the same keys.
+pub(crate) fn with_pairs(case: &str, other: &[String]) -> String {
+    let key = |pair: &str| pair.split_once('=').map(|(key, _)| key.to_owned());
+    let of = |pair| other.iter().find(|other| key(other) == key(pair));
+    let all: Vec<_> = pairs(case)
+        .map(|pair| of(pair).map_or(pair, |other| other))
+        .collect();
+    all.join(", ")
+}
+
 /// `policy=lru, n=16` → (`policy=lru`, `n`, 16), where the last pair is a number.
 pub(crate) fn split(case: &str) -> Option<(&str, &str, f64)> {
     let (series, last) = case.rsplit_once(", ").unwrap_or(("", case));

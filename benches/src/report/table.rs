@@ -4,7 +4,7 @@ use super::Row;
 use super::group::{Metric, Point, sections};
 use super::units::{digits, human};
 
-const HEADER: [&str; 6] = ["case", "metric", "value", "min … max", "reference", "ratio"];
+pub(crate) const HEADER: [&str; 6] = ["case", "metric", "value", "min … max", "reference", "ratio"];
 
 /// All rows, aligned, one block for each experiment.
 pub fn table(rows: &[Row]) -> String {
@@ -38,10 +38,6 @@ pub(crate) fn cells(metric: &Metric<'_>, point: &Point<'_>) -> [String; 6] {
             .unwrap_or_default(),
         row.ratio.map(digits).unwrap_or_default(),
     ]
-}
-
-pub(crate) fn header() -> [&'static str; 6] {
-    HEADER
 }
 
 /// The first two columns to the left, figures to the right.

@@ -7,13 +7,14 @@ use pyo3::types::{IntoPyDict, PyCapsule, PyDict, PyTuple};
 use tierflow_engine::{Region, RegionMut};
 
 use crate::errors;
-use crate::ffi::buffer::View;
 use crate::ffi::cuda_interface::Interface;
 use crate::ffi::dlpack::{
     CPU, CUDA, CUDA_HOST, CUDA_MANAGED, Described, HANDLES, Managed, VERSION,
 };
 use crate::ffi::exchange::Api;
-use crate::ffi::span::{Given, Hold, Span};
+use crate::ffi::given::{Given, Hold};
+use crate::ffi::span::Span;
+use crate::ffi::view::View;
 use crate::order::Order;
 
 /// What a call does with an array.

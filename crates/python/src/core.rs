@@ -72,17 +72,3 @@ impl Drop for Borrowed<'_> {
         }
     }
 }
-
-/// Lets go of the interpreter, if this thread has it, while something is dropped that may wait.
-pub(crate) fn detached(drop: impl FnOnce() + Send) {
-    let mut drop = Some(drop);
-    let mut run = || {
-        if let Some(drop) = drop.take() {
-            drop();
-        }
-    };
-    // At the interpreter's end there is nothing to let go of.
-    if Python::try_attach(|py| py.detach(&mut run)).is_none() {
-        run();
-    }
-}

@@ -11,7 +11,7 @@ use pyo3::types::PyInt;
 use tierflow_device::{Device, Kind, Stream};
 
 use crate::errors;
-use crate::ffi::span::{adopt, is_captured, wait_for};
+use crate::ffi::streams::{adopt, is_captured, wait_for};
 
 /// Handles beyond this many are forgotten and adopted anew.
 const MOST_ADOPTED: usize = 64;

@@ -14,10 +14,11 @@ use pyo3::types::PyDict;
 use tierflow_device::{Memory, Place, Stream};
 use tierflow_engine::Version;
 
-use crate::core::{Core, detached};
+use crate::core::Core;
 use crate::engine::Engine;
 use crate::errors::OrRaise;
 use crate::ffi::copies::{self, Wait};
+use crate::ffi::ending::detached;
 use crate::ffi::span::{Span, memory};
 use crate::ffi::xla::{self, Answer, Call};
 

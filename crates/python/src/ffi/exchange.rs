@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyType};
 
 use super::dlpack::{Described, Device, Managed, Tensor, VERSION, Version, Versioned};
-use super::span::Hold;
+use super::given::Hold;
 
 const NAME: &CStr = c"dlpack_exchange_api";
 

@@ -14,6 +14,7 @@ use crate::errors;
 use crate::ffi;
 use crate::ffi::copies::Wait;
 use crate::ffi::dlpack;
+use crate::ffi::ending;
 
 /// The object's own part in a slot, until it is ended.
 pub(super) struct Own {
@@ -216,7 +217,7 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         if let Some(lent) = self.lent.get_mut().take() {
-            crate::core::detached(|| drop(lent));
+            ending::detached(|| drop(lent));
         }
     }
 }
