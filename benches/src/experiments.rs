@@ -10,6 +10,7 @@ pub mod alloc;
 pub mod blocking;
 pub mod cache;
 pub mod clients;
+pub mod commits;
 pub mod compress;
 pub mod copy;
 pub mod dedup;
@@ -18,6 +19,7 @@ pub mod growth;
 pub mod in_place;
 pub mod peers;
 pub mod placement;
+pub mod regions;
 pub mod shared;
 pub mod store;
 pub mod veloc;
@@ -50,6 +52,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     shared::EXPERIMENT,
     store::EXPERIMENT,
     disk::EXPERIMENT,
+    commits::EXPERIMENT,
+    regions::EXPERIMENT,
     in_place::EXPERIMENT,
     clients::EXPERIMENT,
 ];

@@ -151,6 +151,8 @@ pub(crate) struct Copy {
     pub(crate) dst: u64,
     pub(crate) dst_place: Place,
     pub(crate) len: usize,
+    /// Whether every device reaches what of both ends is host memory by itself, as kernels do: as far as that is known.
+    pub(crate) is_pinned: bool,
 }
 
 /// The back end's half of a [`Stream`](crate::Stream): work that runs in the order it was given.
@@ -166,6 +168,17 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
     /// Until the copy is done the source is readable and written by nobody, the destination is
     /// writable and used by nobody else, and the two do not overlap.
     unsafe fn copy(&self, copy: Copy) -> Result<()>;
+
+    /// Enqueues many copies, in any order. An error means that some may not have been.
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy), of each of them; no source overlaps the destination of another.
+    unsafe fn copy_many(&self, copies: &[Copy]) -> Result<()> {
+        copies.iter().try_for_each(|copy| {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy(*copy) }
+        })
+    }
 
     /// # Safety
     /// Until the fill is done the destination is writable and used by nobody else.

@@ -344,6 +344,20 @@ impl Memory {
         &self.inner.pins
     }
 
+    /// Whether the byte lies on the device, or in host memory that every device reaches by itself. Not all that is so is known.
+    pub(crate) fn is_pinned(&self, offset: usize) -> bool {
+        match self.inner.backing {
+            _ if self.place == Place::Device => true,
+            Backing::Pinned => true,
+            Backing::HostPages => {
+                let pins = self.inner.pins.read();
+                let after = pins.partition_point(|pin| pin.end <= offset);
+                pins.get(after).is_some_and(|pin| pin.start <= offset)
+            }
+            _ => false,
+        }
+    }
+
     /// Bytes from `offset` on that one call may copy: up to where a pinned piece begins or ends.
     pub(crate) fn run_from(&self, offset: usize) -> usize {
         let end = self.inner.len;

@@ -11,6 +11,7 @@ use crate::error::{Invalid, Result};
 use crate::info::Place;
 use crate::loan::{ReadLoan, WriteLoan};
 use crate::memory::Memory;
+use crate::parts::{End, spread};
 use crate::transfer::Transfer;
 
 /// Work on a device in the order it was given. Several threads may use one stream, and then share
@@ -37,9 +38,12 @@ use crate::transfer::Transfer;
 pub struct Stream {
     device: Device,
     queue: Box<dyn Queue>,
-    /// Room for the loans of one `copy_all`, kept so that the next one need not allocate.
-    room: Mutex<Vec<(ReadLoan, WriteLoan)>>,
+    /// Room for one `copy_all`, kept so that the next one need not allocate.
+    room: Mutex<Room>,
 }
+
+/// The loans of a `copy_all`, and its copies.
+type Room = (Vec<(ReadLoan, WriteLoan)>, Vec<Copy>);
 
 impl Device {
     /// A new stream.
@@ -96,19 +100,29 @@ impl Stream {
     /// copied; [`Error::Lost`](crate::Error::Lost) or [`Error::Driver`](crate::Error::Driver), and
     /// then some may have been. The loans are given back in any case, when nothing uses them.
     pub fn copy_all(&self, copies: impl IntoIterator<Item = (ReadLoan, WriteLoan)>) -> Result<()> {
-        let mut loans = std::mem::take(&mut *self.room.lock());
+        let (mut loans, mut parts) = std::mem::take(&mut *self.room.lock());
         loans.extend(copies);
-        let checked = loans.iter().try_for_each(|(src, dst)| self.check(src, dst));
-        let copied = checked.and_then(|()| {
-            self.blocking(|| {
-                loans
-                    .iter()
-                    .try_for_each(|(src, dst)| self.enqueue(src, dst))
-            })
+        let checked = loans.iter().try_for_each(|(src, dst)| {
+            self.check(src, dst)?;
+            spread(End::of(src, 0), End::of(dst, 0), src.len(), &mut parts)
         });
-        loans.clear();
-        *self.room.lock() = loans;
+        // SAFETY: `copy_many` waits, and until then the loans are held.
+        let copied = checked.and_then(|()| unsafe { self.copy_many(&parts) });
+        // A ledger lists loans by where they start: those that come last go without moving others.
+        while loans.pop().is_some() {}
+        parts.clear();
+        *self.room.lock() = (loans, parts);
         copied
+    }
+
+    /// Makes these copies, and waits.
+    ///
+    /// # Safety
+    /// Until this returns, the sources are readable and written by nobody, and the targets writable and used by nobody else;
+    /// no source overlaps a target.
+    pub(crate) unsafe fn copy_many(&self, copies: &[Copy]) -> Result<()> {
+        // SAFETY: `blocking` synchronises before it returns; the rest is the caller's promise.
+        self.blocking(|| unsafe { self.queue.copy_many(copies) })
     }
 
     /// Copies and waits, with loans that the caller keeps.
@@ -145,6 +159,7 @@ impl Stream {
                         dst,
                         dst_place,
                         len,
+                        is_pinned: false,
                     };
                     // SAFETY: `blocking` synchronises before it returns: until then `src` is borrowed
                     // and `dst` is borrowed from a loan that nobody else overlaps; a slice of the
@@ -179,6 +194,7 @@ impl Stream {
                         dst,
                         dst_place: Place::Host,
                         len,
+                        is_pinned: false,
                     };
                     // SAFETY: as in `write`, the other way round.
                     unsafe { self.queue.copy(copy) }
@@ -322,6 +338,7 @@ impl Stream {
                 dst: dst.address() + (to_at + at) as u64,
                 dst_place: to.place(),
                 len,
+                is_pinned: false,
             };
             // SAFETY: every caller keeps the loans until it has synchronised, or hands them to a
             // `Transfer` that does; the loans keep other writers and readers out, and two loans
@@ -345,7 +362,7 @@ impl Stream {
 
     /// Memory that the processor can reach is reachable from every device; device memory from its
     /// own, and from peers that it was reserved for.
-    fn reaches(&self, memory: &Memory) -> Result<()> {
+    pub(crate) fn reaches(&self, memory: &Memory) -> Result<()> {
         let plain = memory.host_accessible();
         if (plain && memory.place() == Place::Host) || memory.is_reached_by(&self.device) {
             return Ok(());

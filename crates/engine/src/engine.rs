@@ -185,7 +185,7 @@ impl Engine {
             None => {
                 let copied = self.shared.with_lane(|lane| {
                     let to = (version, grant.pieces.as_slice());
-                    self.shared.copy_in(lane, &Source(regions), to, stream)
+                    self.shared.copy_in(lane, &Source::new(regions), to, stream)
                 });
                 self.shared.end_write(version, &grant.pieces, true);
                 let ok = copied.is_ok();

@@ -4,6 +4,7 @@ use crate::region::{self, UNNAMED};
 use crate::run::Sink;
 use crate::within::Deadline;
 use crate::{Engine, Error, RegionMut, Result, Version, Within};
+use hashbrown::HashMap;
 use tierflow_device::Stream;
 use tierflow_store::container::{Element, RegionInfo};
 
@@ -86,10 +87,13 @@ impl Engine {
             return Err(refused(pair[0], "it is asked for twice".to_owned()));
         }
         region::total_mut(regions.iter().map(|(_, region)| region))?;
+        let known: HashMap<&str, &RegionInfo> = layout
+            .iter()
+            .map(|info| (info.name.as_str(), info))
+            .collect();
         let mut targets = Vec::with_capacity(regions.len());
         for (name, region) in regions {
-            let mut known = layout.iter();
-            let info = known.find(|info| info.name == *name).ok_or_else(|| {
+            let info = known.get(name).ok_or_else(|| {
                 let names: Vec<_> = layout.iter().map(|info| info.name.as_str()).collect();
                 refused(name, format!("there is none, but {}", names.join(", ")))
             })?;

@@ -180,13 +180,13 @@ impl Engine {
         let too_late = report.clone();
         let collected = self
             .shared
-            .with_lane(|lane| lane.collect(&Source(regions), stream));
+            .with_lane(|lane| lane.collect(&Source::new(regions), stream));
         let written = collected.and_then(|bytes| {
             let work = move |shared: &Shared| {
                 let regions = [Region::from(bytes.as_slice())];
                 shared.with_any_lane(|lane| {
                     let to = (version, pieces.as_slice());
-                    shared.copy_in(lane, &Source(&regions), to, None)
+                    shared.copy_in(lane, &Source::new(&regions), to, None)
                 })
             };
             let too_late = move |shared: &Shared| too_late(shared, false, false);

@@ -132,3 +132,61 @@ fn small_versions_go_to_storage_and_come_back_in_requests_of_many() {
         println!("{VERSIONS} versions: {writes} writes, {reads} reads");
     }
 }
+
+/// Threads of which each waits for its own versions: what is durable when a wait returns is found by the next engine, whole and by
+/// the names of its regions.
+#[test]
+fn small_versions_of_many_threads_are_kept_together_and_outlive_the_engine() {
+    const THREADS: u64 = 16;
+    const EACH: u64 = 30;
+    let device = open(Choice::Host).unwrap();
+    for in_order in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let build = || {
+            Engine::builder(&device)
+                .host_cache(4 << 20)
+                .node_local(home.path())
+                .durable_in_order(in_order)
+                .build()
+                .unwrap()
+        };
+        let engine = build();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let engine = &engine;
+                scope.spawn(move || {
+                    for version in (0..EACH).map(|nth| nth * THREADS + thread) {
+                        let bytes = content(version);
+                        let (head, tail) = bytes.split_at(bytes.len() / 3);
+                        let regions = [Region::from(head), Region::from(tail)];
+                        let regions = match version % 3 {
+                            0 => regions,
+                            _ => regions.map(|region| match region.len() == head.len() {
+                                true => region.named("head"),
+                                false => region.named("tail"),
+                            }),
+                        };
+                        engine.checkpoint(version, &regions).unwrap();
+                        engine.wait_version(version).unwrap();
+                        assert!(engine.is_durable(version));
+                    }
+                });
+            }
+        });
+        drop(engine);
+        let engine = build();
+        assert_eq!(engine.versions().len() as u64, THREADS * EACH);
+        for version in 0..THREADS * EACH {
+            assert!(restored(&engine, version).unwrap() == content(version));
+            if version % 3 > 0 {
+                let bytes = content(version);
+                let mut tail = vec![0; bytes.len() - bytes.len() / 3];
+                let into = RegionMut::from(tail.as_mut_slice());
+                engine
+                    .restore_regions(version, &mut [("tail", into)])
+                    .unwrap();
+                assert!(tail == bytes[bytes.len() / 3..]);
+            }
+        }
+    }
+}

@@ -51,6 +51,76 @@ fn pulled_regions_are_saved_and_pushed_back() {
     }
 }
 
+/// Of very many regions, each wanted byte is handed on once, at its place among all, and blocks that nobody wants are not read:
+/// damage there does not matter.
+#[test]
+fn what_is_wanted_of_many_regions_is_pushed_once() {
+    const REGIONS: usize = 3_000;
+    let home = tempfile::tempdir().unwrap();
+    let repository = open(home.path());
+    let all = bytes_of(1, LARGE);
+    let names: Vec<String> = (0..REGIONS).map(|number| format!("r{number}")).collect();
+    // Every seventh is empty, and the last one has the rest.
+    let (mut rest, mut regions) = (all.as_slice(), Vec::new());
+    for (number, name) in names.iter().enumerate() {
+        let length = match number {
+            _ if number + 1 == REGIONS => rest.len(),
+            _ if number % 7 == 0 => 0,
+            _ => (1 + number * 37 % 6_000).min(rest.len()),
+        };
+        let (bytes, behind) = rest.split_at(length);
+        regions.push(Region::new(name, bytes));
+        rest = behind;
+    }
+    let snapshot = Snapshot {
+        version: 1,
+        base: None,
+        regions: &regions,
+    };
+    repository.save(&snapshot).unwrap();
+    let piece = repository.piece(1).unwrap();
+    let length = LARGE as u64;
+    for wanted in [0..length, 0..1, 8_000_000..8_000_001, 3_000_000..6_500_000] {
+        let mut pushed = vec![0_u8; LARGE];
+        let wants =
+            |range: std::ops::Range<u64>| range.start < wanted.end && wanted.start < range.end;
+        let mut push = |at: u64, bytes: &[u8]| {
+            assert!(wants(at..at + bytes.len() as u64), "{at} was not asked for");
+            let at = at as usize;
+            for (count, byte) in pushed[at..at + bytes.len()].iter_mut().zip(bytes) {
+                assert_eq!(*count, 0, "a byte came twice");
+                // One behind, so that none that came is 0.
+                *count = (byte >> 1) + 1;
+            }
+            Ok(())
+        };
+        piece.read_range_through(&wants, &mut push).unwrap();
+        let range = wanted.start as usize..wanted.end as usize;
+        let expected: Vec<u8> = all[range.clone()]
+            .iter()
+            .map(|byte| (byte >> 1) + 1)
+            .collect();
+        assert!(pushed[range] == expected, "{wanted:?}");
+    }
+    let refused = piece.read_range_through(&|_| true, &mut |_, _| Err(Error::Cancelled));
+    assert!(matches!(refused, Err(Error::Cancelled)));
+
+    // The last block of the file.
+    let path = piece.path().to_owned();
+    drop((piece, repository));
+    let mut file = std::fs::read(&path).unwrap();
+    let end = file.iter().rposition(|byte| *byte != 0).unwrap();
+    file[end] ^= 1;
+    std::fs::write(&path, file).unwrap();
+    let piece = open(home.path()).piece(1).unwrap();
+    let first = |range: std::ops::Range<u64>| range.start < 1_000_000;
+    piece
+        .read_range_through(&first, &mut |_, _| Ok(()))
+        .unwrap();
+    let damaged = piece.read_range_through(&|_| true, &mut |_, _| Ok(()));
+    assert!(matches!(damaged, Err(Error::Damaged { .. })), "{damaged:?}");
+}
+
 #[test]
 fn what_cannot_be_pulled_is_not_published() {
     let home = tempfile::tempdir().unwrap();

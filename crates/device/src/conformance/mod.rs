@@ -11,6 +11,7 @@ mod copies;
 mod host_memory;
 mod managed;
 mod memory;
+mod parts;
 mod peers;
 mod reservations;
 
@@ -153,6 +154,14 @@ pub const CASES: &[Case] = &[
     Case {
         name: "stream: copy_all copies all or refuses all",
         check: copies::all_or_none,
+    },
+    Case {
+        name: "copies: many parts at once, of any length from anywhere",
+        check: parts::gather_and_scatter,
+    },
+    Case {
+        name: "copies: parts that do not fit are refused",
+        check: parts::refuses,
     },
     Case {
         name: "stream: transfers own and return loans",

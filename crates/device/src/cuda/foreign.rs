@@ -30,7 +30,7 @@ impl Device {
         let what = "adopting a stream";
         let cuda = self.as_cuda().ok_or(Invalid::NotCuda { what })?;
         // SAFETY: the caller's promise.
-        let queue = unsafe { CudaQueue::adopt(&cuda.context, named(handle)) }?;
+        let queue = unsafe { CudaQueue::adopt(cuda, named(handle)) }?;
         Ok(Stream::of(self, Box::new(queue)))
     }
 

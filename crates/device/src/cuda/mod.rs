@@ -10,6 +10,7 @@ mod host_memory;
 mod managed;
 mod memory;
 mod module;
+mod parts;
 mod share;
 mod stream;
 
@@ -37,6 +38,7 @@ pub use module::{Arg, Function, Launch, Module};
 pub struct Cuda {
     context: Arc<Context>,
     info: Info,
+    parts: parts::Kernel,
 }
 
 /// Opens a GPU.
@@ -69,6 +71,7 @@ pub(crate) fn open(ordinal: usize) -> Result<Cuda> {
     Ok(Cuda {
         context: Arc::new(context),
         info,
+        parts: parts::Kernel::default(),
     })
 }
 
@@ -170,7 +173,7 @@ unsafe impl Backend for Cuda {
     }
 
     fn queue(&self) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(stream::CudaQueue::new(&self.context)?))
+        Ok(Box::new(stream::CudaQueue::new(self)?))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -47,9 +47,13 @@ impl Module {
     /// [`Invalid::Name`] if the text holds a NUL byte; [`Error::Driver`] with the compiler's log if
     /// it is no PTX, or one for newer devices or drivers.
     pub fn load(cuda: &Cuda, ptx: &str) -> Result<Self> {
+        Self::load_in(&cuda.context, ptx)
+    }
+
+    pub(super) fn load_in(context: &Arc<Context>, ptx: &str) -> Result<Self> {
         const LOG_BYTES: usize = 8192;
         let image = c_string("PTX", ptx)?;
-        let _entered = cuda.context.enter()?;
+        let _entered = context.enter()?;
         let mut log = vec![0_u8; LOG_BYTES];
         let mut options = [
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
@@ -83,7 +87,7 @@ impl Module {
         }
         Ok(Self {
             loaded: Arc::new(Loaded {
-                context: Arc::clone(&cuda.context),
+                context: Arc::clone(context),
                 handle,
             }),
         })
@@ -138,6 +142,10 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Function {
+    pub(super) fn handle(&self) -> sys::CUfunction {
+        self.handle
+    }
+
     /// Lets launches use up to `bytes` of dynamic shared memory a block. Needed above 48 KiB.
     ///
     /// # Errors

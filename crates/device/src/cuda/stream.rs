@@ -9,7 +9,8 @@ use cudarc::driver::sys::{self, CUresult};
 
 use super::completion::{Cell, Waiting};
 use super::context::{Context, checked, failure, lost};
-use super::managed;
+use super::parts::{self, Sorted};
+use super::{Cuda, managed};
 use crate::backend::{Copy, Mark, MarkKind, Queue};
 use crate::error::{Error, Invalid, Result};
 use crate::info::Place;
@@ -54,27 +55,29 @@ impl Drop for Handle {
 #[derive(Debug)]
 pub(crate) struct CudaQueue {
     handle: Arc<Handle>,
+    parts: parts::Kernel,
 }
 
 impl CudaQueue {
-    pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
-        let _entered = context.enter()?;
+    pub(super) fn new(cuda: &Cuda) -> Result<Self> {
+        let _entered = cuda.context.enter()?;
         let kind = result::stream::StreamKind::NonBlocking;
         let stream = checked("cuStreamCreate", result::stream::create(kind))?;
-        Self::with_cell(context, stream, true)
+        Self::with_cell(cuda, stream, true)
     }
 
     /// A stream of another library's.
     ///
     /// # Safety
     /// As for `Device::adopt_stream`.
-    pub(super) unsafe fn adopt(context: &Arc<Context>, stream: sys::CUstream) -> Result<Self> {
-        let _entered = context.enter()?;
-        Self::with_cell(context, stream, false)
+    pub(super) unsafe fn adopt(cuda: &Cuda, stream: sys::CUstream) -> Result<Self> {
+        let _entered = cuda.context.enter()?;
+        Self::with_cell(cuda, stream, false)
     }
 
     /// The context is current.
-    fn with_cell(context: &Arc<Context>, stream: sys::CUstream, is_own: bool) -> Result<Self> {
+    fn with_cell(cuda: &Cuda, stream: sys::CUstream, is_own: bool) -> Result<Self> {
+        let context = &cuda.context;
         // From here on dropping the handle destroys a stream of our own.
         let mut handle = Handle {
             context: Arc::clone(context),
@@ -85,6 +88,7 @@ impl CudaQueue {
         handle.cell = Cell::new(context, stream)?;
         Ok(Self {
             handle: Arc::new(handle),
+            parts: Arc::clone(&cuda.parts),
         })
     }
 
@@ -169,6 +173,33 @@ unsafe impl Queue for CudaQueue {
             }
         }
         checked("cuMemcpyAsync", answer)
+    }
+
+    unsafe fn copy_many(&self, copies: &[Copy]) -> Result<()> {
+        let _entered = self.context().enter()?;
+        let mut sorted = Sorted::of(copies);
+        if !sorted.within.is_empty() {
+            match parts::kernel(&self.parts, self.context()) {
+                // SAFETY: the caller's promise; a stream copies within the memory of its device, or that of peers which
+                // it was given.
+                Some(kernel) => unsafe { parts::launch(kernel, self.handle(), &sorted.within) }?,
+                None => sorted.alone.append(&mut sorted.within),
+            }
+        }
+        if !sorted.across.is_empty() {
+            // SAFETY: the caller's promise.
+            let answer = unsafe { parts::batch(self.handle(), &sorted.across) };
+            if parts::is_refused(answer) {
+                // As by a default stream, or across the border of two registrations.
+                sorted.alone.append(&mut sorted.across);
+            } else {
+                checked("cuMemcpyBatchAsync", answer)?;
+            }
+        }
+        sorted.alone.into_iter().try_for_each(|copy| {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy(*copy) }
+        })
     }
 
     unsafe fn fill(&self, dst: u64, len: usize, byte: u8) -> Result<()> {

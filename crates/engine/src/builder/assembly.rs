@@ -12,8 +12,8 @@ use crate::run::Compressed;
 use crate::run::Differences;
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, Crew, Direction, Lane, Medium, Pool, Queues, Recorder, Shared, Stage, Tier, hear_turns,
-    start_opening, start_workers,
+    AHEAD, Crew, Direction, Kept, Lane, Medium, Pool, Queues, Recorder, Shared, Stage, Tier,
+    hear_turns, start_opening, start_workers,
 };
 use crate::{Engine, Error, Result};
 use std::sync::Arc;
@@ -72,11 +72,14 @@ impl EngineBuilder {
                 Kind::External => UNLIMITED,
                 Kind::Device | Kind::Peers | Kind::Host | Kind::Storage => self.storage_limit,
             });
+            // What waits for its turn has a worker of its own: it may wait for what would have none.
+            let kept = tier.medium.kept();
+            let takes_many = kind == Kind::Storage || kept.is_some_and(Kept::takes_many);
             configs.push(TierConfig {
                 capacity,
                 alignment: ALIGNMENT,
                 depth: depth(kind),
-                small: if kind == Kind::Storage { AHEAD } else { 0 },
+                small: if takes_many { AHEAD } else { 0 },
                 eager: kind.lasts() || (is_eager && index + 1 == kinds.len()),
                 whole: kind.lasts(),
                 shared: kind == Kind::Storage,

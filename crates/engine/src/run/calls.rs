@@ -1,10 +1,12 @@
 //! Calls to the plan that may have to wait: until they are answered, or no longer than their callers want.
 
 use super::core::{Answer, Clerk, Core, Later, Shared};
+use super::job::Task;
 use super::recorder::Stall;
-use super::sync::{JoinHandle, Receiver, bounded};
+use super::sync::{JoinHandle, Receiver, Sender, bounded};
+use super::worker::Direction;
 use crate::Version;
-use crate::plan::{Event, Ticket, World};
+use crate::plan::{Event, Ticket, TierId, World};
 use std::time::{Duration, Instant};
 
 impl Shared {
@@ -60,6 +62,12 @@ impl Shared {
             None => self.give_up(ticket, later),
             answer => answer,
         }
+    }
+
+    /// The workers that carry into a tier from above, or out of it upwards.
+    pub(super) fn crew(&self, direction: Direction, tier: TierId) -> Option<Sender<Task>> {
+        let core = self.core.lock();
+        core.desk.queues.get(&(direction, tier.0)).cloned()
     }
 
     /// The threads that are left to themselves end with the engine, if they can.

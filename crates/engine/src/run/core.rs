@@ -16,7 +16,7 @@ use super::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Receiver, Sender};
 use super::worker::Direction;
 use crate::metrics::CallCounter;
 use crate::plan::{
-    Coding, Event, Executor, Piece, Place, Plan, Refusal, Stored, Ticket, TierId, Transfer,
+    Coding, Event, Executor, Piece, Place, Plan, Refusal, Ticket, TierId, Transfer,
     TransferFailure, TransferId, World,
 };
 use crate::{Error, Result, Version};
@@ -64,9 +64,9 @@ pub(super) struct Desk {
     /// Callers that sleep until their answer comes.
     pub(super) sleeping: HashMap<Ticket, Sender<Answer>>,
     /// Transfers that workers have, with the flag that stops them.
-    carried: HashMap<TransferId, Arc<AtomicBool>>,
+    pub(super) carried: HashMap<TransferId, Arc<AtomicBool>>,
     /// Where transfers go: to the workers of their way.
-    queues: Queues,
+    pub(super) queues: Queues,
     /// Who keeps tiers as large as others let them be.
     pub(super) links: Vec<Link>,
     /// The last failure of a transfer: why a tier takes no more.
@@ -290,6 +290,19 @@ impl Shared {
         event: Event,
         own: Option<Ticket>,
     ) -> Option<Answer> {
+        // These end no version's way, and others follow them.
+        let may_end = !matches!(event, Event::Checkpoint { .. } | Event::Wait { .. });
+        self.handle_all(core, std::iter::once(event), own, may_end)
+    }
+
+    /// Hands events on as one: those who wait for a version are looked for once, if these `may_end` their waiting.
+    pub(super) fn handle_all(
+        &self,
+        core: &mut Core,
+        events: impl Iterator<Item = Event>,
+        own: Option<Ticket>,
+        may_end: bool,
+    ) -> Option<Answer> {
         let now = self.now_ns();
         let Core { world, desk } = core;
         let mut clerk = Clerk {
@@ -298,9 +311,13 @@ impl Shared {
             own,
             mine: None,
         };
-        let told = world.tell(now, event, &mut clerk);
-        debug_assert_eq!(told, Ok(()), "the engine reports what is");
-        clerk.tell_those_who_await(now, world);
+        for event in events {
+            let told = world.tell(now, event, &mut clerk);
+            debug_assert_eq!(told, Ok(()), "the engine reports what is");
+        }
+        if may_end {
+            clerk.tell_those_who_await(now, world);
+        }
         let mine = clerk.mine;
         if self.recorder.is_recording() {
             let name = |tier| {
@@ -315,41 +332,6 @@ impl Shared {
             link.look(world.plan().free(link.tier()));
         }
         mine
-    }
-
-    /// A worker reports transfers that delivered, as they are.
-    pub(super) fn delivered(&self, ids: impl Iterator<Item = TransferId>) {
-        let mut core = self.core.lock();
-        for id in ids {
-            core.desk.carried.remove(&id);
-            self.handle(&mut core, Event::TransferDone { id, stored: None }, None);
-        }
-    }
-
-    /// A worker reports how a transfer ended.
-    pub(super) fn carried(
-        &self,
-        id: TransferId,
-        outcome: std::result::Result<Option<Stored>, (TransferFailure, Option<Error>)>,
-    ) {
-        let mut core = self.core.lock();
-        core.desk.carried.remove(&id);
-        let event = match outcome {
-            Ok(stored) => Event::TransferDone { id, stored },
-            Err((why, error)) => {
-                if let Some(error) = error {
-                    core.desk.last_failure = Some(Arc::new(error));
-                }
-                Event::TransferFailed { id, why }
-            }
-        };
-        self.handle(&mut core, event, None);
-    }
-
-    /// The workers that carry into a tier from above, or out of it upwards.
-    fn crew(&self, direction: Direction, tier: TierId) -> Option<Sender<Task>> {
-        let core = self.core.lock();
-        core.desk.queues.get(&(direction, tier.0)).cloned()
     }
 
     /// Writes a version to where the plan has room for it.

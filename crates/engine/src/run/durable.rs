@@ -7,7 +7,7 @@ use super::medium::{Medium, Tier, medium};
 use super::regions::{Sink, Source};
 use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::plan::{Piece, TransferFailure};
-use crate::{Error, Region, RegionMut, Result, Version};
+use crate::{Error, RegionMut, Result, Version};
 use std::ops::Range;
 use tierflow_device::Stream;
 use tierflow_store::Error as StoreError;
@@ -138,11 +138,14 @@ impl Lane {
         }
         let stash = Stash::default();
         let wanted = sink.wanted();
+        // They ascend and do not overlap.
         let wants = |range: Range<u64>| {
-            let is_in = |wanted: &Range<u64>| wanted.start < range.end && range.start < wanted.end;
-            wanted
-                .as_ref()
-                .is_none_or(|wanted| wanted.iter().any(is_in))
+            wanted.as_ref().is_none_or(|wanted| {
+                let first = wanted.partition_point(|wanted| wanted.end <= range.start);
+                wanted
+                    .get(first)
+                    .is_some_and(|wanted| wanted.start < range.end)
+            })
         };
         let read = kept.read_through(version, &wants, &mut |at, bytes| {
             let given = self.give(sink, (at, bytes), stream);
@@ -200,7 +203,7 @@ impl Lane {
         source: &Source<'_, '_>,
         stream: Option<&Stream>,
     ) -> Result<Vec<u8>> {
-        let size = source.0.iter().map(Region::len).sum();
+        let size = source.len();
         let mut bytes = vec![0; size];
         if !source.copy_bytes(0, &mut bytes) {
             self.fill(source, (0, &mut bytes), stream).map_err(told)?;

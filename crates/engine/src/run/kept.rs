@@ -1,5 +1,7 @@
 //! A tier that outlives the engine: copies lie under their versions' numbers, whole or not at all, with checksums.
 
+mod many;
+
 use super::empties::Empties;
 use super::layouts::{Layout, Layouts};
 use super::sync::{AtomicBool, Mutex, Ordering};
@@ -62,7 +64,7 @@ pub(crate) struct Kept {
 }
 
 /// Takes the bytes of a checkpoint from an offset on.
-pub(crate) type Push<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + 'a;
+pub(crate) type Push<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + Send + 'a;
 
 impl Kept {
     pub(crate) fn new(
@@ -393,26 +395,16 @@ impl Kept {
         Ok(piece.regions().iter().map(|region| region.length).sum())
     }
 
-    /// Hands a version's bytes on to `push` in their order, of the regions of which some are wanted; every checksum is checked
+    /// Hands those of a version's bytes on to `push` that are wanted, in parts that come in any order; every checksum is checked
     /// before.
     pub(super) fn read_through(
         &self,
         version: Version,
-        wants: &dyn Fn(Range<u64>) -> bool,
+        wants: &(dyn Fn(Range<u64>) -> bool + Sync),
         push: &mut Push<'_>,
     ) -> Result<()> {
         self.read(version, &mut |piece| {
-            let mut before = 0;
-            for region in piece.regions() {
-                let end = before + region.length;
-                if !wants(before..end) {
-                    before = end;
-                    continue;
-                }
-                piece.read_through(&region.name, &mut |at, bytes| push(before + at, bytes))?;
-                before = end;
-            }
-            Ok(())
+            piece.read_range_through(wants, &mut *push)
         })
     }
 

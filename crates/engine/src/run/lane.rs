@@ -333,8 +333,13 @@ mod tests {
         let (from, to) = (pieces(0, 4096), pieces(1, 8192));
         let content: Vec<u8> = (0..size).map(|i| ((i * 31) >> 7) as u8).collect();
         let regions = [crate::Region::from(content.as_slice())];
-        lane.write(&Source(&regions), (&tiers, &|_, _| None), (0, &from), None)
-            .unwrap();
+        lane.write(
+            &Source::new(&regions),
+            (&tiers, &|_, _| None),
+            (0, &from),
+            None,
+        )
+        .unwrap();
         let flag = AtomicBool::new(false);
         lane.carry(&tiers, (0, Form::Whole), (&from, &to), &flag)
             .unwrap();

@@ -4,72 +4,87 @@ use crate::plan::{Piece, Place};
 use crate::{Region, RegionMut, Result};
 use std::borrow::Cow;
 use std::ops::Range;
-use tierflow_device::{ReadLoan, Stream, WriteLoan};
+use tierflow_device::{Part, PartMut, ReadLoan, Stream, WriteLoan};
 
 /// Regions to copy from.
-pub(crate) struct Source<'r, 'a>(pub(crate) &'r [Region<'a>]);
+pub(crate) struct Source<'r, 'a> {
+    regions: &'r [Region<'a>],
+    /// Where in the checkpoint each begins.
+    starts: Vec<u64>,
+}
 
 /// Regions to copy to: all of the checkpoint, or parts of it.
 pub(crate) struct Sink<'r, 'a> {
     regions: &'r mut [RegionMut<'a>],
-    /// Where in the checkpoint each part begins, in ascending order. They do not overlap.
-    starts: Option<&'r [u64]>,
+    /// Where in the checkpoint each begins, in ascending order. They do not overlap.
+    starts: Cow<'r, [u64]>,
+    is_whole: bool,
 }
 
 /// Bytes of a checkpoint, from an offset on, and memory for as many.
 pub(super) type At<L> = (u64, L);
 
-impl Source<'_, '_> {
-    /// Copies parts of the checkpoint into these targets, all at once.
+impl<'r, 'a> Source<'r, 'a> {
+    /// The regions of the checkpoint, one after the other.
+    pub(crate) fn new(regions: &'r [Region<'a>]) -> Self {
+        Self {
+            regions,
+            starts: starts(regions.iter().map(Region::len)),
+        }
+    }
+
+    /// Bytes of the regions.
+    pub(super) fn len(&self) -> usize {
+        self.regions.iter().map(Region::len).sum()
+    }
+
+    /// The regions that have bytes in this range, and which of theirs these are.
+    fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Region<'a>, Range<usize>)> {
+        let length = |index: usize| self.regions[index].len();
+        within(&self.starts, length, range)
+            .map(|(index, of)| (self.starts[index], self.regions[index].plain(), of))
+    }
+
+    /// Copies parts of the checkpoint into these targets, each all at once.
     pub(super) fn copy_to(
         &self,
         targets: impl IntoIterator<Item = At<WriteLoan>>,
         stream: &Stream,
     ) -> Result<()> {
-        let mut pairs: Vec<(ReadLoan, WriteLoan)> = Vec::new();
-        for (start, target) in targets {
-            let mut walk = Walk::over(start..start + target.len() as u64);
-            let mut rest = Some(target);
-            for region in self.0 {
-                let Some(within) = walk.pass(region.len()) else {
-                    continue;
-                };
-                let Some(target) = rest.take() else { break };
-                let (mut part, behind) = target.split_at(within.len());
-                rest = Some(behind);
-                match region.plain() {
+        for (start, mut target) in targets {
+            let parts = self.within(start..start + target.len() as u64);
+            let parts = parts.map(|(begin, region, within)| {
+                let at = (begin + within.start as u64 - start) as usize;
+                let part = match region {
                     Region::Memory(memory, of) => {
-                        let of = of.start + within.start..of.start + within.end;
-                        pairs.push((memory.lend(of)?, part));
+                        Part::Loan(memory.lend(of.start + within.start..of.start + within.end)?)
                     }
-                    Region::Bytes(bytes) => match part.bytes_mut() {
-                        Ok(part) => part.copy_from_slice(&bytes[within]),
-                        Err(_) => stream.write(&bytes[within], &mut part)?,
-                    },
+                    Region::Bytes(bytes) => Part::Bytes(&bytes[within]),
                     // It is plain.
-                    Region::Named(_) => {}
-                }
-            }
+                    Region::Named(_) => Part::Bytes(&[]),
+                };
+                Ok((at, part))
+            });
+            let parts: Vec<_> = parts.collect::<Result<_>>()?;
+            stream.gather(parts, &mut target)?;
         }
-        Ok(stream.copy_all(pairs)?)
+        Ok(())
     }
-}
 
-impl Source<'_, '_> {
     /// Fills `into` with the bytes of the checkpoint from `start` on, if they are ordinary memory. Returns whether they are.
     pub(super) fn copy_bytes(&self, start: u64, into: &mut [u8]) -> bool {
-        let is_plain = |region: &Region<'_>| matches!(region.plain(), Region::Bytes(_));
-        if !self.0.iter().all(is_plain) {
+        let range = start..start + into.len() as u64;
+        let is_plain = |region: &Region<'_>| matches!(region, Region::Bytes(_));
+        if !self
+            .within(range.clone())
+            .all(|(_, region, _)| is_plain(region))
+        {
             return false;
         }
-        let mut walk = Walk::over(start..start + into.len() as u64);
-        let mut rest = into;
-        for region in self.0 {
-            if let (Some(within), Region::Bytes(bytes)) = (walk.pass(region.len()), region.plain())
-            {
-                let (part, behind) = std::mem::take(&mut rest).split_at_mut(within.len());
-                part.copy_from_slice(&bytes[within]);
-                rest = behind;
+        for (begin, region, within) in self.within(range) {
+            if let Region::Bytes(bytes) = region {
+                let at = (begin + within.start as u64 - start) as usize;
+                into[at..at + within.len()].copy_from_slice(&bytes[within]);
             }
         }
         true
@@ -79,9 +94,11 @@ impl Source<'_, '_> {
 impl<'r, 'a> Sink<'r, 'a> {
     /// The regions of the checkpoint, one after the other.
     pub(crate) fn whole(regions: &'r mut [RegionMut<'a>]) -> Self {
+        let starts = starts(regions.iter().map(RegionMut::len));
         Self {
             regions,
-            starts: None,
+            starts: Cow::Owned(starts),
+            is_whole: true,
         }
     }
 
@@ -89,7 +106,8 @@ impl<'r, 'a> Sink<'r, 'a> {
     pub(crate) fn parts(regions: &'r mut [RegionMut<'a>], starts: &'r [u64]) -> Self {
         Self {
             regions,
-            starts: Some(starts),
+            starts: Cow::Borrowed(starts),
+            is_whole: false,
         }
     }
 
@@ -99,55 +117,48 @@ impl<'r, 'a> Sink<'r, 'a> {
     }
 
     pub(crate) fn is_whole(&self) -> bool {
-        self.starts.is_none()
+        self.is_whole
     }
 
     /// The regions, if they are all of the checkpoint.
     pub(super) fn all(&mut self) -> Option<&mut [RegionMut<'a>]> {
-        match self.starts {
-            None => Some(self.regions),
-            Some(_) => None,
-        }
+        self.is_whole.then_some(&mut *self.regions)
+    }
+
+    /// The regions that have bytes in this range, by number, and which of theirs these are.
+    fn within(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> {
+        within(&self.starts, |index| self.regions[index].len(), range)
     }
 
     /// Lends the memory for these bytes of the checkpoint, if they all go to one region that is no ordinary memory.
     pub(super) fn lend(&self, bytes: Range<u64>) -> Option<Result<WriteLoan>> {
-        let mut begin = 0;
-        for (index, region) in self.regions.iter().enumerate() {
-            let start = self.starts.and_then(|starts| starts.get(index).copied());
-            let start = start.unwrap_or(begin);
-            begin = start + region.len() as u64;
-            if let RegionMut::Memory(memory, of) = region
-                && start <= bytes.start
-                && bytes.end <= begin
-            {
-                let from = of.start + (bytes.start - start) as usize;
-                let length = (bytes.end - bytes.start) as usize;
-                return Some(memory.lend_mut(from..from + length).map_err(Into::into));
+        let length = bytes.end - bytes.start;
+        let (index, within) = self.within(bytes).next()?;
+        match &self.regions[index] {
+            RegionMut::Memory(memory, of) if within.len() as u64 == length => {
+                let of = of.start + within.start..of.start + within.end;
+                Some(memory.lend_mut(of).map_err(Into::into))
             }
+            _ => None,
         }
-        None
     }
 
     /// The regions and where each begins, if all are ordinary memory.
     pub(super) fn bytes_mut(&mut self) -> Option<Vec<(u64, &mut [u8])>> {
-        let mut begin = 0;
-        let mut parts = Vec::with_capacity(self.regions.len());
-        for (index, region) in self.regions.iter_mut().enumerate() {
-            let RegionMut::Bytes(bytes) = region else {
-                return None;
-            };
-            let start = self.starts.and_then(|starts| starts.get(index).copied());
-            let start = start.unwrap_or(begin);
-            begin = start + bytes.len() as u64;
-            parts.push((start, &mut **bytes));
-        }
-        Some(parts)
+        let regions = self.starts.iter().zip(self.regions.iter_mut());
+        let parts = regions.map(|(start, region)| match region {
+            RegionMut::Bytes(bytes) => Some((*start, &mut **bytes)),
+            RegionMut::Memory(..) => None,
+        });
+        parts.collect()
     }
 
     /// The bytes of the checkpoint that are wanted, if not all are.
     pub(super) fn wanted(&self) -> Option<Vec<Range<u64>>> {
-        let starts = self.starts?.iter().zip(self.regions.iter());
+        if self.is_whole {
+            return None;
+        }
+        let starts = self.starts.iter().zip(self.regions.iter());
         let ranges = starts.map(|(start, region)| *start..*start + region.len() as u64);
         Some(ranges.collect())
     }
@@ -191,64 +202,71 @@ impl<'r, 'a> Sink<'r, 'a> {
         Cow::Owned(cut)
     }
 
-    /// Copies these sources into their parts of the checkpoint, all at once; what is not wanted of them is left out.
+    /// Copies these sources into their parts of the checkpoint, each all at once; what is not wanted of them is left out.
     pub(super) fn copy_from(
         &mut self,
         sources: impl IntoIterator<Item = At<ReadLoan>>,
         stream: &Stream,
     ) -> Result<()> {
-        let mut pairs: Vec<(ReadLoan, WriteLoan)> = Vec::new();
         for (start, source) in sources {
-            let mut walk = Walk::over(start..start + source.len() as u64);
-            let (mut at, mut rest) = (start, Some(source));
-            for (index, region) in self.regions.iter_mut().enumerate() {
-                if let Some(start) = self.starts.and_then(|starts| starts.get(index)) {
-                    walk.begin = *start;
+            let range = start..start + source.len() as u64;
+            let Some((first, _)) = self.within(range.clone()).next() else {
+                continue;
+            };
+            let mut parts = Vec::new();
+            for (begin, region) in self.starts.iter().zip(self.regions.iter_mut()).skip(first) {
+                if *begin >= range.end {
+                    break;
                 }
-                let first = walk.begin;
-                let Some(within) = walk.pass(region.len()) else {
+                let Some(within) = overlap(*begin, region.len(), &range) else {
                     continue;
                 };
-                let Some(mut source) = rest.take() else { break };
-                let from = first + within.start as u64;
-                if from > at {
-                    source = source.split_at((from - at) as usize).1;
-                }
-                let (part, behind) = source.split_at(within.len());
-                (at, rest) = (from + within.len() as u64, Some(behind));
-                match region {
+                let at = (begin + within.start as u64 - start) as usize;
+                let part = match region {
                     RegionMut::Memory(memory, of) => {
                         let of = of.start + within.start..of.start + within.end;
-                        pairs.push((part, memory.lend_mut(of)?));
+                        PartMut::Loan(memory.lend_mut(of)?)
                     }
-                    RegionMut::Bytes(bytes) => stream.read(&part, &mut bytes[within])?,
-                }
+                    RegionMut::Bytes(bytes) => PartMut::Bytes(&mut bytes[within]),
+                };
+                parts.push((at, part));
             }
+            stream.scatter(&source, parts)?;
         }
-        Ok(stream.copy_all(pairs)?)
+        Ok(())
     }
 }
 
-/// Walks over regions, for the part of each that lies in a range of their concatenation.
-struct Walk {
+/// Where each of these lengths begins, one after the other.
+fn starts(lengths: impl ExactSizeIterator<Item = usize>) -> Vec<u64> {
+    let begin = lengths.scan(0, |end, length| {
+        let begin = *end;
+        *end += length as u64;
+        Some(begin)
+    });
+    begin.collect()
+}
+
+/// Of a region of `length` bytes that begins at `start`, those in the range.
+fn overlap(start: u64, length: usize, range: &Range<u64>) -> Option<Range<usize>> {
+    let from = range.start.max(start);
+    let to = range.end.min(start + length as u64);
+    (from < to).then(|| (from - start) as usize..(to - start) as usize)
+}
+
+/// The regions that have bytes in a range, by number, and which of theirs these are. They begin at `starts`, which ascend.
+fn within(
+    starts: &[u64],
+    length: impl Fn(usize) -> usize,
     range: Range<u64>,
-    /// Where the next region begins.
-    begin: u64,
-}
-
-impl Walk {
-    fn over(range: Range<u64>) -> Self {
-        Self { range, begin: 0 }
-    }
-
-    /// Passes a region of `length` bytes: which of them lie in the range?
-    fn pass(&mut self, length: usize) -> Option<Range<usize>> {
-        let start = self.begin;
-        self.begin += length as u64;
-        let from = self.range.start.max(start);
-        let to = self.range.end.min(self.begin);
-        (from < to).then(|| (from - start) as usize..(to - start) as usize)
-    }
+) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let first = starts
+        .partition_point(|start| *start <= range.start)
+        .saturating_sub(1);
+    let behind = first + starts[first..].partition_point(|start| *start < range.end);
+    (first..behind).filter_map(move |index| {
+        overlap(starts[index], length(index), &range).map(|of| (index, of))
+    })
 }
 
 /// Cuts `size` bytes into runs of at most `piece`: (start, length).
@@ -262,21 +280,17 @@ mod tests {
 
     #[test]
     fn parts_cover_the_range_once() {
-        let lengths = [3, 0, 5, 1, 4];
+        let lengths = [3, 0, 5, 1, 0, 0, 4, 0];
+        let starts = starts(lengths.into_iter());
         for from in 0..13_u64 {
             for to in from..=13 {
-                let mut bytes = Vec::new();
-                let mut walk = Walk::over(from..to);
-                for length in lengths {
-                    let begin = walk.begin;
-                    bytes.extend(
-                        walk.pass(length)
-                            .into_iter()
-                            .flatten()
-                            .map(|b| begin + b as u64),
-                    );
-                }
-                assert_eq!(bytes, (from..to).collect::<Vec<_>>());
+                let parts = within(&starts, |index| lengths[index], from..to);
+                let bytes = parts.flat_map(|(index, of)| {
+                    assert!(of.end <= lengths[index]);
+                    of.map(|byte| starts[index] + byte as u64)
+                        .collect::<Vec<_>>()
+                });
+                assert_eq!(bytes.collect::<Vec<_>>(), (from..to).collect::<Vec<_>>());
             }
         }
     }

@@ -2,6 +2,7 @@
 //! those that lie side by side on it are one request.
 
 use super::bypass::Help;
+use super::commits;
 use super::core::Shared;
 use super::ends::{Lying, padded};
 use super::job::{Job, Task};
@@ -15,7 +16,7 @@ use tierflow_device::Access;
 use tierflow_store::Storage;
 
 /// Bytes of a transfer that is small.
-const SMALL: u64 = 64 << 10;
+pub(super) const SMALL: u64 = 64 << 10;
 
 /// Bytes of small transfers that are begun beyond the workers of a way to or from storage.
 pub(crate) const AHEAD: u64 = 1 << 20;
@@ -40,7 +41,8 @@ pub(super) fn with_followers(
 ) -> (Vec<Arc<Job>>, Option<Help>) {
     let most = MOST.min(1 + tasks.len().div_ceil(workers));
     let mut taken = vec![first];
-    while taken.len() < most && taken.last().is_some_and(|job| small(shared, job).is_some()) {
+    let is_small = |job: &Job| small(shared, job).is_some() || commits::is_small(shared, job);
+    while taken.len() < most && taken.last().is_some_and(|job| is_small(job)) {
         match tasks.try_recv() {
             Ok(Task::Transfer(job)) => taken.push(job),
             Ok(Task::Help(help)) => return (taken, Some(help)),
@@ -74,7 +76,7 @@ fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
     })
 }
 
-/// Carries those of the jobs that lie side by side on storage. Returns them, and those that are left to be carried one by one:
+/// Carries those of the jobs that lie side by side on storage, or are kept together in a directory. Returns them, and those that are left to be carried one by one:
 /// also after a failure, which each is to meet for itself.
 pub(super) fn carry<'j>(
     shared: &'j Shared,
@@ -110,6 +112,11 @@ pub(super) fn carry<'j>(
             true => done.extend(carried),
             false => left.extend(carried),
         }
+    }
+    if is_down {
+        let (kept, others) = commits::keep(shared, left);
+        done.extend(kept);
+        left = others;
     }
     (done, left)
 }

@@ -114,6 +114,10 @@ fn carry_all(
     for reported in done.chunks(REPORTED) {
         shared.delivered(reported.iter().map(|job| job.transfer.id));
     }
+    let below = done.first().and_then(|job| job.transfer.to.first());
+    if let Some(below) = below.filter(|_| is_down) {
+        shared.housekeep(below.place.tier);
+    }
     for job in left {
         carry(shared, lane, job, row);
     }

@@ -24,6 +24,7 @@ mod segment;
 mod snapshot;
 mod spare;
 mod tail;
+mod through;
 mod truncate;
 
 pub use encoded::{Encoded, Stamp};

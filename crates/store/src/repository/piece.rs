@@ -12,6 +12,7 @@ use crate::container::{Found, Head, RegionInfo, Source, checksum, scan};
 use crate::guarded::guarded;
 use crate::{Error, Result};
 use std::fmt::Debug;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -57,11 +58,17 @@ impl Place {
 }
 
 /// A part of the payload and where its bytes go.
-struct Part<'a> {
-    offset: u64,
-    length: usize,
+pub(super) struct Part<'a> {
+    pub(super) offset: u64,
+    pub(super) length: usize,
     /// Where in the part the bytes come from, and where they go to.
     targets: Vec<(usize, &'a mut [u8])>,
+}
+
+impl Part<'_> {
+    pub(super) fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.length as u64
+    }
 }
 
 impl Piece {
@@ -198,7 +205,12 @@ impl Piece {
         }
     }
 
-    fn region(&self, name: &str) -> Result<&RegionInfo> {
+    /// Threads that read it side by side.
+    pub(super) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    pub(super) fn region(&self, name: &str) -> Result<&RegionInfo> {
         let mut regions = self.head.regions.iter();
         regions.find(|region| region.name == name).ok_or_else(|| {
             Error::Argument(format!(
@@ -226,8 +238,11 @@ impl Piece {
     /// an older version to go on with, and [`Error::Read`] leave the memory unspecified.
     pub fn restore(&self, into: &mut [(&str, &mut [u8])]) -> Result<()> {
         let mut targets = Vec::with_capacity(into.len());
+        // Regions mostly are asked for in their order: of very many, each need not be looked for.
+        let mut in_order = self.head.regions.iter();
         for (name, bytes) in into {
-            let region = self.region(name)?;
+            let next = in_order.next().filter(|region| region.name == *name);
+            let region = next.map_or_else(|| self.region(name), Ok)?;
             if region.length != bytes.len() as u64 {
                 return Err(Error::Argument(format!(
                     "region {name:?} has {} bytes, and the memory for it {}",
@@ -273,23 +288,24 @@ impl Piece {
     /// As [`restore_parts`](Self::restore_parts).
     pub fn restore_range_parts(&self, into: &mut [(u64, &mut [u8])]) -> Result<()> {
         let mut targets = Vec::with_capacity(into.len());
+        let regions = &self.head.regions;
+        let starts = self.starts();
         for (offset, bytes) in into {
             let (mut offset, mut rest) = (*offset, &mut **bytes);
-            for region in &self.head.regions {
+            let first = starts.partition_point(|start| *start <= offset);
+            let first = first.saturating_sub(1);
+            for (region, start) in regions.iter().zip(&starts).skip(first) {
                 if rest.is_empty() {
                     break;
                 }
-                let Some(within) = region.length.checked_sub(offset).filter(|left| *left > 0)
-                else {
-                    offset -= region.length;
-                    continue;
-                };
-                let length = rest
-                    .len()
-                    .min(usize::try_from(within).unwrap_or(usize::MAX));
+                let within = offset - start;
+                let left = usize::try_from(region.length.saturating_sub(within));
+                let length = rest.len().min(left.unwrap_or(usize::MAX));
                 let (part, behind) = rest.split_at_mut(length);
-                targets.push((region.offset + offset, part));
-                (offset, rest) = (0, behind);
+                if length > 0 {
+                    targets.push((region.offset + within, part));
+                }
+                (offset, rest) = (offset + length as u64, behind);
             }
             if !rest.is_empty() {
                 return Err(Error::Argument(format!(
@@ -313,31 +329,6 @@ impl Piece {
             }
         }
         self.read_parts(self.cut(targets, false), &|_| {})
-    }
-
-    /// Hands a region on to `push`, from its start to its end in parts of a few MiB, each with its offset in the region
-    /// and checked before.
-    ///
-    /// # Errors
-    /// As [`restore`](Self::restore), and what `push` fails with, which ends it.
-    pub fn read_through(
-        &self,
-        name: &str,
-        push: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let region = self.region(name)?;
-        let (start, end) = (region.offset, region.offset + region.length);
-        let mut memory = Aligned::default();
-        for part in self.cut(Vec::new(), true) {
-            let part_end = part.offset + part.length as u64;
-            let (from, to) = (start.max(part.offset), end.min(part_end));
-            if from < to {
-                let bytes = self.checked(part.offset, part.length, &mut memory)?;
-                let within = (from - part.offset) as usize..(to - part.offset) as usize;
-                push(from - start, &bytes[within])?;
-            }
-        }
-        Ok(())
     }
 
     /// Fills `bytes` with the payload from `offset`, the start of a block, to the end of one.
@@ -365,7 +356,7 @@ impl Piece {
     }
 
     /// The parts of the payload that hold something wanted, or `all`.
-    fn cut<'a>(&self, targets: Vec<(u64, &'a mut [u8])>, all: bool) -> Vec<Part<'a>> {
+    pub(super) fn cut<'a>(&self, targets: Vec<(u64, &'a mut [u8])>, all: bool) -> Vec<Part<'a>> {
         let block = u64::from(self.head.block_bytes);
         let step = block * (WRITE_BYTES / block).max(1);
         let mut parts: Vec<Part<'a>> = Vec::new();
@@ -433,7 +424,12 @@ impl Piece {
     }
 
     /// A part of the payload, of whole blocks, each of which matches its checksum.
-    fn checked<'m>(&self, offset: u64, length: usize, memory: &'m mut Aligned) -> Result<&'m [u8]> {
+    pub(super) fn checked<'m>(
+        &self,
+        offset: u64,
+        length: usize,
+        memory: &'m mut Aligned,
+    ) -> Result<&'m [u8]> {
         let bytes = self.place.read(self.place_of(offset), length, memory)?;
         self.check(offset, bytes)?;
         Ok(bytes)

@@ -279,14 +279,16 @@ impl Repository {
     }
 
     /// Writes a batch of pieces, or a manifest of these rows, to a segment.
-    fn pack(&self, owned: &Owned, batch: Batch, rows: Option<&Vec<ManifestRow>>) -> Result<()> {
+    fn pack(&self, owned: &Owned, mut batch: Batch, rows: Option<&Vec<ManifestRow>>) -> Result<()> {
         let _no_rewriting = owned.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let mut records = owned.packer.save(batch)?;
-        for record in &mut records {
+        for (_, _, record) in &mut batch.records {
             record.rows = rows.cloned();
         }
-        self.keep(self.options.rank, records);
-        self.check_place(owned)
+        // For all who save at the same time: what they wrote is there now, and found from here on if the place is still right.
+        owned.packer.save(batch, |records| {
+            self.keep(self.options.rank, records);
+            self.check_place(owned)
+        })
     }
 
     fn keep(&self, rank: u32, records: impl IntoIterator<Item = Record>) {

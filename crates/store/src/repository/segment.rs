@@ -9,7 +9,8 @@ use crate::container::{IndexRow, Kind, checksum, encode_rows};
 use crate::file::{BLOCK, File};
 use crate::{Error, Result, Storage};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A segment that has grown to this many bytes is closed, and another one begun.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -17,6 +18,8 @@ const SEGMENT_BYTES: u64 = 64 << 20;
 const FIRST_BYTES: u64 = 256 << 10;
 /// Bytes of one write.
 const WRITE_BYTES: usize = 4 << 20;
+/// Others are waited for no longer than writing took last, divided by this.
+const PATIENCE: u32 = 4;
 /// Within a head: where the record starts.
 const POSITION: usize = 24;
 
@@ -71,17 +74,36 @@ struct Open {
     index: Vec<IndexRow>,
 }
 
-/// Where the outcome of a batch appears.
-type Outcome = Arc<Mutex<Option<Result<Vec<Record>>>>>;
+/// What a caller has to itself while it writes.
+#[derive(Debug)]
+struct Writing {
+    open: Option<Open>,
+    newest: u64,
+    memory: Aligned,
+}
+
+/// Batches that are written together: how that ended, once it has.
+#[derive(Debug, Default)]
+struct Group {
+    outcome: OnceLock<Result<()>>,
+}
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Vec<(Batch, Outcome)>,
+    /// What is written next, and its group.
+    waiting: Vec<Batch>,
+    group: Arc<Group>,
     /// Whether a caller is writing what was queued before.
     is_led: bool,
+    /// Callers that the last group had, and those that had come meanwhile: so many are likely to come again.
+    expected: usize,
+    /// How long writing the last group took.
+    took: Duration,
     /// The number of the newest segment.
     newest: u64,
     open: Option<Open>,
+    /// What is written is put together here.
+    memory: Aligned,
 }
 
 /// The segments of one rank.
@@ -89,7 +111,10 @@ struct Queue {
 pub(crate) struct Packer {
     directory: Directory,
     queue: Mutex<Queue>,
+    /// Nobody writes any more.
     written: Condvar,
+    /// As many wait as were expected.
+    gathered: Condvar,
 }
 
 impl Packer {
@@ -102,6 +127,7 @@ impl Packer {
             directory,
             queue: Mutex::new(queue),
             written: Condvar::new(),
+            gathered: Condvar::new(),
         }
     }
 
@@ -110,58 +136,85 @@ impl Packer {
     }
 
     /// Waits until no other caller writes.
-    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        while queue.is_led {
-            let woken = self.written.wait(queue);
-            queue = woken.unwrap_or_else(PoisonError::into_inner);
-        }
-        queue
+    fn lead<'a>(&'a self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let free = self.written.wait_while(queue, |queue| queue.is_led);
+        free.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a batch and makes it last. Returns its records with their places.
-    pub(crate) fn save(&self, batch: Batch) -> Result<Vec<Record>> {
-        let outcome = Outcome::default();
+    /// Waits until those have come that had a part in the last group, but not for long: they were woken all at once, and what is
+    /// synchronised without them keeps them waiting for as long again.
+    fn gather<'a>(&'a self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let patience = queue.took / PATIENCE;
+        let is_missing = |queue: &mut Queue| queue.waiting.len() < queue.expected;
+        let gathered = self
+            .gathered
+            .wait_timeout_while(queue, patience, is_missing);
+        gathered.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Writes a batch and makes it last, together with those of other callers. One of them writes for all, and hands the records
+    /// with their places on to its `keep`, which is the same for all.
+    pub(crate) fn save(
+        &self,
+        batch: Batch,
+        keep: impl FnOnce(Vec<Record>) -> Result<()>,
+    ) -> Result<()> {
         let mut queue = self.queue();
-        queue.waiting.push((batch, Arc::clone(&outcome)));
-        queue = self.lead(queue);
-        if let Some(done) = taken(&outcome) {
-            return done;
+        queue.waiting.push(batch);
+        let group = Arc::clone(&queue.group);
+        if queue.waiting.len() > 1 {
+            let is_enough = queue.waiting.len() == queue.expected;
+            drop(queue);
+            if is_enough {
+                self.gathered.notify_all();
+            }
+            return group.outcome.wait().clone();
         }
-        // Nobody wrote it meanwhile: this caller writes it, with whatever else has come.
-        let mut open = queue.open.take();
-        let mut newest = queue.newest;
+        // The first of a group writes it.
+        queue = self.gather(self.lead(queue));
         let mut batches = std::mem::take(&mut queue.waiting);
+        queue.group = Arc::default();
         queue.is_led = true;
+        let mut writing = Writing {
+            open: queue.open.take(),
+            newest: queue.newest,
+            memory: std::mem::take(&mut queue.memory),
+        };
         drop(queue);
 
-        let written = self.write(&mut open, &mut newest, &mut batches);
+        let begun = Instant::now();
+        let written = self.write(&mut writing, &mut batches);
         if written.is_err() {
             // What lies behind the end is unknown; what lies before it stays.
-            if let Some(open) = open.take() {
+            if let Some(open) = writing.open.take() {
                 let name = Name::Segment(open.number).unpublished();
                 let _left_to_recovery = self.directory.truncate(&name, &open.file, open.end);
             }
         }
-        for (batch, outcome) in batches {
-            let records = batch.records.into_iter().map(|(_, _, record)| record);
-            let result = written.clone().map(|()| records.collect());
-            *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        let took = begun.elapsed();
+        let callers = batches.len();
+        {
+            let mut queue = self.queue();
+            queue.open = writing.open;
+            queue.newest = writing.newest;
+            queue.memory = writing.memory;
+            queue.is_led = false;
+            queue.took = took;
+            queue.expected = callers + queue.waiting.len();
         }
-        let mut queue = self.queue();
-        queue.open = open;
-        queue.newest = newest;
-        queue.is_led = false;
-        drop(queue);
         self.written.notify_all();
-        taken(&outcome).unwrap_or(written.map(|()| Vec::new()))
+        let records = batches.into_iter().flat_map(|batch| batch.records);
+        let records = records.map(|(_, _, record)| record);
+        let outcome = written.and_then(|()| keep(records.collect()));
+        group.outcome.get_or_init(|| outcome).clone()
     }
 
-    fn write(
-        &self,
-        open: &mut Option<Open>,
-        newest: &mut u64,
-        batches: &mut [(Batch, Outcome)],
-    ) -> Result<()> {
+    fn write(&self, writing: &mut Writing, batches: &mut [Batch]) -> Result<()> {
+        let Writing {
+            open,
+            newest,
+            memory,
+        } = writing;
         if open.as_ref().is_some_and(|open| open.end >= SEGMENT_BYTES) {
             let closed = self.close(open);
             // If that failed, it stays readable as it is, and is closed when the directory is opened again.
@@ -177,11 +230,11 @@ impl Packer {
         };
         let file = Name::Segment(open.number);
         let mut at = open.end;
-        for (batch, _) in &mut *batches {
+        for batch in &mut *batches {
             batch.place(file, at);
             at += batch.bytes.len() as u64;
         }
-        let written = batches.iter().flat_map(|(batch, _)| &batch.records);
+        let written = batches.iter().flat_map(|batch| &batch.records);
         let written: Vec<&Record> = written.map(|(_, _, record)| record).collect();
         let list = batch_index(&written, at)?;
         at += list.len() as u64;
@@ -193,11 +246,12 @@ impl Packer {
                 failed => failed?,
             }
         }
-        let parts = batches.iter().map(|(batch, _)| batch.bytes.as_slice());
-        let end = write_all(&open.file, open.end, parts.chain([list.as_slice()]))?;
+        let parts = batches.iter().map(|batch| batch.bytes.as_slice());
+        let parts = parts.chain([list.as_slice()]);
+        let end = write_all(&open.file, open.end, parts, memory)?;
         self.directory.sync_file(&file.unpublished(), &open.file)?;
         open.end = end;
-        let records = batches.iter().flat_map(|(batch, _)| &batch.records);
+        let records = batches.iter().flat_map(|batch| &batch.records);
         for (_, _, record) in records {
             open.epoch = open.epoch.max(record.identity.epoch);
             open.index.push(row(record));
@@ -237,7 +291,12 @@ impl Packer {
             return self.directory.remove(&name);
         }
         let index = whole_index(&segment.index, segment.epoch, segment.end)?;
-        let end = write_all(&segment.file, segment.end, [index.as_slice()])?;
+        let end = write_all(
+            &segment.file,
+            segment.end,
+            [index.as_slice()],
+            &mut Aligned::default(),
+        )?;
         self.directory.truncate(&name, &segment.file, end)?;
         self.directory.sync_file(&name, &segment.file)?;
         self.directory.publish(&name, &file.published())?;
@@ -275,8 +334,13 @@ impl Packer {
         let reserve = length + index.len() as u64;
         let output = self.directory.create(&name, reserve, Readers::Later)?;
         let write = || {
-            let end = write_all(&output, 0, [batch.bytes.as_slice()])?;
-            let end = write_all(&output, end, [index.as_slice()])?;
+            let end = write_all(
+                &output,
+                0,
+                [batch.bytes.as_slice()],
+                &mut Aligned::default(),
+            )?;
+            let end = write_all(&output, end, [index.as_slice()], &mut Aligned::default())?;
             self.directory.truncate(&name, &output, end)?;
             self.directory.sync_file(&name, &output)?;
             self.directory.publish(&name, &file.published())
@@ -311,7 +375,7 @@ pub(super) fn close_left(directory: &Directory, file: Name, seen: &Seen) -> Resu
     let rows: Vec<IndexRow> = rows.into_values().collect();
     let epochs = seen.records.iter().map(|record| record.identity.epoch);
     let list = whole_index(&rows, epochs.max().unwrap_or(0), end)?;
-    let end = write_all(&output, end, [list.as_slice()])?;
+    let end = write_all(&output, end, [list.as_slice()], &mut Aligned::default())?;
     directory.truncate(&name, &output, end)?;
     directory.sync_file(&name, &output)?;
     directory.publish(&name, &file.published())
@@ -321,13 +385,6 @@ impl Drop for Packer {
     fn drop(&mut self) {
         let _left_to_recovery = self.finish();
     }
-}
-
-fn taken(outcome: &Outcome) -> Option<Result<Vec<Record>>> {
-    outcome
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take()
 }
 
 fn row(record: &Record) -> IndexRow {
@@ -379,8 +436,8 @@ fn write_all<'a>(
     file: &impl Storage,
     offset: u64,
     parts: impl IntoIterator<Item = &'a [u8]>,
+    memory: &mut Aligned,
 ) -> Result<u64> {
-    let mut memory = Aligned::default();
     let parts: Vec<&[u8]> = parts.into_iter().collect();
     let total: usize = parts.iter().map(|part| part.len()).sum();
     let capacity = total.next_multiple_of(BLOCK).min(WRITE_BYTES);

@@ -97,22 +97,12 @@ impl Traffic {
 
     /// Of what a tier is owed, the first that was written.
     fn write_owed(&mut self, to: TierId, outlook: &Outlook) -> bool {
-        let mut after = None;
-        while let Some(entry) = self.next_owed(to, after) {
-            after = Some(entry);
-            if let Some((id, from)) = self.owed_extent(entry.1, to) {
-                let part = Part::all(id, End::Front);
-                return self.carry_down(part, (from, to), Urgency::Idle, outlook);
-            }
-        }
-        false
-    }
-
-    fn next_owed(&self, to: TierId, after: Option<(u64, Version)>) -> Option<(u64, Version)> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let owed = self.ledger.tier(to).owed.as_ref()?;
-        let from = after.map_or(Unbounded, Excluded);
-        owed.range((from, Unbounded)).next().copied()
+        let mut owed = self.ledger.tier(to).owed.iter().flatten();
+        let missing = owed.find_map(|(_, version)| self.owed_extent(*version, to));
+        missing.is_some_and(|(id, from)| {
+            let part = Part::all(id, End::Front);
+            self.carry_down(part, (from, to), Urgency::Idle, outlook)
+        })
     }
 
     /// The first extent of a version that is not on `to`, nor on its way there or lower, and the lowest tier above that

@@ -1,0 +1,291 @@
+//! Checkpoints of very many regions beside one region of the same bytes: the time for which they block, and the rate to a disk
+//! and back beside its raw direct I/O.
+//!
+//! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use tierflow_device::{Choice, Device, Memory, open};
+use tierflow_engine::{Engine, Region, RegionMut};
+
+use super::{Experiment, Run};
+
+/// See the module.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "regions",
+    about: "checkpoints of 10 000 regions beside one region of the same bytes, in the first cache and to disk and back",
+    needs_gpu: false,
+    run,
+};
+
+/// Versions that go to the disk one behind the other.
+const VERSIONS: u64 = 3;
+/// What many regions are to reach of the disk's raw rate.
+const SHARE_GOAL: f64 = 0.85;
+/// The raw I/O: so many threads, each with one request of so many bytes.
+const THREADS: usize = 4;
+const REQUEST: usize = 4 << 20;
+const BLOCK: usize = 4096;
+/// Linux's flag for direct I/O, but for some processors that are not measured here.
+const O_DIRECT: i32 = 0o40000;
+
+fn run(run: &mut Run) -> Result<()> {
+    let device = open(Choice::Auto)?;
+    let count = if run.is_quick() { 1_000 } else { 10_000 };
+    let folder = match std::env::var_os("TIERFLOW_STORE") {
+        Some(folder) => TempDir::new_in(folder)?,
+        None => TempDir::new()?,
+    };
+    for is_odd in [false, true] {
+        let case = Case::new(&device, count, is_odd)?;
+        for is_near in [true, false] {
+            blocked(run, &device, &case, is_near)?;
+        }
+        if !is_odd {
+            to_disk(run, &device, &case, folder.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Regions of 4 KiB to 1 MiB, as many of each order of magnitude as of any other, with gaps between them.
+struct Case {
+    name: String,
+    memory: Memory,
+    back: Memory,
+    /// Where each begins, and its length.
+    regions: Vec<(usize, usize)>,
+    total: usize,
+}
+
+impl Case {
+    fn new(device: &Device, count: usize, is_odd: bool) -> Result<Self> {
+        let mut number = 1_u64;
+        let mut at = 0;
+        let mut regions = Vec::with_capacity(count);
+        for _ in 0..count {
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let share = (number >> 11) as f64 / (1_u64 << 53) as f64;
+            let length = 4096.0 * 256.0_f64.powf(share);
+            let length = length as usize / 16 * 16 + if is_odd { number as usize % 16 } else { 0 };
+            regions.push((at, length));
+            at += length
+                + if is_odd {
+                    1 + (number >> 5) as usize % 50
+                } else {
+                    64
+                };
+        }
+        let total = regions.iter().map(|(_, length)| length).sum();
+        let (memory, back) = (device.alloc(at)?, device.alloc(at)?);
+        let stream = device.stream()?;
+        let content: Vec<u8> = (0..at).map(|byte| ((byte * 31) >> 7) as u8).collect();
+        stream.write(&content, &mut memory.lend_mut(0..at)?)?;
+        stream.fill(&mut back.lend_mut(0..at)?, 0)?;
+        Ok(Self {
+            name: format!(
+                "regions={count}, at={}",
+                if is_odd { "odd" } else { "16-byte" }
+            ),
+            memory,
+            back,
+            regions,
+            total,
+        })
+    }
+
+    fn many(&self) -> Vec<Region<'_>> {
+        let ranges = self.regions.iter().map(|(at, length)| *at..at + length);
+        ranges
+            .map(|range| Region::Memory(&self.memory, range))
+            .collect()
+    }
+
+    fn many_back(&self) -> Vec<RegionMut<'_>> {
+        let ranges = self.regions.iter().map(|(at, length)| *at..at + length);
+        ranges
+            .map(|range| RegionMut::Memory(&self.back, range))
+            .collect()
+    }
+
+    fn check(&self, device: &Device) -> Result<()> {
+        let stream = device.stream()?;
+        let length = self.memory.len();
+        let (mut one, mut other) = (vec![0; length], vec![0; length]);
+        stream.read(&self.memory.lend(0..length)?, &mut one)?;
+        stream.read(&self.back.lend(0..length)?, &mut other)?;
+        for (at, length) in &self.regions {
+            let range = *at..at + length;
+            ensure!(
+                one[range.clone()] == other[range],
+                "a region came back as another"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Into the first cache and back: copies within the device's memory if that is `near`, else between it and the host's.
+fn blocked(run: &mut Run, device: &Device, case: &Case, is_near: bool) -> Result<()> {
+    let rounds = if run.is_quick() { 7 } else { 21 };
+    let cache = 2 * case.total + (64 << 20);
+    let builder = Engine::builder(device);
+    let engine = match is_near {
+        true => builder.device_cache(cache),
+        false => builder.host_cache(cache),
+    };
+    let engine = engine.build()?;
+    let mut times: [Vec<f64>; 4] = Default::default();
+    let one = || Region::Memory(&case.memory, 0..case.total);
+    for round in 0..rounds + 3 {
+        if round == 3 {
+            // The cache's pages are there, and the kernel is loaded.
+            times = Default::default();
+        }
+        let (many, mut back) = (case.many(), case.many_back());
+        times[0].push(timed(|| Ok(engine.checkpoint(2 * round, &many)?))?);
+        times[1].push(timed(|| Ok(engine.restore(2 * round, &mut back)?))?);
+        if round == 0 {
+            case.check(device)?;
+        }
+        engine.discard(2 * round)?;
+        let mut back = [RegionMut::Memory(&case.back, 0..case.total)];
+        times[2].push(timed(|| Ok(engine.checkpoint(2 * round + 1, &[one()])?))?);
+        times[3].push(timed(|| Ok(engine.restore(2 * round + 1, &mut back)?))?);
+        engine.discard(2 * round + 1)?;
+    }
+    for (way, many, one) in [("checkpoint", 0, 2), ("restore", 1, 3)] {
+        let cache = if is_near { "device" } else { "host" };
+        let named = format!(
+            "{}, cache={cache}, bytes={}, way={way}",
+            case.name, case.total
+        );
+        run.samples(&named, "blocked as one region", "s", &times[one])?;
+        let alone = crate::report::Spread::of(&times[one])?.median;
+        run.samples(&named, "blocked", "s", &times[many])?
+            .against(alone);
+    }
+    Ok(())
+}
+
+/// Several versions to the disk, and the last one back by an engine that has it nowhere else.
+fn to_disk(run: &mut Run, device: &Device, case: &Case, folder: &Path) -> Result<()> {
+    let rounds = if run.is_quick() { 2 } else { 4 };
+    let bytes = case.total.next_multiple_of(REQUEST);
+    let path = folder.join("raw");
+    raw(&path, bytes, true)?;
+    // Each of raw I/O, one region, and many.
+    let (mut saves, mut restores): ([Vec<f64>; 3], [Vec<f64>; 3]) = Default::default();
+    for round in 0..rounds {
+        let rate = |bytes: usize, time: f64| bytes as f64 / time;
+        saves[0].push(rate(bytes, timed(|| raw(&path, bytes, true))?));
+        restores[0].push(rate(bytes, timed(|| raw(&path, bytes, false))?));
+        for is_many in [false, true] {
+            let by = 1 + usize::from(is_many);
+            let regions = match is_many {
+                true => case.many(),
+                false => vec![Region::Memory(&case.memory, 0..case.total)],
+            };
+            let directory = folder.join(format!("kept-{round}-{by}"));
+            let cache = 2 * case.total + (64 << 20);
+            let builder = || {
+                Engine::builder(device)
+                    .host_cache(cache)
+                    .node_local(&directory)
+            };
+            let engine = builder().build()?;
+            // Pages of the cache are touched and pinned by what comes first.
+            engine.checkpoint(0, &regions)?;
+            engine.checkpoint(1, &regions)?;
+            engine.wait()?;
+            let time = timed(|| {
+                for version in 2..2 + VERSIONS {
+                    engine.checkpoint(version, &regions)?;
+                }
+                Ok(engine.wait()?)
+            })?;
+            saves[by].push(rate(VERSIONS as usize * case.total, time));
+            drop(engine);
+            let engine = builder().build()?;
+            let mut back = match is_many {
+                true => case.many_back(),
+                false => vec![RegionMut::Memory(&case.back, 0..case.total)],
+            };
+            let time = timed(|| Ok(engine.restore(1 + VERSIONS, &mut back)?))?;
+            restores[by].push(rate(case.total, time));
+            if is_many {
+                case.check(device)?;
+            }
+            drop(engine);
+            std::fs::remove_dir_all(&directory)?;
+        }
+    }
+    for (way, rates) in [("save", &saves), ("restore", &restores)] {
+        let named = format!("{}, bytes={}, way={way}", case.name, case.total);
+        let names = ["by=raw", "by=engine as one region", "by=engine"];
+        for (by, rates) in names.iter().zip(rates) {
+            run.samples(&format!("{named}, {by}"), "bandwidth", "bytes/s", rates)?;
+        }
+        let pairs = rates[2].iter().zip(&rates[0]);
+        let shares: Vec<f64> = pairs.map(|(many, raw)| many / raw).collect();
+        let named = format!("{named}, by=engine");
+        run.samples(&named, "share of raw I/O in the same round", "1", &shares)?
+            .against(SHARE_GOAL);
+    }
+    Ok(())
+}
+
+fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let begun = Instant::now();
+    work()?;
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// Writes over a file, or reads it, past the page cache.
+fn raw(path: &Path, bytes: usize, writes: bool) -> Result<()> {
+    let file: File = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(O_DIRECT)
+        .open(path)
+        .with_context(|| format!("{} has no direct I/O to compare with", path.display()))?;
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<()> {
+        let mut room = vec![1; REQUEST + BLOCK];
+        let start = room.as_ptr().align_offset(BLOCK);
+        let memory = &mut room[start..start + REQUEST];
+        loop {
+            let at = next.fetch_add(REQUEST, Ordering::Relaxed);
+            if at >= bytes {
+                return Ok(());
+            }
+            match writes {
+                true => file.write_all_at(memory, at as u64)?,
+                false => file.read_exact_at(memory, at as u64)?,
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+    })?;
+    match writes {
+        true => Ok(file.sync_data()?),
+        false => Ok(()),
+    }
+}

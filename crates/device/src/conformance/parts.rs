@@ -1,0 +1,182 @@
+use super::{Expect, Outcome, holds, pattern, require, write};
+use crate::device::Device;
+use crate::error::{Error, Invalid};
+use crate::memory::Memory;
+use crate::parts::{Part, PartMut};
+
+/// Parts: enough for more than one launch.
+const PARTS: usize = 3000;
+
+/// Where a part lies in the applications' memory.
+#[derive(Clone, Copy)]
+enum Side {
+    Device,
+    Pinned,
+    Slice,
+}
+
+/// Lengths from none to several tiles, and starts, of which few are aligned to anything.
+fn parts() -> Vec<(Side, usize, usize)> {
+    let mut number = 7_u64;
+    let mut random = move |below: u64| {
+        number = number
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((number >> 33) % below) as usize
+    };
+    let mut at = [0; 3];
+    (0..PARTS)
+        .map(|part| {
+            let (side, index) = match part % 16 {
+                5 => (Side::Pinned, 1),
+                9 => (Side::Slice, 2),
+                _ => (Side::Device, 0),
+            };
+            let length = match random(64) {
+                0 => 30_000 + random(60_000),
+                1..8 => 0,
+                8..16 => 16 * random(100),
+                _ => random(300),
+            };
+            let start = at[index] + random(20);
+            at[index] = start + length;
+            (side, start, length)
+        })
+        .collect()
+}
+
+/// The bytes from `start` on, of `length` bytes, in what is not device memory either.
+fn content(device: &[u8], pinned: &[u8], slice: &[u8], part: (Side, usize, usize)) -> Vec<u8> {
+    let (side, start, length) = part;
+    let of = match side {
+        Side::Device => device,
+        Side::Pinned => pinned,
+        Side::Slice => slice,
+    };
+    of[start..start + length].to_vec()
+}
+
+pub(super) fn gather_and_scatter(device: &Device) -> Outcome {
+    const ROOM: usize = 8 << 20;
+    let stream = device.stream().expect_ok("making a stream")?;
+    let parts = parts();
+    let total: usize = parts.iter().map(|(_, _, length)| length).sum();
+    let near = device.alloc(ROOM).expect_ok("allocating")?;
+    let far = device.reserve_host(ROOM).expect_ok("reserving")?;
+    // Half of it, so that copies cross the border.
+    let _slower_and_as_right = far.pin(0..ROOM / 2);
+    let own = pattern(3, ROOM);
+    let (first, second) = (pattern(1, ROOM), pattern(2, ROOM));
+    write(&stream, &near, 0, &first)?;
+    write(&stream, far.memory(), 0, &second)?;
+    let expected: Vec<u8> = parts
+        .iter()
+        .flat_map(|part| content(&first, &second, &own, *part))
+        .collect();
+
+    let on_host = device.reserve_host(total + 1).expect_ok("reserving")?;
+    let on_device = device.alloc(total + 1).expect_ok("allocating")?;
+    for run in [&on_device, on_host.memory()] {
+        // From an odd place on.
+        let mut into = run.lend_mut(1..total + 1).expect_ok("lending")?;
+        let mut at = 0;
+        let gathered = parts.iter().map(|(side, start, length)| {
+            let range = *start..start + length;
+            let part = match side {
+                Side::Device => Part::Loan(near.lend(range).expect_ok("lending a part")?),
+                Side::Pinned => Part::Loan(far.memory().lend(range).expect_ok("lending a part")?),
+                Side::Slice => Part::Bytes(&own[range]),
+            };
+            at += length;
+            Ok((at - length, part))
+        });
+        let gathered: Vec<_> = gathered.collect::<Result<_, String>>()?;
+        stream.gather(gathered, &mut into).expect_ok("gathering")?;
+        drop(into);
+        require!(
+            near.live_loans() + far.memory().live_loans() == 0,
+            "loans of parts were not given back"
+        );
+        holds(&stream, run, 1, &expected)?;
+    }
+    for run in [&on_device, on_host.memory()] {
+        scattered(device, run, &parts, &expected)?;
+    }
+    let mut none = near.lend_mut(0..0).expect_ok("lending nothing")?;
+    stream.gather([], &mut none).expect_ok("gathering nothing")
+}
+
+/// Scatters what lies in `run` from byte 1 on, and looks at every byte: between the parts, too.
+fn scattered(
+    device: &Device,
+    run: &Memory,
+    parts: &[(Side, usize, usize)],
+    gathered: &[u8],
+) -> Outcome {
+    const ROOM: usize = 8 << 20;
+    const BEFORE: u8 = 0xc3;
+    let stream = device.stream().expect_ok("making a stream")?;
+    let near = device.alloc(ROOM).expect_ok("allocating")?;
+    let far = device.reserve_host(ROOM).expect_ok("reserving")?;
+    let mut own = vec![BEFORE; ROOM];
+    for memory in [&near, far.memory()] {
+        let mut all = memory.lend_mut(0..ROOM).expect_ok("lending")?;
+        stream.fill(&mut all, BEFORE).expect_ok("filling")?;
+    }
+    let mut expected = [vec![BEFORE; ROOM], vec![BEFORE; ROOM], vec![BEFORE; ROOM]];
+    let mut at = 0;
+    let (mut rest, mut cut) = (own.as_mut_slice(), 0);
+    let mut targets = Vec::new();
+    for (side, start, length) in parts {
+        let range = *start..start + length;
+        let (part, index) = match side {
+            Side::Device => (
+                PartMut::Loan(near.lend_mut(range.clone()).expect_ok("lending")?),
+                0,
+            ),
+            Side::Pinned => {
+                let loan = far.memory().lend_mut(range.clone());
+                (PartMut::Loan(loan.expect_ok("lending")?), 1)
+            }
+            Side::Slice => {
+                let (taken, behind) = rest.split_at_mut(range.end - cut);
+                let skipped = range.start - cut;
+                (rest, cut) = (behind, range.end);
+                (PartMut::Bytes(&mut taken[skipped..]), 2)
+            }
+        };
+        expected[index][range].copy_from_slice(&gathered[at..at + length]);
+        targets.push((at, part));
+        at += length;
+    }
+    let from = run.lend(1..gathered.len() + 1).expect_ok("lending")?;
+    stream.scatter(&from, targets).expect_ok("scattering")?;
+    holds(&stream, &near, 0, &expected[0])?;
+    holds(&stream, far.memory(), 0, &expected[1])?;
+    require!(own == expected[2], "the caller's bytes are others");
+    Ok(())
+}
+
+pub(super) fn refuses(device: &Device) -> Outcome {
+    let stream = device.stream().expect_ok("making a stream")?;
+    let memory = device.alloc(100).expect_ok("allocating")?;
+    let mut into = memory.lend_mut(0..10).expect_ok("lending")?;
+    let out = |range| Err(Error::Invalid(Invalid::OutOfBounds { range, len: 10 }));
+    let refused = stream.gather([(8, Part::Bytes(&[1, 2, 3]))], &mut into);
+    require!(refused == out(8..11), "a part beyond the end was gathered");
+    let loan = memory.lend(20..31).expect_ok("lending")?;
+    let refused = stream.gather([(0, Part::Loan(loan))], &mut into);
+    require!(
+        refused == out(0..11),
+        "a part that is too long was gathered"
+    );
+    let from = into.into_read();
+    let refused = stream.scatter(&from, [(usize::MAX, PartMut::Bytes(&mut [0]))]);
+    require!(
+        refused == out(usize::MAX..usize::MAX),
+        "a part from beyond the end was scattered"
+    );
+    drop(from);
+    require!(memory.live_loans() == 0, "loans were not given back");
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Many copies at once: those that the device reaches by itself in one launch, others across the bus in one call.
+
+use std::sync::{Arc, OnceLock};
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUresult, CUstream};
+
+use super::context::{Context, checked};
+use super::module::{Function, Module};
+use crate::backend::Copy;
+use crate::error::Result;
+use crate::info::Place;
+
+const PTX: &str = include_str!("../../ptx/copy_parts.ptx");
+
+/// As in the kernel.
+const THREADS: u32 = 256;
+const TILE_BYTES: u32 = 32 << 10;
+const MOST: usize = 1360;
+
+/// Longer copies are made one by one: next to the time that they take, a call is nothing.
+const SHORT_BYTES: usize = 4 << 20;
+/// So many are made at once, and no fewer.
+const FEWEST: usize = 4;
+
+/// The kernel of a device: loaded when it is first wanted. `None` within if it cannot be.
+pub(super) type Kernel = Arc<OnceLock<Option<Function>>>;
+
+/// A copy of the kernel's list.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Part {
+    from: u64,
+    to: u64,
+    bytes: u32,
+    /// Tiles of the parts before.
+    first: u32,
+}
+
+/// The kernel's parameter.
+#[repr(C)]
+struct Parts {
+    count: u32,
+    unused: u32,
+    parts: [Part; MOST],
+}
+
+/// What is to be copied how.
+pub(super) struct Sorted<'c> {
+    /// By the kernel.
+    pub(super) within: Vec<&'c Copy>,
+    /// By one call.
+    pub(super) across: Vec<&'c Copy>,
+    /// By a call each.
+    pub(super) alone: Vec<&'c Copy>,
+}
+
+impl<'c> Sorted<'c> {
+    pub(super) fn of(copies: &'c [Copy]) -> Self {
+        let mut sorted = Self {
+            within: Vec::new(),
+            across: Vec::new(),
+            alone: Vec::new(),
+        };
+        if copies.len() < FEWEST {
+            sorted.alone.extend(copies);
+            return sorted;
+        }
+        for copy in copies {
+            let list = match (copy.src_place, copy.dst_place) {
+                _ if copy.len > SHORT_BYTES => &mut sorted.alone,
+                (Place::Device, Place::Device) => &mut sorted.within,
+                // Measured: short copies down are made in half the time that the driver takes; up, it is as fast.
+                (Place::Host, Place::Device) if copy.is_pinned => &mut sorted.within,
+                (Place::Host, Place::Host) => &mut sorted.alone,
+                _ => &mut sorted.across,
+            };
+            list.push(copy);
+        }
+        for few in [&mut sorted.within, &mut sorted.across] {
+            if few.len() < FEWEST {
+                sorted.alone.append(few);
+            }
+        }
+        sorted
+    }
+}
+
+/// Loads the kernel for the device of a context, unless that was done before or cannot be done.
+pub(super) fn kernel<'k>(kernel: &'k Kernel, context: &Arc<Context>) -> Option<&'k Function> {
+    let load = || Module::load_in(context, PTX)?.function("copy_parts");
+    // A device that is lost says so to whoever uses it next.
+    kernel.get_or_init(|| load().ok()).as_ref()
+}
+
+/// Launches the kernel for these, which are no longer than [`SHORT_BYTES`].
+///
+/// # Safety
+/// As for `Queue::copy_many`, with the context current; all sources and targets are memory that the device reaches.
+pub(super) unsafe fn launch(kernel: &Function, stream: CUstream, copies: &[&Copy]) -> Result<()> {
+    let mut list = Parts {
+        count: 0,
+        unused: 0,
+        parts: [Part::default(); MOST],
+    };
+    for some in copies.chunks(MOST) {
+        let mut tiles = 0;
+        for (part, copy) in list.parts.iter_mut().zip(some) {
+            let bytes = copy.len as u32;
+            *part = Part {
+                from: copy.src,
+                to: copy.dst,
+                bytes,
+                first: tiles,
+            };
+            tiles += bytes.div_ceil(TILE_BYTES);
+        }
+        list.count = some.len() as u32;
+        let mut parameters = [std::ptr::from_mut(&mut list).cast()];
+        // SAFETY: the kernel takes such a list and touches no byte beyond its copies, which the caller answers for. The
+        // driver copies the list during the call.
+        let launched = unsafe {
+            result::launch_kernel(
+                kernel.handle(),
+                (tiles, 1, 1),
+                (THREADS, 1, 1),
+                0,
+                stream,
+                &mut parameters,
+            )
+        };
+        checked("cuLaunchKernel", launched)?;
+    }
+    Ok(())
+}
+
+/// Hands these copies between host and device to the driver in one call.
+///
+/// # Safety
+/// As for `Queue::copy_many`, with the context current.
+pub(super) unsafe fn batch(stream: CUstream, copies: &[&Copy]) -> Result<(), DriverError> {
+    let mut to: Vec<u64> = copies.iter().map(|copy| copy.dst).collect();
+    let mut from: Vec<u64> = copies.iter().map(|copy| copy.src).collect();
+    let mut bytes: Vec<usize> = copies.iter().map(|copy| copy.len).collect();
+    let nowhere = sys::CUmemLocation {
+        type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID,
+        id: 0,
+    };
+    let mut attributes = sys::CUmemcpyAttributes {
+        srcAccessOrder: sys::CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+        srcLocHint: nowhere,
+        dstLocHint: nowhere,
+        flags: 0,
+    };
+    let mut first = 0;
+    // SAFETY: the arrays are as long as is told, with one attribute for all from the first copy on; the driver reads them
+    // during the call. The copies themselves are the caller's promise.
+    unsafe {
+        sys::cuMemcpyBatchAsync_v2(
+            to.as_mut_ptr(),
+            from.as_mut_ptr(),
+            bytes.as_mut_ptr(),
+            copies.len(),
+            &raw mut attributes,
+            &raw mut first,
+            1,
+            stream,
+        )
+    }
+    .result()
+}
+
+/// Whether the driver has refused a copy for what it is, and may make it in another way.
+pub(super) fn is_refused(answer: Result<(), DriverError>) -> bool {
+    matches!(
+        answer,
+        Err(DriverError(
+            CUresult::CUDA_ERROR_INVALID_VALUE | CUresult::CUDA_ERROR_NOT_SUPPORTED
+        ))
+    )
+}

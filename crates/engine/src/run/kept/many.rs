@@ -1,0 +1,64 @@
+//! Many small versions kept at once.
+
+use super::{Form, Kept, NAME};
+use crate::Version;
+use tierflow_store::container::RegionInfo;
+use tierflow_store::{Error, Region, Result, Snapshot};
+
+impl Kept {
+    /// Whether [many versions](Self::save_many) may be kept at once. Not those that wait for their turns: who has some of them
+    /// would wait for who has others.
+    pub(crate) fn takes_many(&self) -> bool {
+        self.directory.is_some() && self.turns.is_none()
+    }
+
+    /// Keeps versions as they are, all of which share writes.
+    pub(in crate::run) fn save_many(&self, versions: &[(Version, &[u8])]) -> Result<()> {
+        let Some(directory) = &self.directory else {
+            return Err(Error::Cancelled);
+        };
+        let layouts = versions.iter().map(|(version, bytes)| {
+            let layout = self.layout_of(*version, Form::Whole, bytes.len() as u64);
+            (*version, *bytes, layout)
+        });
+        let layouts: Vec<_> = layouts.collect();
+        let regions = layouts.iter().map(|(version, bytes, layout)| match layout {
+            Some(layout) => {
+                let named = |info: &'_ RegionInfo| {
+                    let from = info.offset as usize;
+                    from..from + info.length as usize
+                };
+                let regions = layout.iter().map(|info| {
+                    Region::new(&info.name, &bytes[named(info)]).array(info.element, &info.shape)
+                });
+                regions.collect()
+            }
+            None if self.empties.has(*version) => vec![Region::new(NAME, &[])],
+            None => vec![Region::new(NAME, bytes)],
+        });
+        let regions: Vec<Vec<Region<'_>>> = regions.collect();
+        let snapshots = layouts.iter().zip(&regions);
+        let snapshots = snapshots.map(|((version, ..), regions)| Snapshot {
+            version: *version,
+            base: None,
+            regions,
+        });
+        let snapshots: Vec<Snapshot<'_>> = snapshots.collect();
+        let is_dropped = {
+            let dropped = self.dropped.lock();
+            versions
+                .iter()
+                .any(|(version, _)| dropped.contains_key(version))
+        };
+        if is_dropped {
+            self.remove_dropped()?;
+        }
+        directory.save_all(&snapshots)?;
+        self.came.lock().0 += versions.len();
+        if self.retention.is_some() {
+            let mut sound = self.sound.lock();
+            sound.extend(versions.iter().map(|(version, _)| *version));
+        }
+        Ok(())
+    }
+}

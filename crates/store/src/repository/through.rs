@@ -1,0 +1,99 @@
+//! A piece handed on part by part, to whoever has no memory of ordinary bytes for it.
+
+use super::Piece;
+use super::aligned::Aligned;
+use super::alone::side_by_side;
+use crate::Result;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+impl Piece {
+    /// Hands a region on to `push`, from its start to its end in parts of a few MiB, each with its offset in the region
+    /// and checked before.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore), and what `push` fails with, which ends it.
+    pub fn read_through(
+        &self,
+        name: &str,
+        push: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let region = self.region(name)?;
+        let (start, end) = (region.offset, region.offset + region.length);
+        let mut memory = Aligned::default();
+        for part in self.cut(Vec::new(), true) {
+            let part_end = part.offset + part.length as u64;
+            let (from, to) = (start.max(part.offset), end.min(part_end));
+            if from < to {
+                let bytes = self.checked(part.offset, part.length, &mut memory)?;
+                let within = (from - part.offset) as usize..(to - part.offset) as usize;
+                push(from - start, &bytes[within])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands all regions on to `push`, as if each began where the one before ends, in parts of a few MiB at most, each with its
+    /// offset in them all and checked before. Of the disk, what `wants` none of the bytes of is left out. Several threads read,
+    /// so the parts come in any order, and one after the other.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore), and what `push` fails with, which ends it.
+    pub fn read_range_through(
+        &self,
+        wants: &(dyn Fn(Range<u64>) -> bool + Sync),
+        push: &mut (dyn FnMut(u64, &[u8]) -> Result<()> + Send),
+    ) -> Result<()> {
+        let starts = self.starts();
+        // What of the payload's range is wanted: where it lies there, and where in all regions.
+        let wanted = |range: Range<u64>| {
+            let regions = self.regions();
+            let first =
+                regions.partition_point(|region| region.offset + region.length <= range.start);
+            let regions = regions.iter().zip(&starts).skip(first);
+            let end = range.end;
+            let regions = regions.take_while(move |(region, _)| region.offset < end);
+            regions.filter_map(move |(region, start)| {
+                let from = range.start.max(region.offset);
+                let to = range.end.min(region.offset + region.length);
+                let at = start + (from.saturating_sub(region.offset));
+                (from < to && wants(at..at + (to - from))).then_some((from..to, at))
+            })
+        };
+        let mut parts = self.cut(Vec::new(), true);
+        parts.retain(|part| wanted(part.range()).next().is_some());
+        let threads = self.threads().min(parts.len());
+        let parts = Mutex::new(parts.into_iter());
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let push = Mutex::new(push);
+        side_by_side(threads, || {
+            let mut memory = Aligned::default();
+            while let Some(part) = next() {
+                let read = self.checked(part.offset, part.length, &mut memory);
+                let handed = read.and_then(|bytes| {
+                    let mut push = push.lock().unwrap_or_else(PoisonError::into_inner);
+                    wanted(part.range()).try_for_each(|(range, at)| {
+                        let from = (range.start - part.offset) as usize;
+                        push(at, &bytes[from..from + (range.end - range.start) as usize])
+                    })
+                });
+                if handed.is_err() {
+                    // The others need not go on.
+                    while next().is_some() {}
+                }
+                handed?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Where each region begins, if each begins where the one before ends.
+    pub(super) fn starts(&self) -> Vec<u64> {
+        let starts = self.regions().iter().scan(0_u64, |end, region| {
+            let start = *end;
+            *end += region.length;
+            Some(start)
+        });
+        starts.collect()
+    }
+}
