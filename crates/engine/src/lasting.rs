@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use survey::Survey;
 use tierflow_store::{
-    Collective, Error as StoreError, Identity, Mark, Options, Order, Protection, Repository,
+    Collective, Error as StoreError, Identity, Mark, Marks, Options, Order, Protection, Repository,
     Retention, Vault,
 };
 
@@ -236,6 +236,7 @@ impl Lasting {
         let mut local = local.map(Arc::new);
         let below = (external.as_deref(), directory.is_some());
         let last = last_run(&order, local.as_deref(), below, &mut damage);
+        let runs = Runs::new(last, local.as_deref(), directory.as_deref());
         // Both, before anything is written: who comes next finds out where this run went on.
         for directory in directory.iter().chain(&local) {
             // One that can only be read was named before.
@@ -245,7 +246,7 @@ impl Lasting {
         if let (Some(local), Some(external)) = (&local, &external)
             && group.ranks > 1
         {
-            bring_what_was_left(local, &**external, last)?;
+            bring_what_was_left(local, &**external, &runs)?;
         }
         let agreed = match (&external, local.clone()) {
             _ if group.ranks == 1 => None,
@@ -300,7 +301,7 @@ impl Lasting {
             (node_local.as_deref(), external.as_deref()),
             shared_out.as_deref(),
             (group.ranks, agreed.as_ref()),
-            last,
+            &runs,
         );
         let survey = survey.or_else(|error| match &external {
             // What lies on external storage is known again once that answers.
@@ -312,7 +313,7 @@ impl Lasting {
                     what: format!("what lies there cannot be listed: {error}"),
                 });
                 let of = (group.ranks, agreed.as_ref());
-                let here = Survey::new((node_local.as_deref(), None), None, of, last)?;
+                let here = Survey::new((node_local.as_deref(), None), None, of, &runs)?;
                 // Nobody can tell what a run elsewhere wrote anew of these.
                 match last == LastRun::Elsewhere && !here.is_empty() {
                     true => Err(error),
@@ -382,16 +383,39 @@ enum LastRun {
     None,
 }
 
-impl LastRun {
-    /// Whether, of two pieces of one number, the one on the node counts: it is the newer one, and no run elsewhere went on
-    /// from what lies on external storage.
-    fn prefers_node_local(self, node_local: &Identity, external: &Identity) -> bool {
-        let may_be = match self {
-            Self::Elsewhere | Self::Unknown => false,
-            Self::Here => true,
-            Self::None => node_local.epoch > 0,
+/// What is known of the runs before this one.
+#[derive(Debug, Default)]
+struct Runs {
+    last: LastRun,
+    /// Those that wrote on the node, and on external storage.
+    marks: (Marks, Marks),
+}
+
+impl Runs {
+    fn new(last: LastRun, local: Option<&Repository>, external: Option<&Repository>) -> Self {
+        // Where they cannot be read now, the last run is elsewhere, as far as this one knows.
+        let marks = |of: Option<&Repository>| {
+            let marks = of.and_then(|of| of.marks().ok());
+            marks.unwrap_or_default()
         };
-        may_be && node_local.is_newer_than(external)
+        Self {
+            last,
+            marks: (marks(local), marks(external)),
+        }
+    }
+
+    /// Whether, of two pieces of one number, the one on the node counts: it is the newer one, and no run elsewhere went on
+    /// from what lies on external storage; nor did one before the last that knew nothing of what the node has.
+    fn prefers_node_local(&self, node_local: &Identity, external: &Identity) -> bool {
+        let may_be = match self.last {
+            LastRun::Elsewhere | LastRun::Unknown => false,
+            LastRun::Here => true,
+            LastRun::None => node_local.epoch > 0,
+        };
+        let (here, there) = &self.marks;
+        may_be
+            && node_local.is_newer_than(external)
+            && !here.are_strangers(node_local.epoch, (external.epoch, there))
     }
 }
 
@@ -422,13 +446,13 @@ fn last_run(
 
 /// A group's version counts once every rank's piece lies where all can see it. What a crash left on this node is brought
 /// there before anybody asks for the newest version, but for what a later run wrote anew.
-fn bring_what_was_left(local: &Repository, external: &dyn Vault, last: LastRun) -> Result<()> {
+fn bring_what_was_left(local: &Repository, external: &dyn Vault, runs: &Runs) -> Result<()> {
     let there = external.pieces().unwrap_or_default().into_iter();
     let there: BTreeMap<u64, Identity> =
         there.map(|piece| (piece.version, piece.identity)).collect();
     for piece in local.own_pieces()? {
         let other = there.get(&piece.version);
-        if other.is_some_and(|other| !last.prefers_node_local(&piece.identity, other)) {
+        if other.is_some_and(|other| !runs.prefers_node_local(&piece.identity, other)) {
             continue;
         }
         // A piece that cannot be read, or a number that is taken, keeps none of the others from being brought.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
-use tierflow_store::Faults;
+use tierflow_store::{Faults, Options, Order, Repository};
 
 /// So many tries are made of one read.
 const TRIES: u64 = 3;
@@ -264,6 +264,46 @@ fn reads_that_fail_of_one_directory() {
         };
         let seen = strike_every_read(world, false);
         assert!(seen.said + seen.refused > 0);
+    }
+}
+
+/// A run that is killed before it has removed what another node wrote anew has left its marks: the next one on the node still
+/// takes none of that for its own.
+#[test]
+fn what_another_node_wrote_anew_counts_though_the_run_that_saw_it_removed_nothing() {
+    let home = fast_home();
+    let home = home.path();
+    let run = |builder: EngineBuilder, run, versions: &[Version]| {
+        let engine = builder.build().unwrap();
+        for &version in versions {
+            checkpoint(&engine, run, version).unwrap();
+            engine.wait().unwrap();
+        }
+        engine.close().unwrap();
+    };
+    run(DIRECTORIES.on(home, "near"), 1, &[0, 1, 2]);
+    // With the node alone, so that nobody else knows of it; in this order, its 3 is the last that it wrote.
+    let alone = World {
+        far: false,
+        ..DIRECTORIES
+    };
+    run(alone.on(home, "near"), 2, &[5, 4, 3]);
+    run(DIRECTORIES.on(home, "other"), 3, &[3, 4]);
+    let order = Order::default();
+    let options = Options::default().order(&order);
+    let open = |name| Repository::open(home.join(name), options.clone()).unwrap();
+    let both = [open("near"), open("far")];
+    for directory in &both {
+        order.see(directory.last_run().unwrap().epoch, 0);
+    }
+    for directory in &both {
+        directory.mark(order.mark()).unwrap();
+    }
+    drop(both);
+    let engine = DIRECTORIES.on(home, "near").build().unwrap();
+    for (version, run) in [(0, 1), (1, 1), (2, 1), (3, 3), (4, 3)] {
+        let bytes = restored(&engine, version).unwrap();
+        assert!(bytes == content(run, version), "version {version}");
     }
 }
 

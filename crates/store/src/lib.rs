@@ -27,8 +27,8 @@ pub use guarded::Guarded;
 pub use place::Place;
 pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
-    Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Options, Order, Piece, PieceInfo,
-    Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
+    Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Marks, Options, Order, Piece,
+    PieceInfo, Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
     can_be_restored, last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};

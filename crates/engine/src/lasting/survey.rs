@@ -1,6 +1,6 @@
 //! What lies on the tiers that outlive the engine, and which copy counts where they differ.
 
-use super::LastRun;
+use super::{LastRun, Runs};
 use crate::plan::Difference;
 use crate::run::Kept;
 use crate::{Result, Version};
@@ -82,8 +82,9 @@ impl Survey {
         (node_local, external): (Option<&Kept>, Option<&Kept>),
         shared_out: Option<&Repository>,
         (ranks, agreed): (u32, Option<&BTreeSet<Version>>),
-        last: LastRun,
+        runs: &Runs,
     ) -> Result<Self> {
+        let last = runs.last;
         let below = match external {
             Some(kept) => {
                 kept.remove_orphans(|_| false)?;
@@ -114,7 +115,7 @@ impl Survey {
         // A group has agreed what its ranks give up.
         let elsewhere = last == LastRun::Elsewhere && shared_out.is_none() && agreed.is_none();
         Ok(Self::merged(here, below, elsewhere, |here, below| {
-            shared_out.is_none() && last.prefers_node_local(here, below)
+            shared_out.is_none() && runs.prefers_node_local(here, below)
         }))
     }
 

@@ -97,6 +97,32 @@ pub struct Mark {
     pub run: u64,
 }
 
+/// No more marks of runs are kept.
+pub(super) const MARKS: usize = 16;
+
+/// The marks of the last runs that wrote in a directory.
+#[derive(Debug, Clone, Default)]
+pub struct Marks(pub(super) BTreeSet<Mark>);
+
+impl Marks {
+    /// Whether a run of this epoch wrote here that did not write `there`. Of the oldest of very many runs that is not known any
+    /// more, and not said.
+    fn has_stranger(&self, epoch: u32, there: &Self) -> bool {
+        let oldest = there.0.first().filter(|_| there.0.len() >= MARKS);
+        let is_known = oldest.is_none_or(|oldest| oldest.epoch <= epoch);
+        let mut of_epoch = self.0.iter().filter(|mark| mark.epoch == epoch);
+        is_known && of_epoch.any(|mark| !there.0.contains(mark))
+    }
+
+    /// Whether neither the run that wrote a piece here, of the epoch `here`, wrote there, nor the other way round: then neither knew
+    /// of the other, and their epochs do not say which came first.
+    #[must_use]
+    pub fn are_strangers(&self, here: u32, there: (u32, &Self)) -> bool {
+        let (epoch, marks) = there;
+        self.has_stranger(here, marks) && marks.has_stranger(epoch, self)
+    }
+}
+
 /// The order in which one run of a rank writes, wherever it does: its epoch, higher than that of any run before that it
 /// knows of, and the sequence within. Directories that a run writes side by side share one.
 #[derive(Debug, Clone, Default)]
@@ -196,6 +222,24 @@ mod tests {
         let later = Order::default();
         later.see(1, 0);
         assert!(later.mark() > one.mark() && later.mark() > other.mark());
+    }
+
+    #[test]
+    fn strangers_are_runs_of_which_neither_knew_the_other() {
+        let mark = |(epoch, run)| Mark { epoch, run };
+        let marks = |all: &[(u32, u64)]| Marks(all.iter().copied().map(mark).collect());
+        let (here, there) = (
+            marks(&[(1, 1), (2, 2), (3, 9)]),
+            marks(&[(1, 1), (2, 3), (3, 9)]),
+        );
+        assert!(here.are_strangers(2, (2, &there)));
+        // The one knew the other, or the last one knew both.
+        assert!(!here.are_strangers(2, (1, &there)));
+        assert!(!here.are_strangers(3, (2, &there)));
+        // Of runs as old as those whose marks are gone, nothing is said.
+        let many: Vec<_> = (5..5 + MARKS as u32).map(|epoch| (epoch, 7)).collect();
+        assert!(!marks(&[(2, 2)]).are_strangers(2, (5, &marks(&many))));
+        assert!(marks(&[(6, 2)]).are_strangers(6, (6, &marks(&many))));
     }
 
     #[test]

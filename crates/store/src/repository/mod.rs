@@ -29,7 +29,7 @@ mod truncate;
 
 pub use encoded::{Encoded, Stamp};
 pub use heads::{Heads, Listed};
-pub use identity::{Identity, Mark, Order, left_behind};
+pub use identity::{Identity, Mark, Marks, Order, left_behind};
 pub use open::Options;
 pub use piece::{Elsewhere, Piece};
 pub use prune::Pruned;
@@ -281,6 +281,17 @@ impl Repository {
         self.refresh_rank(&mut state, self.options.rank)?;
         let own = state.catalogs.get(&self.options.rank);
         Ok(own.is_some_and(|catalog| catalog.marks.contains(mark)))
+    }
+
+    /// The marks of the last runs that wrote as this rank.
+    ///
+    /// # Errors
+    /// As [`own_pieces`](Self::own_pieces).
+    pub fn marks(&self) -> Result<Marks> {
+        let mut state = self.state();
+        self.refresh_rank(&mut state, self.options.rank)?;
+        let own = state.catalogs.get(&self.options.rank);
+        Ok(own.map_or_else(Marks::default, |catalog| Marks(catalog.marks.clone())))
     }
 
     /// Whether it was opened for reading alone.

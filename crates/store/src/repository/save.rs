@@ -3,7 +3,7 @@
 use super::alone;
 use super::alone::Old;
 use super::directory::Directory;
-use super::identity::{Identity, Mark, Order};
+use super::identity::{Identity, MARKS, Mark, Order};
 use super::record::{Name, Record, mark_name};
 use super::segment::Batch;
 use super::snapshot::{Label, Layout, Region, Snapshot};
@@ -18,9 +18,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A call that saves many pieces hands them on in batches of about this many bytes.
 const BATCH_BYTES: usize = 8 << 20;
-
-/// No more marks of runs are kept.
-const MARKS: usize = 16;
 
 /// Nanoseconds since 1970.
 pub(super) fn now() -> u64 {
