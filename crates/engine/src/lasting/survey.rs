@@ -1,6 +1,6 @@
 //! What lies on the tiers that outlive the engine, and which copy counts where they differ.
 
-use super::{LastRun, Runs};
+use super::runs::{LastRun, Runs};
 use crate::plan::Difference;
 use crate::run::Kept;
 use crate::{Result, Version};
