@@ -11,6 +11,7 @@ pub mod experiments;
 pub mod machine;
 pub mod processor;
 pub mod report;
+mod threads;
 
 /// The example of the README at the root, compiled and run.
 #[cfg(doctest)]

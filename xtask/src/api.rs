@@ -13,7 +13,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     let json = describe(&workspace)?;
     let mut changed = Vec::new();
     for package in workspace.members().filter(|package| package.is_published()) {
-        let Some(library) = package.library() else {
+        let Some(library) = package.rust_library() else {
             continue;
         };
         let described = json.join(format!("{}.json", library.replace('-', "_")));

@@ -94,7 +94,7 @@ impl Package {
     }
 
     /// The library that others use from Rust, by its target's name.
-    pub(crate) fn library(&self) -> Option<&str> {
+    pub(crate) fn rust_library(&self) -> Option<&str> {
         let library = self.targets.iter().find(|target| target.is("lib"));
         library.map(|library| library.name.as_str())
     }

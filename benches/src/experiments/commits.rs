@@ -16,6 +16,7 @@ use tierflow_engine::Engine;
 use tierflow_store::{Options, Region, Repository, Snapshot};
 
 use super::{Experiment, Run};
+use crate::threads::on_threads;
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -117,14 +118,6 @@ fn side_by_side(lasting: Duration, save: impl Fn(u64, &[u8]) -> Result<()> + Syn
         }
         Ok(())
     };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-    })?;
+    on_threads(THREADS as usize, |_| work())?;
     Ok(saved.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
 }

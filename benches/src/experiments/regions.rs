@@ -15,6 +15,7 @@ use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{Engine, Region, RegionMut};
 
 use super::{Experiment, Run};
+use crate::threads::on_threads;
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -275,15 +276,7 @@ fn raw(path: &Path, bytes: usize, writes: bool) -> Result<()> {
             }
         }
     };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-    })?;
+    on_threads(THREADS, |_| work())?;
     match writes {
         true => Ok(file.sync_data()?),
         false => Ok(()),

@@ -15,6 +15,7 @@ use tierflow_store::{Options, Region, Repository, Retention, Snapshot};
 
 use super::{Experiment, Run};
 use crate::processor::measure;
+use crate::threads::on_threads;
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -159,17 +160,7 @@ fn side_by_side(
             request(at, memory.bytes_mut()?)?;
         }
     };
-    std::thread::scope(|scope| {
-        let work = &work;
-        let threads = (0..THREADS).map(|thread| scope.spawn(move || work(thread)));
-        let threads: Vec<_> = threads.collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-    })
+    on_threads(THREADS, work)
 }
 
 /// For so long as is said, with old versions pruned on the way. Each is on the disk when its call returns.
@@ -201,15 +192,7 @@ fn small(run: &mut Run, folder: &Path) -> Result<()> {
             }
             Ok(())
         };
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            threads
-                .into_iter()
-                .try_for_each(|thread| match thread.join() {
-                    Ok(result) => result,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                })
-        })?;
+        on_threads(threads, |_| work())?;
         let rate = saved.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
         let case = format!("bytes={SMALL}, threads={threads}, in one call={calls_of}");
         run.value(&case, "checkpoints", "1/s", rate)?.against(GOAL);

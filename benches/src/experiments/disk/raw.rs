@@ -10,6 +10,7 @@ use tierflow_device::{Choice, HostReservation, open};
 
 use crate::experiments::Run;
 use crate::processor::{Took, measure};
+use crate::threads::on_threads;
 
 /// Linux's flag for direct I/O, but for some processors that are not measured here.
 const O_DIRECT: i32 = 0o40000;
@@ -112,16 +113,6 @@ impl Raw {
                 }
             }
         };
-        measure(|| {
-            std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-                threads
-                    .into_iter()
-                    .try_for_each(|thread| match thread.join() {
-                        Ok(result) => result,
-                        Err(panic) => std::panic::resume_unwind(panic),
-                    })
-            })
-        })
+        measure(|| on_threads(threads, |_| work()))
     }
 }
