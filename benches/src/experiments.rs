@@ -19,6 +19,7 @@ pub mod growth;
 pub mod in_place;
 pub mod peers;
 pub mod placement;
+mod raw;
 pub mod regions;
 pub mod shared;
 pub mod store;

@@ -16,6 +16,8 @@ pub struct Took {
     pub read: u64,
     /// Bytes that disks were asked to write.
     pub written: u64,
+    /// System calls that wrote.
+    pub writes: u64,
 }
 
 impl Took {
@@ -38,12 +40,13 @@ pub fn measure(work: impl FnOnce() -> Result<()>) -> Result<Took> {
     let (disks, processor, begun) = (disks()?, used(), Instant::now());
     work()?;
     let (time, processor) = (begun.elapsed(), used().saturating_sub(processor));
-    let (read, written) = self::disks()?;
+    let after = self::disks()?;
     Ok(Took {
         time,
         processor,
-        read: read - disks.0,
-        written: written - disks.1,
+        read: after[0] - disks[0],
+        written: after[1] - disks[1],
+        writes: after[2] - disks[2],
     })
 }
 
@@ -52,15 +55,19 @@ fn used() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Bytes that this process read from disks, and wrote to them.
-fn disks() -> Result<(u64, u64)> {
+/// Bytes that this process read from disks, and wrote to them; its calls that wrote.
+fn disks() -> Result<[u64; 3]> {
     let text = std::fs::read_to_string("/proc/self/io")?;
     let value = |key: &str| {
         let mut lines = text.lines();
         let found = lines.find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
         found.with_context(|| format!("/proc/self/io has no {key}"))
     };
-    Ok((value("read_bytes:")?, value("write_bytes:")?))
+    Ok([
+        value("read_bytes:")?,
+        value("write_bytes:")?,
+        value("syscw:")?,
+    ])
 }
 
 #[cfg(test)]

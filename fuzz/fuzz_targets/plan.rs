@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use tierflow_plan::{
     AfterRestore, Coding, Differences, Event, Executor, ExtentSize, Fifo, Lru, Overhead, Piece,
-    PlanConfig, Policy, Refusal, Residency, Score, Stored, Ticket, TierConfig, TierId, Transfer,
-    TransferFailure, TransferId, Version, World,
+    PlanConfig, Policy, Refusal, Residency, Scope, Score, Stored, Ticket, TierConfig, TierId,
+    Transfer, TransferFailure, TransferId, Version, World,
 };
 
 /// Bytes by tier, what the plan is to be, and steps: what, of which, how.
@@ -219,7 +219,10 @@ fuzz_target!(|input: Input| {
             6 if how.is_multiple_of(4) => fuzzed.tell(Event::ForgetHints { most: 3 }),
             6 => fuzzed.tell(Event::PrefetchStart),
             7 => fuzzed.call(|ticket| Event::Drop { ticket, version }),
-            8 if how.is_multiple_of(4) => fuzzed.call(|ticket| Event::Wait { ticket }),
+            8 if how.is_multiple_of(4) => fuzzed.call(|ticket| Event::Wait {
+                ticket,
+                version: (which % 2 == 0).then_some(version),
+            }),
             9 if how.is_multiple_of(4) => fuzzed.tell(Event::Limit {
                 tier: TierId(usize::from(how / 4 % 3)),
                 bytes: u64::from(which),
@@ -229,6 +232,28 @@ fuzz_target!(|input: Input| {
                 let ticket = fuzzed.hands.open.swap_remove(which);
                 fuzzed.tell(Event::Abandon { ticket });
             }
+            11 if how.is_multiple_of(4) => {
+                let scope = match how / 4 % 2 {
+                    0 => Scope::Version,
+                    _ => Scope::History,
+                };
+                let (now, by) = (fuzzed.now_ns, fuzzed.now_ns + 1000 * u64::from(how));
+                let plan = fuzzed.world.plan();
+                let foreseen = plan
+                    .foresee(now, by, scope)
+                    .map(|foreseen| foreseen.version);
+                // What is foreseen, or any.
+                let version = foreseen.filter(|_| how / 8 % 2 == 0).unwrap_or(version);
+                fuzzed.call(|ticket| Event::Suspend {
+                    ticket,
+                    version,
+                    scope,
+                });
+            }
+            12 if how.is_multiple_of(4) => fuzzed.tell(Event::Hold {
+                version,
+                is_held: how / 4 % 2 == 0,
+            }),
             _ => fuzzed.end(which, how),
         }
     }

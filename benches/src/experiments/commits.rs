@@ -16,6 +16,7 @@ use tierflow_engine::Engine;
 use tierflow_store::{Options, Region, Repository, Snapshot};
 
 use super::{Experiment, Run};
+use crate::processor::measure;
 use crate::threads::on_threads;
 
 /// See the module.
@@ -42,15 +43,26 @@ fn run(run: &mut Run) -> Result<()> {
         true => (3, Duration::from_millis(500)),
         false => (7, Duration::from_secs(3)),
     };
-    let mut rates: [Vec<f64>; 3] = Default::default();
+    let mut rates: [Vec<f64>; 4] = Default::default();
+    let mut together: [Vec<f64>; 2] = Default::default();
     for round in 0..rounds {
         let directory = folder.path().join(round.to_string());
         std::fs::create_dir(&directory)?;
-        rates[0].push(raw(&directory, lasting)?);
-        rates[1].push(store(&directory, lasting)?);
-        rates[2].push(engine(&directory, lasting)?);
+        rates[0].push(raw(&directory, THREADS, lasting)?);
+        rates[3].push(raw(&directory, 1, lasting / 4)?);
+        for (by, work) in [store, engine].into_iter().enumerate() {
+            let (rate, in_a_write) = work(&directory, lasting)?;
+            rates[1 + by].push(rate);
+            together[by].push(in_a_write);
+        }
         std::fs::remove_dir_all(&directory)?;
     }
+    run.samples(
+        "bytes=4096, by=raw, one at a time",
+        "checkpoints",
+        "1/s",
+        &rates[3],
+    )?;
     for (by, rate) in ["raw", "store", "engine"].iter().zip(&rates) {
         let case = format!("bytes={SMALL}, threads={THREADS}, by={by}");
         run.samples(&case, "checkpoints", "1/s", rate)?;
@@ -61,12 +73,16 @@ fn run(run: &mut Run) -> Result<()> {
                 .against(SHARE_GOAL);
         }
     }
+    for (by, together) in ["store", "engine"].iter().zip(&together) {
+        let case = format!("bytes={SMALL}, threads={THREADS}, by={by}");
+        run.samples(&case, "checkpoints in one write", "1", together)?;
+    }
     Ok(())
 }
 
-/// One thread writes the records of all, one batch behind the other, each made to last.
-fn raw(folder: &Path, lasting: Duration) -> Result<f64> {
-    let batch = vec![7; (THREADS as usize * RECORD).next_multiple_of(4096)];
+/// One thread writes so many records, and makes them last, one batch behind the other. Records a second.
+fn raw(folder: &Path, records: u64, lasting: Duration) -> Result<f64> {
+    let batch = vec![7; (records as usize * RECORD).next_multiple_of(4096)];
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -80,10 +96,10 @@ fn raw(folder: &Path, lasting: Duration) -> Result<f64> {
         at += batch.len() as u64;
         batches += 1;
     }
-    Ok((batches * THREADS) as f64 / begun.elapsed().as_secs_f64())
+    Ok((batches * records) as f64 / begun.elapsed().as_secs_f64())
 }
 
-fn store(folder: &Path, lasting: Duration) -> Result<f64> {
+fn store(folder: &Path, lasting: Duration) -> Result<(f64, f64)> {
     let repository = Repository::open(folder.join("store"), Options::default())?;
     side_by_side(lasting, |version, content| {
         Ok(repository.save(&Snapshot {
@@ -94,7 +110,7 @@ fn store(folder: &Path, lasting: Duration) -> Result<f64> {
     })
 }
 
-fn engine(folder: &Path, lasting: Duration) -> Result<f64> {
+fn engine(folder: &Path, lasting: Duration) -> Result<(f64, f64)> {
     let device = open(Choice::Host)?;
     let engine = Engine::builder(&device)
         .host_cache(64 << 20)
@@ -106,18 +122,21 @@ fn engine(folder: &Path, lasting: Duration) -> Result<f64> {
     })
 }
 
-/// Checkpoints a second, by all threads.
-fn side_by_side(lasting: Duration, save: impl Fn(u64, &[u8]) -> Result<()> + Sync) -> Result<f64> {
-    let (next, saved) = (AtomicU64::new(0), AtomicU64::new(0));
+/// Checkpoints a second, by all threads, and those that shared a write.
+fn side_by_side(
+    lasting: Duration,
+    save: impl Fn(u64, &[u8]) -> Result<()> + Sync,
+) -> Result<(f64, f64)> {
+    let next = AtomicU64::new(0);
     let begun = Instant::now();
     let work = || -> Result<()> {
         let content = [7; SMALL];
         while begun.elapsed() < lasting {
             save(next.fetch_add(1, Ordering::Relaxed), &content)?;
-            saved.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     };
-    on_threads(THREADS as usize, |_| work())?;
-    Ok(saved.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
+    let took = measure(|| on_threads(THREADS as usize, |_| work()))?;
+    let saved = next.load(Ordering::Relaxed) as f64;
+    Ok((saved / took.time.as_secs_f64(), saved / took.writes as f64))
 }

@@ -3,16 +3,14 @@
 //!
 //! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
 
-mod raw;
-
 use anyhow::{Result, ensure};
 use tempfile::TempDir;
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{AfterRestore, Engine, Flush, Metrics, Region, RegionMut};
 
+use super::raw::{Raw, fill};
 use super::{Experiment, Run};
 use crate::processor::{Took, measure};
-use raw::Raw;
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -44,9 +42,9 @@ fn run(run: &mut Run) -> Result<()> {
         Some(folder) => TempDir::new_in(folder)?,
         None => TempDir::new()?,
     };
-    let (versions, rounds) = if run.is_quick() { (16, 3) } else { (32, 7) };
+    let (versions, rounds) = if run.is_quick() { (16, 4) } else { (32, 9) };
     let device = open(Choice::Auto)?;
-    let mut raw = Raw::new(folder.path(), (versions as usize * CHECKPOINT) as u64)?;
+    let mut raw = Raw::new(folder.path(), versions * CHECKPOINT as u64, false)?;
     raw.calibrate(run)?;
     let mut histories = CACHES
         .iter()
@@ -115,23 +113,38 @@ fn run(run: &mut Run) -> Result<()> {
                 &found[6 + at],
             )?;
         }
-        for hop in history.metrics().hops {
-            let metric = format!("{} to {}", hop.from, hop.to);
-            run.value(&case, &metric, "bytes", hop.bytes as f64)?;
-        }
+        passed(run, &case, &history.metrics())?;
+    }
+    // Of one round: straight from the device's memory and through the host cache.
+    let case = "caches=device, beside=device and host";
+    for (at, way) in ["down", "up"].into_iter().enumerate() {
+        let pairs = found[2][at].iter().zip(&found[1][at]);
+        let shares: Vec<f64> = pairs.map(|(direct, through)| direct / through).collect();
+        let metric = format!("rate {way} of that through the host in the same round");
+        run.samples(case, &metric, "1", &shares)?.against(1.0);
     }
     Ok(())
 }
 
-/// Bytes of which a disk can make no fewer.
-fn fill(bytes: &mut [u8]) {
-    let mut state = 0x2545_F491_4F6C_DD1D_u64;
-    for word in bytes.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+/// What moved between the tiers, and how often host memory was written or read for each byte that went to the disk: once by each
+/// end of a copy. What goes straight between a device and a file passes a pinned ring there.
+fn passed(run: &mut Run, case: &str, metrics: &Metrics) -> Result<()> {
+    let (mut touched, mut stored) = (0, 0);
+    for hop in &metrics.hops {
+        let metric = format!("{} to {}", hop.from, hop.to);
+        run.value(case, &metric, "bytes", hop.bytes as f64)?;
+        let (accesses, is_stored) = match (hop.from, hop.to) {
+            ("device", "host") => (1, false),
+            ("host", "file") => (1, true),
+            ("device", "file") => (2, true),
+            _ => continue,
+        };
+        touched += hop.bytes * accesses;
+        stored += if is_stored { hop.bytes } else { 0 };
     }
+    let metric = "accesses to host memory for a byte to the disk";
+    run.value(case, metric, "1", touched as f64 / stored as f64)?;
+    Ok(())
 }
 
 /// An engine, and how often a history went through it.

@@ -3,19 +3,17 @@
 //!
 //! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tempfile::TempDir;
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{Engine, Region, RegionMut};
 
+use super::raw::Raw;
 use super::{Experiment, Run};
-use crate::threads::on_threads;
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -25,31 +23,30 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Versions that go to the disk one behind the other.
-const VERSIONS: u64 = 3;
+/// Regions of a checkpoint.
+const COUNT: usize = 10_000;
 /// What many regions are to reach of the disk's raw rate.
 const SHARE_GOAL: f64 = 0.85;
-/// The raw I/O: so many threads, each with one request of so many bytes.
-const THREADS: usize = 4;
-const REQUEST: usize = 4 << 20;
-const BLOCK: usize = 4096;
-/// Linux's flag for direct I/O, but for some processors that are not measured here.
-const O_DIRECT: i32 = 0o40000;
 
 fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
-    let count = if run.is_quick() { 1_000 } else { 10_000 };
     let folder = match std::env::var_os("TIERFLOW_STORE") {
         Some(folder) => TempDir::new_in(folder)?,
         None => TempDir::new()?,
     };
-    for is_odd in [false, true] {
-        let case = Case::new(&device, count, is_odd)?;
-        for is_near in [true, false] {
-            blocked(run, &device, &case, is_near)?;
-        }
+    // Quickly, those at odd addresses are left out.
+    let cases: &[bool] = if run.is_quick() {
+        &[false]
+    } else {
+        &[false, true]
+    };
+    for &is_odd in cases {
+        let case = Case::new(&device, COUNT, is_odd)?;
         if !is_odd {
             to_disk(run, &device, &case, folder.path())?;
+        }
+        for is_near in [true, false] {
+            blocked(run, &device, &case, is_near)?;
         }
     }
     Ok(())
@@ -179,16 +176,20 @@ fn blocked(run: &mut Run, device: &Device, case: &Case, is_near: bool) -> Result
 
 /// Several versions to the disk, and the last one back by an engine that has it nowhere else.
 fn to_disk(run: &mut Run, device: &Device, case: &Case, folder: &Path) -> Result<()> {
-    let rounds = if run.is_quick() { 2 } else { 4 };
-    let bytes = case.total.next_multiple_of(REQUEST);
-    let path = folder.join("raw");
-    raw(&path, bytes, true)?;
+    let (rounds, versions) = if run.is_quick() { (2, 2) } else { (7, 3) };
+    let mut raw = Raw::new(folder, case.total as u64, true)?;
+    raw.calibrate(run)?;
     // Each of raw I/O, one region, and many.
     let (mut saves, mut restores): ([Vec<f64>; 3], [Vec<f64>; 3]) = Default::default();
+    let (mut pieces, mut anew) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let rate = |bytes: usize, time: f64| bytes as f64 / time;
-        saves[0].push(rate(bytes, timed(|| raw(&path, bytes, true))?));
-        restores[0].push(rate(bytes, timed(|| raw(&path, bytes, false))?));
+        let took = raw.write()?;
+        saves[0].push(took.rate(took.written));
+        let took = raw.write_new(folder)?;
+        anew.push(took.rate(took.written));
+        let took = raw.read()?;
+        restores[0].push(took.rate(took.read));
         for is_many in [false, true] {
             let by = 1 + usize::from(is_many);
             let regions = match is_many {
@@ -208,19 +209,22 @@ fn to_disk(run: &mut Run, device: &Device, case: &Case, folder: &Path) -> Result
             engine.checkpoint(1, &regions)?;
             engine.wait()?;
             let time = timed(|| {
-                for version in 2..2 + VERSIONS {
+                for version in 2..2 + versions {
                     engine.checkpoint(version, &regions)?;
                 }
                 Ok(engine.wait()?)
             })?;
-            saves[by].push(rate(VERSIONS as usize * case.total, time));
+            saves[by].push(rate(versions as usize * case.total, time));
             drop(engine);
+            if is_many {
+                pieces.extend(extents(&directory));
+            }
             let engine = builder().build()?;
             let mut back = match is_many {
                 true => case.many_back(),
                 false => vec![RegionMut::Memory(&case.back, 0..case.total)],
             };
-            let time = timed(|| Ok(engine.restore(1 + VERSIONS, &mut back)?))?;
+            let time = timed(|| Ok(engine.restore(1 + versions, &mut back)?))?;
             restores[by].push(rate(case.total, time));
             if is_many {
                 case.check(device)?;
@@ -241,44 +245,41 @@ fn to_disk(run: &mut Run, device: &Device, case: &Case, folder: &Path) -> Result
         run.samples(&named, "share of raw I/O in the same round", "1", &shares)?
             .against(SHARE_GOAL);
     }
+    let pairs = saves[2].iter().zip(&anew);
+    let shares: Vec<f64> = pairs.map(|(many, raw)| many / raw).collect();
+    let named = format!("{}, bytes={}, way=save", case.name, case.total);
+    run.samples(
+        &format!("{named}, by=raw, new file"),
+        "bandwidth",
+        "bytes/s",
+        &anew,
+    )?;
+    let metric = "share of raw I/O to a new file in the same round";
+    run.samples(&format!("{named}, by=engine"), metric, "1", &shares)?
+        .against(SHARE_GOAL);
+    if !pieces.is_empty() {
+        let named = format!("{}, bytes={}", case.name, case.total);
+        run.samples(&named, "runs of blocks of a version's file", "1", &pieces)?;
+    }
     Ok(())
+}
+
+/// In how many runs of blocks each file of a version lies, where `filefrag` (e2fsprogs) is there to tell.
+fn extents(directory: &Path) -> Vec<f64> {
+    let files = std::fs::read_dir(directory.join("rank-0")).into_iter();
+    let files = files.flatten().flatten().map(|entry| entry.path());
+    let large = files.filter(|file| file.metadata().is_ok_and(|is| is.len() >= 1 << 20));
+    let told = large.filter_map(|file| {
+        let output = Command::new("filefrag").arg(file).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        let (_, count) = text.rsplit_once(": ")?;
+        count.split_whitespace().next()?.parse().ok()
+    });
+    told.collect()
 }
 
 fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let begun = Instant::now();
     work()?;
     Ok(begun.elapsed().as_secs_f64())
-}
-
-/// Writes over a file, or reads it, past the page cache.
-fn raw(path: &Path, bytes: usize, writes: bool) -> Result<()> {
-    let file: File = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .custom_flags(O_DIRECT)
-        .open(path)
-        .with_context(|| format!("{} has no direct I/O to compare with", path.display()))?;
-    let next = AtomicUsize::new(0);
-    let work = || -> Result<()> {
-        let mut room = vec![1; REQUEST + BLOCK];
-        let start = room.as_ptr().align_offset(BLOCK);
-        let memory = &mut room[start..start + REQUEST];
-        loop {
-            let at = next.fetch_add(REQUEST, Ordering::Relaxed);
-            if at >= bytes {
-                return Ok(());
-            }
-            match writes {
-                true => file.write_all_at(memory, at as u64)?,
-                false => file.read_exact_at(memory, at as u64)?,
-            }
-        }
-    };
-    on_threads(THREADS, |_| work())?;
-    match writes {
-        true => Ok(file.sync_data()?),
-        false => Ok(()),
-    }
 }

@@ -33,25 +33,46 @@ const SLOTS: usize = 2;
 fn run(run: &mut Run) -> Result<()> {
     let rounds = if run.is_quick() { 4 } else { 20 };
     let counts: &[usize] = if run.is_quick() { &[2] } else { &[1, 2, 4, 8] };
-    for &processes in counts {
-        for (about, millis, slowed) in [
-            ("little to compute", 50, 0.0),
-            ("as much as the directory takes", 400, 0.0),
-            ("much to compute", 1200, 0.0),
-            ("much to compute, slowed down", 600, 0.5),
-        ] {
-            let member = Member {
-                rank: 0,
-                directory: std::path::PathBuf::new(),
-                bytes: BYTES,
-                slots: SLOTS,
-                rounds,
-                millis,
-                slowed,
-                bytes_per_second: 100_000_000,
-            };
-            let (elapsed, settled) = measured(processes, &member)?;
-            let expected = simulated(processes, &member)?;
+    let cases = [
+        ("little to compute", 50, 0.0),
+        ("as much as the directory takes", 400, 0.0),
+        ("much to compute", 1200, 0.0),
+        ("much to compute, slowed down", 600, 0.5),
+    ];
+    let member = |millis, slowed| Member {
+        rank: 0,
+        directory: std::path::PathBuf::new(),
+        bytes: BYTES,
+        slots: SLOTS,
+        rounds,
+        millis,
+        slowed,
+        bytes_per_second: 100_000_000,
+    };
+    let groups = counts.iter().flat_map(|&processes| {
+        cases.map(|(about, millis, slowed)| (processes, about, member(millis, slowed)))
+    });
+    let groups: Vec<(usize, &str, Member)> = groups.collect();
+    // They sleep nearly all the time: on many cores, groups on directories of their own do not disturb each other.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let at_a_time = match counts.iter().sum::<usize>() < cores {
+        true => groups.len(),
+        false => 1,
+    };
+    for groups in groups.chunks(at_a_time) {
+        let found = std::thread::scope(|scope| {
+            let under_way = groups
+                .iter()
+                .map(|(processes, _, member)| scope.spawn(|| measured(*processes, member)));
+            let under_way: Vec<_> = under_way.collect();
+            let ended = under_way.into_iter().map(|group| {
+                let panicked = |_panic| anyhow::anyhow!("a measurement panicked");
+                group.join().map_err(panicked)?
+            });
+            ended.collect::<Result<Vec<_>>>()
+        })?;
+        for ((processes, about, member), (elapsed, settled)) in groups.iter().zip(found) {
+            let expected = simulated(*processes, member)?;
             let case = format!("{processes} processes, {about}");
             run.value(&case, "last round ended", "s", elapsed)?
                 .against(expected.0);

@@ -2,19 +2,17 @@
 //!
 //! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tempfile::TempDir;
-use tierflow_device::{Choice, HostReservation, open};
 use tierflow_store::{Options, Region, Repository, Retention, Snapshot};
 
+use super::raw::Raw;
 use super::{Experiment, Run};
-use crate::processor::measure;
+use crate::processor::{Took, measure};
 use crate::threads::on_threads;
 
 /// See the module.
@@ -27,11 +25,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const LARGE: usize = 128 << 20;
 const SMALL: usize = 4 << 10;
-/// The raw I/O: so many threads, each with one request of so many bytes. The store's own figures.
+/// Threads of the store.
 const THREADS: usize = 4;
-const REQUEST: usize = 4 << 20;
-/// Linux's flag for direct I/O, but for some processors that are not measured here.
-const O_DIRECT: i32 = 0o40000;
 /// What large checkpoints are to reach, of raw I/O.
 const SHARE_GOAL: f64 = 0.95;
 /// Cores that they may keep busy.
@@ -59,33 +54,28 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
     let content: Vec<u8> = (0..LARGE).map(|at| ((at / 61) ^ at) as u8).collect();
     let regions = [Region::new("state", &content)];
     let mut memory = vec![0; LARGE];
-    // In huge pages, where the system has them.
-    let requests = open(Choice::Host)?.reserve_host(THREADS * REQUEST)?;
-    requests.touch(0..THREADS * REQUEST)?;
     let (mut times, mut cores): ([Vec<f64>; 4], [Vec<f64>; 4]) = Default::default();
-    let mut timed = |at: usize, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
-        let took = measure(work)?;
+    let mut note = |at: usize, took: Took| {
         times[at].push(took.rate(LARGE as u64));
         cores[at].push(took.cores());
-        Ok(())
     };
-    // Written over in each round: raw I/O waits for no file system to find room.
-    let path = folder.join("raw");
-    raw_write(&path, &content, &requests)?;
+    let mut raw = Raw::new(folder, LARGE as u64, true)?;
+    raw.calibrate(run)?;
     for round in 0..WARMING + rounds {
-        timed(0, &mut || raw_write(&path, &content, &requests))?;
+        note(0, raw.write()?);
         let snapshot = Snapshot {
             version: round,
             base: None,
             regions: &regions,
         };
-        timed(1, &mut || Ok(repository.save(&snapshot)?))?;
-        timed(2, &mut || raw_read(&path, &requests))?;
+        note(1, measure(|| Ok(repository.save(&snapshot)?))?);
+        note(2, raw.read()?);
         memory.fill(0);
-        timed(3, &mut || {
+        let restored = measure(|| {
             let piece = repository.piece(round)?;
             Ok(piece.restore(&mut [("state", &mut memory)])?)
-        })?;
+        });
+        note(3, restored?);
         ensure!(memory == content, "version {round} came back as another");
         repository.prune(&Retention::newest(1))?;
     }
@@ -112,55 +102,6 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
             .against(CORES_GOAL);
     }
     Ok(())
-}
-
-fn direct(path: &Path, options: &mut OpenOptions) -> Result<File> {
-    let file = options.custom_flags(O_DIRECT).open(path);
-    file.with_context(|| {
-        format!(
-            "{} has no direct I/O to compare with: name another folder by TIERFLOW_STORE",
-            path.display()
-        )
-    })
-}
-
-fn raw_write(path: &Path, content: &[u8], memory: &HostReservation) -> Result<()> {
-    let file = direct(
-        path,
-        OpenOptions::new().write(true).create(true).truncate(false),
-    )?;
-    side_by_side(memory, |at, memory| {
-        memory.copy_from_slice(&content[at..at + REQUEST]);
-        Ok(file.write_all_at(memory, at as u64)?)
-    })?;
-    Ok(file.sync_data()?)
-}
-
-fn raw_read(path: &Path, memory: &HostReservation) -> Result<()> {
-    let file = direct(path, OpenOptions::new().read(true))?;
-    side_by_side(memory, |at, memory| {
-        Ok(file.read_exact_at(memory, at as u64)?)
-    })
-}
-
-/// One request after the other on each thread, each in memory of its own.
-fn side_by_side(
-    memory: &HostReservation,
-    request: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
-) -> Result<()> {
-    let next = AtomicU64::new(0);
-    let work = |thread: usize| -> Result<()> {
-        let mine = thread * REQUEST..(thread + 1) * REQUEST;
-        let mut memory = memory.memory().lend_mut(mine)?;
-        loop {
-            let at = next.fetch_add(REQUEST as u64, Ordering::Relaxed) as usize;
-            if at >= LARGE {
-                return Ok(());
-            }
-            request(at, memory.bytes_mut()?)?;
-        }
-    };
-    on_threads(THREADS, work)
 }
 
 /// For so long as is said, with old versions pruned on the way. Each is on the disk when its call returns.

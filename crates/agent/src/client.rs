@@ -58,7 +58,7 @@ impl Client {
             Err(error @ Error::Absent { .. }) => error,
             connected => return connected,
         };
-        // Nothing of this process is inherited: whoever waits for its output to end does not wait for the agent.
+        // No descriptor is inherited: a reader that waits for this process's output to end does not wait for the agent.
         let child = Command::new(program)
             .arg(scratch)
             .args(["--exit-when-idle", "60"])
@@ -151,7 +151,7 @@ pub struct AgentVault {
     program: Option<PathBuf>,
     route: Route,
     options: Options,
-    /// Connections on the route that nobody uses at the moment.
+    /// Idle connections on the route.
     clients: Mutex<Vec<Client>>,
     /// To look at external storage.
     reader: Mutex<Option<Arc<Repository>>>,
@@ -284,7 +284,7 @@ impl AgentVault {
                     self.clients.lock().push(client);
                     return Some(reply);
                 }
-                // Those that nobody used meanwhile are as broken.
+                // Idle ones are as broken.
                 Err(_) => self.clients.lock().clear(),
             }
         }
@@ -424,7 +424,7 @@ const MEETING: &str = "meeting";
 impl Collective for AgentVault {
     fn all_gather(&self, mine: &[u8], patience: Duration) -> tierflow_store::Result<Vec<Vec<u8>>> {
         let external = Path::new(&self.route.external);
-        // Another rank may have made it, and whoever cannot learns why when it is opened.
+        // Another rank may have made it; if it cannot be made, opening it fails and says why.
         let _may_be_there = std::fs::DirBuilder::new().mode(0o700).create(external);
         Repository::open(external.join(MEETING), self.options.clone())?.all_gather(mine, patience)
     }

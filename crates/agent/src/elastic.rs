@@ -1,25 +1,25 @@
-//! How many pieces to bring at a time: the elastic threads of VeloC (IPDPS'19, §IV-E), steered by what they achieve.
+//! How many pieces to bring at a time: the elastic threads of VeloC (IPDPS'19, §IV-E), chosen by their measured bandwidth.
 //!
 //! External storage has a number of writers at which it is fastest, and it changes with what others do. One thread more
-//! is tried while pieces wait; it stays if all together got faster by it, and goes otherwise. From time to time the
+//! is tried while pieces wait; it stays if the total bandwidth rose by it, and ends otherwise. From time to time the
 //! other direction is tried.
 
-/// A thread more must bring at least this share of what was there before, or it is not worth it.
-const WORTH_PERCENT: u64 = 5;
+/// One more thread is kept if it raises the bandwidth by at least this share.
+const MIN_GAIN_PERCENT: u64 = 5;
 /// Bytes/s are averaged over about this many pieces.
 const WEIGHT: u64 = 4;
-/// Pieces between two tries.
-const PIECES_A_TRY: u32 = 8;
+/// Pieces between two trials.
+const TRIAL_INTERVAL: u32 = 8;
 
-/// The number of threads, and what is known of each number.
+/// The number of threads, and the bandwidth measured with each number.
 #[derive(Debug)]
 pub(crate) struct Elastic {
     threads: usize,
     most: usize,
-    /// By the number of threads: bytes/s of all together; 0 is not known.
+    /// By the number of threads: bytes/s of all together; 0 if not measured.
     bandwidth: Vec<u64>,
-    /// Pieces until the next try.
-    patience: u32,
+    /// Pieces until the next trial.
+    until_trial: u32,
 }
 
 impl Elastic {
@@ -29,7 +29,7 @@ impl Elastic {
             threads: 1,
             most,
             bandwidth: vec![0; most + 2],
-            patience: PIECES_A_TRY,
+            until_trial: TRIAL_INTERVAL,
         }
     }
 
@@ -46,18 +46,18 @@ impl Elastic {
                 known => (known * (WEIGHT - 1) + bytes_a_second) / WEIGHT,
             };
         }
-        self.patience = self.patience.saturating_sub(1);
-        if self.patience > 0 || threads != self.threads {
+        self.until_trial = self.until_trial.saturating_sub(1);
+        if self.until_trial > 0 || threads != self.threads {
             return;
         }
-        self.patience = PIECES_A_TRY;
+        self.until_trial = TRIAL_INTERVAL;
         let now = self.bandwidth[self.threads];
         let fewer = self.bandwidth[self.threads - 1];
-        let was_worth_it = fewer == 0 || now >= fewer + fewer / 100 * WORTH_PERCENT;
+        let was_worth_it = fewer == 0 || now >= fewer + fewer / 100 * MIN_GAIN_PERCENT;
         if self.threads > 1 && !was_worth_it {
             self.threads -= 1;
-            // What more of them achieve may be another thing by the time it is tried again.
-            self.patience = 4 * PIECES_A_TRY;
+            // The storage may be faster by the next trial.
+            self.until_trial = 4 * TRIAL_INTERVAL;
         } else if waiting > 0 && self.threads < self.most {
             self.threads += 1;
         }

@@ -19,12 +19,12 @@ pub enum Error {
         source: std::io::Error,
     },
     /// An agent is there already: use that one.
-    #[error("another agent serves {}", .directory.display())]
+    #[error("another agent serves {}: connect to it, or stop it first", .directory.display())]
     Busy {
         /// The scratch directory.
         directory: PathBuf,
     },
-    /// Somebody else put something there: look at it, then remove it.
+    /// It was not made by this user's agent: look at it, then remove it.
     #[error("{} is refused: {why}; remove it if you do not know it", .path.display())]
     Refused {
         /// What was refused.
@@ -39,7 +39,7 @@ pub enum Error {
     #[error("the connection to the agent broke: {0}")]
     Connection(#[source] std::io::Error),
     /// The agent could not do it: its message says why.
-    #[error("the agent could not do it: {0}")]
+    #[error("the agent failed: {0}")]
     Failed(String),
     /// A file or directory of the agent's own.
     #[error("{doing} {} failed: {source}", .path.display())]

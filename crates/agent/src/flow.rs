@@ -70,9 +70,9 @@ impl Flow {
         Ok(Arc::clone(ends.insert(opened)))
     }
 
-    /// Looks for pieces on the node that are not on external storage.
-    pub(crate) fn look(&self) {
-        // A client that comes or goes meanwhile wants another look.
+    /// Scans the node for pieces that are not on external storage.
+    pub(crate) fn scan(&self) {
+        // A client that comes or goes meanwhile makes another scan necessary.
         let began_without_clients = {
             let mut state = self.state.lock();
             state.just_brought.clear();
@@ -80,7 +80,7 @@ impl Flow {
         };
         let found = self.new_pieces();
         let mut state = self.state.lock();
-        state.looking = false;
+        state.scanning = false;
         match found {
             Ok((pieces, there)) => {
                 state.removed.retain(|version| there.contains(version));
@@ -100,12 +100,12 @@ impl Flow {
                     !known && !unreadable.contains(&key(piece))
                 });
                 waiting.extend(wanted.map(|piece| piece.version));
-                state.looked_after_clients = began_without_clients && state.clients == 0;
+                state.scanned_without_clients = began_without_clients && state.clients == 0;
             }
-            // Nobody can bring what is not there any more.
+            // The node's directory is gone: there is nothing to bring.
             Err(_) if state.clients == 0 && !Path::new(&self.route.local).exists() => {
                 state.waiting.clear();
-                state.looked_after_clients = true;
+                state.scanned_without_clients = true;
             }
             Err(error) => self.failed(&mut state, &error),
         }
@@ -125,7 +125,7 @@ impl Flow {
             .iter()
             .map(|piece| (piece.version, piece.identity))
             .collect();
-        // Groups agree what they give up.
+        // Groups agree which versions they remove.
         let mut behind = match self.route.ranks {
             1 => left_behind(&here, &external),
             _ => BTreeSet::new(),
@@ -181,7 +181,7 @@ impl Flow {
                         | Error::Argument(_)
                 );
                 if source {
-                    // Gone, it was given up meanwhile.
+                    // If it is gone, it was removed meanwhile.
                     state.unreadable.extend(piece);
                 } else {
                     state.waiting.insert(version);
@@ -228,11 +228,11 @@ impl Flow {
             state.waiting.retain(|version| !versions.contains(version));
             state.removed.extend(&versions);
         }
-        // What is just on its way is removed by whoever brings it.
+        // A version that is being copied is removed by the thread that copies it.
         self.ends()?.external.remove(&versions)
     }
 
-    /// A try failed: the route is left alone for a while. What vanished is opened anew.
+    /// Pauses the route after a failure. Ends that vanished are opened anew.
     fn failed(&self, state: &mut State, error: &Error) {
         state.pause(error.to_string());
         if matches!(error, Error::Vanished { .. } | Error::Open { .. })
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_in_trouble_is_left_alone_but_for_what_is_asked_for() {
+    fn a_route_that_failed_pauses_but_for_what_is_asked_for() {
         let flow = flow();
         flow.state.lock().waiting.extend([1, 2]);
         assert_eq!(

@@ -1,6 +1,6 @@
-//! The agent's own directory within the scratch directory: its lock, its socket, and what it has undertaken.
+//! The agent's own directory within the scratch directory: its lock, its socket, and the routes that it serves.
 //!
-//! Only its owner gets in. Everything is reached through the open directory, so nobody can put another in its place, and
+//! Only its owner can enter. Everything is reached through the open directory, so no process can put another in its place, and
 //! no path is too long for a socket.
 
 use crate::protocol::Route;
@@ -73,7 +73,7 @@ impl Home {
         })
     }
 
-    /// The one agent of the directory, until what is returned is dropped.
+    /// Takes the lock that makes this the one agent of the directory, until the result is dropped.
     pub(crate) fn lock(&self) -> Result<OwnedFd> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(&self.descriptor, LOCK, flags, Mode::RUSR | Mode::WUSR)
@@ -129,7 +129,7 @@ impl Home {
         Ok(stream)
     }
 
-    /// What an agent before this one had undertaken and not ended.
+    /// The routes that an earlier agent served and did not finish.
     pub(crate) fn routes(&self) -> Result<Vec<Route>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match fs::openat(&self.descriptor, ROUTES, flags, Mode::empty()) {
@@ -149,7 +149,7 @@ impl Home {
         })
     }
 
-    /// Notes what was undertaken, to stay.
+    /// Writes the list of routes, durably.
     pub(crate) fn note(&self, routes: &[Route]) -> Result<()> {
         const NEW: &str = "routes.tmp";
         let bytes = serde_json::to_vec_pretty(routes)

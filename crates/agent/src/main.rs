@@ -26,7 +26,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // Out of the session of whoever started it, so that it does not end with that. A leader of a group stays where it is.
+    // Leaves the session of the process that started it, so that it does not end with that. A group's leader cannot leave.
     let _already_apart = rustix::process::setsid();
     let settings = Settings {
         most_threads: arguments.threads,

@@ -18,9 +18,9 @@ pub struct Route {
     pub local: String,
     /// The directory on external storage, an absolute path.
     pub external: String,
-    /// Whose pieces.
+    /// The rank whose pieces are brought.
     pub rank: u32,
-    /// Of how many.
+    /// The number of ranks.
     pub ranks: u32,
 }
 
@@ -66,7 +66,7 @@ pub enum Reply {
     },
     /// It is done.
     Done,
-    /// It goes on; another reply follows. Said at least every second.
+    /// The work goes on; another reply follows. Sent at least every second.
     Working,
     /// It could not be done.
     Failed {

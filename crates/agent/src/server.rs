@@ -1,7 +1,7 @@
 //! The agent itself: the routes that clients ask for, and elastic threads that bring pieces along them.
 
 mod connection;
-mod door;
+mod event_loop;
 
 use crate::elastic::Elastic;
 use crate::flow::Flow;
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 pub struct Settings {
     /// The most threads that bring pieces at a time.
     pub most_threads: usize,
-    /// What a piece may take before those who wait for it are told that storage hangs.
+    /// How long copying a piece may take before waiting clients are told that storage hangs.
     pub patience: Duration,
-    /// The agent ends when nothing was to be done, and nobody connected, for so long; without it, when it is told to.
+    /// The agent ends when it had nothing to do, and no client was connected, for so long; `None`: when it is told to.
     pub idle: Option<Duration>,
 }
 
@@ -36,19 +36,19 @@ impl Default for Settings {
     }
 }
 
-/// How often the node is looked through for pieces that nobody asked for: those of an application that crashed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the agent looks after its threads.
-const BEAT: Duration = Duration::from_millis(100);
+/// How often the node is scanned for pieces that no client asked for: those of an application that crashed.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the agent supervises its threads.
+const TICK: Duration = Duration::from_millis(100);
 
 struct Server {
     home: Home,
     settings: Settings,
     shared: Mutex<Shared>,
-    /// Something may be done, or is done.
+    /// Notified when there may be a task, or one is done.
     changed: Condvar,
-    /// Rung when clients may hear of something.
-    bell: door::Bell,
+    /// Wakes the event loop when there may be replies for clients.
+    waker: event_loop::Waker,
     is_over: AtomicBool,
 }
 
@@ -61,17 +61,17 @@ struct Shared {
     connections: usize,
     stopping: bool,
     idle_since: Instant,
-    /// Which flow is asked next for something to do.
+    /// The index of the flow that is asked next for a task (round robin).
     turn: usize,
 }
 
 enum Task {
-    Look(Arc<Flow>),
+    Scan(Arc<Flow>),
     Bring(Arc<Flow>, u64),
 }
 
 /// Serves the scratch directory `scratch` until it is told to stop, or is idle for as long as the settings say. What an
-/// agent before this one did not end is taken up again.
+/// earlier agent did not finish is resumed.
 ///
 /// # Errors
 /// [`Error::Busy`] if another agent serves it; [`Error::Refused`] and [`Error::File`] if its directory is not to be used.
@@ -83,7 +83,7 @@ pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
     let flows = routes
         .into_iter()
         .map(|route| (route.clone(), Arc::new(Flow::new(route))));
-    let (bell, heard) = door::Bell::new()?;
+    let (waker, wakes) = event_loop::Waker::new()?;
     let server = Arc::new(Server {
         settings,
         shared: Mutex::new(Shared {
@@ -97,14 +97,14 @@ pub fn serve(scratch: &Path, settings: Settings) -> Result<()> {
             turn: 0,
         }),
         changed: Condvar::new(),
-        bell,
+        waker,
         is_over: AtomicBool::new(false),
         home,
     });
-    door::open(&server, listener, heard)?;
-    server.look_after();
+    event_loop::start(&server, listener, wakes)?;
+    server.supervise();
     server.is_over.store(true, Ordering::Release);
-    server.bell.ring();
+    server.waker.wake();
     Ok(())
 }
 
@@ -118,8 +118,9 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 impl Server {
-    /// Starts threads while there is something to do, names what hangs, and ends what is over. Returns when the agent is.
-    fn look_after(self: &Arc<Self>) {
+    /// Starts threads while there are tasks, reports what hangs, and ends routes that are done. Returns when the agent is
+    /// to end.
+    fn supervise(self: &Arc<Self>) {
         loop {
             let mut shared = self.shared.lock();
             let now = Instant::now();
@@ -128,10 +129,10 @@ impl Server {
                 let mut state = flow.state.lock();
                 state.name_hanging(now);
                 hanging += state.hanging.len();
-                busy += state.waiting.len() + usize::from(!state.looking && state.look_at <= now);
+                busy += state.waiting.len() + usize::from(!state.scanning && state.scan_at <= now);
             }
             shared.hanging = hanging;
-            // A thread that hangs is none.
+            // Threads that hang do not count.
             let wanted = shared.elastic.threads() + hanging;
             for _ in shared.threads..wanted.min(shared.threads + busy) {
                 let server = Arc::clone(self);
@@ -139,24 +140,24 @@ impl Server {
                     shared.threads += 1;
                 }
             }
-            self.end_what_is_over(&mut shared);
+            self.end_finished_routes(&mut shared);
             if self.is_over(&mut shared, now) {
                 return;
             }
             self.changed.notify_all();
-            self.changed.wait_for(&mut shared, BEAT);
+            self.changed.wait_for(&mut shared, TICK);
         }
     }
 
-    /// A route ends when nobody is on it, nothing is left on it, and that was looked for.
-    fn end_what_is_over(&self, shared: &mut Shared) {
+    /// A route ends when it has no client and nothing to copy, and was scanned after its last client left.
+    fn end_finished_routes(&self, shared: &mut Shared) {
         let before = shared.flows.len();
         shared.flows.retain(|_, flow| {
             let state = flow.state.lock();
-            !(state.clients == 0 && state.is_idle() && state.looked_after_clients)
+            !(state.clients == 0 && state.is_idle() && state.scanned_without_clients)
         });
         if shared.flows.len() < before {
-            // A route that stays noted is taken up again for nothing, once.
+            // If that fails, the next agent resumes the route once, in vain.
             let _noted_with_the_next = self.note(shared);
         }
     }
@@ -168,7 +169,7 @@ impl Server {
         }
         let idle = self.settings.idle.filter(|_| !is_used);
         let is_idle = idle.is_some_and(|idle| now - shared.idle_since >= idle);
-        // What cannot be brought now is noted, and taken up by the next agent.
+        // What cannot be brought now is noted, and resumed by the next agent.
         let is_stuck = |flow: &Arc<Flow>| {
             let state = flow.state.lock();
             state.trouble.is_some() && state.running.len() == state.hanging.len()
@@ -177,7 +178,7 @@ impl Server {
             && shared.flows.values().all(|flow| {
                 let is_idle = {
                     let state = flow.state.lock();
-                    state.is_idle() && state.look_at > now
+                    state.is_idle() && state.scan_at > now
                 };
                 is_idle || is_stuck(flow)
             });
@@ -189,7 +190,7 @@ impl Server {
         self.home.note(&routes)
     }
 
-    /// One thread: does what is to be done until there is nothing, or there are too many.
+    /// The loop of one worker thread: does tasks until there are none, or too many threads.
     fn work(&self) {
         loop {
             let (task, threads, waiting) = {
@@ -210,7 +211,7 @@ impl Server {
                 (task, shared.threads, waiting.sum())
             };
             match task {
-                Task::Look(flow) => flow.look(),
+                Task::Scan(flow) => flow.scan(),
                 Task::Bring(flow, version) => {
                     let begun = Instant::now();
                     if let Some(bytes) = flow.bring(version) {
@@ -226,14 +227,14 @@ impl Server {
         }
     }
 
-    /// Wakes those who wait for a change, also one that is just about to.
+    /// Wakes the threads that wait for a change; the lock orders it behind a thread that is about to wait.
     fn notify(&self) {
         drop(self.shared.lock());
         self.changed.notify_all();
-        self.bell.ring();
+        self.waker.wake();
     }
 
-    /// Something to do, from one route after the other.
+    /// The next task, from one route after the other.
     fn next(&self, shared: &mut Shared) -> Option<Task> {
         let now = Instant::now();
         let count = shared.flows.len();
@@ -243,10 +244,10 @@ impl Server {
                 continue;
             };
             let mut state = flow.state.lock();
-            let task = if !state.looking && state.look_at <= now {
-                state.looking = true;
-                state.look_at = now + LOOK_EVERY;
-                Task::Look(Arc::clone(flow))
+            let task = if !state.scanning && state.scan_at <= now {
+                state.scanning = true;
+                state.scan_at = now + SCAN_INTERVAL;
+                Task::Scan(Arc::clone(flow))
             } else if let Some(version) = state.next(now, self.settings.patience) {
                 Task::Bring(Arc::clone(flow), version)
             } else {
@@ -259,12 +260,12 @@ impl Server {
         None
     }
 
-    /// No route is taken up any more, and what is left is looked for now.
+    /// Accepts no more routes, and scans for what is left now.
     fn stop(&self) {
         let mut shared = self.shared.lock();
         shared.stopping = true;
         for flow in shared.flows.values() {
-            flow.state.lock().look_at = Instant::now();
+            flow.state.lock().scan_at = Instant::now();
         }
         self.changed.notify_all();
     }

@@ -41,12 +41,12 @@ fn what_an_application_left_is_brought_after_its_end() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let vault = home.vault(None);
-    // It saves on the node, tells nobody, and is gone.
+    // It saves on the node, tells no agent, and is gone.
     let local = home.local();
     (0..8).for_each(|version| homes::save(&local, version));
     drop((local, vault));
     home.until(|| home.external().len() == 8);
-    // Nobody is on the route, and nothing is left: the directory is free for others.
+    // No client is on the route, and nothing is left: the directory is free for others.
     home.until(|| {
         let status = Client::connect(&home.scratch).unwrap().status().unwrap();
         status.routes.is_empty()
@@ -260,7 +260,7 @@ fn what_others_planted_is_refused() {
         assert!(matches!(serve(), Err(Error::Refused { .. })));
     }
     std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700)).unwrap();
-    // A file, and a link to a socket of somebody's, in the socket's place.
+    // A file, and a link to another socket, in the socket's place.
     std::fs::write(own.join("socket"), "").unwrap();
     refused("a file");
     std::fs::remove_file(own.join("socket")).unwrap();
@@ -282,7 +282,7 @@ fn what_others_planted_is_refused() {
 }
 
 #[test]
-fn nonsense_harms_nobody() {
+fn invalid_requests_harm_no_other_client() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let own = std::fs::File::open(home.scratch.join(".tierflow-agent")).unwrap();
@@ -339,7 +339,7 @@ fn leftovers_do_not_take_the_place_of_what_another_run_wrote() {
         };
         repository.save(&snapshot).unwrap();
     };
-    // A node was left with versions that nobody brought, and a run elsewhere wrote one of them anew.
+    // A node was left with versions that were not brought, and a run elsewhere wrote one of them anew.
     for version in 1..4 {
         write(&home.near, version, b"left");
     }
@@ -389,7 +389,7 @@ fn leftovers_behind_what_another_run_wrote_stay_where_they_are() {
 }
 
 #[test]
-fn idle_connections_cost_no_threads_and_keep_nobody_waiting() {
+fn idle_connections_cost_no_threads_and_delay_no_client() {
     let home = Home::new();
     let mut agent = home.agent(&[]);
     let own = std::fs::File::open(home.scratch.join(".tierflow-agent")).unwrap();

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 use tierflow_agent::Way;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Region, RegionMut};
+use tierflow_engine::{Engine, Region, RegionMut, Tier};
 use tierflow_testing::{Process, this_test};
 
 const CHILD: &str = "TIERFLOW_NODES_RUN";
@@ -30,8 +30,7 @@ fn engine(home: &Home, limit: u64) -> Engine {
     let device = open(Choice::Host).unwrap();
     Engine::builder(&device)
         .host_cache(8 << 20)
-        .node_local(&home.near)
-        .node_local_limit(limit)
+        .tier(Tier::node_local(&home.near).limit(limit))
         .external_vault(vault.open().unwrap())
         .build()
         .unwrap()

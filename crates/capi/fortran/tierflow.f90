@@ -11,6 +11,25 @@ module tierflow
     enumerator :: TF_DAMAGED = 6, TF_STORAGE = 7, TF_DEVICE = 8, TF_GROUP = 9, TF_CLOSED = 10, TF_INTERNAL = 11
   end enum
 
+  ! Where a region lies.
+  type, bind(c) :: tf_region
+    type(c_ptr) :: address = c_null_ptr
+    integer(c_int64_t) :: bytes = 0
+    integer(c_int32_t) :: place = 0
+  end type
+
+  ! An array and its name of up to 40 letters: see tf_name.
+  type, bind(c) :: tf_named
+    character(kind=c_char) :: name(41) = c_null_char
+    type(tf_region) :: region
+  end type
+
+  ! What will be durable when the job has to go: -1 stands for no version.
+  type, bind(c) :: tf_suspension
+    integer(c_int64_t) :: version = -1, newest = -1
+    real(c_double) :: seconds = -1
+  end type
+
   interface
     integer(c_int) function tf_options_new(options) bind(c)
       import :: c_int, c_int64_t
@@ -65,6 +84,91 @@ module tierflow
       integer(c_int64_t), value :: engine
       real(c_double), value :: seconds
     end function
+    integer(c_int) function tf_region_f(array, region) bind(c)
+      import :: c_int, tf_region
+      type(*), dimension(..) :: array
+      type(tf_region), intent(out) :: region
+    end function
+    integer(c_int) function tf_checkpoint_named_f(engine, version, arrays, count) bind(c)
+      import :: c_int, c_int64_t, c_size_t, tf_named
+      integer(c_int64_t), value :: engine, version
+      type(tf_named), intent(in) :: arrays(*)
+      integer(c_size_t), value :: count
+    end function
+    integer(c_int) function tf_restore_named_f(engine, version, arrays, count) bind(c)
+      import :: c_int, c_int64_t, c_size_t, tf_named
+      integer(c_int64_t), value :: engine, version
+      type(tf_named), intent(in) :: arrays(*)
+      integer(c_size_t), value :: count
+    end function
+    integer(c_int) function tf_restore_rank_f(engine, version, rank, arrays, count) bind(c)
+      import :: c_int, c_int32_t, c_int64_t, c_size_t, tf_named
+      integer(c_int64_t), value :: engine, version
+      integer(c_int32_t), value :: rank
+      type(tf_named), intent(in) :: arrays(*)
+      integer(c_size_t), value :: count
+    end function
+    integer(c_int) function tf_region_size_c(engine, version, name, bytes) bind(c, name='tf_region_size')
+      import :: c_int, c_int64_t, c_char
+      integer(c_int64_t), value :: engine, version
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), intent(out) :: bytes
+    end function
+    integer(c_int) function tf_is_durable(engine, version, durable) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: engine, version
+      integer(c_int), intent(out) :: durable
+    end function
+    integer(c_int) function tf_wait_version(engine, version, seconds) bind(c)
+      import :: c_int, c_int64_t, c_double
+      integer(c_int64_t), value :: engine, version
+      real(c_double), value :: seconds
+    end function
+    ! A job that has to go at once.
+    integer(c_int) function tf_suspend(engine, seconds, suspension) bind(c)
+      import :: c_int, c_int64_t, c_double, tf_suspension
+      integer(c_int64_t), value :: engine
+      real(c_double), value :: seconds
+      type(tf_suspension), intent(out) :: suspension
+    end function
+    integer(c_int) function tf_suspend_to(engine, version, seconds, suspension) bind(c)
+      import :: c_int, c_int64_t, c_double, tf_suspension
+      integer(c_int64_t), value :: engine, version
+      real(c_double), value :: seconds
+      type(tf_suspension), intent(out) :: suspension
+    end function
+    integer(c_int) function tf_suspend_wait(engine, version, seconds) bind(c)
+      import :: c_int, c_int64_t, c_double
+      integer(c_int64_t), value :: engine, version
+      real(c_double), value :: seconds
+    end function
+    integer(c_int) function tf_time_to_durable(engine, version, seconds) bind(c)
+      import :: c_int, c_int64_t, c_double
+      integer(c_int64_t), value :: engine, version
+      real(c_double), intent(out) :: seconds
+    end function
+    integer(c_int) function tf_notice_open_c(signals, count, grace, notice) bind(c, name='tf_notice_open')
+      import :: c_int, c_int64_t, c_double, c_size_t
+      integer(c_int), intent(in) :: signals(*)
+      integer(c_size_t), value :: count
+      real(c_double), value :: grace
+      integer(c_int64_t), intent(out) :: notice
+    end function
+    integer(c_int) function tf_notice_give(notice, grace) bind(c)
+      import :: c_int, c_int64_t, c_double
+      integer(c_int64_t), value :: notice
+      real(c_double), value :: grace
+    end function
+    ! Infinitely many until it is given.
+    integer(c_int) function tf_notice_left(notice, seconds) bind(c)
+      import :: c_int, c_int64_t, c_double
+      integer(c_int64_t), value :: notice
+      real(c_double), intent(out) :: seconds
+    end function
+    integer(c_int) function tf_notice_close(notice) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: notice
+    end function
     integer(c_int) function tf_latest_before(engine, before, version) bind(c, name='tf_latest')
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: engine, before
@@ -84,6 +188,58 @@ contains
     integer(c_int64_t), intent(in) :: engine
     integer(c_int64_t), intent(out) :: version
     tf_latest = tf_latest_before(engine, -1_c_int64_t, version)
+  end function
+
+  ! Gives an array a name, for the functions below. The array is a target that stays where it is until they are called.
+  integer(c_int) function tf_name(named, name, array)
+    type(tf_named), intent(out) :: named
+    character(len=*), intent(in) :: name
+    type(*), dimension(..), target :: array
+    integer :: at
+    tf_name = TF_ARGUMENT
+    if (len_trim(name) == 0 .or. len_trim(name) >= size(named%name)) return
+    do at = 1, len_trim(name)
+      named%name(at) = name(at:at)
+    end do
+    tf_name = tf_region_f(array, named%region)
+  end function
+
+  ! Arrays by their names, which files tell, too.
+  integer(c_int) function tf_checkpoint_named(engine, version, arrays)
+    integer(c_int64_t), intent(in) :: engine, version
+    type(tf_named), intent(in) :: arrays(:)
+    tf_checkpoint_named = tf_checkpoint_named_f(engine, version, arrays, size(arrays, kind=c_size_t))
+  end function
+
+  ! Brings these arrays of a version back, in any order; it stays held.
+  integer(c_int) function tf_restore_named(engine, version, arrays)
+    integer(c_int64_t), intent(in) :: engine, version
+    type(tf_named), intent(in) :: arrays(:)
+    tf_restore_named = tf_restore_named_f(engine, version, arrays, size(arrays, kind=c_size_t))
+  end function
+
+  ! Brings arrays of any rank's part of a version back, from the directory `external` of the group.
+  integer(c_int) function tf_restore_rank(engine, version, rank, arrays)
+    integer(c_int64_t), intent(in) :: engine, version
+    integer(c_int), intent(in) :: rank
+    type(tf_named), intent(in) :: arrays(:)
+    tf_restore_rank = tf_restore_rank_f(engine, version, int(rank, c_int32_t), arrays, size(arrays, kind=c_size_t))
+  end function
+
+  integer(c_int) function tf_region_size(engine, version, name, bytes)
+    integer(c_int64_t), intent(in) :: engine, version
+    character(len=*), intent(in) :: name
+    integer(c_int64_t), intent(out) :: bytes
+    tf_region_size = tf_region_size_c(engine, version, trim(name) // c_null_char, bytes)
+  end function
+
+  ! A notice that is given when one of these signals comes, such as 15 (SIGTERM): the job has `grace` seconds left then. Without
+  ! any, tf_notice_give alone gives it.
+  integer(c_int) function tf_notice_open(signals, grace, notice)
+    integer(c_int), intent(in) :: signals(:)
+    real(c_double), intent(in) :: grace
+    integer(c_int64_t), intent(out) :: notice
+    tf_notice_open = tf_notice_open_c(signals, size(signals, kind=c_size_t), grace, notice)
   end function
 
   ! What the last call of this thread that failed says.

@@ -4,6 +4,8 @@
 
 #include <ISO_Fortran_binding.h>
 
+#include <stdlib.h>
+
 /* The bytes of an array of any kind and rank; 0 if it has gaps, or is not there. */
 static int region_of(const CFI_cdesc_t *array, tf_region *region)
 {
@@ -47,4 +49,51 @@ int tf_restore_f(tf_engine engine, uint64_t version, const CFI_cdesc_t *array)
 {
     tf_region region;
     return region_of(array, &region) ? tf_restore(engine, version, &region, 1, NULL) : TF_ARGUMENT;
+}
+
+/* An array and its name, as Fortran keeps them. */
+typedef struct named_array {
+    char name[41];
+    tf_region region;
+} named_array;
+
+int tf_region_f(const CFI_cdesc_t *array, tf_region *region)
+{
+    return region_of(array, region) ? TF_OK : TF_ARGUMENT;
+}
+
+/* The same as C has them, to be freed; NULL without memory. */
+static tf_named *named_of(const named_array *arrays, size_t count)
+{
+    tf_named *named = malloc((count + 1) * sizeof *named);
+    size_t at;
+    for (at = 0; named != NULL && at < count; at++) {
+        named[at].name = arrays[at].name;
+        named[at].region = arrays[at].region;
+    }
+    return named;
+}
+
+int tf_checkpoint_named_f(tf_engine engine, uint64_t version, const named_array *arrays, size_t count)
+{
+    tf_named *named = named_of(arrays, count);
+    int status = named == NULL ? TF_NO_ROOM : tf_checkpoint_named(engine, version, named, count, NULL);
+    free(named);
+    return status;
+}
+
+int tf_restore_named_f(tf_engine engine, uint64_t version, const named_array *arrays, size_t count)
+{
+    tf_named *named = named_of(arrays, count);
+    int status = named == NULL ? TF_NO_ROOM : tf_restore_named(engine, version, named, count, NULL);
+    free(named);
+    return status;
+}
+
+int tf_restore_rank_f(tf_engine engine, uint64_t version, int32_t rank, const named_array *arrays, size_t count)
+{
+    tf_named *named = named_of(arrays, count);
+    int status = named == NULL ? TF_NO_ROOM : tf_restore_rank(engine, version, (uint32_t)rank, named, count);
+    free(named);
+    return status;
 }

@@ -2,7 +2,7 @@
  * Tierflow from C: a checkpoint cache over GPU memory, host memory, disk and external storage.
  *
  * Every function returns a tf_status unless it says otherwise, and may be called from any thread. None aborts, exits or
- * throws. After an error, tf_error_message() tells the whole story.
+ * throws. After an error, tf_error_message() says what failed and what to do.
  *
  * Engines, options and slots are named by handles. A handle that was closed, and one of the process that this one is a fork
  * of, is TF_CLOSED; it is never followed.
@@ -51,7 +51,7 @@ int tf_options_new(tf_options *options);
  *   device            auto | host | cuda | cuda:N               auto: the first GPU if there is one
  *   device_cache      bytes of GPU memory to keep checkpoints in
  *   host_cache        bytes of host memory
- *   scratch           directory for a file that goes with the engine
+ *   scratch           directory for a file that is deleted with the engine
  *   storage_limit     bytes of that file
  *   node_local        directory of this node in which versions outlive the process
  *   node_local_limit  bytes of it; what also lies on external storage gives way
@@ -181,7 +181,7 @@ typedef struct tf_named {
     tf_region region;
 } tf_named;
 
-/* tf_checkpoint of regions by their names, which files tell, too. */
+/* tf_checkpoint of regions by their names, which are stored in files, too. */
 int tf_checkpoint_named(tf_engine engine, uint64_t version, const tf_named *regions, size_t count, const tf_call *call);
 
 /*
@@ -239,7 +239,7 @@ int tf_versions(tf_engine engine, uint64_t *versions, size_t room, size_t *count
 int tf_resize_device_cache(tf_engine engine, size_t bytes, double seconds);
 int tf_resize_host_cache(tf_engine engine, size_t bytes, double seconds);
 
-/* ---- a job that has to go ------------------------------------------------------------------------------------------- */
+/* ---- a preempted job ----------------------------------------------------------------------------------------------- */
 
 typedef struct tf_suspension {
     uint64_t version; /* that is durable, or will be; UINT64_MAX if none can be in time */
@@ -248,13 +248,13 @@ typedef struct tf_suspension {
 } tf_suspension;
 
 /*
- * The job has to go within `seconds`: the newest version that can be durable by then becomes so, before anything else moves,
+ * The job is preempted in `seconds`: the newest version that can be durable by then becomes so, before anything else moves,
  * past all tiers between. Returns at once, with what will be; tf_is_durable() tells when it is, and tf_suspend_wait() waits for it.
  * When the application asks for a checkpoint, a restore or a wait after all, and this version is durable, everything goes on.
  */
 int tf_suspend(tf_engine engine, double seconds, tf_suspension *suspension);
 
-/* The same for this version: the least of those that the ranks of a group were told. */
+/* The same for this version: the least of those that the ranks' tf_suspend() returned. */
 int tf_suspend_to(tf_engine engine, uint64_t version, double seconds, tf_suspension *suspension);
 
 /* Waits until the version is durable, as for tf_suspend_to(). TF_TIMED_OUT if it is not by then. */

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /*
- * Makes a group of a communicator, for tf_open(), which lets it go. The ranks meet on a duplicate of it, so nothing that the
+ * Makes a group of a communicator, for tf_open(), which frees it. The ranks meet on a duplicate of it, so nothing that the
  * application sends gets in between. Collective. MPI must be there until the engine is closed. Redundancy is made in the
  * background if MPI was initialised with MPI_THREAD_MULTIPLE, else in calls that are collective: see tf_group.
  */

@@ -35,7 +35,7 @@ int VELOC_Init(MPI_Comm comm, const char *cfg_file);
 /* The same for ranks that meet in another way: see tierflow.h. */
 int VELOC_Init_group(const tf_group *group, const char *cfg_file);
 
-/* This process checkpoints for itself, and is told from others on the same directories by its `id`. */
+/* This process checkpoints for itself; its `id` distinguishes it from others on the same directories. */
 int VELOC_Init_single(unsigned int id, const char *cfg_file);
 
 /* Ends the client. Checkpoints are durable before, whatever `drain` says. */

@@ -182,7 +182,7 @@ static int receive_message(void *context, uint32_t from, void *bytes, size_t roo
     *size = (size_t)count;
     if (*size > room)
         return TF_OK;
-    /* Nobody else receives here, so it is the one that was seen. */
+    /* No other thread receives here, so it is the message that was probed. */
     if (MPI_Recv(bytes, count, MPI_BYTE, (int)from, with->tag, with->talk, MPI_STATUS_IGNORE) != MPI_SUCCESS)
         return TF_GROUP;
     return TF_OK;

@@ -20,7 +20,7 @@ pub(crate) struct Core {
     pub(crate) device: Device,
     own: Mutex<Vec<Stream>>,
     adopted: Mutex<HashMap<u64, Arc<Stream>>>,
-    /// Last: the engine is gone when the ranks part.
+    /// The last field: the engine is dropped before the group.
     pub(crate) group: Option<Arc<Group>>,
 }
 
@@ -52,8 +52,8 @@ impl Core {
         })
     }
 
-    /// Lets the ranks keep each other's redundancy in this call, if they do it in calls alone. Whatever became of the call so
-    /// far, the others count on it.
+    /// Makes redundancy with the other ranks in this call, if it is made in calls alone: also after `done` failed, as the other
+    /// ranks wait for it.
     pub(crate) fn protect_after(&self, done: Outcome) -> Outcome {
         let protected = match self.engine.is_driven() {
             true => self.engine.protect().map_err(Failure::from),

@@ -1,11 +1,11 @@
-//! What went wrong, sorted by what the caller does next, and how C is told.
+//! Failures, sorted by what the caller does next, and how they reach C.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tierflow_device::Error as DeviceError;
-use tierflow_engine::Error;
+use tierflow_engine::{BuildError, Error};
 use tierflow_store::Error as StoreError;
 use tierflow_tier_alloc::Error as ArenaError;
 
@@ -14,7 +14,7 @@ use tierflow_tier_alloc::Error as ArenaError;
 #[repr(i32)]
 pub(crate) enum Status {
     Ok = 0,
-    /// Mend the call, or the options.
+    /// Correct the call, or the options.
     Argument = 1,
     /// Ask for another version.
     Unknown = 2,
@@ -70,8 +70,11 @@ impl From<Error> for Failure {
             Error::TimedOut { .. } => Status::TimedOut,
             Error::Stalled { .. } => Status::Stalled,
             Error::OtherProcess { .. } => Status::Closed,
-            Error::OtherGroup { .. } | Error::OtherRun { .. } => Status::Group,
-            Error::Unreadable { .. } => Status::Storage,
+            Error::Build(BuildError::OtherGroup { .. } | BuildError::OtherRun { .. }) => {
+                Status::Group
+            }
+            Error::Build(BuildError::Unreadable { .. }) => Status::Storage,
+            Error::Internal { .. } => Status::Internal,
             Error::Storage(error) => of_storage(error),
             Error::Device(error) => of_device(error),
             Error::Arena(ArenaError::Growth { source, .. }) => of_device(source),
@@ -124,7 +127,7 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call of C's: nothing unwinds beyond this, and what goes wrong is noted for [`tf_error_message`].
+/// Runs a call from C: panics do not unwind beyond it, and a failure is kept for [`tf_error_message`].
 pub(crate) fn guarded<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
     let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let what = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -135,7 +138,7 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, Status>
     });
     outcome.map_err(|failure| {
         let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-        // At a thread's end there is nobody to read it.
+        // At a thread's end it cannot be read any more.
         let _noted = MESSAGE.try_with(|message| message.replace(text));
         failure.status
     })

@@ -22,7 +22,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Outcome<&'a st
 /// Elements one after the other.
 ///
 /// # Safety
-/// `first` is null, or the first of `count` elements that are there for `'a`, which nobody writes.
+/// `first` is null, or the first of `count` elements that are valid for `'a` and not written meanwhile.
 pub(crate) unsafe fn list<'a, T>(first: *const T, count: usize, what: &str) -> Outcome<&'a [T]> {
     match (first.is_null(), count) {
         (_, 0) => Ok(&[]),

@@ -1,4 +1,4 @@
-//! Handles: numbers that C holds instead of pointers, so that one that is closed, or of another process, is told.
+//! Handles: numbers that C holds instead of pointers, so that one that is closed, or of another process, is recognised.
 //!
 //! The upper half of a handle is the process, the lower half a number that is never given twice.
 

@@ -34,8 +34,8 @@ pub(crate) struct Span {
 
 impl Span {
     /// # Safety
-    /// As long as the span is used, these are initialised bytes of this process, or of the engine's device, that nobody writes,
-    /// and nobody reads either if they are to be restored to.
+    /// As long as the span is used, these are initialised bytes of this process, or of the engine's device, that are not
+    /// written meanwhile, nor read if they are to be restored to.
     pub(crate) unsafe fn new(core: &Core, raw: RawRegion) -> Outcome<Self> {
         let bytes = usize::try_from(raw.bytes).ok();
         let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());
@@ -53,11 +53,11 @@ impl Span {
                 return Err(Failure::argument(format!("{other} is no tf_place")));
             }
         };
-        static NOBODY: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
-        let nobody = Arc::clone(&NOBODY);
+        static NO_OWNER: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
+        let no_owner = Arc::clone(&NO_OWNER);
         let memory = (on_device && bytes > 0).then(|| {
             // SAFETY: the caller's promise. The call waits for its copies, so no loan of it outlives the call.
-            unsafe { Memory::from_raw(&core.device, address, bytes, Place::Device, nobody) }
+            unsafe { Memory::from_raw(&core.device, address, bytes, Place::Device, no_owner) }
         });
         Ok(Self {
             address: raw.address.cast(),

@@ -1,5 +1,6 @@
 //! What may be chosen about an engine, by name: from `tf_options_set`, and from VELOC's configuration file.
 
+use bytesize::ByteSize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
-    AfterRestore, BadCompression, Compression, Engine, EngineBuilder, Flush, Retention,
+    AfterRestore, BadCompression, Compression, Engine, EngineBuilder, Flush, Retention, Tier,
 };
 use tierflow_redundancy::{Directory, Error, Nodes, Redundancy, Transport};
 use tierflow_store::Collective;
@@ -16,8 +17,8 @@ use tierflow_tier_alloc::{HostOptions, Pace};
 use crate::failure::{Failure, Outcome};
 use crate::group::Group;
 
-/// Host memory is pinned so far ahead of what is used, and touched four times as far: this part of the cache, and no more than
-/// that many bytes. So a cache of 4 GiB at most is ready soon after the engine is.
+/// How far host memory is pinned ahead of its use (touched four times as far): a fraction of the cache, and at most so many
+/// bytes. So a cache of 4 GiB at most is ready soon after the engine is.
 const LEAD: (usize, usize) = (4, 1 << 30);
 
 /// An engine to be.
@@ -137,22 +138,17 @@ impl Options {
         let growth = HostOptions::default().pace(Pace::AsNeeded { lead });
         let mut builder: EngineBuilder = Engine::builder(&device)
             .device_cache(self.device_cache)
-            .host_cache(self.host_cache)
-            .host_growth(growth)
+            .tier(Tier::host(self.host_cache).growth(growth))
             .after_restore(self.after_restore)
             .timeline(self.timeline)
             .closing_patience(self.closing_patience);
         if let Some(directory) = &self.scratch {
-            builder = builder.scratch(directory);
-        }
-        if let Some(bytes) = self.storage_limit {
-            builder = builder.storage_limit(bytes);
+            let limit = self.storage_limit.unwrap_or(u64::MAX);
+            builder = builder.tier(Tier::scratch(directory).limit(limit));
         }
         if let Some(directory) = &self.node_local {
-            builder = builder.node_local(directory);
-        }
-        if let Some(bytes) = self.node_local_limit {
-            builder = builder.node_local_limit(bytes);
+            let limit = self.node_local_limit.unwrap_or(u64::MAX);
+            builder = builder.tier(Tier::node_local(directory).limit(limit));
         }
         if let Some(directory) = &self.external {
             builder = builder.external(directory);
@@ -228,30 +224,11 @@ fn device(value: &str) -> Result<Choice, String> {
     chosen.ok_or_else(|| "write auto, host, cuda or cuda:1".to_owned())
 }
 
-/// Powers of 1024 and 1000, by their letters.
-const UNITS: &[(&str, u64)] = &[
-    ("", 1),
-    ("b", 1),
-    ("kb", 1_000),
-    ("mb", 1_000_000),
-    ("gb", 1_000_000_000),
-    ("tb", 1_000_000_000_000),
-    ("kib", 1 << 10),
-    ("mib", 1 << 20),
-    ("gib", 1 << 30),
-    ("tib", 1 << 40),
-];
-
 fn bytes(value: &str) -> Result<u64, String> {
-    let unit_at = value.find(|c: char| c.is_ascii_alphabetic());
-    let (number, unit) = value.split_at(unit_at.unwrap_or(value.len()));
-    let unit = unit.to_ascii_lowercase();
-    let factor = UNITS.iter().find(|(name, _)| *name == unit);
-    let whole = number.trim().parse::<u64>().ok();
-    whole
-        .zip(factor)
-        .and_then(|(whole, (_, factor))| whole.checked_mul(*factor))
-        .ok_or_else(|| "write a number of bytes, such as 512MiB or 4GiB".to_owned())
+    let parsed = value.parse().ok().map(|ByteSize(bytes)| bytes);
+    // More than there can be is read as the most.
+    let parsed = parsed.filter(|bytes| *bytes < u64::MAX);
+    parsed.ok_or_else(|| "write a number of bytes, such as 512MiB or 4GiB".to_owned())
 }
 
 fn size(value: &str) -> Result<usize, String> {

@@ -35,7 +35,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         let kept = match self.0.compare_exchange(found, made, order.0, order.1) {
             Ok(_) => made,
             Err(first) => {
-                // SAFETY: from above, and nobody else has seen it.
+                // SAFETY: from above, and not shared.
                 drop(unsafe { Box::from_raw(made) });
                 first
             }

@@ -152,6 +152,20 @@ fn fortran_arrays_of_every_rank_come_back() {
 }
 
 #[test]
+fn fortran_jobs_that_have_to_go_leave_arrays_by_their_names() {
+    let directory = tempfile::tempdir().unwrap();
+    for mpi in Mpi::installed() {
+        let source = home().join("tests/fortran/suspend.f90");
+        let Some(program) = mpi.program(&source, &[], directory.path()) else {
+            continue;
+        };
+        let external = tempfile::tempdir_in(&directory).unwrap();
+        let printed = must(mpi.run(2, &program).arg(external.path()));
+        assert_eq!(printed.matches("passed").count(), 2, "{printed}");
+    }
+}
+
+#[test]
 fn killed_ranks_resume_to_the_same_bits() {
     let kills: u64 = std::env::var("TIERFLOW_KILLS").map_or(16, |kills| kills.parse().unwrap());
     let seed = std::env::var("TIERFLOW_SEED").map_or(7, |seed| seed.parse().unwrap());
@@ -238,7 +252,7 @@ fn killed(case: &Case, mpi: &Mpi, program: &Path, kills: u64, draws: &mut Draws)
             }
             assert!(
                 wants_kill,
-                "{}: nobody was killed, and {}",
+                "{}: no rank was killed, and {}",
                 case.name,
                 told(&output)
             );

@@ -11,7 +11,7 @@ use tierflow_agent::protocol::Status;
 use tierflow_agent::{Client, Settings, serve};
 
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub(crate) struct AgentArguments {
     /// The scratch directory in which applications find the agent
     scratch: PathBuf,
     /// Ask the running agent how it is doing
@@ -36,7 +36,7 @@ struct Stopped {
     stopped: bool,
 }
 
-pub(crate) fn agent(arguments: &Arguments, output: Output) -> Result<()> {
+pub(crate) fn agent(arguments: &AgentArguments, output: Output) -> Result<()> {
     if arguments.status {
         let status = Client::connect(&arguments.scratch)?.status()?;
         return output.answer(&status, &text(&status)?);

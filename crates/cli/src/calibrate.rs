@@ -11,7 +11,7 @@ use std::time::Instant;
 use tierflow_store::{Scratch, Storage};
 
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CalibrateArguments {
     /// An existing directory on the disk
     directory: PathBuf,
     /// How many writers, one figure for each
@@ -41,7 +41,7 @@ struct Sample {
 /// Bytes of one request.
 const REQUEST: usize = 4 << 20;
 
-pub(crate) fn calibrate(arguments: &Arguments, output: Output) -> Result<()> {
+pub(crate) fn calibrate(arguments: &CalibrateArguments, output: Output) -> Result<()> {
     let bytes = arguments.mib.saturating_mul(1 << 20) / REQUEST as u64 * REQUEST as u64;
     ensure!(bytes > 0, "a writer writes at least 4 MiB");
     ensure!(

@@ -11,10 +11,10 @@ use tierflow_objects::History;
 use tierflow_store::VersionInfo;
 
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CopyArguments {
     /// The directory of versions, or the URL of an object store
     directory: PathBuf,
-    /// The directory to copy them to, made if it is missing, or the URL of an object store; nobody else may write there
+    /// The directory to copy them to, made if it is missing, or the URL of an object store; no other process may write there
     to: PathBuf,
     /// The versions, with what they are differences to; all if none is named
     versions: Vec<u64>,
@@ -26,7 +26,7 @@ struct Copied {
     bytes: u64,
 }
 
-pub(crate) fn copy(arguments: &Arguments, output: Output) -> Result<()> {
+pub(crate) fn copy(arguments: &CopyArguments, output: Output) -> Result<()> {
     let from = opened(&arguments.directory, output)?;
     let whole = from.versions()?.into_iter();
     let whole: BTreeMap<u64, VersionInfo> = whole.map(|info| (info.version, info)).collect();

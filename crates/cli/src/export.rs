@@ -7,7 +7,7 @@ use crate::output::{Output, bytes};
 use crate::show::{chosen, opened};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use contents::Contents;
+use contents::PieceContents;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ const LONG: u64 = u32::MAX as u64;
 const HEAD: u64 = 1024;
 
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ExportArguments {
     /// The directory of versions, or the URL of an object store
     directory: PathBuf,
     /// The version; the newest if it is left out
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     /// Only these regions; all if none is named
     #[arg(long = "region")]
     regions: Vec<String>,
-    /// Whose piece
+    /// The rank whose piece it is
     #[arg(long, default_value_t = 0)]
     rank: u32,
     /// Another directory of the same versions, such as external storage: what a difference builds upon may lie there alone
@@ -63,13 +63,13 @@ struct Exported {
     bytes: u64,
 }
 
-pub(crate) fn export(arguments: &Arguments, output: Output) -> Result<()> {
+pub(crate) fn export(arguments: &ExportArguments, output: Output) -> Result<()> {
     let history = opened(&arguments.directory, output)?;
     let version = chosen(&history, arguments.version)?;
     let also = arguments.also.as_deref();
     let also = also.map(|place| opened(place, output)).transpose()?;
     let histories: Vec<_> = [Some(history), also].into_iter().flatten().collect();
-    let contents = Contents::of(&histories, version, arguments.rank)?;
+    let contents = PieceContents::of(&histories, version, arguments.rank)?;
     let chosen: Vec<&RegionInfo> = if arguments.regions.is_empty() {
         contents.regions().iter().collect()
     } else {
@@ -129,7 +129,7 @@ pub(crate) fn export(arguments: &Arguments, output: Output) -> Result<()> {
 /// Writes regions into one of NumPy's archives.
 fn archived(
     file: File,
-    contents: &Contents,
+    contents: &PieceContents,
     regions: &[&RegionInfo],
     bar: &ProgressBar,
 ) -> Result<()> {
@@ -165,7 +165,7 @@ fn created(path: &Path, force: bool) -> Result<File> {
     }
 }
 
-/// Names come from files that anybody may have made: none leads out of the folder.
+/// Names come from files that are not trusted: none leads out of the folder.
 fn file_name(region: &RegionInfo, format: Format) -> Result<String> {
     let name = &region.name;
     let plain = |c: char| !c.is_control() && c != '/' && c != '\\';

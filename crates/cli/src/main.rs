@@ -50,17 +50,17 @@ enum Action {
         version: Option<u64>,
     },
     /// Write regions to files
-    Export(export::Arguments),
-    /// Give up versions that no rule keeps; of those that stay, at least one is read, and its checksums match
-    Prune(prune::Arguments),
+    Export(export::ExportArguments),
+    /// Remove versions that no rule keeps; of those that stay, at least one is read, and its checksums match
+    Prune(prune::PruneArguments),
     /// Give up versions by their numbers
-    Remove(remove::Arguments),
+    Remove(remove::RemoveArguments),
     /// Copy versions to another directory or object store, with their checksums, which are checked
-    Copy(copy::Arguments),
+    Copy(copy::CopyArguments),
     /// Measure how fast a directory's disk is, by the number of writers
-    Calibrate(calibrate::Arguments),
+    Calibrate(calibrate::CalibrateArguments),
     /// Bring checkpoints from this node to external storage, or ask the agent that does
-    Agent(agent::Arguments),
+    Agent(agent::AgentArguments),
     /// Write a completion script for a shell
     Completions {
         /// The shell

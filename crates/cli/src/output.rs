@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::io::{ErrorKind, Write};
 use tierflow_store::Damage;
 
-/// Where answers go and in which form.
+/// How answers are written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     json: bool,
@@ -70,7 +70,7 @@ impl Output {
 /// Ticks of a spinner.
 const TICK: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Whether nobody reads the answer any more, as in `tierflow list | head -1`.
+/// Whether the reader of the output is gone, as in `tierflow list | head -1`.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<std::io::Error>();
     io.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)

@@ -11,8 +11,8 @@ use tierflow_objects::History;
 use tierflow_store::Retention;
 
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// The directory of versions, or the URL of an object store, which nobody else may write
+pub(crate) struct PruneArguments {
+    /// The directory of versions, or the URL of an object store, which no other process may write
     directory: PathBuf,
     /// Keep this many of the newest versions, at least 1
     #[arg(long, value_parser = count)]
@@ -34,7 +34,7 @@ struct Pruned {
     bytes: u64,
 }
 
-pub(crate) fn prune(arguments: &Arguments, output: Output) -> Result<()> {
+pub(crate) fn prune(arguments: &PruneArguments, output: Output) -> Result<()> {
     let mut rules = Retention::newest(arguments.keep);
     if let Some(step) = arguments.every {
         rules = rules.and_every(step);

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use tierflow_objects::History;
 
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// The directory of versions, or the URL of an object store, which nobody else may write
+pub(crate) struct RemoveArguments {
+    /// The directory of versions, or the URL of an object store, which no other process may write
     directory: PathBuf,
     /// The versions
     #[arg(required = true)]
@@ -26,7 +26,7 @@ struct Removed {
     versions: Vec<u64>,
 }
 
-pub(crate) fn remove(arguments: &Arguments, output: Output) -> Result<()> {
+pub(crate) fn remove(arguments: &RemoveArguments, output: Output) -> Result<()> {
     let whole = opened(&arguments.directory, output)?.versions()?;
     let there: BTreeSet<u64> = whole.iter().map(|info| info.version).collect();
     let named: BTreeSet<u64> = arguments.versions.iter().copied().collect();

@@ -30,7 +30,7 @@ pub enum Method {
 /// How a lineage is to be encoded. Everything but `verify` shapes the bytes that come out.
 ///
 /// A match of digests is taken to be a match of bytes unless `verify` is set. XXH3 is fast and not
-/// cryptographic: whoever knows the seed can make chunks that collide at no cost.
+/// cryptographic: with the seed, chunks that collide are made at no cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
@@ -39,8 +39,8 @@ pub struct Config {
     /// Bytes of a chunk, a power of two from 32 to 65 536. 128 unless told.
     pub chunk: u32,
     /// Seeds the hash. `None`, as unless told, has every new lineage take a random one, which its
-    /// differences carry: data that collides in one lineage does not in another, and nobody who has
-    /// not seen a difference of it can make some that does. A resumed lineage keeps the seed of its
+    /// differences carry: data that collides in one lineage does not in another, and without a
+    /// difference of it, chunks that collide cannot be made. A resumed lineage keeps the seed of its
     /// chain. Tell one to have the same bytes in every run.
     pub seed: Option<u64>,
     /// Compare bytes whenever two digests match, and store both on a collision. Costs the reading of

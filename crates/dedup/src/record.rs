@@ -1,8 +1,8 @@
 //! The record of hashes: where each chunk that was ever stored can be found.
 //!
 //! It holds at most `capacity` chunks. When those of a new checkpoint do not fit, the chunks of the
-//! oldest checkpoint leave, then those of the next, until they do; and so do they when they are more than
-//! [`GENERATIONS`] checkpoints old, as checkpoints go that had something new. The rule counts the chunks that were
+//! oldest checkpoint are dropped, then those of the next, until they do; and so are chunks more than
+//! [`GENERATIONS`] checkpoints old, counting those checkpoints that had something new. The rule counts the chunks that were
 //! looked up in vain, duplicates among them included, for that number is known before the first of
 //! them is entered; so it does not depend on the order in which they are, and the GPU's record, which
 //! is laid out differently, forgets the same ones.

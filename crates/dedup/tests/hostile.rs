@@ -73,7 +73,7 @@ fn every_flipped_bit_is_found() {
                 let found = chain((0..files.len()).map(with));
                 let Ok(chain) = found else { continue };
                 assert!(chain.verify().is_err(), "{method:?} {damaged} bit {bit}");
-                // Whoever does not verify gets right bytes or an error.
+                // A caller that does not verify gets right bytes or an error.
                 for (data, version) in history.iter().zip(0..) {
                     if let Ok(restored) = chain.to_vec(version) {
                         assert!(restored == *data, "{method:?} {damaged} bit {bit}");
@@ -227,7 +227,7 @@ fn forged_fields_and_entries_are_refused_or_harmless() {
 #[test]
 fn a_short_file_cannot_ask_for_much_memory() {
     let files = stored(Config::new(Method::Tree).chunk(32), &small());
-    // 2^36 bytes, of which nobody has any.
+    // 2^36 bytes, of which no link has any.
     let forged = forge(&files[1], |file| {
         file[40..48].copy_from_slice(&(1_u64 << 36).to_le_bytes());
         file[36..40].copy_from_slice(&u32::MAX.to_le_bytes());

@@ -188,7 +188,7 @@ fn verification_stores_what_collides() {
     let config = Config::new(Method::Tree).chunk(32);
     let chain = encode(config.seed(0), &history);
     assert_ne!(chain.to_vec(20).unwrap(), history[1]);
-    // So does a seed that whoever made them did not know.
+    // So does a seed that was unknown when they were made.
     check(&encode(config, &history), &history, "forged");
 }
 

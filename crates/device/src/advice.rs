@@ -1,4 +1,4 @@
-//! What the driver is told of managed memory, and can be asked about it.
+//! Advice to the driver on managed memory, and the attributes that it can be asked for.
 
 use crate::info::Place;
 
@@ -21,7 +21,7 @@ pub enum Advice {
 
 /// What the driver can be asked about managed bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Told {
+pub(crate) enum RangeAttribute {
     PreferredLocation,
     LastPrefetch,
 }

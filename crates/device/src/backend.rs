@@ -11,7 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::advice::{Advice, Told};
+use crate::advice::{Advice, RangeAttribute};
 use crate::device::Device;
 use crate::error::Result;
 use crate::info::Info;
@@ -24,7 +24,7 @@ use crate::pinned::Pinned;
 /// # Safety
 ///
 /// Whatever `alloc` returns, or `reserve` returns and `map` has made usable, is memory of that
-/// length, used by nobody else until `free`, `unmap` and `release`. If [`Info::host_accessible`],
+/// length, exclusively the caller's until `free`, `unmap` and `release`. If [`Info::host_accessible`],
 /// it may be read and written through plain pointers, and its bytes are initialised.
 pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     fn info(&self) -> &Info;
@@ -95,11 +95,16 @@ pub(crate) unsafe trait Backend: Debug + Send + Sync + 'static {
     /// The range lies in one live `alloc_managed`.
     unsafe fn advise(&self, address: u64, len: usize, advice: Advice) -> Result<()>;
 
-    /// What the driver was told of managed bytes last; `None` if nothing, or not the same of all.
+    /// The place last advised for managed bytes, or last prefetched to; `None` if none, or not the same for all.
     ///
     /// # Safety
     /// The range lies in one live `alloc_managed`.
-    unsafe fn told(&self, address: u64, len: usize, what: Told) -> Result<Option<Place>>;
+    unsafe fn range_attribute(
+        &self,
+        address: u64,
+        len: usize,
+        what: RangeAttribute,
+    ) -> Result<Option<Place>>;
 
     /// `len` bytes of device memory without an address, which other processes can map. `len` is a
     /// multiple of the granularity.
@@ -135,8 +140,8 @@ pub(crate) enum Behind {
     Imported(OwnedFd),
 }
 
-/// The back end's half of an [`Exported`](crate::Exported): freed when it is dropped and nobody maps
-/// it any more.
+/// The back end's half of an [`Exported`](crate::Exported): freed when it is dropped and no process
+/// maps it any more.
 pub(crate) trait Exportable: Debug + Send + Sync + 'static {
     /// What another process maps it by.
     fn fd(&self) -> BorrowedFd<'_>;
@@ -165,8 +170,8 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
     /// Enqueues a copy. An error means that this copy was not enqueued, or only in part.
     ///
     /// # Safety
-    /// Until the copy is done the source is readable and written by nobody, the destination is
-    /// writable and used by nobody else, and the two do not overlap.
+    /// Until the copy is done the source is readable and not written, the destination is writable and
+    /// used by this copy alone, and the two do not overlap.
     unsafe fn copy(&self, copy: Copy) -> Result<()>;
 
     /// Enqueues many copies, in any order. An error means that some may not have been.
@@ -181,7 +186,7 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
     }
 
     /// # Safety
-    /// Until the fill is done the destination is writable and used by nobody else.
+    /// Until the fill is done the destination is writable and used by this fill alone.
     unsafe fn fill(&self, dst: u64, len: usize, byte: u8) -> Result<()>;
 
     /// Enqueues the move of managed bytes to one side. No content changes.
@@ -205,11 +210,11 @@ pub(crate) unsafe trait Queue: Debug + Send + Sync + 'static {
 /// What a mark is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MarkKind {
-    /// A thread waits for it, asleep.
+    /// Threads wait for it, asleep.
     End,
-    /// So it does, and streams too.
+    /// Threads, asleep, and streams wait for it.
     Event,
-    /// Threads wait for it awake, streams do, and it tells the time.
+    /// Threads wait for it spinning, streams wait for it, and it carries a time stamp.
     Timed,
 }
 

@@ -243,7 +243,7 @@ impl Error {
     }
 }
 
-/// Of these bytes, there are not so many.
+/// `asked` bytes of `what` are not available, of which `free` bytes are free.
 pub(crate) fn out_of_memory(what: &'static str, asked: usize, free: u64) -> Error {
     Error::OutOfMemory {
         what,

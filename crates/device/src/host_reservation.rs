@@ -136,8 +136,8 @@ impl HostReservation {
         Ok(())
     }
 
-    /// One write a page, under a loan. Bytes that are lent are left out: whoever writes them touches
-    /// them, and whoever reads them may not see a write.
+    /// One write a page, under a loan. Bytes that are lent are left out: a writer touches them
+    /// itself, and a reader may not see a write.
     fn touch_by_writing(&self, range: Range<usize>, page: usize) {
         for start in range.step_by(page) {
             if let Ok(mut first) = self.memory.lend_mut(start..start + 1)
@@ -179,7 +179,7 @@ impl HostReservation {
         };
         let address = self.memory.base() + range.start as u64;
         // SAFETY: whole pages of this live mapping, which outlives its pins; nothing of it is
-        // pinned, and `pinning` keeps everybody else from pinning meanwhile.
+        // pinned, and `pinning` keeps all other threads from pinning meanwhile.
         let pinned = unsafe { self.memory.device().backend().pin(address, range.len()) }?;
         if pinned == Pinned::Yes {
             self.memory.pins().write().insert(at, range);

@@ -1,4 +1,4 @@
-//! Who holds which bytes: the borrow checker for memory that the compiler cannot see into.
+//! Which loans hold which bytes: the run-time borrow checker for memory that the compiler cannot see into.
 //!
 //! Many readers or one writer for each byte. Live loans are few (one or two for each transfer in
 //! flight), so they lie in one vector sorted by where they start. A conflict can only start before

@@ -27,7 +27,7 @@
 //! come back, and host memory keeps what it had.
 //!
 //! **What is deliberately absent.** No default device, no global state, no stream that orders
-//! itself after others by magic (CUDA streams here do not wait for the legacy default stream), no
+//! itself after others implicitly (CUDA streams here do not wait for the legacy default stream), no
 //! allocation pools: an arena does that with one [`Reservation`]. A device reaches a peer's memory
 //! where it was mapped for it ([`Reservation::map_on`], [`Device::reserve_shared`]), and nowhere else.
 

@@ -9,11 +9,11 @@ use crate::error::{Access, Invalid, Result};
 use crate::info::Place;
 use crate::memory::Memory;
 
-/// The right to read a range of bytes. Dropping it gives the bytes back; forgetting it leaks the
-/// memory and leaves the bytes lent, which harms nobody.
+/// The right to read a range of bytes (a shared borrow guard). Dropping it gives the bytes back;
+/// forgetting it leaks the memory and leaves the bytes lent, which is safe.
 ///
 /// It is a right to this range alone. The memory behind it, from which others could be lent, stays
-/// with whoever lent it:
+/// with the lender:
 ///
 /// ```compile_fail,E0624
 /// # fn f(loan: &tierflow_device::ReadLoan) {
@@ -24,14 +24,14 @@ pub struct ReadLoan {
     held: Held,
 }
 
-/// The right to read and write a range of bytes, alone. Dropping it gives the bytes back;
-/// forgetting it leaks the memory and leaves the bytes lent, which harms nobody.
+/// The exclusive right to read and write a range of bytes (an exclusive borrow guard). Dropping it
+/// gives the bytes back; forgetting it leaks the memory and leaves the bytes lent, which is safe.
 pub struct WriteLoan {
     held: Held,
 }
 
 impl Memory {
-    /// Lends bytes for reading. Others may read them too, nobody can write them meanwhile.
+    /// Lends bytes for reading. Other loans for reading may overlap; none for writing can.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Memory {
         Ok(ReadLoan::new(self.clone(), range))
     }
 
-    /// Lends bytes for writing. Nobody else can read or write them meanwhile.
+    /// Lends bytes for writing. No other loan can overlap.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ macro_rules! shared_by_both {
                 self.held.memory.host_accessible()
             }
 
-            /// The memory that they belong to: never for the holder of the loan, who was lent this
+            /// The memory that they belong to: never for the holder of the loan, which was lent this
             /// range and no other.
             pub(crate) fn memory(&self) -> &Memory {
                 &self.held.memory
@@ -195,13 +195,13 @@ impl WriteLoan {
     /// [`Invalid::NotHostAccessible`] if only the device can write them.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         let pointer = self.pointer()?;
-        // SAFETY: as for `bytes`; nobody else has a loan that overlaps a loan for writing, and
+        // SAFETY: as for `bytes`; no other loan overlaps a loan for writing, and
         // `&mut self` keeps every other view of this one out.
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, self.len()) })
     }
 
-    /// The same bytes for reading only, so that others may read them too. There is no moment
-    /// between the two at which somebody else could write.
+    /// Downgrades to a loan for reading, so that others may read too. No other thread can write
+    /// between the two.
     pub fn into_read(self) -> ReadLoan {
         let mut held = self.held;
         held.memory.ledger().lock().downgrade(&held.range);

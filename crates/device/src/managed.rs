@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::advice::{Advice, Told};
+use crate::advice::{Advice, RangeAttribute};
 use crate::backend::{Mark, MarkKind};
 use crate::error::{Invalid, Result, not_cuda};
 use crate::info::{Kind, Place};
@@ -32,17 +32,17 @@ impl Memory {
     ///
     /// Those of [`advise`](Self::advise).
     pub fn preferred_location(&self, range: Range<usize>) -> Result<Option<Place>> {
-        self.told(&range, Told::PreferredLocation)
+        self.range_attribute(&range, RangeAttribute::PreferredLocation)
     }
 
     /// Where these bytes were last prefetched to; `None` if nowhere, or not all to one place. They may
-    /// have been moved since by whoever touched them.
+    /// have moved since, to the side that touched them.
     ///
     /// # Errors
     ///
     /// Those of [`advise`](Self::advise).
     pub fn last_prefetch(&self, range: Range<usize>) -> Result<Option<Place>> {
-        self.told(&range, Told::LastPrefetch)
+        self.range_attribute(&range, RangeAttribute::LastPrefetch)
     }
 
     /// The same bytes, as copies reach them from the other side: from [`Place::Host`], as memory is that
@@ -58,10 +58,10 @@ impl Memory {
         Ok(self.with_place(place))
     }
 
-    fn told(&self, range: &Range<usize>, what: Told) -> Result<Option<Place>> {
+    fn range_attribute(&self, range: &Range<usize>, what: RangeAttribute) -> Result<Option<Place>> {
         let (address, len) = self.managed(range, "a question for its place")?;
         // SAFETY: the range lies in managed memory, which `self` keeps alive.
-        unsafe { self.device().backend().told(address, len, what) }
+        unsafe { self.device().backend().range_attribute(address, len, what) }
     }
 
     /// Address and length of a range of managed memory.
@@ -87,7 +87,7 @@ impl Memory {
 impl Stream {
     /// Moves bytes of managed memory to one side, after the work that was given to the stream before
     /// (`cuMemPrefetchAsync`). Bytes that have no memory behind them yet get it there. No content changes, and it asks for
-    /// no loan: who touches the bytes meanwhile waits for the driver.
+    /// no loan: a thread that touches the bytes meanwhile waits for the driver.
     ///
     /// Towards the host the driver may do the work, or part of it, before the call returns.
     ///
@@ -118,7 +118,7 @@ impl Stream {
 
 /// A move of managed bytes in flight. It keeps the memory alive.
 ///
-/// Dropping it waits for the move. Forgetting it leaks the memory, which harms nobody.
+/// Dropping it waits for the move. Forgetting it leaks the memory, which is safe.
 #[must_use = "dropping a migration waits for it"]
 pub struct Migration {
     memory: Memory,
@@ -152,7 +152,7 @@ impl Migration {
 impl Drop for Migration {
     fn drop(&mut self) {
         if let Some(mark) = &self.mark {
-            // Either way nothing moves afterwards; who drops a migration wants no result.
+            // Either way nothing moves afterwards; a dropped migration reports no result.
             let _ = mark.synchronize();
         }
     }

@@ -1,4 +1,4 @@
-//! Memory: a range of bytes on the device or the host, and who holds which of them.
+//! Memory: a range of bytes on the device or the host, and the loans of them.
 
 use std::any::Any;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::pages::{self, AtFork};
 
 /// A range of bytes. Clones are the same bytes.
 ///
-/// Nobody touches the bytes but through a loan: [`lend`](Self::lend) for reading,
+/// The bytes are touched through loans alone: [`lend`](Self::lend) for reading,
 /// [`lend_mut`](Self::lend_mut) for writing. A loan keeps the memory alive, so it is freed after
 /// the last clone, the last loan and the last transfer are gone, and no earlier.
 ///
@@ -58,7 +58,7 @@ pub(crate) struct Chunk {
     pub(crate) behind: Arc<Behind>,
 }
 
-/// Whom the bytes go back to.
+/// Where the bytes came from, which decides how they are freed.
 enum Backing {
     Allocated,
     /// For chunks that the devices of these numbers reach too.
@@ -71,7 +71,7 @@ enum Backing {
     Pinned,
     /// Managed, from the driver, in one call.
     Managed,
-    /// Held by somebody else, alive as long as this is.
+    /// Of another owner, which this keeps alive.
     Foreign(#[allow(dead_code, reason = "kept for its drop")] Arc<dyn Any + Send + Sync>),
 }
 
@@ -203,7 +203,7 @@ impl Memory {
         ))
     }
 
-    /// Memory that somebody else owns: an application's array, another library's tensor.
+    /// Memory of another owner: an application's array, another library's tensor.
     ///
     /// # Errors
     ///
@@ -215,8 +215,8 @@ impl Memory {
     /// - `address..address + len` is readable and writable memory: on `device` for
     ///   [`Place::Device`] (any initialised host memory on the host back end), or initialised memory
     ///   of this process for [`Place::Host`];
-    /// - whoever else reaches these bytes keeps to the rules of the loans: nobody writes what is
-    ///   lent, nobody reads what is lent for writing. Two `Memory` values over the same bytes do
+    /// - all other code that reaches these bytes keeps to the rules of the loans: what is lent is not
+    ///   written, what is lent for writing is not read. Two `Memory` values over the same bytes do
     ///   not know of each other.
     ///
     /// `keep_alive` is dropped when the last clone and the last loan are, on whichever thread that
@@ -388,15 +388,15 @@ impl Drop for Inner {
             unsafe { backend.unmap(self.base + range.start as u64, range.len(), &behind) };
         }
         match self.backing {
-            // SAFETY: it came from `alloc`, no loan is left, and nobody else frees it.
+            // SAFETY: it came from `alloc`, no loan is left, and it is freed here alone.
             Backing::Allocated => unsafe { backend.free(self.base, self.len) },
             // SAFETY: it came from `reserve`, and all that was mapped in it is unmapped.
             Backing::Reserved { .. } => unsafe { backend.release(self.base, self.len) },
             // SAFETY: it came from `pages`, no loan is left, and nothing of it is pinned any more.
             Backing::HostPages => unsafe { pages::release(self.base, self.len) },
-            // SAFETY: it came from `alloc_pinned`, no loan is left, and nobody else frees it.
+            // SAFETY: it came from `alloc_pinned`, no loan is left, and it is freed here alone.
             Backing::Pinned => unsafe { backend.free_pinned(self.base) },
-            // SAFETY: it came from `alloc_managed`, no loan is left, and nobody else frees it.
+            // SAFETY: it came from `alloc_managed`, no loan is left, and it is freed here alone.
             Backing::Managed => unsafe { backend.free_managed(self.base, self.len) },
             Backing::Foreign(_) => {}
         }

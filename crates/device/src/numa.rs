@@ -96,7 +96,7 @@ mod tests {
         // SAFETY: the mapping made above.
         let refused = unsafe { prefer_node(base, 1 << 21, MOST_NODES) };
         assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
-        // SAFETY: the mapping made above, used by nobody.
+        // SAFETY: the mapping made above, which is not used.
         unsafe { crate::pages::release(base, 1 << 21) };
     }
 }

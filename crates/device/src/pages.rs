@@ -55,7 +55,8 @@ pub(crate) fn reserve_empty(len: usize) -> Result<u64> {
     reserve(len, ProtFlags::empty(), AtFork::Copied)
 }
 
-/// Refuses what main memory cannot provide now: the system would grant it, and then kill somebody.
+/// Refuses what main memory cannot provide now: the system would grant it, and kill a process
+/// once it is touched.
 pub(crate) fn within_available(len: usize, what: &'static str) -> Result<()> {
     let (available, _) = main_memory();
     if len as u64 > available {
@@ -96,7 +97,7 @@ fn reserve(len: usize, access: ProtFlags, at_fork: AtFork) -> Result<u64> {
         .checked_add(slack)
         .ok_or_else(|| out_of_memory("addresses", len, 0))?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: no address is asked for, so the range is new and nobody else's.
+    // SAFETY: no address is asked for, so the range is new and ours alone.
     let mapped = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), padded, access, flags) };
     let start = match mapped {
         Ok(pointer) => pointer.expose_provenance(),
@@ -111,7 +112,7 @@ fn reserve(len: usize, access: ProtFlags, at_fork: AtFork) -> Result<u64> {
     let tail = aligned + len.next_multiple_of(page_size());
     for (from, to) in [(start, aligned), (tail, start + padded)] {
         if from < to {
-            // SAFETY: a part of what was mapped above that nobody has been given.
+            // SAFETY: a part of what was mapped above that was not given out.
             unsafe { release(from as u64, to - from) };
         }
     }
@@ -145,7 +146,7 @@ pub(crate) unsafe fn fault_in(_address: u64) {}
 /// Makes a part of `reserve_empty` usable. It costs nothing until it is touched.
 ///
 /// # Safety
-/// The range is of one live `reserve_empty`, aligned to pages, and nobody uses it.
+/// The range is of one live `reserve_empty`, aligned to pages, and not used.
 pub(crate) unsafe fn commit(base: u64, len: usize) -> Result<()> {
     let access = MprotectFlags::READ | MprotectFlags::WRITE;
     // SAFETY: the caller's promise; it gains access and loses nothing.
@@ -155,16 +156,16 @@ pub(crate) unsafe fn commit(base: u64, len: usize) -> Result<()> {
     })
 }
 
-/// Puts the start of a file behind a part of `reserve_empty`, shared with everybody who maps it.
+/// Puts the start of a file behind a part of `reserve_empty`, shared with every process that maps it.
 ///
 /// # Safety
-/// The range is of one live `reserve_empty`, aligned to pages, and nobody uses it; the file has so many
+/// The range is of one live `reserve_empty`, aligned to pages, and not used; the file has so many
 /// bytes for as long as it is mapped. No reference may be made to the bytes, which others write.
 pub(crate) unsafe fn map_file(base: u64, len: usize, file: BorrowedFd<'_>) -> Result<()> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::FIXED;
-    // SAFETY: the caller's promise: the range is of our own mapping, unused and empty, so replacing
-    // it takes nothing from anybody.
+    // SAFETY: the caller's promise: the range is of our own mapping, unused and empty, so it
+    // may be replaced.
     let mapped = unsafe { rustix::mm::mmap(pointer(base), len, access, flags, file, 0) };
     match mapped {
         Ok(_) => Ok(()),
@@ -176,11 +177,11 @@ pub(crate) unsafe fn map_file(base: u64, len: usize, file: BorrowedFd<'_>) -> Re
 /// Gives the memory behind a part of a reservation back and leaves the addresses reserved.
 ///
 /// # Safety
-/// The range was committed, and nobody uses it.
+/// The range was committed, and is not used.
 pub(crate) unsafe fn decommit(base: u64, len: usize) {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: the caller's promise: the range is of our own mapping and unused, so replacing it
-    // with an empty one takes nothing from anybody.
+    // SAFETY: the caller's promise: the range is of our own mapping and unused, so it may be
+    // replaced with an empty one.
     let mapped =
         unsafe { rustix::mm::mmap_anonymous(pointer(base), len, ProtFlags::empty(), flags) };
     debug_assert!(mapped.is_ok(), "replacing a mapping of our own");
@@ -189,23 +190,23 @@ pub(crate) unsafe fn decommit(base: u64, len: usize) {
 /// Gives the pages of a range back to the system. The range stays usable, and reads as zeros.
 ///
 /// # Safety
-/// The range is of a live private mapping of this module, aligned to pages, not locked, and nobody uses it.
+/// The range is of a live private mapping of this module, aligned to pages, not locked, and not used.
 pub(crate) unsafe fn discard(base: u64, len: usize) -> Result<()> {
-    // SAFETY: the caller's promise: nobody looks at the content, which becomes zeros.
+    // SAFETY: the caller's promise: the content is not used any more; it becomes zeros.
     unsafe { rustix::mm::madvise(pointer(base), len, Advice::LinuxDontNeed) }
         .map_err(|errno| Error::system("giving memory back (madvise)", errno))
 }
 
 /// # Safety
-/// The range is of a mapping of this module, and nobody uses it.
+/// The range is of a mapping of this module, and not used.
 pub(crate) unsafe fn release(base: u64, len: usize) {
     // SAFETY: the caller's promise.
     let unmapped = unsafe { rustix::mm::munmap(pointer(base), len) };
     debug_assert!(unmapped.is_ok(), "unmapping a mapping of our own");
 }
 
-/// Has the system provide pages for the range now. Content does not change, whoever reads and
-/// writes it meanwhile. `Ok(false)` if the kernel is too old to be asked (before Linux 5.14).
+/// Has the system provide pages for the range now. Content does not change, even while it is
+/// read and written. `Ok(false)` if the kernel is too old to be asked (before Linux 5.14).
 ///
 /// # Safety
 /// The range is readable and writable memory of a live mapping of this module, aligned to pages.

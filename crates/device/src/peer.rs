@@ -12,8 +12,8 @@ use crate::error::Result;
 /// [`Reservation::map_imported`](crate::Reservation::map_imported) in a process that was handed
 /// [`fd`](Self::fd).
 ///
-/// The memory is given back when this is dropped and no process maps it any more: it survives the one
-/// that exported it for as long as somebody uses it.
+/// The memory is given back when this is dropped and no process maps it any more: it survives the
+/// process that exported it for as long as another one maps it.
 ///
 /// ```
 /// # fn main() -> tierflow_device::Result<()> {

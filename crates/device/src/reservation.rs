@@ -213,7 +213,7 @@ impl Reservation {
         }
         let address = self.memory.base() + range.start as u64;
         // SAFETY: the range is in bounds of a live reservation, aligned, not mapped, and
-        // `mapping` keeps everybody else from mapping meanwhile.
+        // `mapping` keeps all other threads from mapping meanwhile.
         unsafe {
             self.memory
                 .device()
@@ -241,7 +241,7 @@ impl Reservation {
         if range.is_empty() {
             return Err(Invalid::Empty.into());
         }
-        // Nobody else has or gets a loan of it until it is out of the ledger.
+        // No other loan of it exists, or is given, until it is out of the ledger.
         let alone = self.memory.lend_mut(range.clone())?;
         let mut chunks = self.memory.chunks().lock();
         let overlaps =

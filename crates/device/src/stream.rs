@@ -82,10 +82,10 @@ impl Stream {
     /// Wrong arguments, too, are reported by the transfer, together with the loans.
     pub fn copy(&self, src: ReadLoan, dst: WriteLoan) -> Transfer {
         let enqueued = self.check(&src, &dst).and_then(|()| {
-            let landing = Landing(self.queue.as_ref());
+            let guard = SyncOnDrop(self.queue.as_ref());
             self.enqueue(&src, &dst)?;
             let mark = self.queue.record(MarkKind::End)?;
-            std::mem::forget(landing);
+            std::mem::forget(guard);
             Ok(mark)
         });
         Transfer::new(src, dst, enqueued)
@@ -118,8 +118,8 @@ impl Stream {
     /// Makes these copies, and waits.
     ///
     /// # Safety
-    /// Until this returns, the sources are readable and written by nobody, and the targets writable and used by nobody else;
-    /// no source overlaps a target.
+    /// Until this returns, the sources are readable and not written, and the targets are writable and used by these copies
+    /// alone; no source overlaps a target.
     pub(crate) unsafe fn copy_many(&self, copies: &[Copy]) -> Result<()> {
         // SAFETY: `blocking` synchronises before it returns; the rest is the caller's promise.
         self.blocking(|| unsafe { self.queue.copy_many(copies) })
@@ -162,7 +162,7 @@ impl Stream {
                         is_pinned: false,
                     };
                     // SAFETY: `blocking` synchronises before it returns: until then `src` is borrowed
-                    // and `dst` is borrowed from a loan that nobody else overlaps; a slice of the
+                    // and `dst` is borrowed from a loan that no other loan overlaps; a slice of the
                     // caller's and a loan cannot overlap.
                     unsafe { self.queue.copy(copy) }
                 },
@@ -221,7 +221,7 @@ impl Stream {
         }
         self.blocking(|| {
             // SAFETY: `blocking` synchronises before it returns, and until then `dst` is borrowed
-            // from a loan that nobody else overlaps.
+            // from a loan that no other loan overlaps.
             unsafe { self.queue.fill(dst.address(), dst.len(), byte) }
         })
     }
@@ -278,15 +278,15 @@ impl Stream {
 
     /// Enqueues, then waits, whether or not all could be enqueued.
     fn blocking(&self, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
-        let landing = Landing(self.queue.as_ref());
+        let guard = SyncOnDrop(self.queue.as_ref());
         let enqueued = enqueue();
-        std::mem::forget(landing);
+        std::mem::forget(guard);
         let done = self.queue.synchronize();
         enqueued.and(done)
     }
 
-    /// Gives a copy of `len` bytes, from an offset in each loan on, to the stream, and leaves it at that: neither the loans nor
-    /// anybody waits for it.
+    /// Gives a copy of `len` bytes, from an offset in each loan on, to the stream, and returns without a handle to wait for. The
+    /// loans may end before the copy does.
     ///
     /// # Errors
     ///
@@ -295,8 +295,8 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// Until the work given to this stream so far is over, both memories are there, nobody writes to the bytes that are copied,
-    /// and nobody uses those that they are copied to.
+    /// Until the work given to this stream so far is over, both memories are there, the source's bytes are not written, and
+    /// the target's bytes are used by this copy alone.
     pub unsafe fn copy_unwaited(
         &self,
         (src, from): (&ReadLoan, usize),
@@ -380,9 +380,9 @@ impl fmt::Debug for Stream {
 }
 
 /// Synchronises when it is dropped, so that an early return cannot free what is in use.
-struct Landing<'stream>(&'stream dyn Queue);
+struct SyncOnDrop<'stream>(&'stream dyn Queue);
 
-impl Drop for Landing<'_> {
+impl Drop for SyncOnDrop<'_> {
     fn drop(&mut self) {
         // Success and a lost device both mean that nothing runs any more.
         let _ = self.0.synchronize();

@@ -6,10 +6,10 @@ use crate::backend::Mark;
 use crate::error::Result;
 use crate::loan::{ReadLoan, WriteLoan};
 
-/// A copy in flight. It owns both loans, so nobody can touch the bytes meanwhile.
+/// A copy in flight. It owns both loans, so no other code can touch the bytes meanwhile.
 ///
 /// Dropping it waits for the copy. Forgetting it leaks the loans: the bytes stay lent and the
-/// memory stays allocated, which harms nobody.
+/// memory stays allocated, which is safe.
 #[must_use = "dropping a transfer waits for it"]
 pub struct Transfer {
     /// `None` once the loans have been handed out.
@@ -18,7 +18,7 @@ pub struct Transfer {
     enqueued: Result<Box<dyn Mark>>,
 }
 
-/// What is left of a transfer.
+/// What a transfer gives back when it is over.
 #[derive(Debug)]
 pub struct Outcome {
     /// The loan of the source.
@@ -71,7 +71,7 @@ impl Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         if self.loans.is_some() {
-            // Either way nothing uses the bytes afterwards; who drops a transfer wants no result.
+            // Either way nothing uses the bytes afterwards; a dropped transfer reports no result.
             let _ = self.finish();
         }
     }

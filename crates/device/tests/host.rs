@@ -217,7 +217,7 @@ fn a_part_is_copied_in_the_order_of_the_stream() {
         let copied = unsafe { stream.copy_unwaited((&source, from), (&target, to), len) };
         assert!(matches!(copied, Err(Error::Invalid(_))), "{copied:?}");
     }
-    // SAFETY: both are there until the stream is done, and nobody else uses them.
+    // SAFETY: both are there until the stream is done, and used here alone.
     unsafe { stream.copy_unwaited((&source, 30), (&target, 5), 10) }.unwrap();
     stream.synchronize().unwrap();
     let expected: Vec<u8> = (30..40).collect();

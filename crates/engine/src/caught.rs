@@ -1,6 +1,5 @@
 //! A policy of the application's, whose panics end no thread of the engine's.
 
-use crate::Engine;
 use crate::plan::evict::{self, Candidates, Window};
 use crate::plan::{Policy, Residency, Standing, Usage};
 use std::any::Any;
@@ -105,13 +104,4 @@ fn message(payload: &(dyn Any + Send)) -> String {
         .map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "without a message".to_owned())
-}
-
-impl Engine {
-    /// What the [`policy`](crate::EngineBuilder::policy) panicked with, if it did: it was asked no more from then on, and the
-    /// engine has gone on with [`Residency`].
-    #[must_use]
-    pub fn policy_panic(&self) -> Option<&str> {
-        self.policy_panic.get().map(String::as_str)
-    }
 }

@@ -1,13 +1,13 @@
 //! The front door.
 
 use crate::caught::Panicked;
+use crate::deadline::Deadline;
 use crate::kind::Kind;
 use crate::lasting::{Damage, Nodes};
 use crate::plan::{Event, Refusal, Ticket, TierId};
 use crate::region::{self, Region, RegionMut};
 use crate::run::sync::{JoinHandle, sleep};
 use crate::run::{Answer, Grant, Pool, Shared, Sink, Source, start_pool};
-use crate::within::Deadline;
 use crate::{EngineBuilder, Error, Result, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -309,7 +309,7 @@ impl Engine {
     pub fn restore_size(&self, version: Version) -> Result<u64> {
         self.at_home()?;
         let (size, absence) = {
-            let core = self.shared.core.lock();
+            let core = self.shared.lock();
             let plan = core.plan();
             (plan.size_of(version), plan.absence(version))
         };
@@ -351,31 +351,9 @@ impl Engine {
     }
 
     pub(crate) fn wait_until(&self, deadline: Deadline) -> Result<()> {
-        self.ask((0, 0), deadline, |ticket| Event::Wait { ticket })?;
+        let version = None;
+        self.ask((0, 0), deadline, |ticket| Event::Wait { ticket, version })?;
         self.wait_protected(None, deadline)
-    }
-
-    /// The newest version held; with `before`, the newest of a smaller number than that. In a new engine on the
-    /// directories of an earlier one: where to go on, as all ranks of a group do. Older ones may be missing unless versions
-    /// became [durable in order](EngineBuilder::durable_in_order).
-    ///
-    /// Should its restore fail with [`tierflow_store::Error::Damaged`], the one before it is
-    /// `latest(Some(version))`; [`Engine::discard`] then frees the number of the damaged one.
-    #[must_use]
-    pub fn latest(&self, before: Option<Version>) -> Option<Version> {
-        let core = self.shared.core.lock();
-        let versions = core.plan().versions();
-        versions
-            .filter(|version| before.is_none_or(|before| *version < before))
-            .max()
-    }
-
-    /// The versions held, in ascending order.
-    #[must_use]
-    pub fn versions(&self) -> Vec<Version> {
-        let mut versions: Vec<_> = self.shared.core.lock().plan().versions().collect();
-        versions.sort_unstable();
-        versions
     }
 
     /// Asks the plan: the place to copy to or from, or nothing to copy.
@@ -403,7 +381,7 @@ impl Engine {
     }
 
     pub(crate) fn refused(&self, version: Version, size: u64, refusal: Refusal) -> Error {
-        let cause = || self.shared.core.lock().last_failure();
+        let cause = || self.shared.lock().last_failure();
         match refusal {
             Refusal::Empty => Error::Empty { version },
             Refusal::VersionUsed => Error::VersionUsed { version },

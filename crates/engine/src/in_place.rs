@@ -2,9 +2,9 @@
 
 mod call;
 
+use crate::deadline::Deadline;
 use crate::plan::{Event, Piece, Place, TierId};
 use crate::run::Medium;
-use crate::within::Deadline;
 use crate::{Engine, Error, Result, Version};
 use call::{Call, Holder};
 use std::ops::Deref;

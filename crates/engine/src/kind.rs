@@ -1,6 +1,6 @@
 //! What kinds of tiers there are, and what follows from their order.
 
-use crate::{Error, Result};
+use crate::{BuildError, Result};
 
 /// Workers per direction between memory and storage: with more the devices in use gain nothing.
 const STORAGE_WORKERS: usize = 4;
@@ -55,5 +55,5 @@ pub(crate) fn may_differ(kinds: &[Kind]) -> Result<()> {
         [Kind::Device | Kind::Host, ..] => return Ok(()),
         _ => "give the engine a device cache or a host cache",
     };
-    Err(Error::NoDifferences { why })
+    Err(BuildError::NoDifferences { why }.into())
 }

@@ -3,6 +3,7 @@
 mod agreement;
 mod damage;
 mod external;
+mod nodes;
 mod others;
 mod protect;
 mod runs;
@@ -10,11 +11,11 @@ mod survey;
 
 pub use damage::Damage;
 pub(crate) use external::External;
-pub(crate) use protect::Nodes;
+pub(crate) use nodes::Nodes;
 
 use crate::plan::{Event, TierId};
 use crate::run::{Empties, Kept, Layouts, Shared};
-use crate::{EngineBuilder, Error, Result, Version};
+use crate::{BuildError, EngineBuilder, Result, Version};
 use external::Found;
 use runs::{LastRun, Runs, last_run};
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,7 +161,7 @@ impl Lasting {
     pub(crate) fn check(&self) -> Result<()> {
         let Group { rank, ranks, .. } = self.group();
         if rank >= ranks {
-            return Err(Error::NoRank { rank, ranks });
+            return Err(BuildError::NoRank { rank, ranks }.into());
         }
         if self.protection.is_some() {
             protect::check(self.node_local.is_some(), self.group)?;
@@ -176,7 +177,7 @@ impl Lasting {
             (self.protection.is_some(), "redundancy"),
         ];
         match chosen.iter().find(|(is_chosen, _)| *is_chosen) {
-            Some((_, what)) => Err(Error::NothingLasts { what }),
+            Some((_, what)) => Err(BuildError::NothingLasts { what }.into()),
             None => Ok(()),
         }
     }
@@ -191,7 +192,7 @@ impl Lasting {
         } else {
             return Ok(());
         };
-        Err(Error::NoDifferences { why })
+        Err(BuildError::NoDifferences { why }.into())
     }
 
     /// Opens what there is. What of it cannot be used is left out and named, as long as something else can.
@@ -240,11 +241,10 @@ impl Lasting {
         let last = last_run(&order, local.as_deref(), below, &mut damage);
         let runs = Runs::new(last, local.as_deref(), directory.as_deref());
         // Both, before anything is written: who comes next finds out where this run went on.
-        for directory in directory.iter().chain(&local) {
-            // One that can only be read was named before.
-            let _unmarked = directory.mark(order.mark());
-        }
+        mark(&order, [&directory, &local]);
         let protected = self.protect(local.as_ref(), external.as_deref())?;
+        // It comes after what was brought back, too.
+        mark(&order, [&directory, &local]);
         if let (Some(local), Some(external)) = (&local, &external)
             && group.ranks > 1
         {
@@ -307,7 +307,7 @@ impl Lasting {
         );
         let survey = survey.or_else(|error| match &external {
             // What lies on external storage is known again once that answers.
-            Some(_) if node_local.is_some() && !matches!(error, Error::NoDifferences { .. }) => {
+            Some(_) if node_local.is_some() => {
                 damage.push(Damage {
                     tier: "external",
                     path: PathBuf::new(),
@@ -343,6 +343,14 @@ impl Opened {
     /// What the node-local directory has to hold, in bytes of such multiples: versions that lie nowhere else.
     pub(crate) fn required(&self, alignment: u64) -> u64 {
         self.survey.required(alignment)
+    }
+}
+
+/// Leaves the run's mark in directories.
+fn mark(order: &Order, directories: [&Option<Arc<Repository>>; 2]) {
+    for directory in directories.into_iter().flatten() {
+        // One that can only be read was named before.
+        let _unmarked = directory.mark(order.mark());
     }
 }
 
@@ -395,7 +403,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
     let survey = &opened.survey;
     if shared.stage.is_none() && survey.has_differences() {
         let why = "the directory holds some: give the engine `dedup` or `compress` to read them";
-        return Err(Error::NoDifferences { why });
+        return Err(BuildError::NoDifferences { why }.into());
     }
     let tier_of = |kept: &Option<Arc<Kept>>| {
         let is_it = |tier: &crate::run::Tier| {

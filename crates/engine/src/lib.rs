@@ -5,6 +5,7 @@ mod builder;
 mod caught;
 #[cfg(feature = "compress")]
 mod compression;
+mod deadline;
 mod engine;
 mod error;
 mod flush;
@@ -20,11 +21,11 @@ mod seeing;
 mod suspending;
 mod within;
 
-pub use builder::EngineBuilder;
+pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
 #[cfg(feature = "compress")]
 pub use compression::{BadCompression, Compression};
 pub use engine::Engine;
-pub use error::{Error, Result};
+pub use error::{BuildError, Error, Result};
 pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use lasting::Damage;

@@ -1,8 +1,8 @@
 //! Regions by their names.
 
+use crate::deadline::Deadline;
 use crate::region::{self, UNNAMED};
 use crate::run::Sink;
-use crate::within::Deadline;
 use crate::{Engine, Error, RegionMut, Result, Version, Within};
 use hashbrown::HashMap;
 use tierflow_device::Stream;

@@ -1,15 +1,39 @@
 //! What an engine tells of itself.
 
+use crate::lasting::Damage;
 use crate::metrics::{Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
 use crate::plan::{Statistics, TierId};
 use crate::run::Medium;
 use crate::{Engine, Version};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tierflow_tier_alloc::{DeviceReport, HostReport};
 use tierflow_timeline::Timeline;
 
 impl Engine {
+    /// The newest version held; with `before`, the newest of a smaller number than that. In a new engine on the
+    /// directories of an earlier one: where to go on, as all ranks of a group do. Older ones may be missing unless versions
+    /// became [durable in order](crate::EngineBuilder::durable_in_order).
+    ///
+    /// Should its restore fail with [`tierflow_store::Error::Damaged`], the one before it is
+    /// `latest(Some(version))`; [`Engine::discard`] then frees the number of the damaged one.
+    #[must_use]
+    pub fn latest(&self, before: Option<Version>) -> Option<Version> {
+        let core = self.shared.lock();
+        let versions = core.plan().versions();
+        versions
+            .filter(|version| before.is_none_or(|before| *version < before))
+            .max()
+    }
+
+    /// The versions held, in ascending order.
+    #[must_use]
+    pub fn versions(&self) -> Vec<Version> {
+        let mut versions: Vec<_> = self.shared.lock().plan().versions().collect();
+        versions.sort_unstable();
+        versions
+    }
+
     /// Now, if there is a time line to put it on.
     pub(crate) fn moment(&self) -> Option<Instant> {
         let recording = self.shared.recorder.is_recording();
@@ -76,7 +100,7 @@ impl Engine {
             tiers,
             hops,
             prefetch_distance,
-        } = self.shared.core.lock().plan().statistics();
+        } = self.shared.lock().plan().statistics();
         let name = |tier: TierId| self.shared.tiers[tier.0].kind.name();
         Metrics {
             checkpoint: self.shared.checkpoints.read(),
@@ -122,5 +146,43 @@ impl Engine {
                 .collect(),
             compression: self.shared.stage.as_ref().and_then(|stage| stage.metrics()),
         }
+    }
+
+    /// What the [`policy`](crate::EngineBuilder::policy) panicked with, if it did: it was asked no more from then on, and the
+    /// engine has gone on with [`Residency`](crate::plan::Residency).
+    #[must_use]
+    pub fn policy_panic(&self) -> Option<&str> {
+        self.policy_panic.get().map(String::as_str)
+    }
+
+    /// What is known to be damaged, unreadable or unusable of the storage that outlives the engine, without reading what it
+    /// holds: what could not be read when the engine was built may be missing from [`versions`](Self::versions).
+    #[must_use]
+    pub fn damage(&self) -> Vec<Damage> {
+        let mut all = self.damage.clone();
+        for tier in &self.shared.tiers {
+            let Some(kept) = tier.medium.kept() else {
+                continue;
+            };
+            all.extend(kept.vault().damage().into_iter().map(|damage| Damage {
+                tier: tier.kind.name(),
+                what: format!("at byte {}: {}", damage.offset, damage.what),
+                path: damage.path,
+                version: damage.version,
+            }));
+        }
+        all.extend(self.nodes.weakness().map(|what| Damage {
+            tier: "node-local",
+            path: PathBuf::new(),
+            version: None,
+            what,
+        }));
+        all
+    }
+
+    /// What makes a version that the engine does not hold unreadable, if it was there.
+    pub(crate) fn damage_of(&self, version: Version) -> Option<tierflow_store::Error> {
+        let lost = self.nodes.lost(version);
+        lost.or_else(|| self.shared.damage_of(version))
     }
 }

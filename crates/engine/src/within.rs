@@ -1,58 +1,13 @@
 //! Calls that wait no longer than they are told to, and what is waited for of single versions.
 
+use crate::deadline::Deadline;
 use crate::engine::HINTS;
 use crate::in_place::{ConsumeSlot, ProduceSlot};
-use crate::plan::{Event, Refusal, Ticket};
-use crate::run::{Answer, Grant, Lane, Shared, Sink, Source, work_until};
-use crate::{Engine, Error, Region, RegionMut, Result, Version};
+use crate::plan::{Event, Ticket};
+use crate::run::{Grant, Lane, Shared, Sink, Source, work_until};
+use crate::{Engine, Region, RegionMut, Result, Version};
 use std::time::{Duration, Instant};
 use tierflow_device::Stream;
-
-/// When a call gives up, and how long it had; none if it never does.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Deadline {
-    end: Option<(Instant, Duration)>,
-    /// When it gives up waiting to begin, if that is earlier.
-    slice: Option<(Instant, Duration)>,
-}
-
-impl Deadline {
-    pub(crate) fn after(patience: Duration) -> Self {
-        // Beyond what clocks tell, it is never.
-        let end = Instant::now().checked_add(patience);
-        Self {
-            end: end.map(|at| (at, patience)),
-            slice: None,
-        }
-    }
-
-    fn sliced(self, slice: Option<Duration>) -> Self {
-        let at = slice.and_then(|slice| Instant::now().checked_add(slice));
-        let at = at.filter(|at| self.end.is_none_or(|(end, _)| *at < end));
-        Self {
-            slice: at.zip(slice),
-            ..self
-        }
-    }
-
-    /// When a copy with storage is given up.
-    pub(crate) fn at(self) -> Option<Instant> {
-        self.end.map(|(at, _)| at)
-    }
-
-    /// When waiting for the copy to begin is given up.
-    pub(crate) fn to_begin(self) -> Option<Instant> {
-        self.slice.or(self.end).map(|(at, _)| at)
-    }
-
-    /// What was too short: the slice, as long as it is the only one that can be over.
-    pub(crate) fn passed(self) -> Error {
-        let is_over = |(at, _): &(Instant, Duration)| *at <= Instant::now();
-        let passed = self.end.filter(is_over).or(self.slice).or(self.end);
-        let patience = passed.map_or(Duration::MAX, |(_, patience)| patience);
-        Error::TimedOut { patience }
-    }
-}
 
 /// An engine whose calls wait so long at most, even for storage that hangs: see [`Engine::within`].
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +18,7 @@ pub struct Within<'engine> {
 }
 
 impl Engine {
-    /// The calls that may have to wait for room, for bytes or for storage, each for so long at most: [`Error::TimedOut`]
+    /// The calls that may have to wait for room, for bytes or for storage, each for so long at most: [`Error::TimedOut`](crate::Error::TimedOut)
     /// says that it was too short. The engine goes on, and so may the caller. [`Duration::MAX`] is for ever.
     ///
     /// What goes straight to storage or comes from there passes through a buffer in host memory and another thread, which is
@@ -128,14 +83,14 @@ impl Engine {
     /// that is on the node: where it outlives the engine, it is there to stay.
     #[must_use]
     pub fn is_durable(&self, version: Version) -> bool {
-        let is_settled = self.shared.core.lock().plan().is_settled(version);
+        let is_settled = self.shared.lock().plan().is_settled(version);
         is_settled && self.is_protected(version)
     }
 
     /// Waits until `version` lies on the lowest tier, as [`Engine::wait`] does for all.
     ///
     /// # Errors
-    /// [`Error::Unknown`] and [`Error::Discarded`], also if it is discarded meanwhile; [`Error::Stalled`] if it cannot get
+    /// [`Error::Unknown`](crate::Error::Unknown) and [`Error::Discarded`](crate::Error::Discarded), also if it is discarded meanwhile; [`Error::Stalled`](crate::Error::Stalled) if it cannot get
     /// there.
     pub fn wait_version(&self, version: Version) -> Result<()> {
         self.wait_for_version(version, Deadline::default())
@@ -143,21 +98,12 @@ impl Engine {
 
     fn wait_for_version(&self, version: Version, deadline: Deadline) -> Result<()> {
         self.at_home()?;
-        let answer = self.shared.ask_about(version, deadline.to_begin());
-        let (is_settled, is_held, absence) = {
-            let core = self.shared.core.lock();
-            let plan = core.plan();
-            let is_held = plan.size_of(version).is_some();
-            (plan.is_settled(version), is_held, plan.absence(version))
+        let wait = |ticket| Event::Wait {
+            ticket,
+            version: Some(version),
         };
-        match answer {
-            _ if is_settled => self.wait_protected(Some(version), deadline),
-            _ if !is_held => Err(self.refused(version, 0, absence)),
-            None => Err(deadline.passed()),
-            Some(Answer::Done(Err(refusal))) => Err(self.refused(version, 0, refusal)),
-            // All that was taken in got there, and it went again.
-            Some(_) => Err(self.refused(version, 0, Refusal::Stalled { versions: 1 })),
-        }
+        self.ask((version, 0), deadline, wait)?;
+        self.wait_protected(Some(version), deadline)
     }
 }
 
@@ -267,7 +213,7 @@ impl<'engine> Within<'engine> {
     /// [`Engine::checkpoint`].
     ///
     /// # Errors
-    /// As [`Engine::checkpoint`]; [`Error::TimedOut`]: the version was not taken in. Its number is free once what was
+    /// As [`Engine::checkpoint`]; [`Error::TimedOut`](crate::Error::TimedOut): the version was not taken in. Its number is free once what was
     /// begun with storage has ended.
     pub fn checkpoint(&self, version: Version, regions: &[Region<'_>]) -> Result<()> {
         let deadline = self.deadline();
@@ -291,7 +237,7 @@ impl<'engine> Within<'engine> {
     /// [`Engine::restore`].
     ///
     /// # Errors
-    /// As [`Engine::restore`]; [`Error::TimedOut`]: the regions are as they were, the version is held and not consumed.
+    /// As [`Engine::restore`]; [`Error::TimedOut`](crate::Error::TimedOut): the regions are as they were, the version is held and not consumed.
     pub fn restore(&self, version: Version, regions: &mut [RegionMut<'_>]) -> Result<()> {
         let deadline = self.deadline();
         self.engine.read(version, regions, None, deadline)
@@ -314,7 +260,7 @@ impl<'engine> Within<'engine> {
     /// [`Engine::produce`].
     ///
     /// # Errors
-    /// As [`Engine::produce`]; [`Error::TimedOut`]: the number is free.
+    /// As [`Engine::produce`]; [`Error::TimedOut`](crate::Error::TimedOut): the number is free.
     pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'engine>> {
         let deadline = self.deadline();
         self.engine.lend_room(version, size, deadline)
@@ -323,7 +269,7 @@ impl<'engine> Within<'engine> {
     /// [`Engine::consume`].
     ///
     /// # Errors
-    /// As [`Engine::consume`]; [`Error::TimedOut`]: the version is held and not consumed.
+    /// As [`Engine::consume`]; [`Error::TimedOut`](crate::Error::TimedOut): the version is held and not consumed.
     pub fn consume(&self, version: Version) -> Result<ConsumeSlot<'engine>> {
         let deadline = self.deadline();
         self.engine.lend_version(version, deadline)
@@ -332,7 +278,7 @@ impl<'engine> Within<'engine> {
     /// [`Engine::wait_version`].
     ///
     /// # Errors
-    /// As [`Engine::wait_version`]; [`Error::TimedOut`]: the version is still on its way.
+    /// As [`Engine::wait_version`]; [`Error::TimedOut`](crate::Error::TimedOut): the version is still on its way.
     pub fn wait_version(&self, version: Version) -> Result<()> {
         let deadline = self.deadline();
         self.engine.wait_for_version(version, deadline)

@@ -10,7 +10,7 @@ use home::{Home, home};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut};
+use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Region, RegionMut};
 use tierflow_store::{Collective, Error as StoreError, Faults, Options, Repository, Retention};
 
 fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
@@ -178,7 +178,7 @@ fn a_group_of_another_size_is_told_and_so_are_its_numbers() {
         });
         for error in errors {
             assert!(
-                matches!(error, Error::OtherGroup { found: 4, version: 4, ranks: of } if of == ranks),
+                matches!(error, Error::Build(BuildError::OtherGroup { found: 4, version: 4, ranks: of }) if of == ranks),
                 "{error}"
             );
         }
@@ -191,11 +191,11 @@ fn a_group_of_another_size_is_told_and_so_are_its_numbers() {
     assert!(
         matches!(
             error,
-            Error::OtherGroup {
+            Error::Build(BuildError::OtherGroup {
                 found: 4,
                 version: 4,
                 ranks: 1
-            }
+            })
         ),
         "{error}"
     );
@@ -237,11 +237,11 @@ fn ranks_of_different_runs_are_told() {
         assert!(
             matches!(
                 error,
-                Error::OtherRun {
+                Error::Build(BuildError::OtherRun {
                     rank: 1,
                     run: 8,
                     first: 7
-                }
+                })
             ),
             "{error}"
         );
@@ -280,11 +280,11 @@ fn what_cannot_be_read_now_is_not_given_up() {
         assert!(
             matches!(
                 error,
-                Error::Unreadable {
+                Error::Build(BuildError::Unreadable {
                     rank: 1,
                     newest: 3,
                     ..
-                }
+                })
             ),
             "{error}"
         );

@@ -6,7 +6,9 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Retention};
+use tierflow_engine::{
+    BuildError, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Tier,
+};
 use tierflow_store::{Faults, Faulty, Scratch};
 
 fn builder() -> EngineBuilder {
@@ -23,10 +25,30 @@ fn what_is_about_lasting_versions_needs_some() {
     for (builder, method) in cases {
         let error = builder.host_cache(1 << 20).build().unwrap_err();
         assert!(
-            matches!(error, Error::NothingLasts { what } if what == method),
+            matches!(error, Error::Build(BuildError::NothingLasts { what }) if what == method),
             "{error}"
         );
     }
+}
+
+#[test]
+fn tiers_lie_in_their_order_and_the_last_of_a_kind_counts() {
+    let engine = builder()
+        .tier(Tier::scratch(std::env::temp_dir()).limit(1 << 20))
+        .tier(Tier::host(1 << 20))
+        .device_cache(1 << 20)
+        .tier(Tier::host(2 << 20))
+        .build()
+        .unwrap();
+    let tiers = engine.metrics().tiers;
+    let found: Vec<_> = tiers
+        .iter()
+        .map(|tier| (tier.name, tier.capacity))
+        .collect();
+    assert_eq!(
+        found,
+        [("device", 1 << 20), ("host", 2 << 20), ("file", 1 << 20)]
+    );
 }
 
 #[test]
@@ -35,7 +57,10 @@ fn ranks_are_counted_from_0() {
     for (rank, ranks) in [(5, 3), (3, 3), (0, 0)] {
         let builder = builder().host_cache(1 << 20).external(directory.path());
         let error = builder.group(rank, ranks, 1).build().unwrap_err();
-        assert!(matches!(error, Error::NoRank { .. }), "{error}");
+        assert!(
+            matches!(error, Error::Build(BuildError::NoRank { .. })),
+            "{error}"
+        );
     }
 }
 
@@ -48,7 +73,10 @@ fn caches_that_hold_nothing_are_refused() {
             .scratch(directory.path())
             .build();
         assert!(
-            matches!(host, Err(Error::SmallCache { cache: "host", .. })),
+            matches!(
+                host,
+                Err(Error::Build(BuildError::SmallCache { cache: "host", .. }))
+            ),
             "{host:?}"
         );
         let device = builder()
@@ -58,10 +86,10 @@ fn caches_that_hold_nothing_are_refused() {
         assert!(
             matches!(
                 device,
-                Err(Error::SmallCache {
+                Err(Error::Build(BuildError::SmallCache {
                     cache: "device",
                     ..
-                })
+                }))
             ),
             "{device:?}"
         );

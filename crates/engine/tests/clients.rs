@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
+use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version};
 use tierflow_testing::{Process, this_test};
 use tierflow_tier_alloc::{HostGrowth, HostPool, PoolOptions};
 
@@ -69,7 +69,7 @@ fn two_engines_have_half_of_the_pool_each_once_both_want_it() {
     let pool = HostPool::in_process(options()).unwrap();
     let engine = || {
         builder()
-            .host_pool(&pool)
+            .tier(Tier::host(0).pool(&pool))
             .scratch(scratch.path())
             .build()
             .unwrap()
@@ -113,7 +113,7 @@ fn a_small_history_leaves_the_rest_to_others() {
     let pool = HostPool::in_process(options()).unwrap();
     let engine = || {
         builder()
-            .host_pool(&pool)
+            .tier(Tier::host(0).pool(&pool))
             .scratch(scratch.path())
             .build()
             .unwrap()
@@ -145,7 +145,11 @@ fn many_threads_come_and_go() {
             scope.spawn(move || {
                 for round in 0..3 {
                     let client = client * 10 + round;
-                    let engine = builder().host_pool(pool).scratch(scratch).build().unwrap();
+                    let engine = builder()
+                        .tier(Tier::host(0).pool(pool))
+                        .scratch(scratch)
+                        .build()
+                        .unwrap();
                     let count = 10 + 7 * (client % 4);
                     engine.hint((0..count).rev());
                     checkpoint(&engine, client, 0..count);
@@ -160,12 +164,14 @@ fn many_threads_come_and_go() {
 #[test]
 fn a_pool_needs_somewhere_to_flush_to_and_memory_that_can_shrink() {
     let pool = HostPool::in_process(options()).unwrap();
-    let alone = builder().host_pool(&pool).build();
-    assert!(matches!(alone, Err(Error::NothingBelowPool)));
+    let alone = builder().tier(Tier::host(0).pool(&pool)).build();
+    assert!(matches!(
+        alone,
+        Err(Error::Build(BuildError::NothingBelowPool))
+    ));
     let scratch = tempfile::tempdir().unwrap();
     let fixed = builder()
-        .host_pool(&pool)
-        .host_growth(HostGrowth::DirectPin)
+        .tier(Tier::host(0).pool(&pool).growth(HostGrowth::DirectPin))
         .scratch(scratch.path())
         .build();
     assert!(matches!(fixed, Err(Error::Arena(_))));
@@ -177,7 +183,7 @@ const DIRECTORY: &str = "TIERFLOW_TEST_CLIENTS";
 
 fn client_of(directory: &Path) -> Engine {
     let pool = HostPool::of_node(Some(&directory.join("pool")), options()).unwrap();
-    let engine = builder().host_pool(&pool).scratch(directory);
+    let engine = builder().tier(Tier::host(0).pool(&pool)).scratch(directory);
     engine.build().unwrap()
 }
 

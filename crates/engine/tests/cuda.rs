@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use tierflow_device::{Choice, Device, Memory, Stream, open};
-use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Version};
+use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Tier, Version};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -207,7 +207,7 @@ fn two_engines_share_a_pool_of_pinned_memory() {
                 let application = Application::new(device, 16 * MIB);
                 let engine = Engine::builder(device)
                     .device_cache(64 * MIB)
-                    .host_pool(pool)
+                    .tier(Tier::host(0).pool(pool))
                     .scratch(scratch.path())
                     .build()
                     .unwrap();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
-    AfterRestore, Engine, EngineBuilder, Error, Flush, Region, RegionMut, Version,
+    AfterRestore, BuildError, Engine, EngineBuilder, Error, Flush, Region, RegionMut, Version,
 };
 use tierflow_store::{Faults, Faulty, Options, Repository, Scratch};
 
@@ -198,22 +198,31 @@ fn where_there_can_be_no_differences_the_builder_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let build = |builder: EngineBuilder| builder.dedup(Tree { chunk: 64 }).build();
     let alone = build(Engine::builder(&host()).host_cache(4 * MIB));
-    assert!(matches!(alone, Err(Error::NoDifferences { .. })));
+    assert!(matches!(
+        alone,
+        Err(Error::Build(BuildError::NoDifferences { .. }))
+    ));
     let on_file = build(Engine::builder(&host()).scratch(directory.path()));
-    assert!(matches!(on_file, Err(Error::NoDifferences { .. })));
+    assert!(matches!(
+        on_file,
+        Err(Error::Build(BuildError::NoDifferences { .. }))
+    ));
     let of_a_group = Engine::builder(&host())
         .host_cache(4 * MIB)
         .external(directory.path())
         .group(0, 2, 1);
     assert!(matches!(
         build(of_a_group),
-        Err(Error::NoDifferences { .. })
+        Err(Error::Build(BuildError::NoDifferences { .. }))
     ));
     let repository = Repository::open(directory.path().join("vault"), Options::default());
     let vault = Engine::builder(&host())
         .host_cache(4 * MIB)
         .external_vault(Arc::new(repository.unwrap()));
-    assert!(matches!(build(vault), Err(Error::NoDifferences { .. })));
+    assert!(matches!(
+        build(vault),
+        Err(Error::Build(BuildError::NoDifferences { .. }))
+    ));
     let chunk = Engine::builder(&host())
         .host_cache(4 * MIB)
         .scratch(directory.path())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::plan::{Fifo, Lru};
-use tierflow_engine::{AfterRestore, Engine, Error, Region, RegionMut, Version};
+use tierflow_engine::{AfterRestore, BuildError, Engine, Error, Region, RegionMut, Tier, Version};
 use tierflow_store::{Faults, Faulty, Scratch};
 use tierflow_tier_alloc::DeviceGrowth;
 
@@ -178,7 +178,7 @@ fn bad_calls_are_refused_and_harm_nothing() {
         .unwrap();
     assert!(matches!(
         Engine::builder(&device).build(),
-        Err(Error::NoTier)
+        Err(Error::Build(BuildError::NoTier))
     ));
     assert!(matches!(
         engine.checkpoint(0, &[]),
@@ -411,11 +411,13 @@ fn a_cache_may_evict_before_all_of_it_is_mapped() {
     let zeros = vec![0; 8 * MIB];
     for may in [true, false] {
         let engine = Engine::builder(&host())
-            .device_cache(CACHE)
-            .device_growth(DeviceGrowth::IncrementalVmm {
-                chunk: Some(2 * MIB),
-            })
-            .evict_while_growing(may)
+            .tier(
+                Tier::device(CACHE)
+                    .growth(DeviceGrowth::IncrementalVmm {
+                        chunk: Some(2 * MIB),
+                    })
+                    .evict_while_growing(may),
+            )
             .build()
             .unwrap();
         checkpoint(&engine, 0, MIB).unwrap();

@@ -7,7 +7,9 @@ mod home;
 use home::{Home, home};
 use std::path::Path;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention};
+use tierflow_engine::{
+    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Tier,
+};
 use tierflow_store::{Error as StoreError, Options, Region as Stored, Repository, Snapshot};
 
 const LENGTH: usize = 50_000;
@@ -233,8 +235,8 @@ fn a_version_on_the_disk_keeps_its_number_where_it_does_not_fit() {
         let home = home();
         left_on_node(&home, 1, 1, 0..6);
         let tiers = |limit: u64| {
-            let builder = builder().node_local(home.near.with_extension("1"));
-            let builder = builder.node_local_limit(limit);
+            let near = Tier::node_local(home.near.with_extension("1"));
+            let builder = builder().tier(near.limit(limit));
             match with_external {
                 true => builder.external(&home.far),
                 false => builder,

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut};
+use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut, Tier};
 use tierflow_testing::{Process, this_test};
 
 const CHILD: &str = "TIERFLOW_IDENTITY_RUN";
@@ -40,10 +40,11 @@ fn content(run: u64, version: u64) -> Vec<u8> {
 fn engine(near: &Path, far: &Path, limited: bool, differences: bool) -> Engine {
     let device = open(Choice::Host).unwrap();
     let mut builder: EngineBuilder = Engine::builder(&device).host_cache(8 << 20);
-    builder = builder.node_local(near).external(far);
+    let mut near = Tier::node_local(near);
     if limited {
-        builder = builder.node_local_limit(2 << 20);
+        near = near.limit(2 << 20);
     }
+    builder = builder.tier(near).external(far);
     if differences {
         builder = builder.dedup(tierflow_dedup::Tree { chunk: 256 });
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 use tierflow_device::{Choice, Device, host, open};
-use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Region, RegionMut};
+use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Region, RegionMut, Tier};
 use tierflow_peers::{Part, PeerCache};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
@@ -33,7 +33,13 @@ fn sleeps() -> BTreeMap<String, u64> {
     sleeps
 }
 
-/// Lets an engine work, then looks whether it rests: within a minute there are two seconds in which no thread of it wakes up.
+/// How long no thread wakes up: `TIERFLOW_IDLE_SECONDS`, or two seconds.
+fn window() -> Duration {
+    let asked = std::env::var("TIERFLOW_IDLE_SECONDS").ok();
+    Duration::from_secs(asked.map_or(2, |seconds| seconds.parse().unwrap()))
+}
+
+/// Lets an engine work, then looks whether it rests: within a minute there is a [`window`] in which no thread of it wakes up.
 fn rests(what: &str, builder: EngineBuilder) {
     let engine = builder.build().unwrap();
     let bytes = vec![1; 2 * MIB];
@@ -52,14 +58,14 @@ fn rests(what: &str, builder: EngineBuilder) {
     loop {
         let before = sleeps();
         assert!(!before.is_empty(), "{what}: the engine has no threads?");
-        std::thread::sleep(Duration::from_secs(2));
+        std::thread::sleep(window());
         let after = sleeps();
         if before == after {
             return;
         }
         let waited = begun.elapsed();
         assert!(
-            waited < Duration::from_secs(60),
+            waited < Duration::from_secs(60) + window(),
             "{what}: {before:?}, then {after:?}"
         );
     }
@@ -81,14 +87,20 @@ fn an_engine_with_nothing_to_do_does_not_wake_up() {
     let options = PoolOptions::new(64 << 20).slab(2 << 20);
     let pool = HostPool::in_process(options).unwrap();
     let _other = pool.join(8 << 20).unwrap();
-    rests("a pool of threads", builder(&device).host_pool(&pool));
+    rests(
+        "a pool of threads",
+        builder(&device).tier(Tier::host(0).pool(&pool)),
+    );
     let directory = tempfile::tempdir().unwrap();
     let home = directory.path().join("pool");
     let pool = HostPool::of_node(Some(&home), options).unwrap();
     let _other = pool.join(8 << 20).unwrap();
-    rests("a pool of processes", builder(&device).host_pool(&pool));
+    rests(
+        "a pool of processes",
+        builder(&device).tier(Tier::host(0).pool(&pool)),
+    );
     let peer = host::open(host::Options::default().ordinal(1));
     let (part, _recall) = Part::on(&peer.unwrap(), 8 * MIB);
     let cache = PeerCache::new(&device, vec![part]).unwrap();
-    rests("memory of peers", builder(&device).peer_cache(cache));
+    rests("memory of peers", builder(&device).tier(Tier::peers(cache)));
 }

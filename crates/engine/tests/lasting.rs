@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{
-    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Version,
+    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Tier, Version,
 };
 use tierflow_store::{Error as StoreError, Faults, Options, Repository};
 use vaults::Halting;
@@ -151,8 +151,7 @@ fn what_reached_only_the_node_is_brought_on_by_the_next_engine() {
 fn a_limited_directory_holds_the_newest_and_the_external_one_all() {
     let home = home();
     let engine = builder()
-        .node_local(&home.near)
-        .node_local_limit(20 * MIB as u64)
+        .tier(Tier::node_local(&home.near).limit(20 * MIB as u64))
         .external(&home.far)
         .build()
         .unwrap();

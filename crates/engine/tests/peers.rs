@@ -10,7 +10,7 @@ mod guests;
 
 use guests::{MIB, lenders, overflow_and_recall, peers, recall_in_flight};
 use tierflow_device::{Device, host};
-use tierflow_engine::{Engine, Error};
+use tierflow_engine::{BuildError, Engine, Error, Tier};
 
 const LENGTH: usize = 96 * 1024;
 
@@ -41,11 +41,14 @@ fn a_peer_cache_needs_a_tier_below_and_the_engines_device() {
     let (cache, _recalls) = peers(&devices, MIB);
     let alone = Engine::builder(&devices[0])
         .device_cache(MIB)
-        .peer_cache(cache);
-    assert!(matches!(alone.build(), Err(Error::NothingBelowPeers)));
+        .tier(Tier::peers(cache));
+    assert!(matches!(
+        alone.build(),
+        Err(Error::Build(BuildError::NothingBelowPeers))
+    ));
     let (cache, recalls) = peers(&devices, MIB);
     let other = Engine::builder(&devices[1])
-        .peer_cache(cache)
+        .tier(Tier::peers(cache))
         .host_cache(MIB);
     assert!(matches!(other.build(), Err(Error::Device(_))));
     // A builder that fails gives all of it back.

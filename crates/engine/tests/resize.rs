@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 use tierflow_device::{Choice, host, open};
-use tierflow_engine::{Engine, Error, Region, RegionMut, Version};
+use tierflow_engine::{Engine, Error, Region, RegionMut, Tier, Version};
 use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -33,10 +33,9 @@ fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
     let device = host::open(host::Options::default().device_bytes(64 << 20)).unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let engine = Engine::builder(&device)
-        .device_cache(32 * MIB)
-        .device_growth(DeviceGrowth::IncrementalVmm {
+        .tier(Tier::device(32 * MIB).growth(DeviceGrowth::IncrementalVmm {
             chunk: Some(4 * MIB),
-        })
+        }))
         .host_cache(32 * MIB)
         .scratch(scratch.path())
         .build()
@@ -98,8 +97,7 @@ fn memory_that_was_not_given_back_in_time_stays_until_it_is_empty() {
     let device = host::open(host::Options::default().device_bytes(8 << 20)).unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let engine = Engine::builder(&device)
-        .device_cache(4 * MIB)
-        .device_growth(DeviceGrowth::IncrementalVmm { chunk: Some(MIB) })
+        .tier(Tier::device(4 * MIB).growth(DeviceGrowth::IncrementalVmm { chunk: Some(MIB) }))
         .scratch(scratch.path())
         .build()
         .unwrap();
@@ -126,7 +124,7 @@ fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
     let scratch = tempfile::tempdir().unwrap();
     let pool = HostPool::in_process(PoolOptions::new(64 << 20)).unwrap();
     let engine = Engine::builder(&device)
-        .host_pool(&pool)
+        .tier(Tier::host(0).pool(&pool))
         .scratch(scratch.path())
         .build()
         .unwrap();
@@ -137,8 +135,7 @@ fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
         assert!(matches!(refused, Err(Error::NotResizable { .. })));
     }
     let direct = Engine::builder(&device)
-        .device_cache(4 * MIB)
-        .device_growth(DeviceGrowth::DirectAlloc)
+        .tier(Tier::device(4 * MIB).growth(DeviceGrowth::DirectAlloc))
         .scratch(scratch.path())
         .build()
         .unwrap();

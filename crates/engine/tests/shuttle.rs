@@ -19,7 +19,7 @@ use std::time::Duration;
 use store::Store;
 use tierflow_device::{Choice, open};
 use tierflow_engine::plan::AfterRestore;
-use tierflow_engine::{Engine, Error, Flush, RegionMut, Version};
+use tierflow_engine::{Engine, Error, Flush, RegionMut, Tier, Version};
 use tierflow_tier_alloc::{DeviceGrowth, HostPool, PoolOptions};
 
 /// Bytes of a page, which tiers are aligned to and parts of transfers have.
@@ -51,8 +51,7 @@ fn engine(pages: usize, store: &Arc<Store>, after: AfterRestore) -> Engine {
 fn grown(how: DeviceGrowth, pages: usize, store: &Arc<Store>, after: AfterRestore) -> Engine {
     let device = open(Choice::Host).unwrap();
     Engine::builder(&device)
-        .device_cache(pages * PAGE)
-        .device_growth(how)
+        .tier(Tier::device(pages * PAGE).growth(how))
         .storage(Arc::clone(store) as _)
         .flush(Flush::Eager)
         .after_restore(after)
@@ -213,7 +212,7 @@ fn a_client_goes_and_the_other_goes_on() {
         let pool = HostPool::in_process(PoolOptions::new(4 * SLAB).slab(SLAB)).unwrap();
         let device = open(Choice::Host).unwrap();
         let client = |store: &Arc<Store>| {
-            let builder = Engine::builder(&device).host_pool(&pool);
+            let builder = Engine::builder(&device).tier(Tier::host(0).pool(&pool));
             let storage = Arc::clone(store) as _;
             let builder = builder.storage(storage).flush(Flush::Eager);
             builder.build().unwrap()

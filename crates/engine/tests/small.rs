@@ -190,3 +190,34 @@ fn small_versions_of_many_threads_are_kept_together_and_outlive_the_engine() {
         }
     }
 }
+
+/// What cannot be kept is told to everybody who waits for it, and nobody waits for ever.
+#[test]
+fn a_directory_that_takes_nothing_is_told_to_each_thread() {
+    let device = open(Choice::Host).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("kept");
+    let builder = Engine::builder(&device).host_cache(4 << 20);
+    let engine = builder.node_local(&directory).build().unwrap();
+    let first = [7; 100];
+    engine.checkpoint(0, &[Region::from(&first[..])]).unwrap();
+    engine.wait_version(0).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    std::thread::scope(|scope| {
+        for version in 1..9 {
+            let engine = &engine;
+            scope.spawn(move || {
+                let bytes = content(version);
+                let regions = [Region::from(bytes.as_slice())];
+                engine.checkpoint(version, &regions).unwrap();
+                let waited = engine.wait_version(version);
+                assert!(
+                    matches!(waited, Err(Error::Stalled { .. })),
+                    "{version}: {waited:?}"
+                );
+                assert!(!engine.is_durable(version));
+                assert!(restored(engine, version).unwrap() == bytes);
+            });
+        }
+    });
+}

@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, Error, Region, RegionMut};
+use tierflow_engine::{BuildError, Engine, Error, Region, RegionMut};
 use tierflow_store::Storage;
 
 /// Storage in memory, of an alignment of its own.
@@ -52,9 +52,9 @@ fn engine(alignment: usize) -> Result<Engine, Error> {
 fn an_alignment_that_is_none_is_refused() {
     for alignment in [0, 3, 12, 4095, 8192, usize::MAX] {
         match engine(alignment) {
-            Err(Error::Alignment {
+            Err(Error::Build(BuildError::Alignment {
                 alignment: told, ..
-            }) => assert_eq!(told, alignment),
+            })) => assert_eq!(told, alignment),
             other => panic!("{alignment}: {other:?}"),
         }
     }

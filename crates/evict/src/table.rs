@@ -28,22 +28,22 @@ pub struct Fragment<K> {
     pub offset: u64,
     /// Bytes; a multiple of the alignment, and never 0.
     pub size: u64,
-    /// Whose copy lies there; `None` is a gap.
+    /// The copy that lies there; `None` is a gap.
     pub occupant: Option<K>,
     /// The number of the copy's seat, for the owner to keep in an array what it knows of copies: the smallest numbers, each
     /// of one copy at a time, for as long as it stays. 0 in gaps.
     pub seat: u32,
 }
 
-/// Which bytes of one contiguous cache are occupied, and by whom (the allocation table *A* of
+/// Which bytes of one contiguous cache are occupied, and by which copy (the allocation table *A* of
 /// HPDC'23, §4.2).
 ///
-/// Fragments tile the capacity in offset order, and two gaps are never neighbours. The table keeps
-/// books and decides nothing: a [`Policy`](crate::Policy) chooses a window, the owner of the cache
-/// waits until its copies may go and removes them one by one, and then inserts the new copy where
+/// Fragments tile the capacity in offset order, and two gaps are never neighbours. The table
+/// records and decides nothing: a [`Policy`](crate::Policy) chooses a window, the owner of the cache
+/// waits until its copies may be evicted and removes them one by one, and then inserts the new copy where
 /// the window began.
 ///
-/// A cache may be told to keep to its first bytes ([`set_limit`](Self::set_limit)): nothing is inserted
+/// A cache may be limited to its first bytes ([`set_limit`](Self::set_limit)): nothing is inserted
 /// beyond them and no policy sees what lies there, until its owner has removed it, and the memory can
 /// be given away.
 ///
@@ -65,9 +65,9 @@ pub struct AllocationTable<K> {
     /// Of `used`, bytes that lie within the limit.
     used_within: u64,
     gaps: Gaps,
-    /// Seats that were left.
+    /// Indices of removed entries, to be used again.
     free_seats: Vec<u32>,
-    /// All fragments beside these bytes are as they were when somebody last asked.
+    /// All fragments outside these bytes are as they were when `take_changed` was last called.
     changed: Range<u64>,
 }
 
@@ -303,7 +303,7 @@ impl<K: Copy + Eq + Hash> AllocationTable<K> {
         &self.fragments
     }
 
-    /// Has copies go to the first `bytes` alone from now on, rounded down to the alignment; all of the
+    /// Limits insertions to the first `bytes` from now on, rounded down to the alignment; all of the
     /// capacity if that is less. What lies beyond stays until it is removed:
     /// [`beyond_limit`](Self::beyond_limit). O(N).
     pub fn set_limit(&mut self, bytes: u64) {

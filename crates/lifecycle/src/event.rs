@@ -24,7 +24,7 @@ pub enum Event {
     ///
     /// The sender vouches that a readable copy exists on a slower tier; this copy may be lost.
     Unpinned,
-    /// Nobody waits for this copy any more: it was restored from, promoted to a faster tier, or its
+    /// No restore waits for this copy any more: it was restored from, promoted to a faster tier, or its
     /// version was dropped by the application.
     Consumed,
     /// The transfer that was filling the copy failed or was cancelled: its bytes are worthless.

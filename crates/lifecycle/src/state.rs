@@ -10,7 +10,7 @@ use crate::Event;
 /// no state has to come in a flushed and an unflushed variant. `WRITE_COMPLETE` is the one state in
 /// which the flush decides what may be done with *this* copy, and there it is a move.
 ///
-/// Likewise, how many transfers are reading from a copy is counted by whoever starts them, not here:
+/// Likewise, how many transfers are reading from a copy is counted by the code that starts them, not here:
 /// a flush may still be reading a `CONSUMED` copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
@@ -21,7 +21,7 @@ pub enum State {
     WriteInProgress,
     /// The bytes are here; the flush to the next slower tier is pending.
     WriteComplete,
-    /// A slower tier has the bytes too and nobody is waiting for this copy: evictable.
+    /// A slower tier has the bytes too and no restore is waiting for this copy: evictable.
     Flushed,
     /// The bytes are arriving from a slower tier.
     ReadInProgress,
@@ -69,7 +69,7 @@ impl State {
     /// ```
     ///
     /// Beyond the edges drawn in the paper:
-    /// - `WRITE_COMPLETE` and `FLUSHED` are consumed in place when a restore nobody hinted is served
+    /// - `WRITE_COMPLETE` and `FLUSHED` are consumed in place when a restore that was not hinted is served
     ///   straight from the copy, or when the application drops the version; `CONSUMED` is consumed
     ///   again when a kept version is restored again without a hint;
     /// - `CONSUMED` is pinned when a kept version is hinted again, or when the faster copy it was
@@ -119,7 +119,7 @@ impl State {
         )
     }
 
-    /// Whether the life cycle lets the copy go (`FLUSHED`, `CONSUMED`).
+    /// Whether the life cycle lets the copy be evicted (`FLUSHED`, `CONSUMED`).
     ///
     /// Transfers that are still reading from the copy must have ended as well.
     #[must_use]

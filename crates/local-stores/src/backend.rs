@@ -18,7 +18,7 @@ use crate::state::{Answer, State};
 /// One local store.
 #[derive(Clone, Debug)]
 pub struct LocalStore {
-    /// Where chunks are written, from its start on. Nobody else uses it.
+    /// Where chunks are written, from its start on. It is used for this alone.
     pub storage: Arc<dyn Storage>,
     /// What it was measured to write.
     pub calibration: Calibration,
@@ -99,8 +99,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) alignment: usize,
     state: Mutex<State>,
-    /// Something was said to producers, or a flush has ended.
-    pub(crate) said: Condvar,
+    /// Producers have an answer, or a flush has ended.
+    pub(crate) answered: Condvar,
     /// There is something to flush, or nothing more.
     pub(crate) to_flush: Condvar,
     flushers: Mutex<Vec<JoinHandle<()>>>,
@@ -143,7 +143,7 @@ impl Backend {
             options,
             alignment,
             state: Mutex::new(State::new(plan)),
-            said: Condvar::new(),
+            answered: Condvar::new(),
             to_flush: Condvar::new(),
             flushers: Mutex::default(),
         };
@@ -153,7 +153,7 @@ impl Backend {
         })
     }
 
-    /// Somebody more who writes.
+    /// One more producer.
     pub fn producer(&self) -> Producer<'_> {
         Producer {
             shared: &self.shared,
@@ -169,7 +169,7 @@ impl Backend {
         let deadline = Instant::now() + patience;
         let mut state = self.shared.state.lock();
         while state.plan.stores().iter().any(|store| store.chunks() > 0) {
-            let late = self.shared.said.wait_until(&mut state, deadline);
+            let late = self.shared.answered.wait_until(&mut state, deadline);
             if late.timed_out() && Instant::now() >= deadline {
                 let chunks: usize = state.plan.stores().iter().map(Store::chunks).sum();
                 return Err(timed_out("flushing", patience, &state, chunks));
@@ -186,7 +186,7 @@ impl Backend {
         let mut state = self.shared.state.lock();
         let store = StoreId(store);
         state.handle(Event::StoreBack { store })?;
-        self.shared.told(&mut state)
+        self.shared.notify(&mut state)
     }
 
     /// What happened so far.
@@ -209,7 +209,7 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.shared.state.lock().stopping = true;
         self.shared.to_flush.notify_all();
-        // No thread is started from here on. Not under the lock: those that still run may look in.
+        // No thread is started from here on. Joined without the lock, which running threads may take.
         let flushers = std::mem::take(&mut *self.shared.flushers.lock());
         for flusher in flushers {
             // A thread that panicked has nothing that is waited for.
@@ -235,7 +235,7 @@ impl Producer<'_> {
         for chunk in bytes.chunks(self.shared.options.chunk_size) {
             written = self.write(chunk, at, deadline, patience);
             if written.is_err() {
-                // What comes after it will not be asked for.
+                // The chunks behind it will not be asked for.
                 self.announce(0)?;
                 break;
             }
@@ -248,7 +248,7 @@ impl Producer<'_> {
         let mut state = self.shared.state.lock();
         let producer = self.id;
         state.handle(Event::Announced { producer, bytes })?;
-        self.shared.told(&mut state)
+        self.shared.notify(&mut state)
     }
 
     /// Algorithm 1, one chunk.
@@ -271,7 +271,7 @@ impl Producer<'_> {
         };
         let mut state = self.shared.state.lock();
         state.ask(self.id, bytes.len() as u64, target)?;
-        self.shared.told(&mut state)?;
+        self.shared.notify(&mut state)?;
         loop {
             let answer = self.answer(&mut state, deadline, patience)?;
             let Answer::Write { chunk, store, slot } = answer else {
@@ -286,12 +286,12 @@ impl Producer<'_> {
             match written {
                 Ok(()) => {
                     state.handle(Event::ChunkWritten { chunk })?;
-                    return self.shared.told(&mut state);
+                    return self.shared.notify(&mut state);
                 }
                 Err(error) => {
                     state.last_failure = Some(error.to_string());
                     state.write_failed(self.id, chunk)?;
-                    self.shared.told(&mut state)?;
+                    self.shared.notify(&mut state)?;
                 }
             }
         }
@@ -307,9 +307,9 @@ impl Producer<'_> {
             if let Some(answer) = state.answer(self.id) {
                 return Ok(answer);
             }
-            let late = self.shared.said.wait_until(state, deadline);
+            let late = self.shared.answered.wait_until(state, deadline);
             if late.timed_out() && Instant::now() >= deadline {
-                // It may have come with the last moment.
+                // The answer may have come just before the deadline.
                 if let Some(answer) = state.answer(self.id) {
                     return Ok(answer);
                 }
@@ -326,9 +326,10 @@ impl Shared {
         self.state.lock()
     }
 
-    /// After the plan has spoken: wakes those who wait, and has as many threads flush as there is work for.
-    pub(crate) fn told(self: &Arc<Self>, state: &mut State) -> Result<()> {
-        self.said.notify_all();
+    /// After the plan has handled an event: wakes the threads that wait, and starts as many flush threads as there is work
+    /// for.
+    pub(crate) fn notify(self: &Arc<Self>, state: &mut State) -> Result<()> {
+        self.answered.notify_all();
         for _ in 0..state.to_flush.len().min(state.idle) {
             self.to_flush.notify_one();
         }
@@ -340,7 +341,7 @@ impl Shared {
             state.flushers += 1;
             state.coming += 1;
             let mut flushers = self.flushers.lock();
-            // Those that have gone need no handle.
+            // Threads that have ended need no handle.
             flushers.retain(|flusher| !flusher.is_finished());
             flushers.push(flusher);
         }

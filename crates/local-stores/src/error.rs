@@ -35,10 +35,10 @@ pub enum Error {
         doing: &'static str,
         /// How long that was.
         patience: Duration,
-        /// What stands in the way, as far as that is known.
+        /// The reason, as far as it is known.
         why: String,
     },
     /// The system gives no thread.
-    #[error("the system refuses a thread: {0}")]
+    #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
 }

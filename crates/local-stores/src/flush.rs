@@ -71,5 +71,5 @@ fn report(
     };
     debug_assert!(told.is_ok(), "{told:?}");
     // Without another thread, this one goes on.
-    let _ = shared.told(state);
+    let _ = shared.notify(state);
 }

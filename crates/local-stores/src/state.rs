@@ -7,7 +7,7 @@ use crate::placement::{
     ChunkId, ChunkPlacement, Command, Event, PlacementError, ProducerId, StoreId,
 };
 
-/// What the plan said to a producer.
+/// The plan's answer to a producer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Write {
@@ -81,7 +81,7 @@ impl State {
         self.handle(Event::ChunkAsked { producer, bytes })
     }
 
-    /// What the plan said to this producer, if it has.
+    /// Takes the plan's answer to this producer, if there is one.
     pub(crate) fn answer(&mut self, producer: ProducerId) -> Option<Answer> {
         self.answers.remove(&producer)
     }
@@ -96,7 +96,7 @@ impl State {
         producer: ProducerId,
         id: ChunkId,
     ) -> Result<(), PlacementError> {
-        if let Some(chunk) = self.give_up(id) {
+        if let Some(chunk) = self.remove(id) {
             self.targets.insert(producer, (chunk.bytes, chunk.target));
         }
         self.handle(Event::WriteFailed { chunk: id })
@@ -104,17 +104,17 @@ impl State {
 
     /// A chunk is on the external storage: its place is free.
     pub(crate) fn flushed(&mut self, id: ChunkId) -> Result<(), PlacementError> {
-        self.give_up(id);
+        self.remove(id);
         self.handle(Event::ChunkFlushed { chunk: id })
     }
 
-    fn give_up(&mut self, id: ChunkId) -> Option<Chunk> {
+    fn remove(&mut self, id: ChunkId) -> Option<Chunk> {
         let chunk = self.chunks.remove(&id)?;
         self.free[chunk.store.0].push(chunk.slot);
         Some(chunk)
     }
 
-    /// Tells the plan, and keeps what it says for those whom it concerns.
+    /// Passes an event to the plan, and keeps its commands for the producers and flush threads that they are for.
     pub(crate) fn handle(&mut self, event: Event) -> Result<(), PlacementError> {
         let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut commands = std::mem::take(&mut self.commands);

@@ -112,7 +112,7 @@ impl Run {
                 chunk,
                 store,
             } => {
-                let (first, bytes) = self.asked.pop_front().expect("someone waits");
+                let (first, bytes) = self.asked.pop_front().expect("a producer waits");
                 assert_eq!(first, producer.0, "first come, first served");
                 self.writing.insert(chunk, (first, store, bytes));
             }
@@ -164,7 +164,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn no_chunk_is_lost_and_nobody_starves(
+    fn no_chunk_is_lost_and_no_producer_starves(
         policy in 0..6_usize,
         capacities in prop::array::uniform2(1..4_usize),
         speeds in prop::array::uniform2(1e3..1e12_f64),

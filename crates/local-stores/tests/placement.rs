@@ -229,7 +229,7 @@ fn what_a_full_slow_store_holds_is_not_held_back() {
 
 /// Where flushes seem faster than every store and nothing is stored, there is nothing to wait for.
 #[test]
-fn nobody_waits_for_a_flush_that_cannot_come() {
+fn no_producer_waits_for_a_flush_that_cannot_come() {
     let stores = vec![Store::new(flat(1e3), 1), Store::new(flat(2e3), 1)];
     let mut backend = ChunkPlacement::new(CHUNK, stores, Box::new(HybridOpt)).unwrap();
     for round in 0..3_u64 {

@@ -243,7 +243,7 @@ fn shortest_wait_is_behind_neither_of_the_hybrids() {
     }
 }
 
-/// Alone before a cache of one chunk, whoever waits for each flush writes and flushes in turn.
+/// Alone before a cache of one chunk, a producer that waits for each flush writes and flushes in turn.
 #[test]
 fn shortest_wait_keeps_both_stores_at_work_for_one_producer() {
     // In bytes per second: the cache, the SSD, the flushes.

@@ -3,8 +3,8 @@
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{
-    Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    WriteMultipart,
+    Error as StoreError, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, PutPayload,
 };
 use std::fmt::{self, Debug, Formatter};
 use std::future::Future;
@@ -12,8 +12,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tierflow_store::container::Source;
-use tierflow_store::{Encoded, Error, Result};
+use tierflow_store::{Encoded, Error, Ready, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinSet;
 
 /// Bytes of one part of an upload, unless there would be too many. Stores take none of less than 5 MiB but the last.
 const PART: u64 = 16 << 20;
@@ -146,22 +147,25 @@ impl Remote {
         })
     }
 
-    /// Makes an object of a record. It is there as a whole, or not at all. `None` if there is one already and it may not be
-    /// written over; a large one is looked for before. Else what the store calls it, if it does.
+    /// Makes an object of a record, no sooner than `ready` returns; a large one is on its way before. It is there as a whole,
+    /// or not at all. `None` if there is one already and it may not be written over; a large one is looked for before. Else
+    /// what the store calls it, if it does.
     pub(crate) fn put(
         &self,
         path: &Path,
         record: &Encoded<'_>,
         over: bool,
+        ready: &Ready<'_>,
     ) -> Result<Option<Option<String>>> {
         let length = record.head().record_length();
         if length > PART {
-            return self.put_in_parts(path, record).map(Some);
+            return self.put_in_parts(path, record, ready).map(Some);
         }
         let mut bytes = record.head_bytes().to_vec();
         bytes.resize(length as usize, 0);
         record.fill(0, &mut bytes[record.head_bytes().len()..])?;
         let bytes = PutPayload::from(bytes);
+        ready()?;
         let put = |mode| {
             let options = PutOptions {
                 mode,
@@ -189,35 +193,88 @@ impl Remote {
         })
     }
 
-    fn put_in_parts(&self, path: &Path, record: &Encoded<'_>) -> Result<Option<String>> {
-        let part_bytes = part_bytes(record.head().record_length());
-        self.wait(async {
-            let upload = self.request(path, self.store.put_multipart(path)).await?;
-            let mut write = WriteMultipart::new_with_chunk_size(upload, part_bytes as usize);
-            write.write(record.head_bytes());
-            let length = record.head().payload_length;
-            let mut part = Vec::new();
-            for at in (0..length).step_by(part_bytes as usize) {
-                part.resize((length - at).min(part_bytes) as usize, 0);
-                let ready = match record.fill(at, &mut part) {
-                    Ok(()) => {
-                        self.request(path, write.wait_for_capacity(PARTS_AT_A_TIME - 1))
-                            .await
-                    }
-                    error => error,
-                };
-                if let Err(error) = ready {
-                    // What was sent is nothing until it is finished, and the store clears it away in time.
-                    let _cleared_by_the_store = self.request(path, write.abort()).await;
-                    return Err(error);
-                }
-                write.write(&part);
+    fn put_in_parts(
+        &self,
+        path: &Path,
+        record: &Encoded<'_>,
+        ready: &Ready<'_>,
+    ) -> Result<Option<String>> {
+        let begun = self.request(path, self.store.put_multipart(path));
+        let mut upload = self.wait(begun)?;
+        let sent = self.wait(self.send_parts(path, record, upload.as_mut()));
+        match sent.and_then(|()| ready()) {
+            Ok(()) => {
+                let put = self.wait(self.request(path, upload.complete()));
+                put.map(|put| put.e_tag)
             }
-            // The last parts are still on their way.
-            self.request(path, write.finish())
-                .await
-                .map(|put| put.e_tag)
-        })
+            Err(error) => {
+                // What was sent is nothing until it is finished, and the store clears it away in time.
+                let _cleared_by_the_store = self.wait(self.request(path, upload.abort()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends all parts of a record, and waits until they are there.
+    async fn send_parts(
+        &self,
+        path: &Path,
+        record: &Encoded<'_>,
+        upload: &mut dyn MultipartUpload,
+    ) -> Result<()> {
+        let part_bytes = part_bytes(record.head().record_length()) as usize;
+        let mut under_way = JoinSet::new();
+        let length = record.head().payload_length;
+        let (mut filled, mut next) = (Vec::new(), record.head_bytes().to_vec());
+        for at in (0..length).step_by(part_bytes) {
+            filled.resize((length - at).min(part_bytes as u64) as usize, 0);
+            record.fill(at, &mut filled)?;
+            let (now, later) = filled.split_at((part_bytes - next.len()).min(filled.len()));
+            next.extend_from_slice(now);
+            if next.len() == part_bytes {
+                let rest = Vec::with_capacity(part_bytes);
+                let part = std::mem::replace(&mut next, rest);
+                self.send_part(path, part, upload, &mut under_way).await?;
+            }
+            next.extend_from_slice(later);
+        }
+        if !next.is_empty() {
+            self.send_part(path, next, upload, &mut under_way).await?;
+        }
+        while !under_way.is_empty() {
+            self.finish_part(path, &mut under_way).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a part once few others are on their way.
+    async fn send_part(
+        &self,
+        path: &Path,
+        part: Vec<u8>,
+        upload: &mut dyn MultipartUpload,
+        under_way: &mut JoinSet<object_store::Result<()>>,
+    ) -> Result<()> {
+        while under_way.len() >= PARTS_AT_A_TIME {
+            self.finish_part(path, under_way).await?;
+        }
+        under_way.spawn(upload.put_part(PutPayload::from(part)));
+        Ok(())
+    }
+
+    async fn finish_part(
+        &self,
+        path: &Path,
+        under_way: &mut JoinSet<object_store::Result<()>>,
+    ) -> Result<()> {
+        let finished = self.answer(under_way.join_next()).await;
+        match finished.map_err(|error| at(path, &error))? {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(failed(path, &error)),
+            Some(Err(error)) => Err(Error::Remote(format!(
+                "{path}: a part was given up: {error}"
+            ))),
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! Versions in an object store.
 
-use crate::catalog::{Catalog, Part, Rows};
-use crate::look::{FIRST, ROWS};
-use crate::name::{Name, index_path};
+mod indexing;
+
+use crate::catalog::Catalog;
+use crate::look::FIRST;
+use crate::name::Name;
 use crate::remote::{Object, Remote};
 use crate::saving::Saving;
 use crate::seen::{Found, Seen, sum_of, tag_of_text};
@@ -13,9 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tierflow_store::container::{Kind, Row};
 use tierflow_store::{
-    Damage, Encoded, Error, Heads, Identity, Mark, Order, Piece, PieceInfo, Region, Result,
+    Damage, Encoded, Error, Heads, Identity, Mark, Order, Piece, PieceInfo, Ready, Region, Result,
     Snapshot, Stamp, Vault, VersionInfo,
 };
+
+/// Nothing has to be waited for.
+const AT_ONCE: &Ready<'static> = &|| Ok(());
 
 /// How versions are kept in an object store.
 #[derive(Debug, Clone)]
@@ -188,7 +193,7 @@ impl Objects {
 
     /// Puts a piece where there is none, an older one, or one of a version that never became whole. If the same bytes are
     /// there already, written by this run, the answer of the store was lost before: that is a success.
-    fn put(&self, record: &Encoded<'_>) -> Result<()> {
+    fn put(&self, record: &Encoded<'_>, ready: &Ready<'_>) -> Result<()> {
         let (head, rank) = (record.head(), self.settings.rank);
         let (version, identity) = (head.version, Identity::of(head));
         let name = Name::piece(version, rank);
@@ -209,7 +214,8 @@ impl Objects {
             // What is damaged is written over, too.
             there.is_some() || catalog.damage(name, &self.prefix).is_some()
         };
-        let put = self.remote.put(&name.path(&self.prefix), record, over);
+        let path = name.path(&self.prefix);
+        let put = self.remote.put(&path, record, over, ready);
         match put {
             Ok(_) => self.unsure().remove(&version),
             Err(_) => self.unsure().insert(version),
@@ -277,50 +283,12 @@ impl Objects {
         };
         let name = Name::manifest(version, self.settings.rank);
         let record = Encoded::new(&snapshot, stamp)?;
-        let put = self.remote.put(&name.path(&self.prefix), &record, true)?;
+        let path = name.path(&self.prefix);
+        let put = self.remote.put(&path, &record, true, AT_ONCE)?;
         if let Some(tag) = put {
             let found = Found::Manifest((stamp.epoch, stamp.sequence), sum_of(rows));
             let size = record.head().record_length();
             self.take(name, size, tag.as_deref(), found);
-        }
-        Ok(())
-    }
-
-    /// Writes heads into indexes if there are enough that are in none. Who opens the history reads those instead of the
-    /// pieces; if this fails, the pieces are read.
-    fn index(&self) {
-        let Ok(_one_at_a_time) = self.indexing.try_lock() else {
-            return;
-        };
-        let Some(rows) = self.known().take_rows(self.settings.rank) else {
-            return;
-        };
-        if self.put_indexes(&rows).is_err() {
-            self.known().take_back(&rows);
-            return;
-        }
-        let worn = self.known().take_worn(&rows.worn);
-        for path in worn {
-            // What is left is found to be worn by who comes next.
-            let _tried_again = self.remote.remove(&path);
-        }
-    }
-
-    fn put_indexes(&self, rows: &Rows) -> Result<()> {
-        let rank = self.settings.rank;
-        for part in &rows.parts {
-            let stamp = self.stamp(&self.known(), Kind::Index);
-            let Part { bytes, .. } = part;
-            let regions = [Region::new(ROWS, bytes)];
-            let snapshot = Snapshot {
-                version: 0,
-                base: None,
-                regions: &regions,
-            };
-            let record = Encoded::new(&snapshot, stamp)?;
-            let path = index_path(&self.prefix, rank, (stamp.epoch, stamp.sequence));
-            self.remote.put(&path, &record, true)?;
-            self.known().add_index(path, rank, part);
         }
         Ok(())
     }
@@ -441,10 +409,14 @@ impl Vault for Objects {
     }
 
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()> {
+        self.save_when(snapshot, AT_ONCE)
+    }
+
+    fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
         {
             let _turn = self.saving.begin(snapshot.version);
             let stamp = self.stamp(&*self.own()?, Kind::Piece);
-            self.put(&Encoded::new(snapshot, stamp)?)?;
+            self.put(&Encoded::new(snapshot, stamp)?, ready)?;
         }
         self.complete(snapshot.version)?;
         self.index();
@@ -452,6 +424,10 @@ impl Vault for Objects {
     }
 
     fn copy(&self, piece: &Piece) -> Result<()> {
+        self.copy_when(piece, AT_ONCE)
+    }
+
+    fn copy_when(&self, piece: &Piece, ready: &Ready<'_>) -> Result<()> {
         let (head, Settings { rank, ranks, .. }) = (piece.head(), self.settings.clone());
         if piece.rank() != (rank, ranks) {
             let (theirs, of) = piece.rank();
@@ -468,7 +444,7 @@ impl Vault for Objects {
             };
             let identity = Identity::of(head);
             if !there.is_some_and(|there| there.is_same(&identity)) {
-                self.put(&Encoded::copy(piece, sequence + 1)?)?;
+                self.put(&Encoded::copy(piece, sequence + 1)?, ready)?;
             }
         }
         self.complete(head.version)?;

@@ -40,7 +40,7 @@ struct State {
     wake: Mutex<Option<Wake>>,
 }
 
-/// What wakes somebody. It may be called from any thread, and does not block.
+/// A callback that wakes a waiting thread. It may be called from any thread, and does not block.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 impl fmt::Debug for State {
@@ -117,7 +117,7 @@ impl Part {
         parts.collect()
     }
 
-    /// Whether whoever it belongs to wants it, or is gone.
+    /// Whether its owner wants it back, or is gone.
     fn is_wanted(&self) -> bool {
         match &self.source {
             Source::Device { recall, .. } => recall.state.asked.load(Ordering::Acquire),
@@ -138,7 +138,7 @@ impl Part {
     fn returned(&self) {
         match &self.source {
             Source::Device { recall, .. } => recall.state.returned.store(true, Ordering::Release),
-            // Whoever is gone need not hear of it.
+            // A lender that is gone need not be told.
             Source::Borrowed(loan) => drop(loan.returned()),
         }
     }
@@ -146,14 +146,14 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // A cache unmaps all of its addresses before its parts go.
+        // A cache unmaps all of its addresses before its parts are dropped.
         self.returned();
     }
 }
 
 /// Spare memory of peers, one part after the other in one range of addresses of a device. Parts that are wanted back
-/// are taken out, and those behind them move up; whoever keeps something there sees to it that nothing lies beyond
-/// [`wanted`](Self::wanted) first.
+/// are taken out, and those behind them move up; the caller first moves what it keeps beyond
+/// [`wanted`](Self::wanted) elsewhere.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -174,7 +174,7 @@ impl Drop for Part {
 /// ```
 #[derive(Debug)]
 pub struct PeerCache {
-    // First, so that nothing is mapped any more when the parts go.
+    // First, so that nothing is mapped any more when the parts are dropped.
     reservation: Reservation,
     parts: Mutex<Vec<Part>>,
 }
@@ -219,7 +219,7 @@ impl PeerCache {
         self.reservation.memory()
     }
 
-    /// If a part is wanted back, or whoever lent it is gone: where the first such part begins. What lies from there on
+    /// If a part is wanted back, or its lender is gone: where the first such part begins. What lies from there on
     /// is to be saved; it stays readable until it is given back.
     pub fn wanted(&self) -> Option<usize> {
         let mut start = 0;
@@ -232,8 +232,8 @@ impl PeerCache {
         None
     }
 
-    /// Has `wake` called when a peer within this process wants a part back. Of those of other processes,
-    /// [`recalls`](Self::recalls) tell.
+    /// Has `wake` called when a peer within this process wants a part back. For peers of other processes,
+    /// see [`recalls`](Self::recalls).
     pub fn wake_by(&self, wake: &Wake) {
         for part in self.parts.lock().iter() {
             if let Source::Device { recall, .. } = &part.source {

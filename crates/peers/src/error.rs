@@ -88,7 +88,7 @@ pub enum Error {
         /// What does not fit.
         why: String,
     },
-    /// The lender has not so much to lend now: ask for less, or somebody else.
+    /// The lender has not so much to lend now: ask for less, or another lender.
     #[error("{asked} bytes were asked for, the lender has {spare} to spare")]
     NothingToLend {
         /// Bytes asked for.

@@ -34,7 +34,7 @@ pub(crate) fn run(doing: &str, lanes: Vec<Lane<'_>>, patience: Duration) -> Resu
                 })
             })
             .collect();
-        // Threads take a moment to be there; what comes late would count as slow.
+        // Threads take some time to start; without this a copy that starts late would count as slow.
         std::thread::sleep(Duration::from_micros(200));
         start = Instant::now();
         go.store(true, Ordering::Release);
@@ -54,7 +54,7 @@ impl Lane<'_> {
         let transfer = self.stream.copy(self.from, self.to);
         while !transfer.is_done() {
             if Instant::now() > deadline {
-                return Err(give_up(doing, transfer, patience));
+                return Err(leak(doing, transfer, patience));
             }
             std::hint::spin_loop();
         }
@@ -64,8 +64,8 @@ impl Lane<'_> {
     }
 }
 
-/// The bytes stay lent for good, as the device may still be at them.
-fn give_up(doing: &str, transfer: Transfer, patience: Duration) -> Error {
+/// Leaks a transfer that timed out: its bytes stay lent for good, as the device may still use them.
+fn leak(doing: &str, transfer: Transfer, patience: Duration) -> Error {
     std::mem::forget(transfer);
     Error::TimedOut {
         doing: doing.to_owned(),

@@ -36,7 +36,7 @@ pub struct Lender {
     spare: Arc<AtomicU64>,
 }
 
-/// One loan, as the lender sees it. Dropping it closes the connection, by which the borrower knows
+/// One loan, as the lender sees it. Dropping it closes the connection, by which the borrower sees
 /// that its loan is over; the memory is free when the borrower has unmapped it.
 #[derive(Debug)]
 pub struct Lent {
@@ -59,14 +59,14 @@ pub struct Borrowed {
     memory: OwnedFd,
     len: usize,
     socket: Arc<Socket>,
-    /// A recall is said once, and holds.
+    /// Set by the lender's one recall message, and never reset.
     recalled: AtomicBool,
-    /// The lender is gone, or says what is not understood: it has nothing more to tell.
+    /// The lender is gone, or broke the protocol: no recall can arrive any more.
     is_over: AtomicBool,
 }
 
 impl Lender {
-    /// Lends up to `spare` bytes of the device to whoever connects to this path.
+    /// Lends up to `spare` bytes of the device to each process of this user that connects to this path.
     ///
     /// # Errors
     /// [`Error::System`] if there cannot be a socket at the path.
@@ -78,7 +78,7 @@ impl Lender {
         })
     }
 
-    /// What it still has to lend, in bytes.
+    /// Bytes that it can still lend.
     pub fn spare(&self) -> u64 {
         self.spare.load(Relaxed)
     }
@@ -256,7 +256,7 @@ impl Borrowed {
         .inspect_err(|_| self.is_over.store(true, Relaxed))
     }
 
-    /// What is readable once the lender wants it back, or is gone; `None` once that is known.
+    /// The socket that is readable once the lender wants it back, or is gone; `None` once that is known.
     pub(crate) fn recall(&self) -> Option<Arc<Socket>> {
         let is_known = self.recalled.load(Relaxed) || self.is_over.load(Relaxed);
         (!is_known).then(|| Arc::clone(&self.socket))

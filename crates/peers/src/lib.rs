@@ -3,7 +3,7 @@
 //! # The contract
 //!
 //! Every wait has an end: what takes longer than the caller's patience is [`Error::TimedOut`]. A copy that
-//! a device does not finish by then keeps its memory for good, so that nobody else is handed it.
+//! a device does not finish by then keeps its memory for good, so that it is not allocated again.
 //!
 //! **What is deliberately absent.** No threads beyond a call. No decision about what goes where: that
 //! is a [`Strategy`](tierflow_placement::Strategy)'s.

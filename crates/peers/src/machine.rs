@@ -33,7 +33,7 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
-    /// What the driver calls it.
+    /// Its name in the driver.
     pub name: String,
     /// Its place on the PCI bus; none on the host back end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,15 +41,15 @@ pub struct Gpu {
     /// The node of main memory next to it, if the machine says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
-    /// What it sends to the host, alone.
+    /// Bandwidth to the host, while no other GPU sends.
     pub to_host: f64,
-    /// What it sends to all peers at once; none without peers.
+    /// Bandwidth to all peers at once; none without peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_peers: Option<f64>,
-    /// What all peers send to it at once; none without peers.
+    /// Bandwidth from all peers at once; none without peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_peers: Option<f64>,
-    /// What it sends to all peers and the host at once; none without peers.
+    /// Bandwidth to all peers and the host at once; none without peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_all: Option<f64>,
 }
@@ -62,7 +62,7 @@ pub struct Link {
     pub from: usize,
     /// The GPU that receives.
     pub to: usize,
-    /// What it carries, alone.
+    /// Its bandwidth, while no other link is used.
     pub bandwidth: f64,
     /// The driver's rank of it, see [`PeerLink`](tierflow_device::PeerLink).
     pub performance_rank: i32,
@@ -76,7 +76,7 @@ pub struct Link {
 pub struct HostLink {
     /// The GPUs.
     pub gpus: Vec<usize>,
-    /// What they send over it at once.
+    /// The bandwidth of all of them together.
     pub bandwidth: f64,
 }
 
@@ -111,7 +111,7 @@ impl Machine {
         &self.host_links
     }
 
-    /// What all GPUs send to the host at once.
+    /// The bandwidth of all GPUs together to the host.
     pub fn to_host(&self) -> f64 {
         self.to_host
     }
@@ -161,7 +161,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// That these devices are the machine's GPUs, in its order.
+    /// Checks that these devices are the machine's GPUs, in its order.
     ///
     /// # Errors
     /// [`Error::OtherMachine`] names the first that is not.
@@ -277,7 +277,7 @@ impl Machine {
         Ok(())
     }
 
-    /// That every GPU that is named is described, and is on one host link.
+    /// Checks that every GPU that is named is described, and is on one host link.
     fn check(&self) -> Result<()> {
         let wrong = |node: String, why: &str| Error::Description {
             node,

@@ -62,7 +62,7 @@ pub struct Beside<'a> {
     pub stream: &'a Stream,
     /// What is copied.
     pub from: ReadLoan,
-    /// Where it goes.
+    /// Where it is copied to.
     pub to: WriteLoan,
 }
 

@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 /// Bytes of a message: what kind it is, and a number.
 const LENGTH: usize = 16;
 
-/// How often to look whether somebody has come.
-const PAUSE: Duration = Duration::from_millis(1);
+/// How often to look whether a process has connected.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Listener {
         Ok(Self { fd, path })
     }
 
-    /// The next process that comes, if it is of the same user.
+    /// The next process that connects, if it is of the same user.
     pub(crate) fn accept(&self, patience: Duration) -> Result<Socket> {
         let doing = "waiting for a process that borrows";
         let deadline = Instant::now() + patience;
@@ -63,7 +63,7 @@ impl Listener {
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED)
                     if Instant::now() < deadline =>
                 {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {
                     return Err(timed_out(doing, patience));
@@ -81,7 +81,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Whoever removed it before us has done our work.
+        // It may have been removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -105,7 +105,7 @@ impl Socket {
                 Err(Errno::AGAIN | Errno::NOENT | Errno::CONNREFUSED | Errno::INTR)
                     if Instant::now() < deadline =>
                 {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 Err(Errno::AGAIN | Errno::NOENT | Errno::CONNREFUSED | Errno::INTR) => {
                     return Err(timed_out(doing, patience));
@@ -134,8 +134,8 @@ impl Socket {
         if !descriptors.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         }
-        // A message is far smaller than what a socket buffers, so this waits for nobody who is alive; who
-        // does not read is given up at once.
+        // A message is far smaller than what a socket buffers, so this never waits; a process that does not
+        // read is given up at once.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match rustix::net::sendmsg(&self.fd, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
             Ok(_) => Ok(()),
@@ -144,13 +144,13 @@ impl Socket {
         }
     }
 
-    /// The next message. Without patience, one that is there already.
+    /// The next message. With a patience of 0, one that is there already.
     pub(crate) fn receive(&self, doing: &'static str, patience: Duration) -> Result<Message> {
         let flags = RecvFlags::CMSG_CLOEXEC;
         let flags = if patience.is_zero() {
             flags | RecvFlags::DONTWAIT
         } else {
-            let patience = patience.max(PAUSE);
+            let patience = patience.max(POLL_INTERVAL);
             sockopt::set_socket_timeout(&self.fd, Timeout::Recv, Some(patience))
                 .map_err(|errno| system(doing, errno))?;
             flags

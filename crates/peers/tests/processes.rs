@@ -124,9 +124,9 @@ fn no_more_than_spare(device: &Device) {
     assert!(matches!(nothing, Error::NothingToLend { .. }), "{nothing}");
     let all = Loan::ask(device, &lender.path, SPARE, PATIENCE).unwrap();
     assert_eq!(all.memory().len() as u64, SPARE);
-    let nobody = Path::new("/nonexistent/lender");
-    let nobody = Loan::ask(device, nobody, 1, Duration::from_millis(50)).unwrap_err();
-    assert!(matches!(nobody, Error::TimedOut { .. }), "{nobody}");
+    let absent = Path::new("/nonexistent/lender");
+    let absent = Loan::ask(device, absent, 1, Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(absent, Error::TimedOut { .. }), "{absent}");
 }
 
 fn lender_dies(device: &Device) {
@@ -137,7 +137,7 @@ fn lender_dies(device: &Device) {
     lender.process.kill();
     let gone = loan.is_recalled().unwrap_err();
     assert!(matches!(gone, Error::Gone { .. }), "{gone}");
-    // What is mapped stays mapped: nobody is killed for reading it.
+    // What is mapped stays mapped: reading it kills no process.
     assert!(read(device, loan.memory(), bytes.len()) == bytes);
     let gone = loan.give_back().unwrap_err();
     assert!(matches!(gone, Error::Gone { .. }), "{gone}");

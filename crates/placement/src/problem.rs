@@ -1,9 +1,9 @@
 use crate::{GpuId, HostId, MAX_BYTES, PlacementError, Topology};
 
-/// What a GPU's part in a group checkpoint comes to, in bytes (SC'22 showcase, slides 49 and 61).
+/// What a GPU's part in a group checkpoint amounts to, in bytes (SC'22 showcase, slides 49 and 61).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Share {
-    /// Its checkpoint is so many bytes larger than its free space: they go elsewhere.
+    /// Its checkpoint is so many bytes larger than its free space: they are sent elsewhere.
     Remainder(u64),
     /// Its free space is so many bytes larger than its checkpoint: they can be lent.
     Spare(u64),

@@ -39,7 +39,7 @@ pub struct Transfer {
     pub bytes: u64,
 }
 
-/// What goes where. All transfers start at once.
+/// The transfers of a group checkpoint. All start at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     transfers: Vec<Transfer>,
@@ -110,7 +110,7 @@ impl Schedule {
         self.busiest
     }
 
-    /// What no schedule can beat, and why. Only strategies that find the optimum know.
+    /// A lower bound on every schedule, with its proof. Only strategies that find the optimum have one.
     pub fn bound(&self) -> Option<&Bound> {
         self.bound.as_ref()
     }

@@ -45,10 +45,12 @@ pub enum Coding {
         /// What the difference builds upon.
         base: Option<Version>,
     },
-    /// A difference is made of them, to the version that a difference was made of before, with no failure and no
-    /// other since; without one, to nothing. Once begun, it is not cancelled.
+    /// A difference is made of them, to the version of which one was asked for before; without one, to nothing. That one may
+    /// be on its way still: differences are made in the order in which they are asked for, and may arrive in any. Once begun,
+    /// it is not cancelled.
     Encode {
-        /// That version.
+        /// That version. If it is not there in the end, this difference is of no use, unless it turned out to build upon nothing
+        /// ([`Stored::alone`](crate::Stored::alone)): its room is given up however its transfer ends.
         base: Option<Version>,
     },
     /// They are a difference, and the bytes of the version are made of it and of those that it builds upon.
@@ -68,7 +70,8 @@ pub struct Transfer {
     /// Where they lie: ascending and adjacent runs, perhaps on several tiers.
     pub from: Vec<Piece>,
     /// Where they go: the same bytes, cut alike, all on one tier. Only their sizes differ where they are encoded or decoded
-    /// on the way.
+    /// on the way; what is encoded has its last place when it is known how many bytes that are
+    /// ([`Event::Encoded`](crate::Event::Encoded)).
     pub to: Vec<Piece>,
     /// What is to be done with the bytes.
     pub coding: Coding,

@@ -1,4 +1,4 @@
-//! What the plan is told at the start.
+//! The plan's configuration.
 
 use crate::policy::{Policy, Residency};
 
@@ -100,8 +100,8 @@ impl Overhead {
 pub struct Differences {
     /// The most bytes by which a difference is larger than its checkpoint.
     pub overhead: Overhead,
-    /// The most differences that a version is made of; at least 1. Where it is 1, several are made at a time; else one after the
-    /// other.
+    /// The most differences that a version is made of; at least 1. Where it is more, each builds upon the one that was asked for
+    /// before it.
     pub longest: u32,
     /// Whether a version builds upon those of smaller numbers only, as tiers that outlive the engine want it.
     pub ascending: bool,

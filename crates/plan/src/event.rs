@@ -1,4 +1,4 @@
-//! What the plan hears: plain values, no handles.
+//! The plan's input: plain values, no handles.
 
 use crate::command::Difference;
 use crate::{Ticket, TierId, TransferId, Version};
@@ -15,7 +15,7 @@ pub enum TransferFailure {
 }
 
 /// A difference that was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stored {
     /// Its bytes.
     pub bytes: u64,
@@ -113,12 +113,15 @@ pub enum Event {
         version: Version,
     },
     /// Answer with [`Command::Done`](crate::Command::Done) when every version taken in so far lies on the lowest tier, or
-    /// is gone.
+    /// is gone; or when that one lies there, which is refused when it is gone. What cannot get there is
+    /// [`Refusal::Stalled`](crate::Refusal::Stalled).
     Wait {
         /// The call.
         ticket: Ticket,
+        /// The version, if it is one.
+        version: Option<Version>,
     },
-    /// The application is about to go: bring this version to the lowest tier, straight from where it lies, and nothing else.
+    /// The application is about to be preempted: bring this version to the lowest tier, straight from where it lies, and nothing else.
     /// Transfers under way that take time from it are cancelled; what they did is not begun again before the application
     /// asks for something, and what this wants is there or cannot get there. Answered with
     /// [`Command::Done`](crate::Command::Done) when it is there; one that another
@@ -131,12 +134,13 @@ pub enum Event {
         /// Whether those before it are wanted, too.
         scope: Scope,
     },
-    /// A version on its way into the lowest tier waits for others to be there before it, or does so no longer: what tells the
-    /// pace of that tier does not count this time. Nothing happens if it is not on its way.
+    /// The bytes of a version on its way into the lowest tier are there, and it waits for others to be there before it, or it
+    /// is its turn, waiting or not: what tells the pace of that tier does not count the time that it waits, and counts what
+    /// comes after its turn by itself. Nothing happens if it is not on its way.
     Hold {
         /// The version.
         version: Version,
-        /// Whether it waits.
+        /// Whether it waits; if not, it is its turn.
         is_held: bool,
     },
     /// Only the first `bytes` of a tier may be used from now on; all of it, to begin with. More take effect at once. Of
@@ -160,6 +164,15 @@ pub enum Event {
         tier: TierId,
         /// The difference as which it lies there, if it does.
         difference: Option<Difference>,
+    },
+    /// What a transfer encodes is known, and goes to where [`Plan::pieces`](crate::Plan::pieces) says from now on: nothing is
+    /// written before, as what else was encoded may have left room nearer to what is there already. The transfer is to be told
+    /// as done with the same.
+    Encoded {
+        /// The transfer, of [`Coding::Encode`](crate::Coding::Encode).
+        id: TransferId,
+        /// The difference that was made; `None` if the bytes are written as they are.
+        stored: Option<Stored>,
     },
     /// A transfer delivered.
     TransferDone {
@@ -192,7 +205,7 @@ pub enum Misuse {
     /// There is no such tier.
     #[error("there is no tier {0}")]
     NoTier(TierId),
-    /// A difference was reported that was not asked for.
-    #[error("transfer {} made a difference that was not asked for", .0.0)]
+    /// A difference was reported that was not asked for, or another one than before.
+    #[error("transfer {} made a difference that was not asked for, or another one before", .0.0)]
     WrongCoding(TransferId),
 }

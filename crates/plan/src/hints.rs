@@ -5,9 +5,9 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use std::collections::{BTreeSet, VecDeque};
 
-/// One expected reading.
+/// One expected read.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct ExpectedRead {
     /// `None` once it took place or is not expected any more; such a hole goes when it reaches the head.
     version: Option<Version>,
     /// Sequence number of the next reading of the same version.
@@ -20,7 +20,7 @@ struct Reading {
 pub(crate) struct Hints {
     /// Sequence number of the front of the queue.
     head: u64,
-    queue: VecDeque<Reading>,
+    queue: VecDeque<ExpectedRead>,
     /// First and last reading of each version.
     readings: HashMap<Version, (u64, u64)>,
     /// First readings of versions that are not written yet.
@@ -31,7 +31,7 @@ impl Hints {
     /// Appends a reading. Returns its sequence number if it is the next one of its version.
     pub(crate) fn push(&mut self, version: Version) -> Option<u64> {
         let sequence = self.end();
-        self.queue.push_back(Reading {
+        self.queue.push_back(ExpectedRead {
             version: Some(version),
             next: None,
         });
@@ -60,7 +60,7 @@ impl Hints {
         self.head + self.queue.len() as u64
     }
 
-    fn reading_mut(&mut self, sequence: u64) -> Option<&mut Reading> {
+    fn reading_mut(&mut self, sequence: u64) -> Option<&mut ExpectedRead> {
         let index = sequence.checked_sub(self.head)?;
         self.queue.get_mut(usize::try_from(index).ok()?)
     }
@@ -107,11 +107,11 @@ impl Hints {
     }
 
     fn skip_holes(&mut self) {
-        while let Some(Reading { version: None, .. }) = self.queue.front() {
+        while let Some(ExpectedRead { version: None, .. }) = self.queue.front() {
             self.queue.pop_front();
             self.head += 1;
         }
-        while let Some(Reading { version: None, .. }) = self.queue.back() {
+        while let Some(ExpectedRead { version: None, .. }) = self.queue.back() {
             self.queue.pop_back();
         }
     }

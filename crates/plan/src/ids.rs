@@ -5,8 +5,8 @@ use std::fmt;
 /// The number of a checkpoint, chosen by the application.
 pub type Version = u64;
 
-/// Names one call of the application until it is answered and its copy, if there is one, has ended. Whoever drives the
-/// plan makes them up; each is used once.
+/// Names one call of the application until it is answered and its copy, if there is one, has ended. The
+/// plan's driver makes them up; each is used once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 

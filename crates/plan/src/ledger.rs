@@ -48,6 +48,8 @@ pub(crate) struct Tier {
     pub(crate) promotable: Ranked,
     /// Versions taken in that are not whole here or lower, by the time of that: kept of the lowest tier and of eager ones.
     pub(crate) owed: Option<BTreeSet<(u64, Version)>>,
+    /// Of those, all of which something is not even on its way; and others, until they are looked at.
+    pub(crate) unsent: BTreeSet<(u64, Version)>,
     /// Callers that copy from here at the moment, slots lent in place not counted.
     pub(crate) callers: usize,
     /// A write failed: nothing is sent here until the application asks for something again.
@@ -78,6 +80,8 @@ pub(crate) struct Ledger {
     /// Logical time: one tick an event.
     pub(crate) tick: u64,
     pub(crate) commands: Vec<Command>,
+    /// Versions that came to lie on the lowest tier, or went, since those who wait for one were answered.
+    pub(crate) settled: Vec<Version>,
     pub(crate) counts: Counts,
     /// A move that the life cycle does not know: a defect of the plan, found by [`Plan::check`](crate::Plan::check).
     pub(crate) illegal: Option<IllegalMove>,
@@ -101,7 +105,7 @@ fn membership(record: &Record, extent: &Extent, at: usize, last: TierId) -> Memb
     let write_back = extent.write_back(tier, last, record.unreadable);
     let is_read_past = record.readers > 0;
     // What other versions build upon stays on some lower tier.
-    let is_built_upon = record.heirs > 0 && tier != TierId::FASTEST;
+    let is_built_upon = record.dependents > 0 && tier != TierId::FASTEST;
     Membership {
         clean: replica.is_idle() && has_below,
         superseded: replica.is_idle()
@@ -157,6 +161,7 @@ impl Ledger {
                 sinkable: Ranked::default(),
                 promotable: Ranked::default(),
                 owed: (config.eager || tier == last).then(BTreeSet::new),
+                unsent: BTreeSet::new(),
                 callers: 0,
                 closed: false,
                 vacating: false,
@@ -186,6 +191,7 @@ impl Ledger {
             newest: None,
             tick: 0,
             commands: Vec::new(),
+            settled: Vec::new(),
             illegal: None,
         })
     }
@@ -358,7 +364,7 @@ impl Ledger {
             unreadable: false,
             adopted,
             form: None,
-            heirs: 0,
+            dependents: 0,
         };
         record.key = Self::key(&*self.policy, &self.hints, version, &record);
         self.order.enter(record.key, Weight::written(size));
@@ -373,8 +379,10 @@ impl Ledger {
         for tier in &mut self.tiers {
             if let Some(owed) = &mut tier.owed {
                 owed.remove(&(record.written, version));
+                tier.unsent.remove(&(record.written, version));
             }
         }
+        self.settled.push(version);
         self.settle_hint(version, false);
         Some(record)
     }
@@ -438,13 +446,24 @@ impl Ledger {
         let Some(record) = self.records.get(&version) else {
             return;
         };
+        let last = self.tiers.len() - 1;
         for (at, tier) in self.tiers.iter_mut().enumerate() {
+            let is_over = record.discarded || record.has_reached(TierId(at));
             if let Some(owed) = &mut tier.owed {
                 let entry = (record.written, version);
-                match record.discarded || !record.is_taken_in || record.has_reached(TierId(at)) {
-                    true => owed.remove(&entry),
-                    false => owed.insert(entry),
-                };
+                match is_over || !record.is_taken_in {
+                    true => {
+                        owed.remove(&entry);
+                        tier.unsent.remove(&entry);
+                    }
+                    false => {
+                        owed.insert(entry);
+                        tier.unsent.insert(entry);
+                    }
+                }
+            }
+            if is_over && at == last {
+                self.settled.push(version);
             }
         }
     }

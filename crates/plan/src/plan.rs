@@ -60,12 +60,32 @@ impl Plan {
         event: Event,
         commands: &mut Vec<Command>,
     ) -> Result<(), Misuse> {
+        self.handle_all(now_ns, std::iter::once(event), commands)
+    }
+
+    /// Takes in events of one moment, and then says what is to be done.
+    ///
+    /// # Errors
+    /// The first [`Misuse`]: that event changed nothing. The others are taken in all the same.
+    pub fn handle_all(
+        &mut self,
+        now_ns: u64,
+        events: impl IntoIterator<Item = Event>,
+        commands: &mut Vec<Command>,
+    ) -> Result<(), Misuse> {
         self.traffic.now_ns = self.traffic.now_ns.max(now_ns);
-        self.traffic.ledger.tick += 1;
-        self.take_in(event)?;
-        self.pump();
+        let (mut outcome, mut is_changed) = (Ok(()), false);
+        for event in events {
+            self.traffic.ledger.tick += 1;
+            let taken_in = self.take_in(event);
+            is_changed |= taken_in.is_ok();
+            outcome = outcome.and(taken_in);
+        }
+        if is_changed {
+            self.pump();
+        }
         commands.append(&mut self.traffic.ledger.commands);
-        Ok(())
+        outcome
     }
 
     fn take_in(&mut self, event: Event) -> Result<(), Misuse> {
@@ -102,7 +122,7 @@ impl Plan {
                 Ok(())
             }
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
-            Event::Wait { ticket } => self.wait(ticket),
+            Event::Wait { ticket, version } => self.wait(ticket, version),
             Event::Suspend {
                 ticket,
                 version,
@@ -119,14 +139,15 @@ impl Plan {
                 tier,
                 difference,
             } => self.adopt((version, size), tier, difference),
+            Event::Encoded { id, stored } => self.traffic.encoded(id, stored),
             Event::TransferDone { id, stored } => {
                 let ended = self.traffic.done(id, stored)?;
-                self.settle(ended.version);
+                ended.into_iter().for_each(|version| self.settle(version));
                 Ok(())
             }
             Event::TransferFailed { id, why } => {
                 let ended = self.traffic.failed(id, why)?;
-                self.settle(ended.version);
+                ended.into_iter().for_each(|version| self.settle(version));
                 Ok(())
             }
         }
@@ -177,7 +198,7 @@ impl Plan {
 
     /// After anything ended that used `version`: frees it if it was given up, serves who waited for it.
     fn settle(&mut self, version: Version) {
-        self.ledger_mut().reap(version);
+        self.ledger_mut().free_discarded(version);
         let record = self.ledger().records.get(&version);
         if record.is_some_and(|record| !record.waiting.is_empty()) {
             let ledger = self.ledger_mut();
@@ -203,7 +224,9 @@ impl Plan {
         self.ledger_mut()
             .change_record(version, |record| record.waiting.clear());
         for id in self.ledger_mut().discard(version) {
-            self.say(Command::Cancel { id });
+            if !self.traffic.has_arrived(id) {
+                self.say(Command::Cancel { id });
+            }
         }
         self.settle(version);
     }
@@ -234,7 +257,7 @@ impl Plan {
                     .ledger()
                     .records
                     .get(&id.0)
-                    .is_some_and(|r| r.heirs > 0);
+                    .is_some_and(|r| r.dependents > 0);
                 let is_elsewhere = extent.has_below(tier)
                     || (extent.has_above(tier)
                         && !is_built_upon

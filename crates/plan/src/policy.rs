@@ -12,7 +12,7 @@ pub use score::Score;
 
 use crate::Version;
 
-/// What a policy is told of a version. Times are the plan's own: one tick an event.
+/// What a policy may know of a version. Times are the plan's own: one tick an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Its number.
@@ -47,8 +47,8 @@ pub enum Standing {
 
 /// Orders the use of versions. What is used first belongs on the fastest tier, and what is used last is given up first.
 ///
-/// A policy is pure. It is asked again whenever what it was told of a version has changed; numbers up to 2⁶² are told
-/// apart.
+/// A policy is pure. It is asked again whenever a version's [`Usage`] has changed; numbers up to 2⁶² are
+/// distinguished.
 pub trait Policy: std::fmt::Debug + Send {
     /// Where a version stands.
     fn standing(&self, usage: &Usage) -> Standing;

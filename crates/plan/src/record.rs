@@ -2,7 +2,7 @@
 
 use crate::command::{Difference, Piece, Place};
 use crate::order::Key;
-use crate::{Ticket, TierId, TransferId};
+use crate::{Ticket, TierId, TransferId, Version};
 use tierflow_lifecycle::State;
 
 /// How a version lies on the tiers below the fastest, where some versions lie there as differences.
@@ -12,6 +12,23 @@ pub(crate) enum Form {
     Whole,
     /// As a difference of so many bytes, to its base if there is one.
     Difference(Difference),
+    /// Nowhere yet: a difference is on its way, to its base if there is one.
+    Coming(Option<Version>),
+}
+
+impl Form {
+    /// What it builds upon, or is to.
+    pub(crate) fn base(self) -> Option<Version> {
+        match self {
+            Self::Difference(Difference { base, .. }) | Self::Coming(base) => base,
+            Self::Whole => None,
+        }
+    }
+
+    /// Whether the version lies so somewhere.
+    pub(crate) fn is_there(self) -> bool {
+        !matches!(self, Self::Coming(_))
+    }
 }
 
 /// Where the bytes of one extent lie on one tier: one run.
@@ -172,18 +189,18 @@ pub(crate) struct Record {
     /// How it lies below the fastest tier, if it does and some versions lie there as differences.
     pub(crate) form: Option<Form>,
     /// Versions whose differences build upon this one's, and those on their way to.
-    pub(crate) heirs: u32,
+    pub(crate) dependents: u32,
 }
 
 impl Record {
-    /// The application may ask for it: it was asked to take it in, and was not told to give it up.
+    /// The application may ask for it: it was accepted, and not discarded.
     pub(crate) fn is_held(&self) -> bool {
         !self.discarded && (self.is_taken_in || !self.produced)
     }
 
     /// Whether its bytes on `tier` are of use: to restore it, or another version that builds upon it.
     pub(crate) fn is_needed(&self, tier: TierId) -> bool {
-        !self.discarded || (self.heirs > 0 && tier != TierId::FASTEST)
+        !self.discarded || (self.dependents > 0 && tier != TierId::FASTEST)
     }
 
     /// Bytes that a complete replica of an extent of `len` bytes has on `tier`.

@@ -12,6 +12,7 @@ use crate::ledger::{Base, Ledger};
 use crate::order::ExtentId;
 use crate::{TierId, TransferId, Version};
 use hashbrown::HashMap;
+pub(crate) use pace::Together;
 use pace::{Pace, Service};
 use tierflow_lifecycle::{Event as Move, State};
 
@@ -39,8 +40,19 @@ pub(crate) struct Flight {
     pub(crate) service: Service,
     /// Replicas of other versions that it reads.
     pub(crate) bases: Vec<Base>,
-    /// It makes a difference, to a version if there is one to build upon.
-    pub(crate) encodes: Option<Option<Version>>,
+    /// If it makes a difference: how far that is.
+    pub(crate) encodes: Option<Encoding>,
+}
+
+/// A difference on its way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Encoding {
+    /// It is known what comes, and its room is as large as that.
+    pub(crate) made: Option<Option<Stored>>,
+    /// It arrived before what it builds upon.
+    pub(crate) arrived: Option<Stored>,
+    /// What it was to build upon does not come.
+    pub(crate) is_baseless: bool,
 }
 
 impl Flight {
@@ -72,11 +84,8 @@ impl Depth {
     }
 }
 
-/// What an ended transfer leaves to be done.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) version: Version,
-}
+/// Versions of which transfers ended.
+pub(crate) type Ended = Vec<Version>;
 
 /// The ledger, and what is on its way between its tiers.
 #[derive(Debug)]
@@ -87,8 +96,8 @@ pub(crate) struct Traffic {
     pub(crate) next: u64,
     /// The driver's clock, in ns.
     pub(crate) now_ns: u64,
-    /// Prefetches found no room: what holds it is to be written down.
-    pub(crate) starved: bool,
+    /// Prefetches found no room: what holds it is to be written back.
+    pub(crate) prefetch_blocked: bool,
     /// How fast the lowest tier takes what is written there.
     pub(crate) pace: Pace,
     /// The application is about to go.
@@ -102,7 +111,7 @@ impl Traffic {
             depths: vec![Depths::default(); ledger.tiers.len()],
             next: 0,
             now_ns: 0,
-            starved: false,
+            prefetch_blocked: false,
             pace: Pace::default(),
             suspension: None,
             ledger,
@@ -153,7 +162,7 @@ impl Traffic {
         let coding = ledger.code(version, source, to);
         let (bases, encodes) = match &coding {
             Coding::Plain | Coding::Stored { .. } => (Vec::new(), None),
-            Coding::Encode { base } => (Vec::new(), Some(*base)),
+            Coding::Encode { .. } => (Vec::new(), Some(Encoding::default())),
             Coding::Decode { bases } => {
                 let bases = bases.iter().map(|&(base, place)| (base, place.tier));
                 (bases.collect(), None)
@@ -191,7 +200,8 @@ impl Traffic {
         self.pace.pass(self.now_ns, transfers);
     }
 
-    /// A version on its way into the lowest tier waits for others to be there before it, or does so no longer.
+    /// The bytes of a version on its way into the lowest tier are there, and it waits for others to be there before it, or it is
+    /// its turn.
     pub(crate) fn hold(&mut self, version: Version, is_held: bool) {
         self.keep_pace();
         let last = self.ledger.last();
@@ -226,12 +236,126 @@ impl Traffic {
         Ok(flight)
     }
 
+    /// Whether a transfer's end was told already.
+    pub(crate) fn has_arrived(&self, id: TransferId) -> bool {
+        let encodes = self.flights.get(&id).and_then(|flight| flight.encodes);
+        encodes.is_some_and(|encoding| encoding.arrived.is_some())
+    }
+
+    /// It is known what comes: its room shrinks to that, and that of those of which it is not known moves up.
+    pub(crate) fn encoded(&mut self, id: TransferId, stored: Option<Stored>) -> Result<(), Misuse> {
+        let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
+        let encoding = flight.encodes.as_mut().filter(|e| e.made.is_none());
+        encoding.ok_or(Misuse::WrongCoding(id))?.made = Some(stored);
+        let (version, to) = (flight.version, flight.to);
+        self.ledger
+            .set_aside(version, to, stored.map(|stored| stored.bytes));
+        let flights = self.flights.iter();
+        let unmade = flights.filter(|(_, flight)| {
+            flight.to == to && flight.encodes.is_some_and(|e| e.made.is_none())
+        });
+        let mut unmade: Vec<_> = unmade.map(|(id, flight)| (*id, flight.version)).collect();
+        unmade.sort_unstable();
+        for (_, version) in unmade {
+            self.ledger.move_up((version, 0), to);
+        }
+        Ok(())
+    }
+
     /// A transfer delivered.
     pub(crate) fn done(&mut self, id: TransferId, stored: Option<Stored>) -> Result<Ended, Misuse> {
-        let asked = self.flights.get(&id).ok_or(Misuse::NoTransfer(id))?;
-        if asked.encodes.is_none() && stored.is_some() {
-            return Err(Misuse::WrongCoding(id));
+        if self.has_arrived(id) {
+            return Err(Misuse::NoTransfer(id));
         }
+        let mut ended = Vec::new();
+        self.finish(id, stored, &mut ended)?;
+        Ok(ended)
+    }
+
+    /// What a transfer delivered is there, unless it builds upon what is not.
+    fn finish(
+        &mut self,
+        id: TransferId,
+        stored: Option<Stored>,
+        ended: &mut Ended,
+    ) -> Result<(), Misuse> {
+        let asked = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
+        let version = asked.version;
+        let encodes = asked.encodes.is_some();
+        match (&mut asked.encodes, stored) {
+            (None, Some(_)) => return Err(Misuse::WrongCoding(id)),
+            (Some(encoding), stored) if encoding.made.is_some_and(|made| made != stored) => {
+                return Err(Misuse::WrongCoding(id));
+            }
+            (Some(encoding), Some(difference)) if !difference.alone => {
+                if encoding.is_baseless {
+                    return self.fail(id, TransferFailure::Cancelled, ended);
+                }
+                encoding.arrived = stored;
+                let base = self.ledger.base_of(version);
+                if base.is_some_and(|base| self.encoding(base).is_some()) {
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        self.deliver(id, stored, ended)?;
+        let dependents = match encodes {
+            true => self.dependents(version),
+            false => Vec::new(),
+        };
+        for (dependent, encoding) in dependents {
+            match stored {
+                None => self.lose_base(dependent, ended)?,
+                Some(_) if encoding.arrived.is_some() => {
+                    self.finish(dependent, encoding.arrived, ended)?;
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The transfer that makes a difference of a version.
+    fn encoding(&self, version: Version) -> Option<TransferId> {
+        let mut flights = self.flights.iter();
+        let found = flights.find(|(_, f)| f.version == version && f.encodes.is_some());
+        found.map(|(&id, _)| id)
+    }
+
+    /// The transfers that make differences to a version.
+    fn dependents(&self, version: Version) -> Vec<(TransferId, Encoding)> {
+        let flights = self.flights.iter();
+        let dependents = flights.filter_map(|(&id, flight)| {
+            let encoding = flight.encodes?;
+            (self.ledger.base_of(flight.version) == Some(version)).then_some((id, encoding))
+        });
+        let mut dependents: Vec<_> = dependents.collect();
+        dependents.sort_unstable();
+        dependents
+    }
+
+    /// What a difference on its way was to build upon does not come.
+    fn lose_base(&mut self, id: TransferId, ended: &mut Ended) -> Result<(), Misuse> {
+        let flight = self.flights.get_mut(&id).ok_or(Misuse::NoTransfer(id))?;
+        let encoding = flight.encodes.insert(Encoding {
+            is_baseless: true,
+            ..flight.encodes.unwrap_or_default()
+        });
+        let has_arrived = encoding.arrived.is_some();
+        self.ledger.lose_base(flight.version);
+        match has_arrived {
+            true => self.fail(id, TransferFailure::Cancelled, ended),
+            false => Ok(()),
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        id: TransferId,
+        stored: Option<Stored>,
+        ended: &mut Ended,
+    ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let from = flight.from();
         let Flight {
@@ -245,8 +369,8 @@ impl Traffic {
             bases,
             encodes,
         } = flight;
-        if let Some(base) = encodes {
-            self.ledger.encoded(version, to, base, stored);
+        if encodes.is_some() {
+            self.ledger.encoded(version, to, stored);
         }
         let mut bytes = 0;
         for &(start, source) in &parts {
@@ -264,7 +388,8 @@ impl Traffic {
         for &(start, _) in &parts {
             self.ledger.merge((version, start));
         }
-        Ok(Ended { version })
+        ended.push(version);
+        Ok(())
     }
 
     fn arrived(&mut self, purpose: Purpose, id: ExtentId, from: TierId, to: TierId) {
@@ -301,13 +426,34 @@ impl Traffic {
 
     /// A transfer did not deliver.
     pub(crate) fn failed(&mut self, id: TransferId, why: TransferFailure) -> Result<Ended, Misuse> {
+        if self.has_arrived(id) {
+            return Err(Misuse::NoTransfer(id));
+        }
+        let mut ended = Vec::new();
+        self.fail(id, why, &mut ended)?;
+        Ok(ended)
+    }
+
+    fn fail(
+        &mut self,
+        id: TransferId,
+        why: TransferFailure,
+        ended: &mut Ended,
+    ) -> Result<(), Misuse> {
         let flight = self.end(id)?;
         let (version, to) = (flight.version, flight.to);
+        let dependents = match flight.encodes {
+            Some(_) => self.dependents(version),
+            None => Vec::new(),
+        };
         for &(start, _) in &flight.parts {
             self.ledger.release((version, start), to);
         }
-        if let Some(base) = flight.encodes {
-            self.ledger.not_encoded(base);
+        if flight.encodes.is_some() {
+            self.ledger.not_encoded(version);
+        }
+        for (dependent, _) in dependents {
+            self.lose_base(dependent, ended)?;
         }
         self.ledger.let_go(&flight.bases);
         let hop = self.ledger.counts.hop(flight.from(), to);
@@ -327,6 +473,7 @@ impl Traffic {
         for &(start, _) in &flight.parts {
             self.ledger.merge((version, start));
         }
-        Ok(Ended { version })
+        ended.push(version);
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The plan and whoever carries out what it says: the one way in which it is driven.
+//! The plan and the executor of its commands: the one way in which it is driven.
 
 use crate::{
     Coding, Command, ConfigError, Event, Misuse, Piece, Plan, PlanConfig, Refusal, Ticket, TierId,
@@ -7,8 +7,8 @@ use crate::{
 
 /// Carries out what a plan says: moves bytes, wakes callers.
 ///
-/// Nothing here may wait. What takes time is begun, and its end is reported by [`World::tell`] later; who reports at once
-/// does so when the call that is being made has returned.
+/// Nothing here may wait. What takes time is begun, and its end is reported by [`World::tell`] later; an end that is known
+/// at once is reported when the call that is being made has returned.
 pub trait Executor {
     /// A caller may copy its bytes to these places; report [`Event::Written`].
     fn write(&mut self, ticket: Ticket, version: Version, pieces: Vec<Piece>);
@@ -84,7 +84,20 @@ impl World {
         event: Event,
         executor: &mut impl Executor,
     ) -> Result<(), Misuse> {
-        let told = self.plan.handle(now_ns, event, &mut self.commands);
+        self.tell_all(now_ns, std::iter::once(event), executor)
+    }
+
+    /// Tells the plan all that happened by `now_ns` at once, which takes less time than one after the other.
+    ///
+    /// # Errors
+    /// As [`Plan::handle_all`].
+    pub fn tell_all(
+        &mut self,
+        now_ns: u64,
+        events: impl IntoIterator<Item = Event>,
+        executor: &mut impl Executor,
+    ) -> Result<(), Misuse> {
+        let told = self.plan.handle_all(now_ns, events, &mut self.commands);
         for command in self.commands.drain(..) {
             match command {
                 Command::Write {

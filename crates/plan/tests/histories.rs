@@ -22,6 +22,7 @@ enum Step {
     ForgetHints,
     PrefetchStart,
     Wait,
+    WaitFor(prop::sample::Index),
     Suspend(prop::sample::Index, bool),
     Limit(usize, u64),
     Abandon(prop::sample::Index),
@@ -41,6 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::ForgetHints),
         2 => Just(Step::PrefetchStart),
         2 => Just(Step::Wait),
+        3 => index().prop_map(Step::WaitFor),
         2 => (index(), any::<bool>()).prop_map(|(at, all)| Step::Suspend(at, all)),
         2 => (0_usize..4, 0_u64..50).prop_map(|(tier, bytes)| Step::Limit(tier, bytes)),
         2 => index().prop_map(Step::Abandon),
@@ -134,6 +136,14 @@ fn run(setup: &Setup, adopted: &[u64], steps: Vec<Step>) {
             Step::ForgetHints => machine.forget_hints(),
             Step::PrefetchStart => machine.prefetch_start(),
             Step::Wait => drop(machine.wait()),
+            Step::WaitFor(at) => {
+                let held = machine.held();
+                if !held.is_empty() {
+                    let version = held[at.index(held.len())];
+                    let wait = machine.wait_for(version);
+                    assert_eq!(machine.is_done(wait), machine.plan().is_settled(version));
+                }
+            }
             Step::Suspend(at, all) => {
                 let held = machine.held();
                 if !held.is_empty() {

@@ -36,7 +36,10 @@ fn misuse_is_refused_and_changes_nothing() {
     let history = [
         checkpoint(0),
         Event::Written { ticket, ok: true },
-        Event::Wait { ticket: Ticket(2) },
+        Event::Wait {
+            ticket: Ticket(2),
+            version: None,
+        },
         Event::TransferDone {
             id: first,
             stored: None,

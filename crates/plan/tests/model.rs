@@ -402,6 +402,14 @@ fn stored_as_differences() {
         calls: 1,
         ..two()
     };
+    let mut both = Model {
+        name: "two differences on their way, one to the other",
+        setup: of(tiers(&[2, 5])),
+        drops: &[0],
+        ..two()
+    };
+    both.setup.tiers[1].depth = 2;
+    both.setup.tiers[1].eager = true;
     let found = Model {
         name: "a chain of an earlier run, of which the first goes before the last",
         setup: of(tiers(&[1, 2, 6])),
@@ -422,6 +430,7 @@ fn stored_as_differences() {
         ..chain
     });
     explore(&pair, &[], &["written down"]);
+    explore(&both, &[], &["cancelled"]);
     explore(&three, &[], &["up past a tier"]);
     explore(&alone, &[], &["up past a tier"]);
     explore(&kept, &[], &[]);

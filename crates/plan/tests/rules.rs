@@ -163,7 +163,7 @@ fn a_tier_holds_as_many_more_versions_as_differences_are_smaller() {
     write(&mut machine, 0, [5; 20]);
     let on_file = (0..20).filter(|&version| !machine.plan().pieces(version, TierId(2)).is_empty());
     let on_file = on_file.count();
-    // Before the first difference is made, nobody knows.
+    // Before the first difference is made, its size is unknown.
     assert!(
         on_file <= 2,
         "{on_file} lie on the lowest tier, and the one between has room"

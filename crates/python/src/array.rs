@@ -328,7 +328,7 @@ impl<'py> Argument<'_, 'py> {
         Ok(())
     }
 
-    /// That nobody differentiates through the array: a copy behind autograd's back would be missed.
+    /// Refuses arrays that need gradients: autograd would not see the copy.
     fn no_gradient(&self) -> PyResult<()> {
         let py = self.array.py();
         let requires = self.array.getattr_opt(intern!(py, "requires_grad"))?;
@@ -339,7 +339,7 @@ impl<'py> Argument<'_, 'py> {
         }
     }
 
-    /// That the bytes are the numbers: PyTorch may leave a conjugation or a sign to whoever reads them.
+    /// Refuses tensors whose bytes are not their numbers: PyTorch may defer a conjugation or a negation to the reader.
     fn no_lazy_math(&self) -> PyResult<()> {
         let py = self.array.py();
         for (asks, resolve) in [

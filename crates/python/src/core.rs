@@ -5,12 +5,12 @@ use std::ops::Deref;
 use pyo3::prelude::*;
 use tierflow_device::{Device, Kind, Stream};
 
-use crate::ffi::ending::Ending;
+use crate::ffi::detached::DetachedEngine;
 use crate::order::{Order, Streams};
 
 /// An engine and what its calls share. Slots hold it, too.
 pub(crate) struct Core {
-    pub(crate) engine: Ending,
+    pub(crate) engine: DetachedEngine,
     pub(crate) device: Device,
     pub(crate) streams: Streams,
 }
@@ -39,7 +39,7 @@ impl Core {
         })
     }
 
-    /// One whose work comes after all that was given to the device so far.
+    /// A stream whose work comes after all that was given to the device so far.
     pub(crate) fn behind_all_work(&self) -> tierflow_device::Result<Borrowed<'_>> {
         let stream = self.stream()?;
         stream.wait_for_all_work()?;

@@ -105,7 +105,7 @@ impl DType {
         }
     }
 
-    /// By its name, in whoever's words: `float32`, `f4`, `<f4`, `torch.float32`.
+    /// By its name in NumPy or PyTorch: `float32`, `f4`, `<f4`, `torch.float32`.
     fn named(name: &str) -> Option<Self> {
         let own = name.strip_prefix("torch.").unwrap_or(name);
         let own = own.strip_prefix(['<', '=', '|']).unwrap_or(own);

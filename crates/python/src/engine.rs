@@ -12,13 +12,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tierflow_dedup::Tree;
 use tierflow_device::{Kind, open};
-use tierflow_engine::{EngineBuilder, Version};
+use tierflow_engine::{EngineBuilder, Tier, Version};
 
 use crate::array::{Arrays, Use};
 use crate::core::Core;
 use crate::dtype::DType;
 use crate::errors::{self, OrRaise};
-use crate::ffi::ending::Ending;
+use crate::ffi::detached::DetachedEngine;
 use crate::group::Ranks;
 use crate::metrics;
 use crate::options::{self, Bytes, Retention, With};
@@ -39,7 +39,7 @@ pub(crate) struct Engine {
     process: u32,
     /// In seconds.
     closing_patience: f64,
-    /// Whose pieces of versions it has, of how many.
+    /// Its rank, and the number of ranks.
     group: (u32, u32),
     /// Where all ranks' pieces lie.
     directory: Option<PathBuf>,
@@ -118,18 +118,25 @@ impl Engine {
         let device = opened.map_err(|error| errors::device(py, &error))?;
         let of = Ranks::of(group, (rank, ranks, run))?;
         let group = (of.rank, of.ranks);
+        let device_tier = Tier::device(device_cache.map_or(0, |bytes| bytes.to_usize()));
+        let mut host_tier = Tier::host(host_cache.map_or(0, |bytes| bytes.to_usize()));
+        if let Some(given) = &host_pool {
+            host_tier = host_tier.pool(&given.pool);
+        }
         let builder = tierflow_engine::Engine::builder(&device)
             .after_restore(after)
             .timeline(timeline)
-            .evict_while_growing(evict_while_growing)
             .closing_patience(closing)
-            .with(device_cache, |b, bytes| b.device_cache(bytes.to_usize()))
-            .with(host_cache, |b, bytes| b.host_cache(bytes.to_usize()))
-            .with(host_pool, |b, given| b.host_pool(&given.pool))
-            .with(scratch, EngineBuilder::scratch)
-            .with(storage_limit, |b, bytes| b.storage_limit(bytes.0))
-            .with(node_local, EngineBuilder::node_local)
-            .with(node_local_limit, |b, bytes| b.node_local_limit(bytes.0))
+            .tier(device_tier.evict_while_growing(evict_while_growing))
+            .tier(host_tier)
+            .with(scratch, |b, directory| {
+                let limit = storage_limit.map_or(u64::MAX, |bytes| bytes.0);
+                b.tier(Tier::scratch(directory).limit(limit))
+            })
+            .with(node_local, |b, directory| {
+                let limit = node_local_limit.map_or(u64::MAX, |bytes| bytes.0);
+                b.tier(Tier::node_local(directory).limit(limit))
+            })
             .with(external, EngineBuilder::external)
             .with(retention, EngineBuilder::retention)
             .with(durable_in_order, EngineBuilder::durable_in_order)
@@ -139,7 +146,7 @@ impl Engine {
         let builder = of.tell(py, builder, redundancy)?;
         let engine = py.detach(|| builder.build()).or_raise(py)?;
         let core = Core {
-            engine: Ending::new(engine),
+            engine: DetachedEngine::new(engine),
             device,
             streams: Streams::default(),
         };
@@ -187,7 +194,7 @@ impl Engine {
     }
 
     /// Brings `version` back into `arrays`, one after the other, and counts it as consumed. Work given to any stream
-    /// afterwards sees the bytes. `TimedOutError` if it does not come for `timeout` seconds: the arrays are as they were.
+    /// afterwards sees the bytes. `TimedOutError` if it takes longer than `timeout` seconds: the arrays are as they were.
     #[pyo3(signature = (version, *arrays, stream = None, timeout = None))]
     fn restore(
         &self,
@@ -237,7 +244,7 @@ impl Engine {
     }
 
     /// Lends the cached copy of `version` as a read-only array: see `ConsumeSlot`. Without a shape it is flat. `TimedOutError` if
-    /// it does not come for `timeout` seconds.
+    /// it takes longer than `timeout` seconds.
     #[pyo3(signature = (version, shape = None, dtype = None, timeout = None))]
     fn consume(
         &self,
@@ -342,7 +349,7 @@ impl Engine {
         self.detached(py, |engine| engine.is_durable(version))
     }
 
-    /// The job has to go within `seconds`: the newest version that can be durable by then becomes so; see `Suspension`.
+    /// The job is preempted in `seconds`: the newest version that can be durable by then becomes so; see `Suspension`.
     #[pyo3(signature = (seconds, version = None))]
     fn suspend(
         this: Py<Self>,
@@ -437,7 +444,7 @@ impl Engine {
         Ok(self.core.read().is_none())
     }
 
-    /// Whose pieces of versions it has, of how many: `(0, 1)` without a group.
+    /// Its rank and the number of ranks: `(0, 1)` without a group.
     #[getter]
     fn group(&self) -> (u32, u32) {
         self.group

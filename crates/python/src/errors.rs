@@ -32,6 +32,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Error::Device(error) => device(py, error),
         Error::Arena(ArenaError::Growth { source, .. }) => named(py, device_class(source), text),
         Error::Thread(_) => named(py, "DeviceError", text),
+        Error::Internal { .. } => named(py, "TierflowError", text),
         Error::Arena(ArenaError::Pool { .. }) => named(py, "StorageError", text),
         // What is left is to be mended in the call.
         _ => argument(py, text),

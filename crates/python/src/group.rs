@@ -57,7 +57,7 @@ struct Group {
     threads: bool,
 }
 
-/// Whose pieces of versions an engine has.
+/// The rank whose pieces of versions an engine has, and the number of ranks.
 pub(crate) struct Ranks {
     pub(crate) rank: u32,
     pub(crate) ranks: u32,

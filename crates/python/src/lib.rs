@@ -5,14 +5,14 @@
 //! `engine` is the class `Engine`, `slot` the classes of `produce` and `consume`, `repository` what is read without an engine. `array` finds out what an argument is
 //! and where its bytes lie, by the protocols that `ffi` speaks: the buffer protocol, DLPack, and
 //! `__cuda_array_interface__`. `order` chooses the CUDA stream on which a call copies, `patience` how long it waits, `suspending` what
-//! is durable when a job has to go. What is only Python (the
+//! is durable when a job is preempted. What is only Python (the
 //! exceptions, the table of the metrics, what is made for one framework) is Python, in `tierflow/`.
 //!
 //! # What always holds
 //!
 //! - A call holds what it reads or writes, and lets go of the interpreter while it may wait.
-//! - A lent slot is given back when its last user is gone, whoever that is and on whatever thread.
-//! - No lock is held while Python is called: whoever waits for it may have the interpreter.
+//! - A lent slot is given back when its last user is gone, on whatever thread.
+//! - No lock is held while Python is called: a thread that waits for the lock may hold the interpreter.
 //! - In a fork of the process, nothing of the engine is touched but its number of the process.
 //!
 //! **What is deliberately absent.** No link to CUDA, NumPy or any framework; no state of the module

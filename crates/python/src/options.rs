@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
@@ -75,35 +76,11 @@ impl Bytes {
     }
 }
 
-const UNITS: &[(&str, u64)] = &[
-    ("b", 1),
-    ("kb", 1_000),
-    ("mb", 1_000_000),
-    ("gb", 1_000_000_000),
-    ("tb", 1_000_000_000_000),
-    ("kib", 1 << 10),
-    ("mib", 1 << 20),
-    ("gib", 1 << 30),
-    ("tib", 1 << 40),
-];
-
 fn bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let unit_at = text
-        .find(|c: char| c.is_ascii_alphabetic())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let unit = unit.to_ascii_lowercase();
-    let factor = match unit.as_str() {
-        "" => 1,
-        unit => UNITS.iter().find(|(name, _)| *name == unit)?.1,
-    };
-    let number = number.trim().replace('_', "");
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(factor);
-    }
-    let bytes = number.parse::<f64>().ok()? * factor as f64;
-    (bytes.is_finite() && bytes >= 0.0 && bytes < u64::MAX as f64).then_some(bytes as u64)
+    let text = text.trim().replace('_', "");
+    let ByteSize(bytes) = text.parse().ok()?;
+    // More than there can be is read as the most.
+    (bytes < u64::MAX).then_some(bytes)
 }
 
 /// "auto", "host", "cuda", "cuda:1", the GPU's number, or a framework's device that is called so.

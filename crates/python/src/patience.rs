@@ -8,7 +8,7 @@ use tierflow_engine::{Engine, Error, Result, Version, Within};
 use crate::errors;
 use crate::options;
 
-/// How long a wait goes on before it looks whether somebody pressed Ctrl-C.
+/// How often a wait checks for signals (Ctrl-C).
 const SLICE: Duration = Duration::from_millis(50);
 
 /// All versions that something names, perhaps for ever.

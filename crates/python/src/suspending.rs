@@ -1,4 +1,4 @@
-//! Jobs that have to go at once.
+//! Jobs that are preempted.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::engine::Engine;
 use crate::errors::{self, OrRaise};
 use crate::options;
 
-/// How long a wait goes on before it looks whether somebody pressed Ctrl-C.
+/// How often a wait checks for signals (Ctrl-C).
 const SLICE: Duration = Duration::from_millis(50);
 
-/// For ever, as far as a job goes.
+/// Longer than any job runs.
 const LONG: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 fn patience(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
@@ -30,8 +30,8 @@ pub(crate) fn time_to_durable(
     Ok(time.or_raise(py)?.map(|time| time.as_secs_f64()))
 }
 
-/// What will be durable when a job has to go, as `Engine.suspend` found it: the version goes straight to the lowest tier, and
-/// nothing else moves before the application asks for something again and that version is durable.
+/// What will be durable when a job is preempted, as `Engine.suspend` found it: the version is written straight to the lowest
+/// tier, and nothing else moves before it is durable and the application calls again.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Suspension {
     engine: Py<Engine>,
@@ -75,7 +75,7 @@ impl Suspension {
 
 #[pymethods]
 impl Suspension {
-    /// Waits until the version is durable, until the job has to be gone at most. Whether it is. Ctrl-C ends the wait, too.
+    /// Waits until the version is durable, or the deadline. Returns whether it is durable. Ctrl-C ends the wait, too.
     fn wait(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(version) = self.version else {
             return Ok(false);
@@ -103,7 +103,7 @@ impl Suspension {
     }
 }
 
-/// That a job has to go: given by a signal of the batch system, which leaves the job `grace` seconds, or by `give`.
+/// The notice of a preemption: given by a signal of the batch system, which leaves the job `grace` seconds, or by `give`.
 #[pyclass(frozen, module = "tierflow")]
 pub(crate) struct Notice {
     notice: tierflow_engine::Notice,

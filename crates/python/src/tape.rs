@@ -1,8 +1,8 @@
-//! The class `Tape`: states that a compiled program of JAX saves on its way forward, and loads on its way back.
+//! The class `Tape`: states that a compiled program of JAX saves in its forward pass, and loads in its backward pass.
 //!
-//! A *run* is one way forward. Its states are a stack: the way back takes the last one first. Programs know a run by a number
+//! A *run* is one forward pass. Its states are a stack: the backward pass takes the last one first. Programs name a run by a number
 //! that one call returns and the others are given. On a GPU that number is not read by each call, as the processor would have to wait
-//! for it: calls come in the order of the device's one stream, and a run's way forward, or back, is not interrupted by another's.
+//! for it: calls come in the order of the device's one stream, and a pass of a run is not interrupted by another's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +18,14 @@ use crate::core::Core;
 use crate::engine::Engine;
 use crate::errors::OrRaise;
 use crate::ffi::copies::{self, Wait};
-use crate::ffi::ending::detached;
+use crate::ffi::detached::detached;
 use crate::ffi::span::{Span, memory};
 use crate::ffi::xla::{self, Answer, Call};
 
 /// States begin at multiples of this many bytes.
 const ALIGNMENT: usize = 64;
 
-/// Programs know tapes by numbers, as they may outlive them.
+/// Tapes by the numbers by which programs name them, as programs may outlive them.
 static TAPES: LazyLock<Mutex<HashMap<u64, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -56,7 +56,7 @@ struct Runs {
     next: Version,
     last: u32,
     stacks: BTreeMap<u32, Vec<Version>>,
-    /// On a GPU: the run that goes forward, and the one that goes back.
+    /// On a GPU: the run in its forward pass, and the one in its backward pass.
     forward: u32,
     back: u32,
 }
@@ -82,7 +82,7 @@ impl Tape {
         })
     }
 
-    /// By which programs know it.
+    /// The number by which programs name it.
     #[getter]
     fn id(&self) -> u64 {
         self.id
@@ -93,7 +93,7 @@ impl Tape {
         self.inner().runs.lock().stacks.values().map(Vec::len).sum()
     }
 
-    /// Discards what was saved and will not be loaded: of ways forward without a way back. Wait for them before.
+    /// Discards states that will not be loaded: of forward passes without a backward pass. Wait for those passes before.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let stacks = std::mem::take(&mut self.inner().runs.lock().stacks);
         for version in stacks.into_values().flatten() {
@@ -125,7 +125,7 @@ impl Drop for Tape {
     }
 }
 
-/// A way forward begins.
+/// A forward pass begins.
 pub(crate) fn begin(call: Call) -> Answer {
     with_tape(&call, Inner::begin)
 }
@@ -135,7 +135,7 @@ pub(crate) fn save(call: Call) -> Answer {
     with_tape(&call, Inner::save)
 }
 
-/// A way back begins.
+/// A backward pass begins.
 pub(crate) fn rewind(call: Call) -> Answer {
     with_tape(&call, Inner::rewind)
 }
@@ -220,7 +220,7 @@ impl Inner {
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    /// A way forward begins: tells its number.
+    /// A forward pass begins: returns the run's number.
     fn begin(&self, call: &Call, way: &Way<'_>) -> Answer {
         let run = {
             let mut runs = self.runs.lock();
@@ -279,7 +279,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A way back begins.
+    /// A backward pass begins.
     fn rewind(&self, call: &Call, way: &Way<'_>) -> Answer {
         let run = self.run_of(call.arguments.first(), way)?;
         let hints = {
@@ -287,7 +287,7 @@ impl Inner {
             runs.back = run;
             let stack = runs.stacks.get(&run);
             let stack = stack
-                .ok_or("a way back begins that was gone already, or whose states were cleared")?;
+                .ok_or("a backward pass begins that already ran, or whose states were cleared: run the forward pass again")?;
             stack.iter().rev().copied().collect::<Vec<_>>()
         };
         self.core.engine.hint(hints);

@@ -195,7 +195,7 @@ def test_slots_are_tensors(gpu: tierflow.Engine, torch: Any) -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_commit_comes_after_the_kernels(gpu: tierflow.Engine, torch: Any, named: bool) -> None:
-    """The slot is written behind 50 ms of other work, on a stream that nobody waits for."""
+    """The slot is written behind 50 ms of other work, on a stream that is not waited for."""
     stream = torch.cuda.Stream()
     for version in range(4):
         slot = gpu.produce(version, 1 << 20, "float32")

@@ -54,7 +54,7 @@ def test_gradients_are_those_of_jax(tiers: dict[str, Any]) -> None:
                 assert jnp.array_equal(one, other)
         assert len(tape) == 0
         assert engine.versions() == []
-        # Ways back in another order, each known by its number.
+        # Backward passes in another order, each by its number.
         starts = (start, start + 1)
         pulls = [jax.vjp(lambda at: misfit(taped, given[0], at, xs), at)[1] for at in starts]
         for at, pull in zip(starts, pulls, strict=True):

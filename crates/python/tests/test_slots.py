@@ -131,7 +131,7 @@ def test_a_block_commits_or_gives_up(engine: tierflow.Engine) -> None:
         kept = np.asarray(slot)
         raise RuntimeError("mine")
     assert engine.versions() == [0]
-    # The view that is left is still memory of the slot's, which nobody else has.
+    # The view that is left is still memory of the slot's, which it alone has.
     kept[:] = 1
     with pytest.raises(tierflow.ClosedError):
         slot.commit()

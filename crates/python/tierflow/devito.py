@@ -9,7 +9,7 @@ others:
     history.reverse(gradient_operator, time_M=nt - 2, dt=dt)     # instead of gradient_operator.apply(...)
 
 The operators run in blocks of time steps. While one block is computed, the one before is taken in, or the next one is
-brought back. What the buffer itself still holds at the end of the way forward goes nowhere.
+brought back. What the buffer itself still holds at the end of the forward sweep is not saved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A loop of JAX whose states are in an engine between its way forward and its way back.
+"""A loop of JAX whose states are in an engine between its forward and its backward pass.
 
     tape = tierflow.Tape(engine)
 
@@ -55,7 +55,7 @@ def _call(name: str, tape: Tape, results: list[Any], *arguments: Any, passes_run
 def scan(
     tape: Tape, step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None
 ) -> tuple[Any, Any]:
-    """`jax.lax.scan(step, init, xs, length)`, with the states of its way forward in `tape`'s engine."""
+    """`jax.lax.scan(step, init, xs, length)`, with the states of its forward pass in `tape`'s engine."""
     init, xs = tree_map(jnp.asarray, (init, xs))
     if not all(_is_real(leaf) for leaf in tree_flatten(init)[0]):
         raise TypeError(

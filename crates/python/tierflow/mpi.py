@@ -21,7 +21,7 @@ _groups = 0
 class Group:
     """The ranks of a communicator that has the methods of mpi4py's.
 
-    Whoever waits for another rank does so for `patience` seconds at most. Redundancy is made in the background if MPI was
+    A rank waits for another one for `patience` seconds at most. Redundancy is made in the background if MPI was
     initialised with `MPI_THREAD_MULTIPLE`, as mpi4py does unless it is told otherwise. Else it is made in `Engine(...)`, `wait`,
     `protect` and `close` alone, which all ranks call at about the same time then.
     """

@@ -97,7 +97,9 @@ impl<'a> Exchange<'a> {
         let bytes = part.bytes().map_err(Error::io(OWN))?;
         let lengths = self.all(Step::Part, version, &vec![bytes])?;
         let layout = self.layout(lengths.into_iter().flatten().collect())?;
-        let parity = Fresh::new(&self.keep.parity_path(version), 0)?;
+        let is_mine = |row: &Row| matches!(row.place(self.me), Some(Place::Parity { .. }));
+        let kept = layout.rows().filter(is_mine).map(|row| row.bytes as u64);
+        let parity = Fresh::new(&self.keep.parity_path(version), kept.sum())?;
         let mut protecting = Protecting {
             code: Code::new(layout.data(), layout.parity())?,
             part,

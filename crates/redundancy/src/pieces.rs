@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use tierflow_store::container::{Head, Source};
-use tierflow_store::{Encoded, Piece, Repository};
+use tierflow_store::{Encoded, Identity, Piece, Repository};
 
 /// Payloads are read by this many bytes, and from multiples of it.
 const BLOCK: u64 = 1 << 20;
@@ -96,6 +96,15 @@ impl<'a> Pieces<'a> {
     /// # Errors
     /// As [`Exchange::rebuild`]; [`Error::Store`] if the repository does not take the piece: the others have theirs.
     pub fn rebuild(&self, version: u64) -> Result<Rebuilt> {
+        let rebuilt = self.rebuild_piece(version)?;
+        if rebuilt.part {
+            let piece = self.repository.own_piece(version)?;
+            self.repository.follow(&Identity::of(piece.head()))?;
+        }
+        Ok(rebuilt)
+    }
+
+    fn rebuild_piece(&self, version: u64) -> Result<Rebuilt> {
         // What cannot be read is as good as lost.
         let piece = self.repository.own_piece(version).ok();
         let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());

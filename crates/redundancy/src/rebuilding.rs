@@ -3,7 +3,8 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | the caller's | sends, decodes; receives where the transport is not for several threads |
+//! | the caller's | sends, decodes for others; receives where the transport is not for several threads |
+//! | several | decode what this member alone lacks, a row each in turn |
 //! | several | read this member's part and parity, a row each in turn |
 //! | one | computes the checksums of these |
 //! | one for each member that sends something | receives |
@@ -15,6 +16,7 @@ use crate::exchange::{Exchange, Has, Step, read_shard};
 use crate::fresh::Fresh;
 use crate::manifest::Digesting;
 use crate::{Code, Digest, Error, Layout, Part, Place, Result, Row};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
@@ -24,6 +26,9 @@ const AHEAD: usize = 4;
 
 /// Threads that read what a member has.
 const READERS: usize = 3;
+
+/// Threads that decode.
+const DECODERS: usize = 3;
 
 /// Where what is made anew goes, from its start to its end.
 pub(crate) trait Sink: Send {
@@ -140,6 +145,10 @@ struct Written<'o> {
 /// What a pass made: to be kept, or dropped.
 pub(crate) type Made<'o> = Both<Option<(Box<dyn Sink + 'o>, Result<()>)>>;
 
+/// What a row's shards are made anew of, and which are wanted.
+type Given = (Vec<Option<Vec<u8>>>, Vec<usize>);
+/// A thread that decodes, from the outside.
+type Decoder = (SyncSender<Given>, Receiver<Result<Vec<(usize, Vec<u8>)>>>);
 /// Shards as they are received.
 type Chunks = Receiver<Result<Vec<u8>>>;
 /// Shards as they are read, each with how many of its bytes are the member's own.
@@ -181,13 +190,14 @@ impl<'p> Pass<'p> {
             let part = lacking.part.map(|sink| output(scope, sink)).transpose()?;
             let parity = lacking.parity.map(|sink| output(scope, sink)).transpose()?;
             let incoming = self.incoming(scope, &stop)?;
+            let decoders = self.decoders(scope)?;
             let outputs = Both {
                 part: part.as_ref().map(|output| &output.chunks),
                 parity: parity.as_ref().map(|output| &output.chunks),
             };
-            let passed = self.rows(&read, &incoming, outputs);
+            let passed = self.rows(&read, &incoming, &decoders, outputs);
             stop.store(true, Ordering::Relaxed);
-            drop((read, incoming));
+            drop((read, incoming, decoders));
             let (part, parity) = (part.map(end).transpose()?, parity.map(end).transpose()?);
             let found = checker.join().map_err(panicked)?;
             passed?;
@@ -304,14 +314,52 @@ impl<'p> Pass<'p> {
         threads.collect()
     }
 
+    /// Threads that decode, where this member alone lacks anything: what is made for others is sent before anything else is, as
+    /// they wait for it.
+    fn decoders<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<Vec<Decoder>> {
+        let me = self.exchange.me;
+        let lacks_alone = |roles: &Roles| roles.lost.iter().all(|(_, member)| *member == me);
+        let lacks = self.roles.iter().any(|roles| roles.lacks(me));
+        let count = match lacks && self.roles.iter().all(lacks_alone) {
+            true => DECODERS,
+            false => 0,
+        };
+        let decoders = (0..count).map(|_| {
+            let (give, given) = sync_channel::<Given>(1);
+            let (done, made) = sync_channel(AHEAD);
+            let mut code = Code::new(self.layout.data(), self.layout.parity())?;
+            start(scope, move || {
+                for (there, wanted) in given {
+                    if done.send(code.rebuild_of(there, &wanted)).is_err() {
+                        return;
+                    }
+                }
+            })?;
+            Ok((give, made))
+        });
+        decoders.collect()
+    }
+
     fn rows(
         &self,
         read: &Receiver<Vec<u8>>,
         incoming: &[Option<Chunks>],
+        decoders: &[Decoder],
         outputs: Both<Option<&SyncSender<Vec<u8>>>>,
     ) -> Result<()> {
         let me = self.exchange.me;
         let mut code = Code::new(self.layout.data(), self.layout.parity())?;
+        // Rows that are being decoded, each by the decoders in turn.
+        let mut decoding = VecDeque::new();
+        let mut turns = decoders.iter().cycle();
+        let finish = |(place, made): (Option<Place>, &Receiver<Result<Vec<_>>>)| {
+            let made = made.recv().map_err(|_| lost_thread())??;
+            let mut chunks = made.into_iter().map(|(_, chunk)| chunk);
+            match place {
+                Some(place) => chunks.try_for_each(|chunk| put(place, chunk, outputs)),
+                None => Ok(()),
+            }
+        };
         for row in self.layout.rows() {
             let roles = self.roles(&row);
             let Some((roles, decoder)) = roles.and_then(|roles| Some((roles, roles.decoder()?)))
@@ -334,9 +382,16 @@ impl<'p> Pass<'p> {
                         *there = Some(chunk);
                     }
                 }
-                let there: Vec<Option<&[u8]>> = there.iter().map(Option::as_deref).collect();
                 let wanted: Vec<usize> = roles.lost.iter().map(|(shard, _)| *shard).collect();
-                let made = code.rebuild(&there, &wanted)?;
+                if let Some((give, made)) = turns.next() {
+                    if decoding.len() >= 2 * decoders.len() {
+                        decoding.pop_front().map_or(Ok(()), finish)?;
+                    }
+                    give.send((there, wanted)).map_err(|_| lost_thread())?;
+                    decoding.push_back((row.place(me), made));
+                    continue;
+                }
+                let made = code.rebuild_of(there, &wanted)?;
                 for ((_, member), (_, chunk)) in roles.lost.iter().zip(made) {
                     match *member == me {
                         true => put(chunk)?,
@@ -353,7 +408,7 @@ impl<'p> Pass<'p> {
                     .send(decoder, Step::Shard, row.number, chunk)?;
             }
         }
-        Ok(())
+        decoding.into_iter().try_for_each(finish)
     }
 }
 

@@ -246,6 +246,40 @@ fn more_losses_are_told_and_the_group_starts_anew() {
 }
 
 #[test]
+fn what_starts_anew_counts_rather_than_what_was_brought_back() {
+    let group = Group::new(Redundancy::Partner);
+    group.run(|rank, engine| {
+        (0..4).for_each(|version| checkpoint(engine, rank, version));
+        engine.wait().unwrap();
+    });
+    // What rank 1 lost is brought back, and is of no use without that of ranks 2 and 3.
+    for (rank, by) in [(1, "node1b"), (2, "node2b"), (3, "node3b")] {
+        group.replace(rank, by);
+    }
+    // Other contents of the same numbers, written in another order.
+    let anew = |version| version + 40;
+    group.run(|rank, engine| {
+        assert_eq!(engine.latest(None), None);
+        for version in [3, 2, 1, 0] {
+            let state = state(rank, anew(version));
+            let regions = [Region::from(state.as_slice())];
+            engine.checkpoint(version, &regions).unwrap();
+            engine.wait().unwrap();
+        }
+    });
+    group.run(|rank, engine| {
+        assert_eq!(engine.versions(), [0, 1, 2, 3]);
+        for version in 0..4 {
+            let expected = state(rank, anew(version));
+            let mut bytes = vec![0; expected.len()];
+            let into = &mut [RegionMut::from(bytes.as_mut_slice())];
+            engine.restore(version, into).unwrap();
+            assert!(bytes == expected, "rank {rank}, version {version}");
+        }
+    });
+}
+
+#[test]
 fn more_losses_name_the_newest_version_on_external_storage() {
     let mut group = Group::new(Redundancy::Xor { set: 4 });
     group.has_external = true;

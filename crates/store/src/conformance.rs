@@ -14,13 +14,13 @@ pub fn run_all(storage: &dyn Storage) {
 }
 
 /// Memory that starts at an aligned address.
-struct Aligned {
+struct AlignedBytes {
     bytes: Vec<u8>,
     start: usize,
     length: usize,
 }
 
-impl Aligned {
+impl AlignedBytes {
     fn new(storage: &dyn Storage, blocks: usize) -> Self {
         let length = blocks * storage.alignment();
         let bytes = vec![0; length + storage.alignment()];
@@ -55,13 +55,13 @@ fn pattern(seed: usize, index: usize) -> u8 {
     ((seed.wrapping_mul(31) ^ index).wrapping_mul(0x9E37_79B9) >> 16) as u8
 }
 
-fn written(storage: &dyn Storage, offset: u64, memory: &Aligned) {
+fn written(storage: &dyn Storage, offset: u64, memory: &AlignedBytes) {
     let result = storage.write_at(offset, memory.get());
     assert!(result.is_ok(), "a write at {offset} failed: {result:?}");
 }
 
-fn assert_holds(storage: &dyn Storage, offset: u64, expected: &Aligned) {
-    let mut memory = Aligned::new(storage, expected.length / storage.alignment());
+fn assert_holds(storage: &dyn Storage, offset: u64, expected: &AlignedBytes) {
+    let mut memory = AlignedBytes::new(storage, expected.length / storage.alignment());
     let result = storage.read_at(offset, memory.get_mut());
     assert!(result.is_ok(), "a read at {offset} failed: {result:?}");
     assert!(
@@ -72,7 +72,7 @@ fn assert_holds(storage: &dyn Storage, offset: u64, expected: &Aligned) {
 
 fn returns_what_was_written(storage: &dyn Storage) {
     for (seed, blocks) in [1, 3, 256].into_iter().enumerate() {
-        let memory = Aligned::patterned(storage, blocks, seed);
+        let memory = AlignedBytes::patterned(storage, blocks, seed);
         written(storage, 0, &memory);
         assert_holds(storage, 0, &memory);
     }
@@ -81,8 +81,8 @@ fn returns_what_was_written(storage: &dyn Storage) {
 fn keeps_neighbours(storage: &dyn Storage) {
     let block = storage.alignment() as u64;
     let (around, within) = (
-        Aligned::patterned(storage, 1, 7),
-        Aligned::patterned(storage, 2, 8),
+        AlignedBytes::patterned(storage, 1, 7),
+        AlignedBytes::patterned(storage, 2, 8),
     );
     written(storage, 0, &around);
     written(storage, 3 * block, &around);
@@ -98,7 +98,7 @@ fn serves_threads(storage: &dyn Storage) {
         for thread in 0..8_usize {
             scope.spawn(move || {
                 for round in 0..4 {
-                    let memory = Aligned::patterned(storage, 16, thread * 100 + round);
+                    let memory = AlignedBytes::patterned(storage, 16, thread * 100 + round);
                     written(storage, thread as u64 * span, &memory);
                     assert_holds(storage, thread as u64 * span, &memory);
                 }
@@ -108,7 +108,7 @@ fn serves_threads(storage: &dyn Storage) {
 }
 
 fn refuses_what_is_not_aligned(storage: &dyn Storage) {
-    let mut memory = Aligned::new(storage, 2);
+    let mut memory = AlignedBytes::new(storage, 2);
     let block = storage.alignment();
     let misaligned = [
         storage.write_at(1, &memory.get()[..block]),

@@ -1,16 +1,15 @@
-//! Storage of somebody else's, whose panics are failures like any other.
+//! Storage that the caller implements, whose panics are failures like any other.
 
+use crate::panics::guarded;
 use crate::{
-    Cancelled, Collective, Damage, Error, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage,
-    Vault, VersionInfo,
+    Cancelled, Collective, Damage, Mark, Piece, PieceInfo, Ready, Result, Snapshot, Storage, Vault,
+    VersionInfo,
 };
-use std::any::Any;
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Makes [`Error::Panicked`] of a panic in storage or in a vault, so that the threads that call it live on. It is called
+/// Makes [`Error::Panicked`](crate::Error::Panicked) of a panic in storage or in a vault, so that the threads that call it live on. It is called
 /// again after a panic: what state that finds is its own affair.
 #[derive(Debug)]
 pub struct Guarded<T: ?Sized> {
@@ -27,24 +26,6 @@ impl<T: ?Sized> Guarded<T> {
             alignment: OnceLock::new(),
         }
     }
-}
-
-/// Calls somebody else's code, which was `doing` something.
-pub(crate) fn guarded<T>(doing: &'static str, call: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
-        Err(Error::Panicked {
-            doing,
-            message: message(&*payload),
-        })
-    })
-}
-
-fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned());
-    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "it did not say why".to_owned())
 }
 
 impl<S: Storage + ?Sized> Storage for Guarded<S> {
@@ -136,6 +117,7 @@ impl<V: Vault + ?Sized> Vault for Guarded<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     #[test]
     fn what_a_panic_said_is_told() {

@@ -11,6 +11,7 @@ mod faulty;
 mod file;
 mod guarded;
 mod injected;
+mod panics;
 mod place;
 mod protection;
 mod repository;
@@ -27,14 +28,14 @@ pub use guarded::Guarded;
 pub use place::Place;
 pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
-    Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Marks, Options, Order, Piece,
-    PieceInfo, Pruned, Pull, Region, Repository, Retention, Scrubbed, Snapshot, Stamp, VersionInfo,
-    can_be_restored, last_restorable, left_behind, with_bases,
+    Cancelled, Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Marks, Options, Order,
+    Piece, PieceInfo, Pruned, Pull, Ready, Region, Repository, Retention, Scrubbed, Snapshot,
+    Stamp, VersionInfo, can_be_restored, last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
 #[cfg(feature = "testing")]
 pub use throttled::Throttled;
-pub use vault::{Cancelled, Ready, Vault};
+pub use vault::Vault;
 
 use std::fmt::Debug;
 

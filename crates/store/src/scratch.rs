@@ -18,7 +18,7 @@ pub struct Obtained {
 }
 
 /// An anonymous file in a directory of the user's choice: direct I/O where the file system has it, gone with the
-/// process however that ends, and out of reach of whoever else writes to the directory.
+/// process however that ends, and out of reach of other users of the directory.
 #[derive(Debug)]
 pub struct Scratch {
     file: File,

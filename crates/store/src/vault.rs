@@ -1,16 +1,11 @@
 //! What keeps versions under their numbers.
 
 use crate::{
-    Collective, Damage, Mark, Piece, PieceInfo, Repository, Result, Snapshot, VersionInfo,
+    Cancelled, Collective, Damage, Mark, Piece, PieceInfo, Ready, Repository, Result, Snapshot,
+    VersionInfo,
 };
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-
-/// Waits until a piece may be published.
-pub type Ready<'a> = dyn Fn() -> Result<()> + 'a;
-
-/// Whether what is being done is not wanted any more. Asked by several threads.
-pub type Cancelled<'a> = dyn Fn() -> bool + Sync + 'a;
 
 /// A place that keeps one rank's pieces of versions, each there as a whole or not at all: a directory, an object store.
 pub trait Vault: Debug + Send + Sync {
@@ -30,7 +25,7 @@ pub trait Vault: Debug + Send + Sync {
     /// This rank's pieces, oldest version first, whether or not those of all others are there.
     ///
     /// # Errors
-    /// When they cannot be listed. What is known not to be readable is left out, and told by [`damage`](Self::damage).
+    /// When they cannot be listed. What is known not to be readable is left out, and listed by [`damage`](Self::damage).
     fn pieces(&self) -> Result<Vec<PieceInfo>> {
         let versions = self.versions()?.into_iter();
         let pieces = versions.filter_map(|info| self.piece(info.version).ok());

@@ -91,7 +91,7 @@ fn what_was_saved_is_there_when_the_call_returns() {
 }
 
 #[test]
-fn a_failure_reaches_all_whom_it_concerns_and_nobody_waits_for_ever() {
+fn a_failure_reaches_each_caller_concerned_and_none_waits_for_ever() {
     for nth in [5, 11] {
         let home = tempfile::tempdir().unwrap();
         let faults = Arc::<Faults>::default();

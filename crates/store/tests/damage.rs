@@ -119,7 +119,7 @@ fn a_segment_that_was_not_closed_may_end_anywhere() {
             assert_eq!(versions, (1..=versions.len() as u64).collect::<Vec<_>>());
             assert!(versions.len() >= most[kind], "what was there stays");
             most[kind] = versions.len();
-            // Whoever takes over finds the same.
+            // The next process finds the same.
             let taken = Repository::open(directory.path(), Options::default()).unwrap();
             assert_eq!(taken.versions().unwrap().len(), versions.len());
             assert_eq!(taken.scrub(None, &|_, _| {}).unwrap().damage, []);

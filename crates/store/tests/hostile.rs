@@ -1,4 +1,4 @@
-//! Bytes that nobody vouches for. The fuzz target `records` does the same for longer.
+//! Untrusted bytes. The fuzz target `records` does the same for longer.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use proptest::prelude::*;

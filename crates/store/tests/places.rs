@@ -1,4 +1,4 @@
-//! Directories that are moved, locks that are removed, and names that are taken: nothing is written where nobody finds it, and
+//! Directories that are moved, locks that are removed, and names that are taken: nothing is written where it would not be found, and
 //! nothing is written over.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -20,7 +20,7 @@ fn try_to_save(repository: &Repository, version: u64, length: usize) -> Result<(
 }
 
 #[test]
-fn who_removes_the_lock_lets_nobody_in() {
+fn removing_the_lock_lets_no_other_process_in() {
     let home = tempfile::tempdir().unwrap();
     let first = Repository::open(home.path(), Options::default()).unwrap();
     save(&first, 1, 100);

@@ -100,7 +100,7 @@ fn a_version_that_was_reported_is_read_while_its_page_is_in_use() {
     assert!(writer.wait().success());
     assert!(
         rounds.into_inner() > 0,
-        "nobody looked while it was written"
+        "it was not read while it was written"
     );
     // As they are once published: of the pages that were in use, none is left as it was before.
     let repository = Repository::read_only(&directory, Options::default()).unwrap();

@@ -393,13 +393,13 @@ fn planted_links_and_odd_files_are_refused() {
     assert_eq!(numbers(&repository), []);
     assert_eq!(repository.damage()[0].what, "it is no plain file");
     assert_eq!(std::fs::read(&target).unwrap(), b"precious");
-    // Directories in which anybody may plant.
+    // Directories in which every user may put files.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(directory.path().join("rank-0"), open).unwrap();
     drop(repository);
     let error = Repository::open(directory.path(), Options::default()).unwrap_err();
     assert!(
-        error.to_string().contains("everybody may write there"),
+        error.to_string().contains("every user may write there"),
         "{error}"
     );
 }

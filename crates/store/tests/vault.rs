@@ -51,7 +51,7 @@ fn pulled_regions_are_saved_and_pushed_back() {
     }
 }
 
-/// Of very many regions, each wanted byte is handed on once, at its place among all, and blocks that nobody wants are not read:
+/// Of very many regions, each wanted byte is handed on once, at its place among all, and blocks that are not wanted are not read:
 /// damage there does not matter.
 #[test]
 fn what_is_wanted_of_many_regions_is_pushed_once() {
@@ -254,7 +254,7 @@ fn versions_are_removed_by_number_but_for_bases() {
 }
 
 #[test]
-fn a_file_is_written_over_only_when_nobody_reads_it() {
+fn a_file_is_written_over_only_when_no_process_reads_it() {
     use std::os::unix::fs::MetadataExt;
     let home = tempfile::tempdir().unwrap();
     let repository = open(home.path());

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::home::Home;
+use crate::owner::OwnerProcess;
 use crate::workers::Stop;
 
 /// Between two looks at a lock: often at first, as turns are short, and then less.
@@ -33,7 +33,7 @@ pub(crate) fn open(directory: &Path) -> Result<(), String> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(why(&format!("cannot be made: {error}"))),
     }
-    // Not followed: where anybody may make names, a link may lead anywhere.
+    // Not followed: where every user may make names, a link may lead anywhere.
     let found = directory
         .symlink_metadata()
         .map_err(|error| why(&format!("cannot be looked at: {error}")))?;
@@ -75,14 +75,14 @@ pub(crate) fn new_file(path: &Path) -> io::Result<File> {
 #[derive(Debug)]
 pub(crate) struct Locked {
     pub(crate) file: File,
-    home: Home,
+    owner: OwnerProcess,
 }
 
 impl Locked {
     /// Of a file that this process has locked.
     pub(crate) fn held(file: File) -> Self {
-        let home = Home::default();
-        Self { file, home }
+        let owner = OwnerProcess::default();
+        Self { file, owner }
     }
 
     /// Waits for the lock; it is asked for and asked for again rather than waited for, because a wait in the kernel
@@ -99,13 +99,13 @@ impl Drop for Locked {
     fn drop(&mut self) {
         // Closing alone would leave it locked as long as a child that was forked meanwhile lives; and the child itself
         // would unlock its parent's.
-        if self.home.is_here() {
+        if self.owner.is_current() {
             let _ = self.file.unlock();
         }
     }
 }
 
-/// Whether a lock was to be had. A file system without locks orders nobody.
+/// Whether the lock was free. A file system without locks counts as free: there is nothing to wait for.
 pub(crate) fn is_free(tried: Result<(), TryLockError>) -> bool {
     !matches!(tried, Err(TryLockError::WouldBlock))
 }

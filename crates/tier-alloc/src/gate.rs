@@ -1,18 +1,18 @@
-//! Who goes first: the application's copies before the arena's own work.
+//! Priority: the application's copies go before the arena's own work.
 
 use std::time::{Duration, Instant};
 
 use crate::rhythm::Rhythm;
 use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence};
 
-/// Lets an arena's background work wait while somebody copies.
+/// Lets an arena's background work wait while the application copies.
 ///
 /// Pinning a piece of host memory makes every other call into the driver wait, and the driver's lock
-/// is not fair. Whoever is about to make a copy that somebody waits for holds a [`Pass`] meanwhile;
-/// the arena pins its next piece when nobody holds one. Entering never waits, so the gate can be
+/// is not fair. A thread that makes a copy which its caller waits for holds a [`Pass`] meanwhile;
+/// the arena pins its next piece when no pass is held. Entering never waits, so the gate can be
 /// part of no deadlock; and the arena waits only for so long, so it cannot starve.
 ///
-/// Flushes and prefetches, which nobody waits for, are told apart: pinning does not wait for them,
+/// Flushes and prefetches run in the background and are told apart: pinning does not wait for them,
 /// but a strategy that touches in idle time alone does.
 ///
 /// ```
@@ -27,9 +27,9 @@ use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, fence};
 /// ```
 #[derive(Debug, Default)]
 pub struct Gate {
-    callers: Room,
-    transfers: Room,
-    /// Of the callers.
+    callers: Occupancy,
+    transfers: Occupancy,
+    /// When the callers copied, to expect their next copy.
     rhythm: Rhythm,
 }
 
@@ -37,7 +37,7 @@ pub struct Gate {
 #[derive(Debug)]
 #[must_use = "the pass ends when it is dropped"]
 pub struct Pass<'gate> {
-    room: &'gate Room,
+    occupancy: &'gate Occupancy,
 }
 
 impl Gate {
@@ -47,8 +47,8 @@ impl Gate {
         self.callers.enter()
     }
 
-    /// For the moments in which a copy between tiers is handed to the driver: pinning lets them pass, as each piece that
-    /// came first would cost the copy as long as it takes to pin. Never waits; costs a few nanoseconds.
+    /// Held while a copy between tiers is handed to the driver: pinning waits meanwhile, as a piece pinned first would
+    /// delay the copy by as long as it takes to pin. Never waits; costs a few nanoseconds.
     pub(crate) fn enter_submission(&self) -> Pass<'_> {
         self.callers.enter()
     }
@@ -58,26 +58,26 @@ impl Gate {
         self.transfers.enter()
     }
 
-    /// Waits until the application copies nothing, for `patience` at most. Whether it does not.
-    pub(crate) fn wait_empty(&self, patience: Duration) -> bool {
-        self.callers.wait_empty(patience)
+    /// Waits until the application copies nothing, for `timeout` at most. Returns whether it copies nothing.
+    pub(crate) fn wait_empty(&self, timeout: Duration) -> bool {
+        self.callers.wait_empty(timeout)
     }
 
-    /// Waits for a moment at which work that makes every copy wait meanwhile disturbs nobody: when the application copies
-    /// nothing, and will probably not begin to for `least`. Says how long it will probably not, `wanted` at most. Gives
-    /// up after `patience`, so that nobody starves.
+    /// Waits for an interval in which work that blocks all copies delays none: the application copies nothing, and is not
+    /// expected to begin for `least`. Returns how long that is expected to last, `wanted` at most. After `timeout` it
+    /// returns `wanted`, so that the work does not starve.
     pub(crate) fn wait_quiet(
         &self,
         least: Duration,
         wanted: Duration,
-        patience: Duration,
+        timeout: Duration,
     ) -> Duration {
-        /// Before a copy is expected, and after, as long as it has not come.
+        /// How long before its expected time no work begins, and how long after it a missing copy is still awaited.
         const BEFORE: Duration = Duration::from_micros(100);
         const AFTER: Duration = Duration::from_micros(300);
-        /// Between two looks whether it has.
-        const LOOK: Duration = Duration::from_micros(30);
-        let deadline = Instant::now() + patience;
+        /// How often it is checked whether the copy has come.
+        const POLL_INTERVAL: Duration = Duration::from_micros(30);
+        let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if !self.wait_empty(left) || left.is_zero() {
@@ -88,7 +88,7 @@ impl Gate {
             };
             let margin = next.tolerance + BEFORE;
             if least + margin > next.interval / 2 {
-                // So frequent that there is no better moment.
+                // Copies come so often that no interval is long enough.
                 return wanted;
             }
             let now = Instant::now();
@@ -102,7 +102,7 @@ impl Gate {
             }
             let until = late.min(deadline);
             while Instant::now() < until && self.rhythm.count() == next.count {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
             if Instant::now() >= until {
                 return wanted;
@@ -110,21 +110,21 @@ impl Gate {
         }
     }
 
-    /// Whether the application copies, and when it will next cannot be told.
+    /// Whether the application copies, but in no rhythm from which its next copy can be predicted.
     pub(crate) fn is_unforeseen(&self) -> bool {
-        /// One that copies less often has no stalls to speak of.
-        const SELDOM: Duration = Duration::from_secs(1);
+        /// An application that copies less often is hardly delayed.
+        const RECENT: Duration = Duration::from_secs(1);
         let lately = self
             .rhythm
             .last()
-            .is_some_and(|last| last.elapsed() < SELDOM);
+            .is_some_and(|last| last.elapsed() < RECENT);
         lately && self.rhythm.expected().is_none()
     }
 
     #[cfg(any(feature = "baselines", loom))]
-    /// Waits until nothing moves between tiers, for `patience` at most. Whether nothing does.
-    pub(crate) fn wait_no_transfer(&self, patience: Duration) -> bool {
-        self.transfers.wait_empty(patience)
+    /// Waits until nothing moves between tiers, for `timeout` at most. Returns whether nothing does.
+    pub(crate) fn wait_no_transfer(&self, timeout: Duration) -> bool {
+        self.transfers.wait_empty(timeout)
     }
 
     #[cfg(feature = "baselines")]
@@ -134,36 +134,36 @@ impl Gate {
     }
 }
 
-/// Counts who is inside, and wakes who waits for it to be empty.
+/// Counts the passes held, and wakes the threads that wait for none to be held.
 #[derive(Debug, Default)]
-struct Room {
+struct Occupancy {
     inside: AtomicUsize,
-    /// How many wait for the room to be empty. Spares leavers the lock.
+    /// Threads that wait for no pass to be held. While there is none, dropping a pass takes no lock.
     watchers: AtomicUsize,
     lock: Mutex<()>,
     empty: Condvar,
 }
 
-impl Room {
+impl Occupancy {
     fn enter(&self) -> Pass<'_> {
         self.inside.fetch_add(1, Ordering::Relaxed);
-        Pass { room: self }
+        Pass { occupancy: self }
     }
 
-    /// Acquires what those who left did before.
+    /// Acquires what was done under the passes that were dropped.
     fn is_occupied(&self) -> bool {
         self.inside.load(Ordering::Acquire) != 0
     }
 
-    fn wait_empty(&self, patience: Duration) -> bool {
+    fn wait_empty(&self, timeout: Duration) -> bool {
         if !self.is_occupied() {
             return true;
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut guard = self.lock.lock();
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        // With the leaver's fence: either it sees a watcher and takes the lock, or we see that it
-        // has left.
+        // With the fence of `Pass::drop`: either the drop sees a watcher and takes the lock, or we see
+        // that the pass is gone.
         fence(Ordering::SeqCst);
         let mut late = false;
         while self.is_occupied() && !late {
@@ -176,15 +176,15 @@ impl Room {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        let last = self.room.inside.fetch_sub(1, Ordering::Release) == 1;
+        let last = self.occupancy.inside.fetch_sub(1, Ordering::Release) == 1;
         if !last {
             return;
         }
         // With the watcher's fence.
         fence(Ordering::SeqCst);
-        if self.room.watchers.load(Ordering::Relaxed) != 0 {
-            let _guard = self.room.lock.lock();
-            self.room.empty.notify_all();
+        if self.occupancy.watchers.load(Ordering::Relaxed) != 0 {
+            let _guard = self.occupancy.lock.lock();
+            self.occupancy.empty.notify_all();
         }
     }
 }
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn copies_without_a_rhythm_are_unforeseen() {
         let gate = Gate::default();
-        assert!(!gate.is_unforeseen(), "nobody copies");
+        assert!(!gate.is_unforeseen(), "nothing is copied");
         // Beats to come, as far as this test is concerned: it measures no time.
         let first = Instant::now() + LONG;
         gate.rhythm.beat(first);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_moment_is_as_long_as_until_the_next_copy() {
+    fn a_quiet_interval_lasts_until_the_next_copy() {
         let gate = Gate::default();
         let now = Instant::now();
         // The next one is due in a minute less a second.

@@ -15,8 +15,8 @@
 //! [`HostArena::touched`], [`HostArena::pinned`]) rise, and reading one costs one load. They fall only where
 //! memory is given back ([`DeviceArena::resize`], [`HostArena::resize`]).
 //!
-//! **What is deliberately absent.** No allocator: who gets which offset is the business of whoever
-//! owns the arena.
+//! **What is deliberately absent.** No allocator: the owner of the arena decides which offset is used
+//! for what.
 
 #![forbid(unsafe_code)]
 
@@ -24,8 +24,8 @@ mod device_arena;
 mod directory;
 mod error;
 mod gate;
-mod home;
 mod host_arena;
+mod owner;
 mod pool;
 mod rhythm;
 mod ring;

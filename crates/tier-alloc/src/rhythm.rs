@@ -1,4 +1,4 @@
-//! When the application will probably copy next.
+//! Predicts when the application will copy next, from the intervals between its last copies.
 //!
 //! An application that checkpoints checkpoints at regular intervals. Background work that makes every copy wait for as
 //! long as one piece of it takes had better not begin such a piece just before.
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Gaps that are remembered.
+/// Intervals that are remembered.
 const GAPS: usize = 5;
-/// Gaps that make a rhythm.
+/// The fewest intervals from which a copy is predicted.
 const ENOUGH: usize = 3;
 
 #[derive(Debug, Default)]
@@ -18,21 +18,21 @@ pub(crate) struct Rhythm(Mutex<Beats>);
 #[derive(Debug, Default)]
 struct Beats {
     last: Option<Instant>,
-    /// How many there were.
+    /// Copies so far.
     count: u64,
     gaps: [Duration; GAPS],
     next: usize,
     known: usize,
 }
 
-/// What is expected.
+/// The next copy, as predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub(crate) at: Instant,
-    /// How far it may be off either way.
+    /// How far the prediction may be off, earlier or later.
     pub(crate) tolerance: Duration,
     pub(crate) interval: Duration,
-    /// How many copies there were until now.
+    /// Copies so far.
     pub(crate) count: u64,
 }
 

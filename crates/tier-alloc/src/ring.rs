@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_nobody_finishes_is_an_error_and_no_hang() {
+    fn a_part_that_is_dropped_unfinished_is_an_error_and_no_hang() {
         let batch = Arc::new(Batch::default());
         drop(Part::of(&batch));
         Part::of(&batch).finish(Ok(()));

@@ -1,4 +1,4 @@
-//! A level that rises, and those who wait for it. It falls only where memory is given back.
+//! A level that one thread raises and others wait for. It falls only where memory is given back.
 
 use std::time::Instant;
 
@@ -13,15 +13,15 @@ pub(crate) enum End {
     Complete,
     /// This happened.
     Failed(device::Error),
-    /// Nobody raises it any more.
+    /// The thread that raised it has stopped.
     Stopped,
 }
 
 /// One thread raises the level; any number read it, or wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Watermark {
-    /// Written under the lock, so that nobody falls asleep between looking and waiting.
-    /// Release and acquire: who sees the level sees what was done before it rose.
+    /// Written under the lock, so that no thread misses a rise between its look and its wait.
+    /// Release and acquire: a thread that sees the level sees what was done before it rose.
     level: AtomicUsize,
     end: Mutex<Option<End>>,
     changed: Condvar,
@@ -46,8 +46,8 @@ impl Watermark {
         self.changed.notify_all();
     }
 
-    /// Takes the level back to `to` if it is above, and lets it rise again. Only while nobody raises it: what was
-    /// reached is no more.
+    /// Takes the level back to `to` if it is above, and lets it rise again. Only while no thread raises it: what was
+    /// reached no longer holds.
     pub(crate) fn reopen(&self, to: usize) {
         let mut end = self.end.lock();
         self.level.fetch_min(to, Ordering::Release);
@@ -75,7 +75,7 @@ impl Watermark {
         }
     }
 
-    /// Waits until the level is reached, or never will be, or it is late. Whether it is reached.
+    /// Waits until the level is reached, or never will be, or until `deadline`. Whether it is reached.
     pub(crate) fn wait_until(&self, level: usize, deadline: Instant) -> bool {
         if self.level() >= level {
             return true;
@@ -107,7 +107,7 @@ impl Watermark {
         full
     }
 
-    /// Ends the level when it is dropped, however its thread ends, so that nobody waits for ever.
+    /// Ends the level when it is dropped, however its thread ends, so that no thread waits for ever.
     pub(crate) fn raising(&self) -> Raising<'_> {
         Raising(self)
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_sleeps_through_a_rise() {
+    fn no_waiter_misses_a_rise() {
         const TOP: usize = 2000;
         for _ in 0..20 {
             let level = Watermark::default();

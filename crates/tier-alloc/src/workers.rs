@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::home::Home;
+use crate::owner::OwnerProcess;
 
 /// Whether the threads are to end. They look between two pieces of work.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ impl Stop {
 pub(crate) struct Workers {
     stop: Stop,
     handles: Vec<JoinHandle<()>>,
-    home: Home,
+    owner: OwnerProcess,
 }
 
 impl Workers {
@@ -53,7 +53,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.owner.is_current() {
             std::mem::forget(std::mem::take(&mut self.handles));
             return;
         }

@@ -80,7 +80,7 @@ fn running_out_of_memory_is_named_and_leaves_what_there_is() {
     assert_eq!(
         arena.lend(0..16 * MIB).unwrap_err(),
         error,
-        "the same for everybody, at once"
+        "the same for each caller, at once"
     );
     assert!(
         arena.lend_mut(0..8 * MIB).is_ok(),
@@ -183,7 +183,7 @@ fn it_shrinks_and_grows_again_and_keeps_what_it_keeps() {
     assert!(arena.report().finished);
     assert_eq!(arena.resize(0).unwrap(), 0);
     assert_eq!(device.free_bytes().unwrap(), 64 << 20);
-    // No more than the device has: the rest is taken by somebody else.
+    // No more than the device has: the rest is allocated elsewhere.
     let others = device.alloc(60 << 20).unwrap();
     assert!(arena.resize(40 * MIB).is_err());
     drop(others);

@@ -103,7 +103,7 @@ fn who_sees_the_level_sees_what_was_done_before_it_rose() {
         let grower = Arc::clone(&arena);
         let growing = thread::spawn(move || {
             for (at, byte) in grower.bytes.iter().enumerate() {
-                // Loom fails the test if anybody else may be here; nothing needs to be written.
+                // Loom fails the test if another thread may be here; nothing needs to be written.
                 byte.with_mut(|_| {});
                 grower.usable.raise(at + 1);
             }
@@ -121,7 +121,7 @@ fn who_sees_the_level_sees_what_was_done_before_it_rose() {
 }
 
 #[test]
-fn nobody_waits_for_a_level_that_nobody_raises_any_more() {
+fn no_thread_waits_for_a_level_that_is_not_raised_any_more() {
     model(|| {
         let level = Arc::new(Watermark::default());
         let raiser = Arc::clone(&level);

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// The number of a checkpoint.
 pub type Version = u64;
 
-/// A row of a [`Timeline`]: one thing that does one thing at a time, such as a thread.
+/// A row of a [`Timeline`]: something that does one thing at a time, such as a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TimelineLane(usize);
 
@@ -18,21 +18,21 @@ pub struct What {
     pub name: &'static str,
     /// The version, if it is about one.
     pub version: Option<Version>,
-    /// Bytes that moved, or had to go.
+    /// Bytes that were moved or evicted.
     pub bytes: u64,
 }
 
-/// One span, or one moment.
+/// One span, or one instant event.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     lane: TimelineLane,
     what: What,
     begin_ns: u64,
-    /// `None` for a moment.
+    /// `None` for an instant event.
     duration_ns: Option<u64>,
 }
 
-/// The last so many spans and moments, by lane. Memory: 80 bytes each, set aside as they come.
+/// The last `limit` spans and instant events, by lane. Memory: 80 bytes each, allocated as they are added.
 #[derive(Debug, Clone)]
 pub struct Timeline {
     lanes: Vec<String>,
@@ -72,7 +72,7 @@ impl Timeline {
         });
     }
 
-    /// Something that happened at once.
+    /// Adds an instant event: something that took no time.
     pub fn moment(&mut self, lane: TimelineLane, what: What, at_ns: u64) {
         self.push(Entry {
             lane,
@@ -102,7 +102,7 @@ impl Timeline {
         self.entries.is_empty()
     }
 
-    /// Entries that had to go for newer ones.
+    /// Entries that were dropped for newer ones.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost

@@ -155,6 +155,7 @@ const ROOMS: &[Room] = &[
             "tierflow-placement",
             "tierflow-device",
             "tierflow-tier-alloc",
+            "tierflow-codec",
             "tierflow-dedup",
             "tierflow-store",
             "tierflow-local-stores",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use tierflow_device::{Device, Memory, Stream};
-use tierflow_engine::{AfterRestore, Engine, Flush, Region, RegionMut};
+use tierflow_engine::{AfterRestore, Engine, Flush, Region, RegionMut, Tier};
 use tierflow_tier_alloc::{DeviceGrowth, HostGrowth, HostOptions};
 
 /// The name under which unified memory takes the place of both caches.
@@ -98,10 +98,8 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
     };
     let begun = Instant::now();
     let engine = Engine::builder(device)
-        .device_cache(load.device_bytes)
-        .host_cache(load.host_bytes)
-        .device_growth(device_growth)
-        .host_growth(host)
+        .tier(Tier::device(load.device_bytes).growth(device_growth))
+        .tier(Tier::host(load.host_bytes).growth(host))
         .flush(flush)
         .after_restore(AfterRestore::Discard)
         .build()?;

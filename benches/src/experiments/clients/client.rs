@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tierflow_device::{Choice, Device, Error, Unavailable, open};
-use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
+use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Tier};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 const MIB: usize = 1 << 20;
@@ -105,7 +105,7 @@ impl Client {
             .after_restore(AfterRestore::Discard);
         let engine = match host {
             Host::Private => builder.host_cache(host_cache),
-            Host::Pooled(pool) => builder.host_pool(pool),
+            Host::Pooled(pool) => builder.tier(Tier::host(0).pool(pool)),
         }
         .build()?;
         let bytes = self.bytes();

@@ -8,6 +8,8 @@ use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde::Deserialize;
+use tierflow_codec::{Codec, Element, Planes};
+use tierflow_dedup::{Config, Lineage, Method};
 
 use super::Run;
 use super::workloads::{Size, WORKLOADS};
@@ -15,6 +17,9 @@ use crate::machine;
 
 /// What is compressed by one call and one thread.
 const PIECE: usize = 1 << 20;
+
+/// Bytes of a chunk of the differences.
+const CHUNK: u32 = 128;
 
 /// Runs nvCOMP through its Python package, which brings the library along: nothing of it is needed to build this.
 const NVCOMP: &str = include_str!("nvcomp.py");
@@ -36,6 +41,7 @@ pub(super) fn codecs(run: &mut Run) -> Result<()> {
         // In Rust alone zstd has this one level, so its ratio is a lower bound of zstd's.
         let zstd = |piece: &[u8]| compress_to_vec(piece, CompressionLevel::Fastest);
         on_cpu(run, &case("zstd"), &history, zstd)?;
+        after_differences(run, case, &history)?;
         if nvcomp.is_some() {
             nvcomp = on_gpu(run, case, &history)?;
         }
@@ -60,6 +66,45 @@ pub(super) fn on_cpu(
     let bytes = history[0].len() as f64 * (history.len() - 1) as f64;
     run.value(case, "ratio", "1", bytes / stored as f64)?;
     run.value(case, "encode", "bytes/s", bytes / seconds)?;
+    Ok(())
+}
+
+/// What compressors make of differences.
+fn after_differences(
+    run: &mut Run,
+    case: impl Fn(&str) -> String,
+    history: &[Vec<u8>],
+) -> Result<()> {
+    let mut lineage = Lineage::new(Config::new(Method::Tree).chunk(CHUNK))?;
+    let mut differences = Vec::new();
+    for (state, version) in history.iter().zip(0..) {
+        differences.push(lineage.encode(version, state)?.into_bytes());
+    }
+    let planes = |piece: &[u8]| {
+        let planes = Planes::chosen_for(piece, Element::I32);
+        let most = planes.max_encoded_len(piece.len() as u64, Element::I32);
+        let mut out = vec![0; most.map_or(0, |most| most as usize)];
+        let made = planes.encode(piece, Element::I32, &mut out);
+        // What does not become smaller goes as it is.
+        made.map_or(piece.len(), |made| made.min(piece.len()))
+    };
+    type Compress<'a> = &'a (dyn Fn(&[u8]) -> usize + Sync);
+    let compressors: [(&str, Compress<'_>); 4] = [
+        ("tree", &|piece| piece.len()),
+        ("tree, lz4", &|piece| lz4_flex::compress(piece).len()),
+        ("tree, zstd", &|piece| {
+            compress_to_vec(piece, CompressionLevel::Fastest).len()
+        }),
+        ("tree, planes", &planes),
+    ];
+    for (name, compress) in compressors {
+        let pieces = differences[1..]
+            .par_iter()
+            .flat_map(|difference| difference.par_chunks(PIECE));
+        let stored: usize = pieces.map(compress).sum();
+        let bytes = history[0].len() * (history.len() - 1);
+        run.value(&case(name), "ratio", "1", bytes as f64 / stored as f64)?;
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use tierflow_dedup::{Config, Method, gpu};
 use tierflow_device::{Choice, Memory, open};
-use tierflow_engine::{Engine, EngineBuilder, Flush, Region, RegionMut};
+use tierflow_engine::{Engine, EngineBuilder, Flush, ProduceSlot, Region, RegionMut, Tier};
 
 use tierflow_tier_alloc::HostOptions;
 
@@ -58,17 +58,19 @@ pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
         let case = format!("workload={name}, what=kernels");
         let alone = run.samples(&case, "down", "bytes/s", &alone)?.value;
 
-        let host = |b: EngineBuilder| b.host_cache(4 * len + (256 << 20));
+        let host = |b: EngineBuilder| {
+            let cache = Tier::host(4 * len + (256 << 20));
+            b.tier(cache.growth(HostOptions::default()))
+        };
         let disk = |b: EngineBuilder| host(b).scratch(scratch.path());
         type Below<'a> = &'a dyn Fn(EngineBuilder) -> EngineBuilder;
         let below: [(&str, Below<'_>); 2] = [("host", &host), ("disk", &disk)];
         for (to, below) in below {
-            let (mut down, mut up) = (Vec::new(), Vec::new());
+            let (mut down, mut in_place, mut up) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..3 {
                 let build = |versions: usize| {
                     let builder = Engine::builder(&device).device_cache(versions * (len + 4096));
                     let builder = builder.dedup(tierflow_dedup::Tree { chunk: CHUNK });
-                    let builder = builder.host_growth(HostOptions::default());
                     let engine = below(builder.flush(Flush::Eager)).build()?;
                     // Memory that is still being touched is another measurement.
                     while engine
@@ -93,6 +95,22 @@ pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
                 down.push(changed / begun.elapsed().as_secs_f64());
                 drop(engine);
 
+                // Written where the engine takes them from, as the kernels alone take them: nothing is copied on the device.
+                let engine = build(states.len())?;
+                save(&engine, 0)?;
+                engine.wait()?;
+                let mut slots = Vec::new();
+                for (version, state) in (0..).zip(&states).skip(1) {
+                    let mut slot = engine.produce(version, len)?;
+                    slot.copy_from(&stream, &state.lend(0..len)?)?;
+                    slots.push(slot);
+                }
+                let begun = Instant::now();
+                slots.into_iter().for_each(ProduceSlot::commit);
+                engine.wait()?;
+                in_place.push(changed / begun.elapsed().as_secs_f64());
+                drop(engine);
+
                 // Two at a time in device memory: the others come back from their differences.
                 let engine = build(2)?;
                 engine.hint((0..states.len() as u64).rev());
@@ -112,6 +130,8 @@ pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
             }
             let case = format!("workload={name}, what=engine, to={to}");
             run.samples(&case, "down", "bytes/s", &down)?.against(alone);
+            run.samples(&case, "down, in place", "bytes/s", &in_place)?
+                .against(alone);
             run.samples(&case, "up", "bytes/s", &up)?.against(500e9);
         }
     }

@@ -1,10 +1,10 @@
-//! What is still to be brought along a route, and who waits for that.
+//! The versions still to be copied along a route, and the clients that wait for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tierflow_store::{Identity, PieceInfo};
 
-/// After a failure a route is left alone for so long, then twice as long, up to the longest.
+/// Back-off after failures: a route pauses for so long, then twice as long, up to the longest.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -24,22 +24,22 @@ pub(crate) struct State {
     pub(crate) clients: usize,
     /// Versions to be brought.
     pub(crate) waiting: BTreeSet<u64>,
-    /// Versions on their way, each with the time by which it should be there.
+    /// Versions being copied, each with its deadline.
     pub(crate) running: BTreeMap<u64, Instant>,
-    /// Of these, those that took too long.
+    /// Of these, those past their deadline.
     pub(crate) hanging: BTreeSet<u64>,
-    /// Somebody looks for what is new on the node, or should.
-    pub(crate) looking: bool,
-    pub(crate) look_at: Instant,
-    /// What was found when nobody was on the route any more.
-    pub(crate) looked_after_clients: bool,
-    /// Versions brought since somebody began to look: what was listed before may name them still.
+    /// A thread scans the node for new pieces, or has that task.
+    pub(crate) scanning: bool,
+    pub(crate) scan_at: Instant,
+    /// The node was scanned after the last client had left the route.
+    pub(crate) scanned_without_clients: bool,
+    /// Versions brought since the scan began: its listing may still name them.
     pub(super) just_brought: BTreeSet<u64>,
     /// Pieces on the node that cannot be read.
     pub(super) unreadable: BTreeSet<PieceKey>,
     /// Versions that were removed from external storage, while they still lie on the node.
     pub(super) removed: BTreeSet<u64>,
-    /// By version: how many wait for its outcome.
+    /// By version: how many clients wait for its outcome.
     watchers: BTreeMap<u64, usize>,
     outcomes: BTreeMap<u64, Outcome>,
     pub(super) pause: Duration,
@@ -48,7 +48,7 @@ pub(crate) struct State {
     pub(crate) brought: u64,
 }
 
-/// What tells a piece from an older one of the same number.
+/// Distinguishes a piece from an older one of the same number.
 pub(super) type PieceKey = (u64, Identity);
 
 pub(super) fn key(piece: &PieceInfo) -> PieceKey {
@@ -62,9 +62,9 @@ impl State {
             waiting: BTreeSet::new(),
             running: BTreeMap::new(),
             hanging: BTreeSet::new(),
-            looking: false,
-            look_at: Instant::now(),
-            looked_after_clients: false,
+            scanning: false,
+            scan_at: Instant::now(),
+            scanned_without_clients: false,
             just_brought: BTreeSet::new(),
             unreadable: BTreeSet::new(),
             removed: BTreeSet::new(),
@@ -85,16 +85,16 @@ impl State {
         (self.trouble, self.paused_until) = (None, None);
     }
 
-    /// The route is left alone for a while, longer each time.
+    /// Pauses the route, twice as long as the time before.
     pub(super) fn pause(&mut self, trouble: String) {
         let until = Instant::now() + self.pause;
         self.trouble = Some(trouble);
         self.paused_until = Some(until);
-        self.look_at = until;
+        self.scan_at = until;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// Somebody wants to hear what becomes of a version, which is brought even if it could not be read before.
+    /// A client waits for a version, which is brought even if it could not be read before.
     pub(crate) fn watch(&mut self, version: u64) {
         *self.watchers.entry(version).or_default() += 1;
         self.outcomes.remove(&version);
@@ -105,19 +105,19 @@ impl State {
         }
     }
 
-    /// Whether somebody waits to hear of a version.
+    /// Whether a client waits for a version.
     pub(super) fn is_asked_for(&self, version: u64) -> bool {
         self.watchers.contains_key(&version)
     }
 
-    /// What became of a version, once it is known.
+    /// The outcome of a version, once it is known, for one of the clients that wait for it.
     pub(crate) fn outcome(&mut self, version: u64) -> Option<Outcome> {
         let outcome = self.outcomes.get(&version).cloned()?;
         self.unwatch(version);
         Some(outcome)
     }
 
-    /// One of those who waited for a version has heard enough.
+    /// One client waits for a version no longer.
     pub(crate) fn unwatch(&mut self, version: u64) {
         if let Some(watchers) = self.watchers.get_mut(&version) {
             *watchers -= 1;
@@ -134,10 +134,10 @@ impl State {
         }
     }
 
-    /// The next version to bring, if the route is not left alone.
+    /// The next version to bring, unless the route pauses.
     pub(crate) fn next(&mut self, now: Instant, patience: Duration) -> Option<u64> {
         let is_paused = self.paused_until.is_some_and(|until| now < until);
-        // What somebody asks for is tried once, whatever happened before.
+        // What a client asks for is tried once, even during a pause.
         let is_asked_for = |version: &&u64| {
             self.watchers.contains_key(version) && !self.outcomes.contains_key(version)
         };
@@ -148,7 +148,7 @@ impl State {
         Some(version)
     }
 
-    /// Names what takes too long to those who wait for it.
+    /// Tells the clients that wait for a version past its deadline that storage hangs.
     pub(crate) fn name_hanging(&mut self, now: Instant) {
         let late = self.running.iter().filter(|(_, deadline)| **deadline < now);
         let late: Vec<u64> = late.map(|(version, _)| *version).collect();
@@ -162,9 +162,9 @@ impl State {
         }
     }
 
-    /// Nothing is on its way or waits for it.
+    /// Nothing is being copied, scanned or waiting.
     pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty() && !self.looking
+        self.waiting.is_empty() && self.running.is_empty() && !self.scanning
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hangs_is_named_to_those_who_wait_and_to_nobody_twice() {
+    fn what_hangs_is_named_to_each_waiting_client_once() {
         let mut state = State::new();
         let now = Instant::now();
         state.watch(7);
@@ -187,7 +187,10 @@ mod tests {
         ));
         assert_eq!(state.hanging, BTreeSet::from([7]));
         state.name_hanging(now + Duration::from_secs(7));
-        assert!(state.outcome(7).is_none(), "nobody waits for it any more");
+        assert!(
+            state.outcome(7).is_none(),
+            "no client waits for it any more"
+        );
     }
 
     #[test]

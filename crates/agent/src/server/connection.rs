@@ -1,5 +1,5 @@
-//! One client of the agent: what it asks for, and what it hears. Nothing here waits: bytes are taken as they come, and what
-//! takes longer is done by others meanwhile.
+//! One client of the agent: its requests and the replies. Nothing here blocks: bytes are read as they come, and what takes
+//! longer is done by other threads.
 
 use super::Server;
 use crate::flow::Flow;
@@ -13,12 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often one who waits hears that the agent is still there.
+/// How often a waiting client is told that the agent still works.
 const WORKING_EVERY: Duration = Duration::from_millis(500);
-/// What a greeting, the rest of a message, or taking an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take to greet, to send the rest of a message, or to read an answer.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What somebody else is to do for a client.
+/// A removal that a client asked for, to be done by the removing thread.
 pub(super) struct Removal {
     pub(super) flow: Arc<Flow>,
     pub(super) versions: BTreeSet<u64>,
@@ -27,9 +27,9 @@ pub(super) struct Removal {
 /// What a client waits for.
 enum Waits {
     ForNothing,
-    /// A version to be published, since it heard of the agent last.
+    /// A version to be published; when it was last told that the agent works.
     For(u64, Instant),
-    /// What was handed on.
+    /// A [`Removal`].
     ForRemoval,
 }
 
@@ -40,14 +40,14 @@ pub(super) struct Connection {
     flow: Option<Arc<Flow>>,
     is_greeted: bool,
     waits: Waits,
-    /// What came and is no whole message yet, and what was not taken yet.
+    /// Bytes received that are no whole message yet, and bytes still to be sent.
     input: Vec<u8>,
     output: Vec<u8>,
-    /// When something was heard of it last, or it took something.
-    moved: Instant,
-    /// Nothing more comes from it.
+    /// When bytes were last received from it or taken by it.
+    last_progress: Instant,
+    /// It has closed its end: it sends nothing more.
     is_closed: bool,
-    /// It goes once it has taken what is for it.
+    /// The connection is closed once the output is sent.
     is_ending: bool,
 }
 
@@ -63,7 +63,7 @@ impl Connection {
             waits: Waits::ForNothing,
             input: Vec::new(),
             output: Vec::new(),
-            moved: Instant::now(),
+            last_progress: Instant::now(),
             is_closed: false,
             is_ending: false,
         })
@@ -81,12 +81,12 @@ impl Connection {
         !self.output.is_empty()
     }
 
-    /// Whether another message may be taken: they are answered one after the other.
+    /// Whether another request may be read: they are answered one after the other.
     pub(super) fn may_ask(&self) -> bool {
         !self.is_ending && matches!(self.waits, Waits::ForNothing)
     }
 
-    /// Takes what came, answers it, and lets the client hear what it waits for. Returns what somebody else is to do.
+    /// Reads requests, answers them, and sends the outcome that the client waits for. Returns a removal to be done.
     ///
     /// # Errors
     /// When the client is gone, or takes too long.
@@ -106,7 +106,7 @@ impl Connection {
             }
         }
         if self.is_closed {
-            // What it asked for is answered, and what it waits for nobody hears.
+            // Its requests are still answered; outcomes that it waits for are not sent.
             self.is_ending = true;
         }
         self.tell()?;
@@ -114,13 +114,13 @@ impl Connection {
         let is_slow = !self.is_greeted || !self.input.is_empty() || self.has_output();
         let is_asked = self.may_ask() || self.has_output();
         let is_over = self.is_ending && !self.has_output();
-        if is_over || (is_slow && is_asked && self.moved.elapsed() > PATIENCE) {
+        if is_over || (is_slow && is_asked && self.last_progress.elapsed() > IO_TIMEOUT) {
             return Err(Error::Connection(ErrorKind::TimedOut.into()));
         }
         Ok(removal)
     }
 
-    /// What was handed on is done.
+    /// The removal that it waits for is done.
     pub(super) fn removed(&mut self, result: Result<()>) -> Result<()> {
         self.waits = Waits::ForNothing;
         self.say(&result.map_or_else(|error| failed(&error), |()| Reply::Done))
@@ -128,7 +128,7 @@ impl Connection {
 
     fn read(&mut self) -> Result<()> {
         let mut bytes = [0; 16 << 10];
-        // No more is taken in than one message has.
+        // No more is read than one message has.
         while self.input.len() <= FRAME_LIMIT + 4 {
             match self.stream.read(&mut bytes) {
                 Ok(0) => {
@@ -137,7 +137,7 @@ impl Connection {
                 }
                 Ok(read) => {
                     self.input.extend_from_slice(&bytes[..read]);
-                    self.moved = Instant::now();
+                    self.last_progress = Instant::now();
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -208,7 +208,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Tells the client what became of what it waits for, or that the agent is still there.
+    /// Sends the client the outcome of what it waits for, or that the agent still works.
     fn tell(&mut self) -> Result<()> {
         let (Waits::For(version, heard), Some(flow)) = (&self.waits, &self.flow) else {
             return Ok(());
@@ -236,7 +236,7 @@ impl Connection {
 
     fn say(&mut self, reply: &Reply) -> Result<()> {
         if self.output.is_empty() {
-            self.moved = Instant::now();
+            self.last_progress = Instant::now();
         }
         send(&mut self.output, reply)
     }
@@ -253,7 +253,7 @@ impl Connection {
                 Ok(0) => return Err(Error::Connection(ErrorKind::WriteZero.into())),
                 Ok(written) => {
                     self.output.drain(..written);
-                    self.moved = Instant::now();
+                    self.last_progress = Instant::now();
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -291,7 +291,7 @@ impl Connection {
         {
             let mut state = flow.state.lock();
             state.clients += 1;
-            state.looked_after_clients = false;
+            state.scanned_without_clients = false;
         }
         self.flow = Some(flow);
         Ok(())
@@ -312,7 +312,7 @@ impl Connection {
         }
     }
 
-    /// The client is off its route. What it left on the node is looked for at once.
+    /// Takes the client off its route. The node is scanned at once for what it left there.
     fn leave(&mut self) {
         let Some(flow) = self.flow.take() else {
             return;
@@ -322,8 +322,8 @@ impl Connection {
             state.unwatch(version);
         }
         state.clients -= 1;
-        state.look_at = Instant::now();
-        state.looked_after_clients = false;
+        state.scan_at = Instant::now();
+        state.scanned_without_clients = false;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an engine tells of itself.
+//! Metrics, reports and time lines of an engine.
 
 use std::ffi::{c_char, c_int};
 

@@ -1,4 +1,4 @@
-//! Jobs that have to go at once.
+//! Jobs that are preempted.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::{ffi, handles};
 /// Stands for no version.
 const NONE: Version = Version::MAX;
 
-/// For ever, as far as a job goes.
+/// Longer than any job runs.
 const LONG: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// `tf_suspension` of the header.
@@ -35,7 +35,7 @@ impl RawSuspension {
     }
 }
 
-/// The moment so many seconds from now on.
+/// The deadline so many seconds from now.
 fn deadline(seconds: f64) -> Outcome<Instant> {
     let patience = ffi::patience(seconds)?.min(LONG);
     Ok(Instant::now() + patience)

@@ -12,7 +12,7 @@ use super::config::{Config, usual_host_cache};
 use super::files;
 use super::head::{Content, Head, MOST_PARTS, part_of};
 use super::history::History;
-use super::keeper::{Keeper, Taken};
+use super::housekeeping::{Accepted, Housekeeping};
 use super::restart::Reading;
 use crate::api::{close, order};
 use crate::core::Core;
@@ -33,7 +33,7 @@ pub(super) struct Protected {
     pub(super) bytes: u64,
 }
 
-// SAFETY: an address; whoever follows it does so by the contract of `VELOC_Mem_protect`.
+// SAFETY: an address, which is followed by the contract of `VELOC_Mem_protect`.
 unsafe impl Send for Protected {}
 
 // SAFETY: as above.
@@ -106,7 +106,7 @@ pub(super) struct Client {
     pub(super) handle: u64,
     pub(super) config: Config,
     pub(super) rank: u32,
-    keeper: Keeper,
+    housekeeping: Housekeeping,
     /// What was hinted last, in its order.
     pub(super) hinted: Mutex<Vec<u64>>,
     pub(super) history: Arc<Mutex<History>>,
@@ -140,7 +140,7 @@ impl Client {
         let history = Arc::new(Mutex::new(history));
         let lowest = config.options.external.as_ref();
         let lowest = lowest.or(config.options.node_local.as_ref()).cloned();
-        let keeper = Keeper::start(
+        let housekeeping = Housekeeping::start(
             &core,
             &history,
             config.max_versions,
@@ -155,23 +155,24 @@ impl Client {
             core,
             config,
             rank,
-            keeper,
+            housekeeping,
             hinted: Mutex::default(),
             history,
             state: Mutex::new(state),
         })
     }
 
-    /// Ends the client. What was taken in is durable before, unless that fails.
+    /// Ends the client. All checkpoints taken so far are durable before, unless that fails.
     pub(super) fn close(self) -> Outcome {
         let patience = self.config.options.closing_patience;
-        let waited = self.core.protect_after(self.keeper.wait(Some(patience)));
+        let durable = self.housekeeping.wait(Some(patience));
+        let waited = self.core.protect_after(durable);
         if let (Some(group), true) = (&self.core.group, self.config.max_versions > 0) {
-            // All ranks are done: they keep the same. One that does not come keeps some more.
+            // Once all ranks are done, they keep the same versions. Without a rank that does not answer, some more are kept.
             let all = group.numbers(0, self.config.options.group_patience());
-            let _more_or_less = all.and_then(|_| self.keeper.prune(patience));
+            let _more_or_less = all.and_then(|_| self.housekeeping.prune(patience));
         }
-        drop(self.keeper);
+        drop(self.housekeeping);
         if let Some(path) = &self.config.timeline_file {
             let path = match &self.core.group {
                 Some(_) => format!("{}.{}", path.display(), self.rank),
@@ -201,7 +202,7 @@ impl Client {
         }
         let options = &self.config.options;
         if let Some(external) = &options.external {
-            sweep(external, ranks, &held)?;
+            remove_unlisted(external, ranks, &held)?;
         }
         if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
             tierflow_redundancy::Keep::of_rank(scratch, ranks.0)?.retain(&held)?;
@@ -210,7 +211,7 @@ impl Client {
         let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));
         let cleaned: BTreeSet<u64> = cleaned.flat_map(|head| head.numbers(true)).collect();
         match &options.node_local {
-            Some(scratch) => sweep(
+            Some(scratch) => remove_unlisted(
                 scratch,
                 ranks,
                 &held.difference(&cleaned).copied().collect(),
@@ -255,7 +256,7 @@ impl Client {
                 writing.name, writing.version
             )));
         }
-        // What was taken in before is on the nodes by now, as far as it will be. Whether others keep it is told by who waits.
+        // Earlier checkpoints are on the nodes by now, as far as they will be. Whether other ranks have them, waiting tells.
         let _waited_for_later = self.core.protect_after(Ok(()));
         let serial = state.next_serial;
         state.next_serial += 1;
@@ -312,11 +313,11 @@ impl Client {
         let mut state = self.state.lock();
         let writing = state.writing.take().ok_or_else(not_begun)?;
         let (name, version) = (writing.name.clone(), writing.version);
-        let taken = self.ended(writing, success)?;
+        let ended = self.ended(writing, success)?;
         let observers = state.observers.clone();
         drop(state);
-        let Some(taken) = taken else { return Ok(()) };
-        self.keeper.taken(taken)?;
+        let Some(ended) = ended else { return Ok(()) };
+        self.housekeeping.submit(ended)?;
         super::observe(&observers, &name, version);
         match self.config.is_sync {
             true => self.settled(),
@@ -324,7 +325,7 @@ impl Client {
         }
     }
 
-    fn ended(&self, mut writing: Writing, success: bool) -> Outcome<Option<Taken>> {
+    fn ended(&self, mut writing: Writing, success: bool) -> Outcome<Option<Accepted>> {
         let engine = &self.core.engine;
         let empties = self.core.group.is_some();
         let file = writing
@@ -374,7 +375,7 @@ impl Client {
             Ok::<_, Failure>((staged, original))
         });
         let file = file.transpose()?;
-        Ok(Some(Taken { head, file }))
+        Ok(Some(Accepted { head, file }))
     }
 
     fn routed(&self, writing: &Writing) -> PathBuf {
@@ -417,12 +418,12 @@ impl Client {
     }
 
     fn settled(&self) -> Outcome {
-        let waited = self.keeper.wait(self.config.wait_patience);
+        let waited = self.housekeeping.wait(self.config.wait_patience);
         self.core.protect_after(waited)
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.config.is_sync || self.keeper.is_idle()
+        self.config.is_sync || self.housekeeping.is_idle()
     }
 
     pub(super) fn is_writing(&self) -> bool {
@@ -431,7 +432,7 @@ impl Client {
 
     /// Gives up what the scratch directory holds of a name. Without a persistent one, that is all there is.
     pub(super) fn clean(&self, name: &str) -> Outcome {
-        self.keeper.wait(self.config.wait_patience)?;
+        self.housekeeping.wait(self.config.wait_patience)?;
         if self.config.persistent.is_some() {
             self.state.lock().cleaned.insert(name.to_owned());
             return Ok(());
@@ -486,9 +487,8 @@ pub(super) fn named(name: &str, version: i32) -> Outcome<u64> {
     u64::try_from(version).map_err(wrong)
 }
 
-/// Removes this rank's pieces of all but these versions: of those that a name was cleaned of, and of those that other ranks gave
-/// up before they were killed, so that no engine knows them any more.
-fn sweep(directory: &Path, (rank, ranks): (u32, u32), kept: &BTreeSet<u64>) -> Outcome {
+/// Removes this rank's pieces of all but these versions: `VELOC_Cleanup` removed the others, or ranks since killed discarded them.
+fn remove_unlisted(directory: &Path, (rank, ranks): (u32, u32), kept: &BTreeSet<u64>) -> Outcome {
     let options = tierflow_store::Options::default().rank(rank, ranks);
     let directory = tierflow_store::Repository::open(directory, options)?;
     let pieces = directory

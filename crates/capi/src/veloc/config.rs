@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::group::Group;
 use crate::options::{Options, number, one_of, seconds};
 
-/// The order in which a name's versions are restored, as the configuration tells ahead of time.
+/// The order in which a name's versions will be restored, by the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hints {
     None,
@@ -39,15 +39,15 @@ pub(super) struct Config {
     pub(super) timeline_file: Option<PathBuf>,
     /// Whether redundancy is made because of `ec_interval` alone.
     is_redundancy_velocs: bool,
-    /// What the user should know of it.
+    /// Warnings for the user.
     pub(super) warnings: Vec<String>,
 }
 
 /// What `ec_interval` asks for: a single parity, as VELOC makes. Its sets have all ranks; these are small enough to be rebuilt soon.
 const VELOCS: Redundancy = Redundancy::Xor { set: 8 };
 
-/// Keys of VELOC's for which there is nothing to do, and why.
-const NOTHING_TO_DO: &[(&str, &str)] = &[
+/// Keys of VELOC's that have no effect here, and why.
+const IGNORED_KEYS: &[(&str, &str)] = &[
     ("chksum", ""),
     ("meta", ""),
     ("log_prefix", ""),
@@ -57,11 +57,11 @@ const NOTHING_TO_DO: &[(&str, &str)] = &[
     ("axl_type", "files are copied by tierflow itself"),
     (
         "daos_pool",
-        "DAOS is not spoken: give a directory as `persistent`",
+        "DAOS is not supported: give a directory as `persistent`",
     ),
     (
         "daos_cont",
-        "DAOS is not spoken: give a directory as `persistent`",
+        "DAOS is not supported: give a directory as `persistent`",
     ),
     (
         "scratch_versions",
@@ -69,8 +69,8 @@ const NOTHING_TO_DO: &[(&str, &str)] = &[
     ),
 ];
 
-/// Keys of ours that engines know, too.
-const OURS: &[&str] = &[
+/// Keys of Tierflow's that are options of the engine, too.
+const ENGINE_KEYS: &[&str] = &[
     "device",
     "device_cache",
     "host_cache",
@@ -82,8 +82,8 @@ const OURS: &[&str] = &[
     "closing_patience",
 ];
 
-/// All other keys that have a meaning here.
-const OTHERS: &[&str] = &[
+/// All other keys that have an effect here.
+const CLIENT_KEYS: &[&str] = &[
     "scratch",
     "persistent",
     "mode",
@@ -110,8 +110,8 @@ impl Config {
                 })?
             }
         };
-        let idle = NOTHING_TO_DO.iter().map(|(key, _)| key);
-        for key in idle.chain(OURS).chain(OTHERS) {
+        let ignored = IGNORED_KEYS.iter().map(|(key, _)| key);
+        for key in ignored.chain(ENGINE_KEYS).chain(CLIENT_KEYS) {
             let variable = format!("VELOC_{}", key.to_ascii_uppercase());
             if let Ok(value) = std::env::var(variable)
                 && !value.is_empty()
@@ -125,7 +125,7 @@ impl Config {
     fn of(mut given: BTreeMap<String, String>, home: &str) -> Outcome<Self> {
         let mut warnings = Vec::new();
         let mut options = Options::default();
-        for (key, why) in NOTHING_TO_DO {
+        for (key, why) in IGNORED_KEYS {
             let value = given.remove(*key).map(|value| value.to_ascii_lowercase());
             // -1 is VELOC's word for what is not to be done.
             let is_none = |value: &String| ["false", "0", "-1"].contains(&value.as_str());
@@ -214,7 +214,7 @@ impl Config {
             // Opening a GPU takes time and memory of it, which a program on the processor has no use for.
             options.set("device", "host").transpose()?;
         }
-        for key in OURS {
+        for key in ENGINE_KEYS {
             if let Some(value) = given.remove(*key) {
                 options.set(key, &value).transpose()?;
             }
@@ -243,7 +243,7 @@ impl Config {
         })
     }
 
-    /// Leaves out the redundancy that only `ec_interval` asks for where there is nobody to make it with, as VELOC does.
+    /// Leaves out the redundancy that only `ec_interval` asks for where there is no other rank, as VELOC does.
     pub(super) fn settle_redundancy(&mut self, group: Option<&Group>) {
         if !self.is_redundancy_velocs {
             return;
@@ -275,7 +275,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, usize> {
     Ok(given)
 }
 
-/// Bytes of host memory that may be a cache if nobody says how many: an eighth of what is available, shared by so many ranks.
+/// Bytes of host memory that may be a cache if the configuration does not say how many: an eighth of what is available, shared by so many ranks.
 pub(super) fn usual_host_cache(ranks_here: usize) -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(scheme("ec_interval = 0"), Some(VELOCS));
         let partner = "ec_interval = 0\nredundancy = partner\nfailure_domain = rack7";
         assert_eq!(scheme(partner), Some(Redundancy::Partner));
-        // VELOC's is left out where nobody is; what was asked for by its name is an error then.
+        // VELOC's is left out where there is no other rank; what was asked for by its name is an error then.
         for (more, is_left) in [("ec_interval = 5", false), (partner, true)] {
             let mut config = of(more);
             config.settle_redundancy(None);

@@ -1,8 +1,8 @@
-//! How checkpoints that have names lie in an engine, which knows numbers alone.
+//! How named checkpoints are stored in an engine, which has numbered versions.
 //!
 //! Each checkpoint has a serial, in the order in which they were begun, the same on all ranks that make the same calls. Its
 //! *parts* are versions of the engine: protected memory, and a routed file. Its *head* is one more, which names the checkpoint
-//! and tells where each region lies. It comes last, and versions become durable in order: where a head is, the parts are.
+//! and lists its regions. It is written last, and versions become durable in order: if the head is there, so are the parts.
 
 /// Versions of the engine for each checkpoint.
 const SHIFT: u32 = 8;

@@ -1,4 +1,4 @@
-//! The checkpoints that are held, by name and version.
+//! The checkpoints that the engine holds, by name and version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,13 @@ use crate::failure::Outcome;
 #[derive(Debug, Default)]
 pub(super) struct History {
     names: BTreeMap<String, BTreeMap<u64, Head>>,
-    /// Those whose place a newer one takes once that is durable.
+    /// Versions to be discarded once a newer one of their name is durable.
     outdated: Vec<Head>,
 }
 
 impl History {
-    /// What an engine holds, and the first serial that is free. Parts without a head go: their checkpoint was never ended.
+    /// The checkpoints that an engine holds, and the first free serial. Parts without a head are discarded: their checkpoint was
+    /// never ended.
     pub(super) fn load(engine: &Engine, empties: bool) -> Outcome<(Self, u64)> {
         let held: BTreeSet<u64> = engine.versions().into_iter().collect();
         let next = held.last().map_or(0, |last| serial_of(*last) + 1);
@@ -43,32 +44,32 @@ impl History {
             }
         }
         for number in held.difference(&known) {
-            // What cannot be given up now is none of the history, and is found again by the next engine.
-            let _gone = engine.discard(*number);
+            // What cannot be discarded now is not in the history, and is found again by the next engine.
+            let _discarded = engine.discard(*number);
         }
         Ok((history, next))
     }
 
-    /// Takes in a newer one. Those of its name with the same number or higher ones are of a future that the application went
-    /// back from: they count no more, and go once this one is durable.
+    /// Adds a newer version. Those of its name with the same number or higher ones were written before the application
+    /// restarted from an older one: they are outdated, and discarded once this one is durable.
     pub(super) fn insert(&mut self, head: Head) {
         let versions = self.names.entry(head.name.clone()).or_default();
-        let gone = versions.split_off(&head.version);
-        self.outdated.extend(gone.into_values());
+        let outdated = versions.split_off(&head.version);
+        self.outdated.extend(outdated.into_values());
         versions.insert(head.version, head);
     }
 
-    /// Those whose place this one, or one before it, has taken.
-    pub(super) fn give_way_to(&mut self, durable: &Head) -> Vec<Head> {
+    /// Removes and returns the outdated versions of its name that are older than this durable one.
+    pub(super) fn superseded_by(&mut self, durable: &Head) -> Vec<Head> {
         let is_kept = |old: &Head| old.name != durable.name || old.serial >= durable.serial;
-        let (kept, gone) = std::mem::take(&mut self.outdated)
+        let (kept, superseded) = std::mem::take(&mut self.outdated)
             .into_iter()
             .partition(is_kept);
         self.outdated = kept;
-        gone
+        superseded
     }
 
-    /// Takes out those of a name that come before the newest so many that are whole.
+    /// Removes and returns the versions of a name older than its `most` newest whole ones.
     pub(super) fn beyond(
         &mut self,
         name: &str,
@@ -86,7 +87,7 @@ impl History {
         std::mem::replace(versions, kept).into_values().collect()
     }
 
-    /// Takes out all of a name.
+    /// Removes and returns all versions of a name.
     pub(super) fn remove(&mut self, name: &str) -> Vec<Head> {
         let versions = self.names.remove(name).unwrap_or_default();
         versions.into_values().collect()
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(history.newest("a", u64::MAX), Some(2));
         assert_eq!(history.newest("b", 8), None);
         let newest = history.find("a", 2).cloned().unwrap();
-        let gone = history.give_way_to(&newest);
+        let gone = history.superseded_by(&newest);
         let gone: Vec<u64> = gone.iter().map(|head| head.serial).collect();
         assert_eq!(gone, [1, 3]);
     }

@@ -5,7 +5,7 @@ mod config;
 mod files;
 mod head;
 mod history;
-mod keeper;
+mod housekeeping;
 mod restart;
 
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ fn client() -> Outcome<Arc<Client>> {
     Err(Failure::new(Status::Closed, text))
 }
 
-/// Runs a call. What goes wrong is told on the standard error, too: VELOC's codes tell nothing.
+/// Runs a call. Failures are written to standard error, too, as VELOC's codes do not say what failed.
 fn told(name: &str, call: impl FnOnce() -> Outcome<c_int>) -> c_int {
     guarded(call).unwrap_or_else(|_| {
         eprintln!("tierflow: {name}: {}", message());
@@ -393,7 +393,11 @@ pub(crate) extern "C" fn VELOC_Observe(
 ) -> c_int {
     with("VELOC_Observe", |client| {
         let observer = observer.filter(|_| kind == AT_END);
-        let none = || Failure::argument(format!("{kind} is nothing to observe, or nobody does"));
+        let none = || {
+            Failure::argument(format!(
+                "{kind} cannot be observed, or the observer is null: pass VELOC_OBSERVE_CKPT_END and a function"
+            ))
+        };
         let observer = observer.ok_or_else(none)?;
         client
             .state

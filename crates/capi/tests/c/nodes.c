@@ -1,9 +1,10 @@
 /*
  * Ranks of an MPI program, each with a directory for its node, that keep each other's versions.
  *
- *   mpiexec -n N nodes DIRECTORY single|multiple SCHEME FIRST COUNT NODES
+ *   mpiexec -n N nodes DIRECTORY single|multiple SCHEME FIRST COUNT NODES CONTENTS
  *
  * Versions 0 to FIRST - 1 are there; COUNT further ones are taken. NODES is a letter for each rank: the name of its node.
+ * CONTENTS tells what the versions hold from what others of the same numbers held before.
  */
 #include "check.h"
 #include "tierflow_mpi.h"
@@ -16,20 +17,21 @@ static unsigned char own[BYTES];
 
 int main(int argc, char **argv)
 {
-    int rank, ranks, got, wanted, first, count, version, durable;
+    int rank, ranks, got, wanted, first, count, contents, version, durable;
     char text[4096];
     uint64_t newest, bytes;
     tf_region region = {own, BYTES, TF_PLACE_HOST};
     tf_options options;
     tf_engine engine;
     tf_group group;
-    CHECK(argc == 7);
+    CHECK(argc == 8);
     wanted = strcmp(argv[2], "multiple") == 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
     CHECK(MPI_Init_thread(&argc, &argv, wanted, &got) == MPI_SUCCESS);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     first = atoi(argv[4]);
     count = atoi(argv[5]);
+    contents = 1000 * atoi(argv[7]);
     CHECK(tf_options_new(&options) == TF_OK);
     CHECK(tf_options_set(options, "device", "host") == TF_OK);
     CHECK(tf_options_set(options, "host_cache", "4MiB") == TF_OK);
@@ -56,10 +58,10 @@ int main(int argc, char **argv)
     for (version = 0; version < first; version++) {
         memset(own, 0, BYTES);
         CHECK(tf_restore(engine, (uint64_t)version, &region, 1, NULL) == TF_OK);
-        CHECK(holds(own, region.bytes, (unsigned)(version * ranks + rank)));
+        CHECK(holds(own, region.bytes, (unsigned)((contents + version) * ranks + rank)));
     }
     for (version = first; version < first + count; version++) {
-        fill(own, BYTES, (unsigned)(version * ranks + rank));
+        fill(own, BYTES, (unsigned)((contents + version) * ranks + rank));
         CHECK(tf_checkpoint(engine, (uint64_t)version, &region, 1, NULL) == TF_OK);
         /* The application talks, too. */
         MPI_Allreduce(MPI_IN_PLACE, &got, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);

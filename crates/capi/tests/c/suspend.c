@@ -1,4 +1,4 @@
-/* A job that has to go: a signal says so, and what is promised is durable. Argument: a directory. */
+/* A preempted job: a signal announces it, and what is promised is durable. Argument: a directory. */
 
 #include "check.h"
 

@@ -9,13 +9,13 @@ use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{Error, Piece};
 
 /// One rank's piece of a version.
-pub(super) enum Contents {
+pub(super) enum PieceContents {
     Plain(Box<Piece>),
     /// Put together from differences: its regions, and their bytes one after the other.
     Decoded(Vec<RegionInfo>, Vec<u8>),
 }
 
-impl Contents {
+impl PieceContents {
     /// Finds a version in the first of these that has it, and what it builds upon in any of them.
     pub(super) fn of(histories: &[History], version: u64, rank: u32) -> Result<Self> {
         let piece = found(histories, version, rank)?;

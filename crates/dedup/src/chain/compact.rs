@@ -18,7 +18,7 @@ pub struct Compacted {
     pub differences: Vec<Difference>,
 }
 
-/// Where the bytes of owners that are dropped go.
+/// Where the bytes of dropped owners are copied to.
 struct Adopted<'a> {
     is_kept: &'a [bool],
     /// The first kept checkpoint that needs an owner of a dropped link stores its bytes.
@@ -30,7 +30,7 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
     /// need move to the first that needs them.
     ///
     /// A lineage can be resumed from the result, though not with the same record: it lacks the
-    /// chunks that nobody needs any more.
+    /// chunks that no version needs any more.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl<B: AsRef<[u8]> + Sync> Chain<B> {
         })
     }
 
-    /// Copies chunks of a version from whoever owns them, and sums them up.
+    /// Copies chunks of a version from the links that own them, and adds up their checksums.
     fn copy(&self, at: usize, chunks: &[u32], owners: &Owners, out: &mut [u8]) -> Result<Sum> {
         let header = &self.links[at].header;
         let hasher = Hasher::new(header.seed);

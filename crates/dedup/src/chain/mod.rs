@@ -7,11 +7,16 @@ mod restore;
 
 use std::sync::OnceLock;
 
+use rayon::prelude::*;
+
 use crate::container::{Container, Header, NO_PARENT, Run, Stored};
 use crate::error::{Error, Invalid, Result};
 use crate::regions::Place;
 
 pub use compact::Compacted;
+
+/// Bytes of metadata from which on threads are faster than one: it takes them as long to begin.
+const SIDE_BY_SIDE: u64 = 256 << 10;
 
 /// The stored differences of one lineage. `B` is whatever holds the bytes of one: a vector, a slice, a
 /// mapped file.
@@ -55,6 +60,29 @@ impl<B: AsRef<[u8]>> Chain<B> {
         Self::default()
     }
 
+    /// A chain of these differences, which are [parsed](Container::parse) side by side where that is much.
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push).
+    pub fn of(differences: Vec<B>) -> Result<Self>
+    where
+        B: Send + Sync,
+    {
+        let parse = |bytes: &B| Ok(Container::parse(bytes.as_ref())?.header);
+        let entries = |bytes: &B| Ok(Header::read(bytes.as_ref())?.metadata_bytes());
+        let metadata: u64 = differences.iter().map(entries).sum::<Result<_>>()?;
+        let headers: Vec<Header> = match metadata < SIDE_BY_SIDE {
+            true => differences.iter().map(parse).collect::<Result<_>>(),
+            false => differences.par_iter().map(parse).collect::<Result<_>>(),
+        }?;
+        let mut chain = Self::new();
+        for (header, bytes) in headers.into_iter().zip(differences) {
+            chain.insert(header, bytes)?;
+        }
+        Ok(chain)
+    }
+
     /// Adds a difference. The order in which they are added does not matter.
     ///
     /// # Errors
@@ -64,6 +92,11 @@ impl<B: AsRef<[u8]>> Chain<B> {
     /// [`Invalid::Twice`]. The chain is then as it was.
     pub fn push(&mut self, bytes: B) -> Result<()> {
         let header = Container::parse(bytes.as_ref())?.header;
+        self.insert(header, bytes)
+    }
+
+    /// Adds a difference that was parsed.
+    fn insert(&mut self, header: Header, bytes: B) -> Result<()> {
         let version = header.version;
         let foreign = |what| Err(Error::Foreign { version, what });
         let at = self

@@ -1,4 +1,4 @@
-//! Who has the bytes of each chunk of a version: found on metadata alone.
+//! The link that stores the bytes of each chunk of a version: found on metadata alone.
 
 use super::{Chain, Link};
 use crate::container::Run;
@@ -16,7 +16,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// No link has so many chunks.
-    const NOBODY: Self = Self {
+    const NONE: Self = Self {
         link: u32::MAX,
         rank: u32::MAX,
     };
@@ -30,10 +30,10 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    pub(crate) fn nobody(chunks: u32) -> Self {
+    pub(crate) fn none(chunks: u32) -> Self {
         let unowned = chunks as usize;
         Self {
-            of: vec![Owner::NOBODY; unowned],
+            of: vec![Owner::NONE; unowned],
             unowned,
         }
     }
@@ -45,7 +45,7 @@ impl Owners {
     /// Sets the owner of a chunk. With `over`, even if it has one.
     fn set(&mut self, chunk: u32, owner: Owner, over: bool) {
         let slot = &mut self.of[chunk as usize];
-        if *slot == Owner::NOBODY {
+        if *slot == Owner::NONE {
             self.unowned -= 1;
             *slot = owner;
         } else if over {
@@ -53,8 +53,8 @@ impl Owners {
         }
     }
 
-    /// Enters what a link says. `over`, it prevails over what is here: links come oldest first. Else
-    /// they come newest first.
+    /// Enters the owners that a link lists. With `over` they replace earlier entries: links are applied oldest first. Without,
+    /// newest first.
     pub(crate) fn apply<B: AsRef<[u8]>>(
         &mut self,
         chain: &Chain<B>,
@@ -98,14 +98,14 @@ impl<B: AsRef<[u8]>> Chain<B> {
     pub(crate) fn owners(&self, target: usize) -> Result<Owners> {
         let header = &self.links[target].header;
         self.check_coverage(target)?;
-        let mut owners = Owners::nobody(header.layout.count);
+        let mut owners = Owners::none(header.layout.count);
         for at in self.path(target) {
             owners.apply(self, at?, false)?;
             if owners.are_complete() {
                 return Ok(owners);
             }
         }
-        let what = "nobody has some of its chunks";
+        let what = "some of its chunks are stored in no difference";
         Err(Error::corrupt(header.version, what))
     }
 
@@ -147,7 +147,7 @@ impl<B: AsRef<[u8]>> Chain<B> {
                 return Ok(());
             }
         }
-        let what = "nobody has some of its chunks";
+        let what = "some of its chunks are stored in no difference";
         Err(Error::corrupt(header.version, what))
     }
 }

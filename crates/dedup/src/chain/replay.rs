@@ -72,7 +72,7 @@ impl Replay {
             mentioned += shift.node.count() as usize;
         }
         if at == 0 && mentioned != layout.count as usize {
-            return corrupt("nobody has some of its chunks");
+            return corrupt("some of its chunks are stored in no difference");
         }
         let mut content = Sum::default();
         self.digests

@@ -1,4 +1,4 @@
-//! Reading a container that nobody vouches for.
+//! Reading a container from an untrusted source.
 
 use super::header::{HEADER_BYTES, Header, REPEATS, Stored};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::hash::{Hasher, Sum, word_sum};
 use crate::layout::{Layout, Node};
 use crate::regions::{Place, Shift};
 
-/// One difference, checked, in somebody else's bytes.
+/// One difference, checked, in borrowed bytes.
 ///
 /// ```
 /// # fn main() -> tierflow_dedup::Result<()> {

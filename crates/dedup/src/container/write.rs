@@ -72,8 +72,8 @@ pub(crate) fn full_is_smaller(layout: Layout, metadata_bytes: u64, payload_bytes
     payload_at(metadata_bytes) + payload_bytes >= payload_at(0) + layout.len
 }
 
-/// The container, with zeros in the place of the payload, and where that starts. The header is put in by
-/// whoever has filled the payload, for it has the payload's sum; `header` gets the metadata's here.
+/// The container, with zeros in the place of the payload, and where that starts. The caller
+/// fills the payload and then writes the header, which has the payload's checksum; `header` gets the metadata's here.
 pub(crate) fn write(header: &mut Header, body: &Body) -> (Vec<u8>, usize) {
     let (payload_at, total) = (header.payload_at() as usize, header.total_bytes() as usize);
     // Zeroed by the system, page by page, when the threads that fill it come there.

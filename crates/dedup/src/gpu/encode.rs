@@ -13,15 +13,15 @@ use crate::encode::{Last, Summary};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 
-/// A checkpoint that the GPU is encoding. It owns the loans, so nobody can touch the bytes meanwhile.
-/// Dropping it waits; forgetting it leaks them, which harms nobody.
+/// A checkpoint that the GPU is encoding. It owns the loans, so no other code can touch the bytes meanwhile.
+/// Dropping it waits; forgetting it leaks them, which is safe.
 #[must_use = "dropping an encoding waits for it"]
 #[derive(Debug)]
-pub struct Encoding(Pending<(ReadLoan, Landing), Arena, Difference>);
+pub struct Encoding(Pending<(ReadLoan, Landing), Arena, HeaderParts>);
 
-/// What the header of a difference says.
+/// What the header of a difference is made from.
 #[derive(Debug)]
-pub(super) struct Difference {
+pub(super) struct HeaderParts {
     /// Writes it to device memory.
     pub(super) side: Arc<Stream>,
     pub(super) layout: Layout,
@@ -51,7 +51,7 @@ impl Encoding {
     pub(super) fn new(
         data: ReadLoan,
         out: Landing,
-        enqueued: Result<(Flight<Arena>, Difference)>,
+        enqueued: Result<(Flight<Arena>, HeaderParts)>,
     ) -> Self {
         Self(Pending::new((data, out), enqueued))
     }
@@ -80,7 +80,7 @@ impl Encoding {
     }
 }
 
-impl Difference {
+impl HeaderParts {
     /// Writes the header. Returns what the difference is made of, and how many chunks changed.
     fn finish(&self, report: &[u8], out: &mut Landing) -> Result<(Summary, u64)> {
         let mut words = [0; RESULT_BYTES];

@@ -23,7 +23,7 @@ pub(super) struct Flight<U> {
 }
 
 /// The loans of a caller, for as long as the kernels of a flight may use them, and what its end is for. Dropping it
-/// waits; forgetting it leaks them, which harms nobody.
+/// waits; forgetting it leaks them, which is safe.
 #[derive(Debug)]
 pub(super) struct Pending<L, U, T> {
     /// `None` once they have been handed out.
@@ -72,7 +72,7 @@ impl<L, U, T> Drop for Pending<L, U, T> {
         if self.loans.is_some()
             && let Ok((flight, _)) = &self.enqueued
         {
-            // Either way nothing uses the bytes afterwards; who drops it wants no result.
+            // Either way nothing uses the bytes afterwards; a dropped flight reports no result.
             let _ = flight.done.synchronize();
         }
     }

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use tierflow_device::cuda::{Arg, Function, Launch, Module};
-use tierflow_device::{Device, Stream};
+use tierflow_device::{Device, Stream, WriteLoan};
 
+use super::report::Reports;
 use crate::error::{Invalid, Result};
 use crate::sample::Sample;
 
@@ -26,6 +27,7 @@ pub struct Kernels {
 #[derive(Debug)]
 struct Loaded {
     multiprocessors: u32,
+    reports: Reports,
     leaves_32: Function,
     leaves_64: Function,
     leaves_128: Function,
@@ -67,6 +69,7 @@ impl Kernels {
         let restore = Module::load(cuda, RESTORE)?;
         let loaded = Loaded {
             multiprocessors: device.info().multiprocessors.max(1),
+            reports: Reports::new(device)?,
             leaves_32: leaves.function("dedup_leaves_32")?,
             leaves_64: leaves.function("dedup_leaves_64")?,
             leaves_128: leaves.function("dedup_leaves_128")?,
@@ -94,6 +97,11 @@ impl Kernels {
         })
     }
 
+    /// Where kernels put what they report of a checkpoint.
+    pub(super) fn report(&self) -> Result<WriteLoan> {
+        self.loaded.reports.take()
+    }
+
     /// The device that they were loaded on.
     pub fn device(&self) -> &Device {
         &self.device
@@ -119,7 +127,7 @@ impl Kernels {
 /// - a loan for writing of `most_stored_bytes(len)` bytes at `out`, which the device can reach, aligned to 64, and one of
 ///   [`RESULT_BYTES`](super::report::RESULT_BYTES) at `report`; they may be 0 where no launch writes to them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pass {
+pub(super) struct KernelPass {
     pub(super) state: u64,
     pub(super) data: u64,
     pub(super) out: u64,
@@ -138,8 +146,8 @@ pub(super) struct Pass {
 
 impl Kernels {
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn leaves(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn leaves(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let loaded = &self.loaded;
         // Blocks that fit a multiprocessor, by their registers and shared memory.
         let (function, per_warp, resident) = match pass.chunk {
@@ -161,8 +169,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn sample(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn sample(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(128, u64::from(pass.sample.len().div_ceil(128)), 8);
         let args = [
             Arg::address(pass.state),
@@ -174,8 +182,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn find(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn find(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 8);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena that it describes.
@@ -183,8 +191,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn forget(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn forget(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(256, pass.slots.div_ceil(256), 8);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena that it describes.
@@ -192,8 +200,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn sweep(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn sweep(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(256, pass.slots.div_ceil(256), 8);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena that it describes.
@@ -201,8 +209,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn enter(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn enter(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 8);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena.
@@ -210,8 +218,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn verify(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn verify(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(8)), 8);
         let args = [
             Arg::address(pass.state),
@@ -225,8 +233,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn verify_own(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn verify_own(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(8)), 8);
         let args = [
             Arg::address(pass.state),
@@ -238,8 +246,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn keep(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn keep(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let bytes = u64::from(pass.chunks) * u64::from(pass.chunk);
         let shape = self.shape(256, bytes.div_ceil(256 * 16), 8);
         let args = [Arg::address(pass.state), Arg::address(pass.data)];
@@ -248,8 +256,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn resolve(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn resolve(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 6);
         let args = [Arg::address(pass.state), Arg::u32(pass.ordinal)];
         // SAFETY: two parameters of these types; the kernel keeps to the arena.
@@ -257,8 +265,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn heads(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn heads(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 6);
         let args = [Arg::address(pass.state)];
         // SAFETY: one parameter, an address; the kernel keeps to the arena.
@@ -266,8 +274,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn emit(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn emit(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(256, u64::from(pass.words.div_ceil(256)), 4);
         let args = [
             Arg::address(pass.state),
@@ -280,8 +288,8 @@ impl Kernels {
     }
 
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn gather(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn gather(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let bytes = u64::from(pass.chunks) * u64::from(pass.chunk);
         let mut shape = self.shape(256, bytes.div_ceil(8 * 2048), 8);
         shape.grid[0] = shape.grid[0].min(pass.gather_blocks);
@@ -347,8 +355,8 @@ impl Kernels {
     /// Writes the sum of a leaf pass that kept no digests to `pass.report`.
     ///
     /// # Safety
-    /// As [`Pass`] says.
-    pub(super) unsafe fn summed(&self, stream: &Stream, pass: &Pass) -> Result<()> {
+    /// As [`KernelPass`] says.
+    pub(super) unsafe fn summed(&self, stream: &Stream, pass: &KernelPass) -> Result<()> {
         let shape = self.shape(1, 1, 1);
         let args = [Arg::address(pass.state), Arg::address(pass.report)];
         // SAFETY: two parameters, both addresses, of what the caller promises to be there.

@@ -1,4 +1,4 @@
-//! Where a difference goes.
+//! The output memory of a difference.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ impl Landing {
         Self::new(host.memory(), range)
     }
 
-    /// Device memory: the difference is copied on from there by whoever wants it.
+    /// Device memory, from which the caller copies the difference on.
     ///
     /// # Errors
     ///

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use tierflow_device::{Event, Place, ReadLoan, Stream};
 
-use super::encode::{Difference, Encoding};
+use super::encode::{Encoding, HeaderParts};
 use super::flight::Flight;
-use super::kernels::{Kernels, Pass};
+use super::kernels::{KernelPass, Kernels};
 use super::landing::Landing;
 use super::past::Past;
 use super::plan::Plan;
-use super::report::Reports;
 use super::state::Arena;
 use crate::chain::Chain;
 use crate::config::{Config, Method};
@@ -35,14 +34,13 @@ pub struct Lineage {
     seed: u64,
     plan: Plan,
     arena: Arc<Arena>,
-    reports: Reports,
     /// Writes headers of differences in device memory.
     side: Arc<Stream>,
     last: Option<Last>,
     next_ordinal: u32,
     /// Behind the newest checkpoint's kernels.
     done: Option<Arc<Event>>,
-    /// A launch failed, so nobody knows what the arena holds.
+    /// A launch failed, so the arena's content is unknown.
     is_broken: bool,
     profile: bool,
 }
@@ -105,7 +103,6 @@ impl Lineage {
             seed,
             plan,
             arena: Arc::new(arena),
-            reports: Reports::new(device)?,
             side: Arc::new(side),
             last: past.map(|past| past.rebuilt.last),
             next_ordinal: past.map_or(0, |past| past.rebuilt.last.ordinal + 1),
@@ -159,7 +156,7 @@ impl Lineage {
         version: u64,
         data: &ReadLoan,
         out: &Landing,
-    ) -> Result<(Flight<Arena>, Difference)> {
+    ) -> Result<(Flight<Arena>, HeaderParts)> {
         let layout = self.plan.layout;
         let ordinal = self.next_ordinal;
         admit(
@@ -173,11 +170,11 @@ impl Lineage {
             return Err(Error::Broken);
         }
         self.check_memory(stream, data, out)?;
-        let report = self.reports.take()?;
+        let report = self.kernels.report()?;
         if let Some(done) = &self.done {
             stream.wait(done)?;
         }
-        let pass = Pass {
+        let pass = KernelPass {
             state: self.arena.state(),
             data: data.address(),
             out: out.address(),
@@ -223,7 +220,7 @@ impl Lineage {
             report,
             _used: Arc::clone(&self.arena),
         };
-        let difference = Difference {
+        let difference = HeaderParts {
             side: Arc::clone(&self.side),
             layout,
             id: (version, ordinal),
@@ -240,10 +237,10 @@ impl Lineage {
     fn launch(
         &self,
         stream: &Stream,
-        pass: &Pass,
+        pass: &KernelPass,
         marks: &mut Vec<(&'static str, Event)>,
     ) -> Result<()> {
-        type Wrapper = unsafe fn(&Kernels, &Stream, &Pass) -> Result<()>;
+        type Wrapper = unsafe fn(&Kernels, &Stream, &KernelPass) -> Result<()>;
         let mut steps: Vec<(&'static str, Wrapper)> = Vec::with_capacity(13);
         if self.config.method == Method::Auto && !pass.is_first {
             steps.push(("sample", Kernels::sample));

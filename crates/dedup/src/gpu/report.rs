@@ -11,7 +11,7 @@ use crate::layout::Layout;
 /// Bytes of `Result`.
 pub(super) const RESULT_BYTES: usize = 3 * 16 + 2 * 8 + 5 * 8 + 4 * 4;
 
-/// Pinned host memory for the kernels' reports, one for each checkpoint in flight.
+/// Pinned host memory for the kernels' reports, one for each checkpoint in flight, of whatever lineage.
 #[derive(Debug)]
 pub(super) struct Reports {
     host: HostReservation,
@@ -19,7 +19,7 @@ pub(super) struct Reports {
 
 impl Reports {
     const EACH: usize = 128;
-    const BYTES: usize = 4096;
+    const BYTES: usize = 32 << 10;
 
     pub(super) fn new(device: &Device) -> Result<Self> {
         let host = super::pinned(device, Self::BYTES)?;

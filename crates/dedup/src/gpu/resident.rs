@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rayon::prelude::*;
+
 use tierflow_device::{Event, Place, ReadLoan, Stream, WriteLoan};
 
 use super::flight::{Flight, Pending};
-use super::kernels::{Kernels, Pass};
+use super::kernels::{KernelPass, Kernels};
 use super::plan::Plan;
-use super::report::Reports;
 use super::state::Arena;
 use crate::chain::{Chain, Move};
 use crate::container::{HEADER_BYTES, NO_PARENT, Stored};
@@ -28,9 +29,8 @@ const MOVE_BYTES: usize = 16;
 pub struct Resident {
     kernels: Kernels,
     layout: Layout,
-    links: Vec<Link>,
+    links: Vec<ResidentLink>,
     memory: Arc<Held>,
-    reports: Reports,
     /// Behind the newest restore's kernels.
     done: Option<Arc<Event>>,
     plan: Plan,
@@ -45,14 +45,15 @@ pub fn head(difference: &[u8]) -> &[u8] {
 /// What the kernels use, beyond the destination; kept by whatever is in flight.
 #[derive(Debug)]
 struct Held {
-    /// Payloads, then moves.
-    pool: ReadLoan,
+    /// Of all links, the oldest first.
+    _payloads: ReadLoan,
+    moves: ReadLoan,
     owners: WriteLoan,
     sums: Arena,
 }
 
 #[derive(Debug)]
-struct Link {
+struct ResidentLink {
     version: u64,
     content: Sum,
     /// The links to go through, newest first, or why it cannot be restored.
@@ -71,11 +72,23 @@ impl Resident {
     ///
     /// [`Invalid::Empty`] for a chain without differences; [`Error::Corrupt`] or [`Error::Missing`] if
     /// an entry's source is not stored where it says; what allocating finds.
-    pub fn new<B: AsRef<[u8]>>(kernels: &Kernels, chain: &Chain<B>) -> Result<Self> {
+    pub fn new<B: AsRef<[u8]> + Sync>(kernels: &Kernels, chain: &Chain<B>) -> Result<Self> {
+        Self::load(kernels, &kernels.device().stream()?, chain)
+    }
+
+    /// The same, on a stream of the caller's.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn load<B: AsRef<[u8]> + Sync>(
+        kernels: &Kernels,
+        side: &Stream,
+        chain: &Chain<B>,
+    ) -> Result<Self> {
         let device = kernels.device();
         let header = *chain.headers().next().ok_or(Invalid::Empty)?;
         let layout = header.layout;
-        let side = device.stream()?;
 
         let mut payloads_at = Vec::new();
         let mut end = 0;
@@ -83,61 +96,78 @@ impl Resident {
             payloads_at.push(end);
             end += chain.payload(at).len().next_multiple_of(64);
         }
+        let payloads = device.alloc(end.max(64))?;
+        let base = payloads.lend(0..end)?.address();
+
+        // While the payloads go up, the processors find out what is where in them.
+        let mut found: Vec<Result<(Vec<u8>, u32)>> = Vec::new();
+        let mut uploaded: Result<()> = Ok(());
+        rayon::in_place_scope(|scope| {
+            scope.spawn(|_| {
+                let links = (0..payloads_at.len()).into_par_iter();
+                let links = links.map(|at| {
+                    let moves = chain.moves(at)?;
+                    let chunks: u32 = moves.iter().map(|own| own.count).sum();
+                    Ok((pack(&moves, layout, base, &payloads_at), chunks))
+                });
+                found = links.collect();
+            });
+            uploaded = payloads_at.iter().enumerate().try_for_each(|(at, &start)| {
+                let payload = chain.payload(at);
+                if !payload.is_empty() {
+                    let mut part = payloads.lend_mut(start..start + payload.len())?;
+                    side.write(payload, &mut part)?;
+                }
+                Ok(())
+            });
+        });
+        uploaded?;
+
         let mut links = Vec::new();
         let mut moves = Vec::new();
-        for (at, header) in chain.headers().enumerate() {
-            let own = chain.moves(at)?;
-            let chunks: u32 = own.iter().map(|own| own.count).sum();
+        let mut moves_end = 0;
+        for (header, found) in chain.headers().zip(found) {
+            let (packed, chunks) = found?;
             if header.parent == NO_PARENT && header.stored != Stored::Full && chunks != layout.count
             {
                 return Err(Error::corrupt(
                     header.version,
-                    "nobody has some of its chunks",
+                    "some of its chunks are stored in no difference",
                 ));
             }
-            links.push(Link {
+            links.push(ResidentLink {
                 version: header.version,
                 content: header.content,
                 path: chain.path_of(header.version),
-                moves_at: end,
-                moves: own.len() as u32,
+                moves_at: moves_end,
+                moves: (packed.len() / MOVE_BYTES) as u32,
                 chunks,
             });
-            end += own.len() * MOVE_BYTES;
-            moves.push(own);
+            moves_end += packed.len();
+            moves.push(packed);
         }
-
-        let pool = device.alloc(end.max(64))?;
-        let base = pool.lend(0..end)?.address();
-        for (at, start) in payloads_at.iter().enumerate() {
-            let payload = chain.payload(at);
-            let mut part = pool.lend_mut(*start..start + payload.len())?;
-            if !payload.is_empty() {
-                side.write(payload, &mut part)?;
-            }
-        }
-        for (link, moves) in links.iter().zip(&moves) {
-            let bytes = pack(moves, layout, base, &payloads_at);
-            if !bytes.is_empty() {
-                let range = link.moves_at..link.moves_at + bytes.len();
-                side.write(&bytes, &mut pool.lend_mut(range)?)?;
+        let room = device.alloc(moves_end.max(64))?;
+        for (link, packed) in links.iter().zip(&moves) {
+            if !packed.is_empty() {
+                let range = link.moves_at..link.moves_at + packed.len();
+                side.write(packed, &mut room.lend_mut(range)?)?;
             }
         }
 
         let owners_bytes = 8 * layout.count as usize;
         let owners = device.alloc(owners_bytes)?;
         let plan = Plan::of_sums(layout);
-        let sums = Arena::new(device, &side, &plan, &Hasher::new(header.seed), None)?;
+        let sums = Arena::new(device, side, &plan, &Hasher::new(header.seed), None)?;
         Ok(Self {
             kernels: kernels.clone(),
             layout,
             links,
             memory: Arc::new(Held {
-                pool: pool.lend(0..end)?,
+                _payloads: payloads.lend(0..end)?,
+                moves: room.lend(0..moves_end)?,
                 owners: owners.lend_mut(0..owners_bytes)?,
                 sums,
             }),
-            reports: Reports::new(device)?,
             done: None,
             plan,
         })
@@ -184,11 +214,11 @@ impl Resident {
                 "a restore needs memory of the kernels' device that starts at a multiple of 16";
             return Err(Invalid::Memory { what }.into());
         }
-        let report = self.reports.take()?;
+        let report = self.kernels.report()?;
         if let Some(done) = &self.done {
             stream.wait(done)?;
         }
-        let pass = Pass {
+        let pass = KernelPass {
             state: self.memory.sums.state(),
             data: out.address(),
             out: 0,
@@ -227,17 +257,17 @@ impl Resident {
         &self,
         stream: &Stream,
         path: &[usize],
-        pass: &Pass,
+        pass: &KernelPass,
     ) -> Result<Vec<(&'static str, Event)>> {
-        let Held { pool, owners, .. } = self.memory.as_ref();
+        let Held { moves, owners, .. } = self.memory.as_ref();
         let chunk = self.layout.chunk;
         let mut marks = vec![("start", stream.record_timed()?)];
         for &at in path.iter().rev() {
             let link = &self.links[at];
             if link.moves > 0 {
-                let moves = pool.address() + link.moves_at as u64;
+                let moves = moves.address() + link.moves_at as u64;
                 let moves = (moves, link.moves, link.chunks);
-                // SAFETY: the pool, which has the moves and all sources, and the owners are `Held`, which the `Restoring`
+                // SAFETY: the moves, the payloads, which are all sources, and the owners are `Held`, which the `Restoring`
                 // keeps until it has waited for the event behind the launches, or `enqueue` until the stream is
                 // synchronised; a chain's moves are of its layout's chunks.
                 unsafe { self.kernels.own(stream, moves, chunk, owners.address()) }?;
@@ -272,8 +302,8 @@ fn pack(moves: &[Move], layout: Layout, base: u64, payloads_at: &[usize]) -> Vec
     bytes
 }
 
-/// A version that the GPU is restoring. It owns the loan, so nobody can touch the bytes meanwhile.
-/// Dropping it waits; forgetting it leaks it, which harms nobody.
+/// A version that the GPU is restoring. It owns the loan, so no other code can touch the bytes meanwhile.
+/// Dropping it waits; forgetting it leaks it, which is safe.
 #[must_use = "dropping a restoring waits for it"]
 #[derive(Debug)]
 pub struct Restoring(Pending<WriteLoan, Held, Expected>);

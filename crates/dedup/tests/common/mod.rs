@@ -157,7 +157,7 @@ pub(crate) fn oracle(history: &[Vec<u8>], chunk: usize) -> Vec<(u64, u32, u32)> 
     stored
 }
 
-/// Two chunks of 32 bytes with one XXH3-128 digest under seed 0: whoever knows the secret can make both
+/// Two chunks of 32 bytes with one XXH3-128 digest under seed 0: with the secret one can make both
 /// products of the hash vanish, and then only the sums of the halves count.
 pub(crate) fn colliding() -> ([u8; 32], [u8; 32]) {
     let secret = [

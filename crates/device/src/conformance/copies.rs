@@ -1,4 +1,4 @@
-use super::{Expect, Outcome, holds, pattern, require, write};
+use super::{CaseResult, Expect, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::loan::{ReadLoan, WriteLoan};
@@ -18,7 +18,7 @@ fn pair(
     Ok((read, write))
 }
 
-pub(super) fn fill_write_read(device: &Device) -> Outcome {
+pub(super) fn fill_write_read(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let host = device.reserve_host(10_000).expect_ok("reserving")?;
     for memory in [
@@ -51,7 +51,7 @@ pub(super) fn fill_write_read(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn all_or_none(device: &Device) -> Outcome {
+pub(super) fn all_or_none(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let src = device.alloc(64 << 10).expect_ok("allocating")?;
     let dst = device.alloc(64 << 10).expect_ok("allocating")?;
@@ -94,7 +94,7 @@ pub(super) fn all_or_none(device: &Device) -> Outcome {
     holds(&stream, &dst, 0, &bytes[63 << 10..])
 }
 
-pub(super) fn transfers(device: &Device) -> Outcome {
+pub(super) fn transfers(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let len = 1 << 20;
     let src = device.alloc(len).expect_ok("allocating")?;
@@ -160,7 +160,7 @@ pub(super) fn transfers(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn refuses(device: &Device) -> Outcome {
+pub(super) fn refuses(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let memory = device.alloc(100).expect_ok("allocating")?;
     let (mut dst, src) = (
@@ -189,7 +189,7 @@ pub(super) fn refuses(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn events(device: &Device) -> Outcome {
+pub(super) fn events(device: &Device) -> CaseResult {
     let (one, two) = (device.stream(), device.stream());
     let (one, two) = (
         one.expect_ok("making a stream")?,
@@ -234,7 +234,7 @@ pub(super) fn events(device: &Device) -> Outcome {
     holds(&two, &memories[2], 0, &bytes)
 }
 
-pub(super) fn threads(device: &Device) -> Outcome {
+pub(super) fn threads(device: &Device) -> CaseResult {
     let shared = device.alloc(4 << 20).expect_ok("allocating")?;
     let stream = device.stream().expect_ok("making a stream")?;
     std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! Host memory of every kind that the device can be given.
 
-use super::{Expect, Outcome, holds, pattern, require, write};
+use super::{CaseResult, Expect, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::info::Kind;
@@ -11,7 +11,7 @@ use crate::pinned::Pinned;
 const MIB: usize = 1 << 20;
 
 /// Bytes go in and out, by copies of the device's and by the processor.
-pub(super) fn carries(device: &Device, host: &Memory, seed: u64) -> Outcome {
+pub(super) fn carries(device: &Device, host: &Memory, seed: u64) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     require!(host.place() == Place::Host, "it is host memory");
     require!(host.host_accessible(), "the processor reaches it");
@@ -39,7 +39,7 @@ pub(super) fn carries(device: &Device, host: &Memory, seed: u64) -> Outcome {
     holds(&stream, &inner, 0, &other)
 }
 
-pub(super) fn pinned(device: &Device) -> Outcome {
+pub(super) fn pinned(device: &Device) -> CaseResult {
     let (memory, pinned) = device.alloc_pinned(5 * MIB).expect_ok("allocating")?;
     let said = match pinned {
         Pinned::Yes => true,
@@ -61,7 +61,7 @@ pub(super) fn pinned(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn pinned_chunks(device: &Device) -> Outcome {
+pub(super) fn pinned_chunks(device: &Device) -> CaseResult {
     let node = device.numa_node().unwrap_or(0);
     let reserved = device.reserve_pinned(5 * MIB, node);
     if device.info().kind == Kind::Host {
@@ -83,7 +83,7 @@ pub(super) fn pinned_chunks(device: &Device) -> Outcome {
     carries(device, memory, 50)
 }
 
-pub(super) fn nodes(device: &Device) -> Outcome {
+pub(super) fn nodes(device: &Device) -> CaseResult {
     let host = device.reserve_host(4 * MIB).expect_ok("reserving")?;
     let node = device.numa_node().unwrap_or(0);
     // A container may not be allowed to ask; what was not granted changes nothing.
@@ -95,9 +95,9 @@ pub(super) fn nodes(device: &Device) -> Outcome {
     carries(device, host.memory(), 70)
 }
 
-pub(super) fn shared(device: &Device) -> Outcome {
+pub(super) fn shared(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
-    // A device reaches itself; who else there is, is the machine's affair.
+    // A device reaches itself; which others it reaches depends on the machine.
     let same = [device.clone()];
     let reservation = device
         .reserve_shared(MIB, &same)

@@ -1,7 +1,7 @@
 //! Managed memory: what the driver is told of it, and moves ahead of use. The host back end has no driver that
 //! would move bytes, and says so.
 
-use super::{Expect, Outcome, holds, host_memory, pattern, require, write};
+use super::{CaseResult, Expect, holds, host_memory, pattern, require, write};
 use crate::advice::Advice;
 use crate::device::Device;
 use crate::error::{Error, Invalid};
@@ -22,7 +22,7 @@ fn managed(device: &Device, len: usize) -> Result<Option<Memory>, String> {
     Ok(None)
 }
 
-pub(super) fn carries(device: &Device) -> Outcome {
+pub(super) fn carries(device: &Device) -> CaseResult {
     let Some(memory) = managed(device, 5 * MIB)? else {
         return Ok(());
     };
@@ -36,7 +36,7 @@ pub(super) fn carries(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn advises(device: &Device) -> Outcome {
+pub(super) fn advises(device: &Device) -> CaseResult {
     let Some(memory) = managed(device, 8 * MIB)? else {
         return Ok(());
     };
@@ -47,7 +47,7 @@ pub(super) fn advises(device: &Device) -> Outcome {
     let preferred = |range| memory.preferred_location(range).expect_ok("asking");
     require!(
         preferred(0..8 * MIB)?.is_none(),
-        "preferred before anybody advised"
+        "preferred before any advice was given"
     );
     for place in [Place::Host, Place::Device] {
         let advice = Advice::PreferredLocation(place);
@@ -76,7 +76,7 @@ pub(super) fn advises(device: &Device) -> Outcome {
     holds(&stream, &memory, 0, &bytes)
 }
 
-pub(super) fn prefetches(device: &Device) -> Outcome {
+pub(super) fn prefetches(device: &Device) -> CaseResult {
     let Some(memory) = managed(device, 8 * MIB)? else {
         return Ok(());
     };
@@ -128,7 +128,7 @@ pub(super) fn prefetches(device: &Device) -> Outcome {
         memory.lend(0..1).is_err(),
         "bytes lent for writing were lent from the other side"
     );
-    // Freed by everybody else while it moves.
+    // The migration is its last owner while it moves.
     let gone = device.alloc_managed(8 * MIB).expect_ok("allocating")?;
     let migration = stream.prefetch(&gone, 0..8 * MIB, Place::Device);
     drop(gone);
@@ -136,7 +136,7 @@ pub(super) fn prefetches(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn refuses(device: &Device) -> Outcome {
+pub(super) fn refuses(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let is_cuda = device.info().kind == Kind::Cuda;
     for other in [

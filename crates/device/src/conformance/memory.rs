@@ -1,13 +1,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Expect, Outcome, holds, pattern, require, write};
+use super::{CaseResult, Expect, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Access, Error, Invalid};
 use crate::info::Place;
 use crate::memory::Memory;
 
-pub(super) fn keeps_bytes(device: &Device) -> Outcome {
+pub(super) fn keeps_bytes(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let memories: Vec<_> = [1, 2, 4095, 4096, 4097, 3 << 20]
         .into_iter()
@@ -37,7 +37,7 @@ pub(super) fn keeps_bytes(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn refuses_lengths(device: &Device) -> Outcome {
+pub(super) fn refuses_lengths(device: &Device) -> CaseResult {
     let empty = Some(Error::Invalid(Invalid::Empty));
     require!(device.alloc(0).err() == empty, "0 bytes were allocated");
     require!(device.reserve(0).err() == empty, "0 bytes were reserved");
@@ -65,7 +65,7 @@ pub(super) fn refuses_lengths(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn loans_exclude(device: &Device) -> Outcome {
+pub(super) fn loans_exclude(device: &Device) -> CaseResult {
     let memory = device.alloc(1000).expect_ok("allocating")?;
     let first = memory.lend(0..600).expect_ok("lending")?;
     let second = memory
@@ -85,7 +85,7 @@ pub(super) fn loans_exclude(device: &Device) -> Outcome {
     drop(second);
     let writer = memory
         .lend_mut(600..700)
-        .expect_ok("lending what nobody reads any more")?;
+        .expect_ok("lending what is not read any more")?;
     let busy = memory.lend(699..1000).err();
     let clash = Error::Busy {
         asked: 699..1000,
@@ -123,7 +123,7 @@ pub(super) fn loans_exclude(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn loans_change(device: &Device) -> Outcome {
+pub(super) fn loans_change(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let memory = device.alloc(100).expect_ok("allocating")?;
     let (mut left, right) = memory.lend_mut(0..100).expect_ok("lending")?.split_at(40);
@@ -149,7 +149,7 @@ pub(super) fn loans_change(device: &Device) -> Outcome {
         memory.lend(0..100).is_ok(),
         "a loan that became a reader lets others read"
     );
-    require!(memory.lend_mut(0..1).is_err(), "but nobody write");
+    require!(memory.lend_mut(0..1).is_err(), "but not write");
     let (all, none) = reader.split_at(1000);
     require!(all.len() == 40 && none.is_empty(), "split beyond the end");
     require!(
@@ -165,7 +165,7 @@ pub(super) fn loans_change(device: &Device) -> Outcome {
     holds(&stream, &memory, 0, &pattern(1, 40))
 }
 
-pub(super) fn lives_with_loans(device: &Device) -> Outcome {
+pub(super) fn lives_with_loans(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let reservation = device.reserve(1).expect_ok("reserving")?;
     let len = reservation.memory().len();
@@ -184,7 +184,7 @@ pub(super) fn lives_with_loans(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn foreign(device: &Device) -> Outcome {
+pub(super) fn foreign(device: &Device) -> CaseResult {
     struct Owner(Box<[u8]>, Arc<AtomicBool>);
     impl Drop for Owner {
         fn drop(&mut self) {
@@ -201,7 +201,7 @@ pub(super) fn foreign(device: &Device) -> Outcome {
     let keep: Arc<Owner> = Arc::new(owner);
     // SAFETY: the box is initialised memory that `keep` owns and that nothing else here reaches.
     let memory = unsafe { Memory::from_raw(device, address, len, Place::Host, keep) }
-        .expect_ok("taking memory of somebody else's")?;
+        .expect_ok("taking memory of another owner")?;
     let inner = device.alloc(len).expect_ok("allocating")?;
     let (src, dst) = (memory.lend(0..len), inner.lend_mut(0..len));
     let pair = (src.expect_ok("lending")?, dst.expect_ok("lending")?);

@@ -32,14 +32,15 @@ pub struct Failed {
     pub what: String,
 }
 
-type Outcome = Result<(), String>;
+/// `Err` says what was expected and did not happen.
+type CaseResult = Result<(), String>;
 
 /// One thing that every device must do.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Its name.
     pub name: &'static str,
-    check: fn(&Device) -> Outcome,
+    check: fn(&Device) -> CaseResult,
 }
 
 impl Case {
@@ -235,14 +236,14 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn write(stream: &Stream, memory: &Memory, at: usize, bytes: &[u8]) -> Outcome {
+fn write(stream: &Stream, memory: &Memory, at: usize, bytes: &[u8]) -> CaseResult {
     let mut loan = memory
         .lend_mut(at..at + bytes.len())
         .expect_ok("lending to write")?;
     stream.write(bytes, &mut loan).expect_ok("writing")
 }
 
-fn holds(stream: &Stream, memory: &Memory, at: usize, bytes: &[u8]) -> Outcome {
+fn holds(stream: &Stream, memory: &Memory, at: usize, bytes: &[u8]) -> CaseResult {
     let loan = memory
         .lend(at..at + bytes.len())
         .expect_ok("lending to read")?;

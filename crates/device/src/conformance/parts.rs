@@ -1,4 +1,4 @@
-use super::{Expect, Outcome, holds, pattern, require, write};
+use super::{CaseResult, Expect, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::memory::Memory;
@@ -56,7 +56,7 @@ fn content(device: &[u8], pinned: &[u8], slice: &[u8], part: (Side, usize, usize
     of[start..start + length].to_vec()
 }
 
-pub(super) fn gather_and_scatter(device: &Device) -> Outcome {
+pub(super) fn gather_and_scatter(device: &Device) -> CaseResult {
     const ROOM: usize = 8 << 20;
     let stream = device.stream().expect_ok("making a stream")?;
     let parts = parts();
@@ -112,7 +112,7 @@ fn scattered(
     run: &Memory,
     parts: &[(Side, usize, usize)],
     gathered: &[u8],
-) -> Outcome {
+) -> CaseResult {
     const ROOM: usize = 8 << 20;
     const BEFORE: u8 = 0xc3;
     let stream = device.stream().expect_ok("making a stream")?;
@@ -157,7 +157,7 @@ fn scattered(
     Ok(())
 }
 
-pub(super) fn refuses(device: &Device) -> Outcome {
+pub(super) fn refuses(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let memory = device.alloc(100).expect_ok("allocating")?;
     let mut into = memory.lend_mut(0..10).expect_ok("lending")?;

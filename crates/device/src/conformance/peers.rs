@@ -1,6 +1,6 @@
 //! What two devices of one kind must do that reach each other's memory.
 
-use super::{Expect, Failed, Outcome, holds, pattern, require, write};
+use super::{CaseResult, Expect, Failed, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Invalid};
 pub struct PeerCase {
     /// Its name.
     pub name: &'static str,
-    check: fn(&Device, &Device) -> Outcome,
+    check: fn(&Device, &Device) -> CaseResult,
 }
 
 impl PeerCase {
@@ -55,7 +55,7 @@ pub const PEER_CASES: &[PeerCase] = &[
     },
 ];
 
-fn linked(device: &Device, peer: &Device) -> Outcome {
+fn linked(device: &Device, peer: &Device) -> CaseResult {
     require!(!device.is_same(peer), "the two are one device");
     for (from, to) in [(device, peer), (peer, device)] {
         let link = from.link_to(to).expect_ok("asking for the link")?;
@@ -66,7 +66,7 @@ fn linked(device: &Device, peer: &Device) -> Outcome {
     Ok(())
 }
 
-fn chunks_on_a_peer(device: &Device, peer: &Device) -> Outcome {
+fn chunks_on_a_peer(device: &Device, peer: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let chunk = device.info().granularity.max(1 << 20);
     let reservation = device.reserve(3 * chunk).expect_ok("reserving")?;
@@ -100,7 +100,7 @@ fn chunks_on_a_peer(device: &Device, peer: &Device) -> Outcome {
     holds(&stream, memory, 0, &back)
 }
 
-fn unmapping(device: &Device, peer: &Device) -> Outcome {
+fn unmapping(device: &Device, peer: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let chunk = device.info().granularity.max(8 << 20);
     let reservation = device.reserve(2 * chunk).expect_ok("reserving")?;
@@ -164,7 +164,7 @@ fn unmapping(device: &Device, peer: &Device) -> Outcome {
     Ok(())
 }
 
-fn shared(device: &Device, peer: &Device) -> Outcome {
+fn shared(device: &Device, peer: &Device) -> CaseResult {
     let (own, theirs) = (
         device.stream().expect_ok("making a stream")?,
         peer.stream().expect_ok("making a stream")?,
@@ -197,7 +197,7 @@ fn shared(device: &Device, peer: &Device) -> Outcome {
     holds(&theirs, &copy, 0, &bytes)
 }
 
-fn exported(device: &Device, peer: &Device) -> Outcome {
+fn exported(device: &Device, peer: &Device) -> CaseResult {
     let (own, theirs) = (
         device.stream().expect_ok("making a stream")?,
         peer.stream().expect_ok("making a stream")?,
@@ -221,7 +221,7 @@ fn exported(device: &Device, peer: &Device) -> Outcome {
     );
     drop(loan);
 
-    // It outlives whoever exported it, as long as somebody maps it.
+    // It outlives its exporter, as long as it is mapped.
     drop((chunk, there));
     holds(&own, here.memory(), 0, &bytes)?;
     here.unmap(0..len).expect_ok("unmapping")?;
@@ -232,7 +232,7 @@ fn exported(device: &Device, peer: &Device) -> Outcome {
     holds(&own, here.memory(), 0, &bytes)
 }
 
-fn wrong_kind(device: &Device, peer: &Device) -> Outcome {
+fn wrong_kind(device: &Device, peer: &Device) -> CaseResult {
     let chunk = peer.export(4 << 20).expect_ok("exporting")?;
     let len = chunk.len();
     let plain = device.reserve(len).expect_ok("reserving")?;
@@ -245,7 +245,7 @@ fn wrong_kind(device: &Device, peer: &Device) -> Outcome {
     );
     require!(
         is_refused(special.map(0..len)),
-        "a reservation for exported chunks took one of nobody's"
+        "a reservation for exported chunks took one that is not exported"
     );
     for owner in [device, peer] {
         special.map_on(0..len, owner).expect_ok("mapping")?;

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use super::{Expect, Outcome, holds, pattern, require, write};
+use super::{CaseResult, Expect, holds, pattern, require, write};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::host_reservation::HostReservation;
@@ -8,7 +8,7 @@ use crate::pinned::Pinned;
 
 const MIB: usize = 1 << 20;
 
-pub(super) fn by_chunks(device: &Device) -> Outcome {
+pub(super) fn by_chunks(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let granularity = device.info().granularity;
     let reservation = device.reserve(5 * granularity - 1).expect_ok("reserving")?;
@@ -65,7 +65,7 @@ pub(super) fn by_chunks(device: &Device) -> Outcome {
     holds(&stream, &copy, 0, &all)
 }
 
-pub(super) fn unmaps(device: &Device) -> Outcome {
+pub(super) fn unmaps(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let granularity = device.info().granularity;
     let reservation = device.reserve(4 * granularity).expect_ok("reserving")?;
@@ -108,7 +108,7 @@ pub(super) fn unmaps(device: &Device) -> Outcome {
     holds(&stream, memory, 0, &first)
 }
 
-pub(super) fn discards(device: &Device) -> Outcome {
+pub(super) fn discards(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let piece = HostReservation::GRANULARITY;
     let host = device.reserve_host(4 * piece).expect_ok("reserving")?;
@@ -150,7 +150,7 @@ pub(super) fn discards(device: &Device) -> Outcome {
     holds(&stream, memory, 0, &bytes)
 }
 
-pub(super) fn refuses_ranges(device: &Device) -> Outcome {
+pub(super) fn refuses_ranges(device: &Device) -> CaseResult {
     let granularity = device.info().granularity;
     let reservation = device.reserve(4 * granularity).expect_ok("reserving")?;
     reservation
@@ -188,7 +188,7 @@ pub(super) fn refuses_ranges(device: &Device) -> Outcome {
         .expect_ok("mapping what was refused in part")
 }
 
-pub(super) fn more_than_there_is(device: &Device) -> Outcome {
+pub(super) fn more_than_there_is(device: &Device) -> CaseResult {
     let total = usize::try_from(device.info().total_bytes).unwrap_or(usize::MAX / 8);
     let reservation = device
         .reserve(total.saturating_mul(2))
@@ -209,7 +209,7 @@ pub(super) fn more_than_there_is(device: &Device) -> Outcome {
         .expect_ok("mapping what there is, after being refused")
 }
 
-pub(super) fn touch_keeps(device: &Device) -> Outcome {
+pub(super) fn touch_keeps(device: &Device) -> CaseResult {
     let len = 5 * MIB + 3;
     let host = device.reserve_host(len).expect_ok("reserving")?;
     require!(
@@ -240,7 +240,7 @@ pub(super) fn touch_keeps(device: &Device) -> Outcome {
         .expect_ok("counting huge pages")
 }
 
-pub(super) fn across_pins(device: &Device) -> Outcome {
+pub(super) fn across_pins(device: &Device) -> CaseResult {
     let stream = device.stream().expect_ok("making a stream")?;
     let piece = HostReservation::GRANULARITY;
     let len = 5 * piece;
@@ -296,7 +296,7 @@ pub(super) fn across_pins(device: &Device) -> Outcome {
     Ok(())
 }
 
-pub(super) fn pin_meanwhile(device: &Device) -> Outcome {
+pub(super) fn pin_meanwhile(device: &Device) -> CaseResult {
     let piece = HostReservation::GRANULARITY;
     let len = 8 * piece;
     let host = device.reserve_host(len).expect_ok("reserving")?;

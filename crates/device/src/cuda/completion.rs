@@ -1,8 +1,8 @@
 //! The end of a stream's work, seen without asking the driver.
 //!
-//! The driver serves one thread at a time: whoever pins a piece of memory keeps all others waiting for as long as that
-//! takes, and those who ask it whether their copy is done wait with them, often several turns, as its lock is not fair.
-//! So the stream itself is told to write a number to pinned host memory behind its work, and who waits reads that.
+//! The driver serves one thread at a time, under a lock that is not fair: while one thread pins memory, all threads that
+//! ask whether a copy is done wait, often several turns. So the stream itself writes a number to pinned host memory behind
+//! its work (a completion counter), and waiting threads read that.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ use crate::pages::pointer;
 /// Bytes that the driver is asked for: it gives no less than a page.
 const PAGE: usize = 4096;
 
-/// The number that a stream writes.
+/// The number in pinned host memory that a stream writes.
 #[derive(Debug)]
-pub(super) struct Cell {
+pub(super) struct Counter {
     address: u64,
     /// The number behind the work enqueued last. Held while one is enqueued, so that they are written in order.
     last: Mutex<u32>,
@@ -30,28 +30,28 @@ pub(super) struct Cell {
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Waiting {
-    /// At once when it is done, at the cost of a processor.
+    /// Returns at once when it is done, at the cost of a processor.
     Spinning,
-    /// A tenth of a millisecond late, at no cost.
+    /// Returns up to 0.1 ms late, and leaves the processor free.
     Asleep,
 }
 
-impl Cell {
-    /// For this stream, which is alive, in its context, which is current. None where streams cannot write numbers.
+impl Counter {
+    /// For a live stream of `context`, which is current. `None` where streams cannot write numbers.
     pub(super) fn new(context: &Context, stream: sys::CUstream) -> Result<Option<Self>> {
         let address = alloc_pinned(context, PAGE)?;
-        let cell = Self {
+        let counter = Self {
             address,
             last: Mutex::new(0),
         };
         // The driver gives a freed page again as it was: an old number would end a wait before its time.
-        cell.number().store(0, Ordering::Release);
+        counter.number().store(0, Ordering::Release);
         // There is no attribute for it: every device that was ever seen can. A device that is lost says so later.
-        if cell.enqueue(stream).is_ok() {
-            return Ok(Some(cell));
+        if counter.enqueue(stream).is_ok() {
+            return Ok(Some(counter));
         }
         // SAFETY: no number was enqueued.
-        unsafe { cell.free(context) };
+        unsafe { counter.free(context) };
         Ok(None)
     }
 
@@ -62,7 +62,7 @@ impl Cell {
         // The default flag orders the work's own writes before that of the number.
         let flags = sys::CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT as u32;
         // SAFETY: the address is that of pinned host memory of ours, which is the same for the device, and which stays
-        // until the stream is done (`Handle::drop`); the stream is alive, and the context current.
+        // until the stream is done (`StreamHandle::drop`); the stream is alive, and the context current.
         let enqueued = unsafe { sys::cuStreamWriteValue32_v2(stream, self.address, next, flags) };
         checked("cuStreamWriteValue32", enqueued.result())?;
         *last = next;
@@ -89,10 +89,11 @@ impl Cell {
 
     /// Waits for a number. From time to time it does ask the driver, as a device that is lost writes nothing any more.
     pub(super) fn wait(&self, number: u32, stream: sys::CUstream, waiting: Waiting) -> Result<()> {
-        const ASK: Duration = Duration::from_millis(20);
-        /// After this long a processor is better used.
+        /// How often the driver is asked.
+        const QUERY_INTERVAL: Duration = Duration::from_millis(20);
+        /// How long a spinning thread keeps its processor; then it yields.
         const SPIN: Duration = Duration::from_millis(5);
-        const NAP: Duration = Duration::from_micros(40);
+        const POLL_INTERVAL: Duration = Duration::from_micros(40);
         let begun = Instant::now();
         let mut asked = begun;
         while !self.is_reached(number) {
@@ -100,9 +101,9 @@ impl Cell {
             match waiting {
                 Waiting::Spinning if now - begun < SPIN => std::hint::spin_loop(),
                 Waiting::Spinning => std::thread::yield_now(),
-                Waiting::Asleep => std::thread::sleep(NAP),
+                Waiting::Asleep => std::thread::sleep(POLL_INTERVAL),
             }
-            if now - asked > ASK {
+            if now - asked > QUERY_INTERVAL {
                 asked = now;
                 // SAFETY: the caller keeps the stream alive, and the context is current.
                 match unsafe { sys::cuStreamQuery(stream) }.result() {
@@ -117,7 +118,7 @@ impl Cell {
     /// Gives the memory back.
     ///
     /// # Safety
-    /// The stream writes no number any more, and nobody reads one.
+    /// The stream writes no number any more, and no thread reads one.
     pub(super) unsafe fn free(&self, context: &Context) {
         // SAFETY: allocated in `new`, and the caller's promise.
         unsafe { free_pinned(context, self.address) };

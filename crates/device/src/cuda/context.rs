@@ -100,7 +100,7 @@ impl Context {
     /// The GPU's place on the PCI bus, `0000:0F:00.0`.
     pub(crate) fn bus_id(&self) -> Result<String> {
         let mut text: [std::ffi::c_char; 32] = [0; 32];
-        // SAFETY: `text` is a live array of the length that is told.
+        // SAFETY: `text` is a live array of the length that is passed.
         let asked = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), 32, self.device) };
         checked("cuDeviceGetPCIBusId", asked.result())?;
         let bytes = text.iter().map(|&c| c as u8);
@@ -142,7 +142,7 @@ pub(crate) struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: it was current when we came; whoever made it so keeps it alive.
+            // SAFETY: it was current on entry, and the code that made it so keeps it alive.
             let _ = unsafe { result::ctx::set_current(before) };
         }
     }
@@ -184,7 +184,7 @@ pub(crate) fn failure(call: &'static str, error: DriverError) -> Error {
     }
 }
 
-/// An error after which nobody can tell what still runs, save that the context is unusable.
+/// An error after which it is unknown what still runs; the context is unusable.
 pub(crate) fn lost(call: &'static str, error: DriverError) -> Error {
     Error::Lost {
         call,

@@ -15,7 +15,7 @@ use crate::stream::Stream;
 impl Device {
     /// A stream of another library's, to order copies after its work: of the CUDA runtime, say, whose handles are the
     /// driver's. 0 and 1 are the legacy default stream, 2 is the thread's own default stream. Dropping the [`Stream`]
-    /// leaves theirs as it is.
+    /// leaves the stream of the other library as it is.
     ///
     /// # Errors
     ///

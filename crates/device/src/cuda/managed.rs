@@ -7,7 +7,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUmem_advise as
 
 use super::context::{Context, checked, failure};
 use super::memory::{device, free_and_total, refused};
-use crate::advice::{Advice, Told};
+use crate::advice::{Advice, RangeAttribute};
 use crate::error::out_of_memory;
 use crate::error::{Result, Unavailable};
 use crate::info::Place;
@@ -70,8 +70,8 @@ pub(super) unsafe fn advise(
         Advice::NotAccessedByDevice => (Flag::CU_MEM_ADVISE_UNSET_ACCESSED_BY, own),
     };
     let _entered = context.enter()?;
-    // SAFETY: the caller's promise: live managed memory. Advice changes where bytes lie and who has them
-    // mapped, and no content, whoever reads or writes them meanwhile.
+    // SAFETY: the caller's promise: live managed memory. Advice changes where bytes lie and which side has them
+    // mapped, and no content, even while they are read or written.
     let advised = unsafe { sys::cuMemAdvise_v2(address, len, flag, location) };
     answered(context, "cuMemAdvise", len, advised.result())
 }
@@ -88,23 +88,23 @@ pub(super) unsafe fn prefetch(
     let to = location(context, to);
     let _entered = context.enter()?;
     // SAFETY: the caller's promise: managed memory that lives until the move is done, and a live stream.
-    // The driver keeps the bytes coherent for whoever reads or writes them meanwhile. There are no flags.
+    // The driver keeps the bytes coherent for all that read or write them meanwhile. There are no flags.
     let enqueued = unsafe { sys::cuMemPrefetchAsync_v2(address, len, to, 0, stream) };
     answered(context, "cuMemPrefetchAsync", len, enqueued.result())
 }
 
 /// # Safety
-/// As for `Backend::told`.
-pub(super) unsafe fn told(
+/// As for `Backend::range_attribute`.
+pub(super) unsafe fn range_attribute(
     context: &Context,
     address: u64,
     len: usize,
-    what: Told,
+    what: RangeAttribute,
 ) -> Result<Option<Place>> {
     use sys::CUmem_range_attribute as Range;
     let attribute = match what {
-        Told::PreferredLocation => Range::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
-        Told::LastPrefetch => Range::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION,
+        RangeAttribute::PreferredLocation => Range::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
+        RangeAttribute::LastPrefetch => Range::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION,
     };
     let mut found: sys::CUdevice = 0;
     let answer = (&raw mut found).cast();

@@ -69,7 +69,7 @@ pub(super) fn described(
     }
 }
 
-/// Memory that nobody but this process maps.
+/// Memory that this process alone maps.
 fn private(context: &Context, behind: &Behind) -> Result<sys::CUmemAllocationProp> {
     let none = sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
     Ok(described(location(context, behind)?, none))
@@ -100,19 +100,19 @@ pub(super) fn device(id: i32) -> sys::CUmemLocation {
     }
 }
 
-/// Who is to reach a mapping: this device, and the peers or the processor.
+/// The locations that may reach a mapping: this device, and the peers or the processor.
 fn reached_by(context: &Context, behind: &Behind) -> Result<Vec<sys::CUmemLocation>> {
-    let mut who = vec![device(context.device())];
+    let mut locations = vec![device(context.device())];
     match behind {
-        Behind::Host { .. } => who.push(location(context, behind)?),
+        Behind::Host { .. } => locations.push(location(context, behind)?),
         Behind::Device { peers } => {
             for &peer in peers {
-                who.push(numbered(peer)?);
+                locations.push(numbered(peer)?);
             }
         }
         Behind::Peer { .. } | Behind::Exported(_) | Behind::Imported(_) => {}
     }
-    Ok(who)
+    Ok(locations)
 }
 
 /// What chunks must be multiples of. The recommended one: larger pages, fewer of them.
@@ -164,40 +164,39 @@ pub(super) unsafe fn map(
     // SAFETY: the range is reserved, aligned and not mapped, by the caller's promise. The driver
     // refuses a handle of fewer bytes.
     let mapped = unsafe { sys::cuMemMap(address, len, 0, handle.0, 0) };
-    // The mapping holds the memory from here on, or nobody does.
+    // From here on the mapping alone holds the memory; without one it is freed.
     let released = handle.release();
     checked("cuMemMap", mapped.result())?;
     // SAFETY: the range was mapped just above; `access` is an array of as many live descriptors.
     let granted = unsafe { sys::cuMemSetAccess(address, len, access.as_ptr(), access.len()) };
     let ready = released.and_then(|()| checked("cuMemSetAccess", granted.result()));
     if ready.is_err() {
-        // SAFETY: mapped above with this range, and nobody has been told of it.
+        // SAFETY: mapped above with this range, which no caller knows yet.
         unsafe { unmap(context, address, len) };
     }
     ready
 }
 
 /// A handle of memory, and whether it is ours to release.
-struct Handle(sys::CUmemGenericAllocationHandle, bool);
+struct AllocationHandle(sys::CUmemGenericAllocationHandle, bool);
 
-impl Handle {
+impl AllocationHandle {
     fn release(self) -> Result<()> {
         if !self.1 {
             return Ok(());
         }
-        // SAFETY: obtained by whoever made this, and released once, as it is consumed.
+        // SAFETY: obtained by the maker of this value, and released once, as it is consumed.
         let released = unsafe { sys::cuMemRelease(self.0) };
         checked("cuMemRelease", released.result())
     }
 }
 
-fn obtain(context: &Context, len: usize, behind: &Behind) -> Result<Handle> {
+fn obtain(context: &Context, len: usize, behind: &Behind) -> Result<AllocationHandle> {
     match behind {
-        Behind::Exported(chunk) => {
-            share::Chunk::of(chunk.as_ref()).map(|handle| Handle(handle, false))
-        }
+        Behind::Exported(chunk) => share::ExportedAllocation::of(chunk.as_ref())
+            .map(|handle| AllocationHandle(handle, false)),
         Behind::Imported(memory) => {
-            share::import(memory.as_fd()).map(|handle| Handle(handle, true))
+            share::import(memory.as_fd()).map(|handle| AllocationHandle(handle, true))
         }
         _ => {
             let what = match behind {
@@ -205,7 +204,7 @@ fn obtain(context: &Context, len: usize, behind: &Behind) -> Result<Handle> {
                 _ => "a chunk of device memory (cuMemCreate)",
             };
             let prop = private(context, behind)?;
-            create(context, len, &prop, what).map(|handle| Handle(handle, true))
+            create(context, len, &prop, what).map(|handle| AllocationHandle(handle, true))
         }
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
-use crate::advice::{Advice, Told};
+use crate::advice::{Advice, RangeAttribute};
 use crate::backend::{Backend, Behind, Exportable, Queue};
 use crate::device::Device;
 use crate::error::{Result, Unavailable};
@@ -151,13 +151,21 @@ unsafe impl Backend for Cuda {
         unsafe { managed::advise(&self.context, address, len, advice) }
     }
 
-    unsafe fn told(&self, address: u64, len: usize, what: Told) -> Result<Option<Place>> {
+    unsafe fn range_attribute(
+        &self,
+        address: u64,
+        len: usize,
+        what: RangeAttribute,
+    ) -> Result<Option<Place>> {
         // SAFETY: the caller's promise.
-        unsafe { managed::told(&self.context, address, len, what) }
+        unsafe { managed::range_attribute(&self.context, address, len, what) }
     }
 
     fn export(&self, len: usize) -> Result<Arc<dyn Exportable>> {
-        Ok(Arc::new(share::Chunk::new(&self.context, len)?))
+        Ok(Arc::new(share::ExportedAllocation::new(
+            &self.context,
+            len,
+        )?))
     }
 
     fn link_to(&self, peer: usize) -> Result<Option<PeerLink>> {

@@ -16,20 +16,20 @@ const PTX: &str = include_str!("../../ptx/copy_parts.ptx");
 /// As in the kernel.
 const THREADS: u32 = 256;
 const TILE_BYTES: u32 = 32 << 10;
-const MOST: usize = 1360;
+const MAX_PARTS: usize = 1360;
 
 /// Longer copies are made one by one: next to the time that they take, a call is nothing.
 const SHORT_BYTES: usize = 4 << 20;
-/// So many are made at once, and no fewer.
-const FEWEST: usize = 4;
+/// Fewer copies than this are made one by one.
+const MIN_BATCH: usize = 4;
 
 /// The kernel of a device: loaded when it is first wanted. `None` within if it cannot be.
 pub(super) type Kernel = Arc<OnceLock<Option<Function>>>;
 
-/// A copy of the kernel's list.
+/// One entry of the kernel's list.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-struct Part {
+struct KernelPart {
     from: u64,
     to: u64,
     bytes: u32,
@@ -37,15 +37,15 @@ struct Part {
     first: u32,
 }
 
-/// The kernel's parameter.
+/// The kernel's parameter, by value: its list of copies.
 #[repr(C)]
-struct Parts {
+struct KernelParts {
     count: u32,
     unused: u32,
-    parts: [Part; MOST],
+    parts: [KernelPart; MAX_PARTS],
 }
 
-/// What is to be copied how.
+/// Copies by the way in which they are made.
 pub(super) struct Sorted<'c> {
     /// By the kernel.
     pub(super) within: Vec<&'c Copy>,
@@ -62,7 +62,7 @@ impl<'c> Sorted<'c> {
             across: Vec::new(),
             alone: Vec::new(),
         };
-        if copies.len() < FEWEST {
+        if copies.len() < MIN_BATCH {
             sorted.alone.extend(copies);
             return sorted;
         }
@@ -78,7 +78,7 @@ impl<'c> Sorted<'c> {
             list.push(copy);
         }
         for few in [&mut sorted.within, &mut sorted.across] {
-            if few.len() < FEWEST {
+            if few.len() < MIN_BATCH {
                 sorted.alone.append(few);
             }
         }
@@ -89,7 +89,7 @@ impl<'c> Sorted<'c> {
 /// Loads the kernel for the device of a context, unless that was done before or cannot be done.
 pub(super) fn kernel<'k>(kernel: &'k Kernel, context: &Arc<Context>) -> Option<&'k Function> {
     let load = || Module::load_in(context, PTX)?.function("copy_parts");
-    // A device that is lost says so to whoever uses it next.
+    // The next call to a lost device reports that it is lost.
     kernel.get_or_init(|| load().ok()).as_ref()
 }
 
@@ -98,16 +98,16 @@ pub(super) fn kernel<'k>(kernel: &'k Kernel, context: &Arc<Context>) -> Option<&
 /// # Safety
 /// As for `Queue::copy_many`, with the context current; all sources and targets are memory that the device reaches.
 pub(super) unsafe fn launch(kernel: &Function, stream: CUstream, copies: &[&Copy]) -> Result<()> {
-    let mut list = Parts {
+    let mut list = KernelParts {
         count: 0,
         unused: 0,
-        parts: [Part::default(); MOST],
+        parts: [KernelPart::default(); MAX_PARTS],
     };
-    for some in copies.chunks(MOST) {
+    for some in copies.chunks(MAX_PARTS) {
         let mut tiles = 0;
         for (part, copy) in list.parts.iter_mut().zip(some) {
             let bytes = copy.len as u32;
-            *part = Part {
+            *part = KernelPart {
                 from: copy.src,
                 to: copy.dst,
                 bytes,
@@ -153,7 +153,7 @@ pub(super) unsafe fn batch(stream: CUstream, copies: &[&Copy]) -> Result<(), Dri
         flags: 0,
     };
     let mut first = 0;
-    // SAFETY: the arrays are as long as is told, with one attribute for all from the first copy on; the driver reads them
+    // SAFETY: the arrays have the length that is passed, with one attribute for all from the first copy on; the driver reads them
     // during the call. The copies themselves are the caller's promise.
     unsafe {
         sys::cuMemcpyBatchAsync_v2(

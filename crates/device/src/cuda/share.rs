@@ -18,13 +18,13 @@ const BY_FD: HandleType = HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 /// Memory that other processes can map. It is freed with the last handle and the last mapping, in
 /// whatever process.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(super) struct ExportedAllocation {
     context: Arc<Context>,
     handle: sys::CUmemGenericAllocationHandle,
     file: OwnedFd,
 }
 
-impl Chunk {
+impl ExportedAllocation {
     pub(super) fn new(context: &Arc<Context>, len: usize) -> Result<Self> {
         let _entered = context.enter()?;
         let prop = described(device(context.device()), BY_FD);
@@ -35,7 +35,7 @@ impl Chunk {
         // SAFETY: for this kind of handle the driver writes one `int` there, which is live.
         let exported = unsafe { sys::cuMemExportToShareableHandle(place, handle, BY_FD, 0) };
         if let Err(error) = checked("cuMemExportToShareableHandle", exported.result()) {
-            // SAFETY: created above, known to nobody, released once.
+            // SAFETY: created above, not given out yet, released once.
             let _ = unsafe { sys::cuMemRelease(handle) };
             return Err(error);
         }
@@ -57,7 +57,7 @@ impl Chunk {
     }
 }
 
-impl Drop for Chunk {
+impl Drop for ExportedAllocation {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
             // SAFETY: created in `new` and released once; mappings of it keep the memory.
@@ -66,7 +66,7 @@ impl Drop for Chunk {
     }
 }
 
-impl Exportable for Chunk {
+impl Exportable for ExportedAllocation {
     fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

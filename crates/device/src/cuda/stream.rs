@@ -7,7 +7,7 @@ use std::time::Duration;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult};
 
-use super::completion::{Cell, Waiting};
+use super::completion::{Counter, Waiting};
 use super::context::{Context, checked, failure, lost};
 use super::parts::{self, Sorted};
 use super::{Cuda, managed};
@@ -16,33 +16,33 @@ use crate::error::{Error, Invalid, Result};
 use crate::info::Place;
 use crate::pages::{self, pointer};
 
-/// A stream, and what it says of itself. Marks of its work keep it alive.
+/// A stream and its completion counter. Marks of its work keep it alive.
 #[derive(Debug)]
-struct Handle {
+struct StreamHandle {
     context: Arc<Context>,
     stream: sys::CUstream,
     /// Whether it is ours to destroy.
     is_own: bool,
     /// Where it says how far it is; `None` where it cannot, and the driver is asked.
-    cell: Option<Cell>,
+    counter: Option<Counter>,
 }
 
 // SAFETY: a stream handle is a name that the driver accepts from any thread; the driver locks.
-unsafe impl Send for Handle {}
+unsafe impl Send for StreamHandle {}
 // SAFETY: as above.
-unsafe impl Sync for Handle {}
+unsafe impl Sync for StreamHandle {}
 
-impl Drop for Handle {
+impl Drop for StreamHandle {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
-            if let Some(cell) = &self.cell {
-                if !cell.is_idle() {
+            if let Some(counter) = &self.counter {
+                if !counter.is_idle() {
                     // A number is still to be written. With an error the device is lost, and writes nothing.
                     // SAFETY: the stream is alive: what was given to an adopted one was not waited for yet.
                     let _ = unsafe { result::stream::synchronize(self.stream) };
                 }
-                // SAFETY: the stream is idle, and whoever reads keeps this handle.
-                unsafe { cell.free(&self.context) };
+                // SAFETY: the stream is idle, and each reader keeps this handle.
+                unsafe { counter.free(&self.context) };
             }
             if self.is_own {
                 // SAFETY: created in `CudaQueue::new` and destroyed once. Work in flight goes on.
@@ -54,7 +54,7 @@ impl Drop for Handle {
 
 #[derive(Debug)]
 pub(crate) struct CudaQueue {
-    handle: Arc<Handle>,
+    handle: Arc<StreamHandle>,
     parts: parts::Kernel,
 }
 
@@ -63,7 +63,7 @@ impl CudaQueue {
         let _entered = cuda.context.enter()?;
         let kind = result::stream::StreamKind::NonBlocking;
         let stream = checked("cuStreamCreate", result::stream::create(kind))?;
-        Self::with_cell(cuda, stream, true)
+        Self::with_counter(cuda, stream, true)
     }
 
     /// A stream of another library's.
@@ -72,20 +72,20 @@ impl CudaQueue {
     /// As for `Device::adopt_stream`.
     pub(super) unsafe fn adopt(cuda: &Cuda, stream: sys::CUstream) -> Result<Self> {
         let _entered = cuda.context.enter()?;
-        Self::with_cell(cuda, stream, false)
+        Self::with_counter(cuda, stream, false)
     }
 
     /// The context is current.
-    fn with_cell(cuda: &Cuda, stream: sys::CUstream, is_own: bool) -> Result<Self> {
+    fn with_counter(cuda: &Cuda, stream: sys::CUstream, is_own: bool) -> Result<Self> {
         let context = &cuda.context;
         // From here on dropping the handle destroys a stream of our own.
-        let mut handle = Handle {
+        let mut handle = StreamHandle {
             context: Arc::clone(context),
             stream,
             is_own,
-            cell: None,
+            counter: None,
         };
-        handle.cell = Cell::new(context, stream)?;
+        handle.counter = Counter::new(context, stream)?;
         Ok(Self {
             handle: Arc::new(handle),
             parts: Arc::clone(&cuda.parts),
@@ -216,10 +216,10 @@ unsafe impl Queue for CudaQueue {
 
     fn synchronize(&self) -> Result<()> {
         let _entered = self.context().enter()?;
-        if let Some(cell) = &self.handle.cell
-            && let Ok(number) = cell.enqueue(self.handle())
+        if let Some(counter) = &self.handle.counter
+            && let Ok(number) = counter.enqueue(self.handle())
         {
-            return cell.wait(number, self.handle(), Waiting::Spinning);
+            return counter.wait(number, self.handle(), Waiting::Spinning);
         }
         // SAFETY: the stream is ours and alive.
         let done = unsafe { result::stream::synchronize(self.handle()) };
@@ -228,8 +228,8 @@ unsafe impl Queue for CudaQueue {
 
     fn record(&self, mark: MarkKind) -> Result<Box<dyn Mark>> {
         let _entered = self.context().enter()?;
-        if let (Some(cell), MarkKind::End) = (&self.handle.cell, mark) {
-            let number = cell.enqueue(self.handle())?;
+        if let (Some(counter), MarkKind::End) = (&self.handle.counter, mark) {
+            let number = counter.enqueue(self.handle())?;
             let handle = Arc::clone(&self.handle);
             return Ok(Box::new(NumberMark { handle, number }));
         }
@@ -281,7 +281,7 @@ fn border(copy: Copy) -> usize {
 /// A number that a stream will write. It tells no time, and no stream waits for it.
 #[derive(Debug)]
 struct NumberMark {
-    handle: Arc<Handle>,
+    handle: Arc<StreamHandle>,
     number: u32,
 }
 
@@ -290,16 +290,16 @@ impl Mark for NumberMark {
         // There if there is a number.
         Ok(self
             .handle
-            .cell
+            .counter
             .as_ref()
-            .is_none_or(|cell| cell.is_reached(self.number)))
+            .is_none_or(|counter| counter.is_reached(self.number)))
     }
 
     fn synchronize(&self) -> Result<()> {
         let _entered = self.handle.context.enter()?;
         let stream = self.handle.stream;
-        self.handle.cell.as_ref().map_or(Ok(()), |cell| {
-            cell.wait(self.number, stream, Waiting::Asleep)
+        self.handle.counter.as_ref().map_or(Ok(()), |counter| {
+            counter.wait(self.number, stream, Waiting::Asleep)
         })
     }
 

@@ -37,7 +37,7 @@ impl Host {
     }
 
     /// # Safety
-    /// `address` and `len` are of one `alloc_pages`, and nobody uses them.
+    /// `address` and `len` are of one `alloc_pages`, and the pages are not used any more.
     pub(super) unsafe fn free_pages(&self, address: u64, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { pages::release(address, len) };

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::advice::{Advice, Told};
+use crate::advice::{Advice, RangeAttribute};
 use crate::backend::{Backend, Behind, Exportable, Queue};
 use crate::device::Device;
 use crate::error::{Invalid, Result, not_cuda};
@@ -99,7 +99,7 @@ impl Host {
         }
     }
 
-    /// Whose memory is used up by what is behind a mapping of this device's.
+    /// The device whose memory is behind a mapping of this device's.
     fn owner<'a>(&'a self, behind: &'a Behind) -> Result<&'a Self> {
         match behind {
             Behind::Peer { device } => {
@@ -169,7 +169,7 @@ unsafe impl Backend for Host {
     }
 
     unsafe fn release(&self, address: u64, len: usize) {
-        // SAFETY: the caller's promise: it came from `reserve_empty`, and nobody uses it.
+        // SAFETY: the caller's promise: it came from `reserve_empty`, and is not used any more.
         unsafe { pages::release(address, len) }
     }
 
@@ -199,13 +199,18 @@ unsafe impl Backend for Host {
         Err(not_cuda("advice on managed memory"))
     }
 
-    unsafe fn told(&self, _address: u64, _len: usize, _what: Told) -> Result<Option<Place>> {
+    unsafe fn range_attribute(
+        &self,
+        _address: u64,
+        _len: usize,
+        _what: RangeAttribute,
+    ) -> Result<Option<Place>> {
         Err(not_cuda("the place of managed memory"))
     }
 
     fn export(&self, len: usize) -> Result<Arc<dyn Exportable>> {
         self.take(len, "exported memory")?;
-        match share::Chunk::new(len, &self.used) {
+        match share::ExportedFile::new(len, &self.used) {
             Ok(chunk) => Ok(Arc::new(chunk)),
             Err(error) => {
                 self.used.fetch_sub(len as u64, Relaxed);

@@ -11,22 +11,23 @@ use rustix::io::Errno;
 use crate::backend::Exportable;
 use crate::error::{Error, Result};
 
+/// A file in memory, sealed against changes of its length.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(super) struct ExportedFile {
     file: OwnedFd,
     len: usize,
     /// The device's count of bytes given out.
     used: Arc<AtomicU64>,
 }
 
-impl Chunk {
+impl ExportedFile {
     /// `len` bytes that the caller has counted in `used`.
     pub(super) fn new(len: usize, used: &Arc<AtomicU64>) -> Result<Self> {
         let failed = |errno| Error::system("making memory to share (memfd)", errno);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"tierflow", flags).map_err(failed)?;
         rustix::fs::ftruncate(&file, len as u64).map_err(failed)?;
-        // Whoever maps it would be killed when another process made it shorter.
+        // A process that maps it would be killed when another one made it shorter.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals).map_err(failed)?;
         Ok(Self {
@@ -37,13 +38,13 @@ impl Chunk {
     }
 }
 
-impl Drop for Chunk {
+impl Drop for ExportedFile {
     fn drop(&mut self) {
         self.used.fetch_sub(self.len as u64, Relaxed);
     }
 }
 
-impl Exportable for Chunk {
+impl Exportable for ExportedFile {
     fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -53,7 +54,7 @@ impl Exportable for Chunk {
     }
 }
 
-/// That it is a file of so many bytes which nobody can make shorter.
+/// Checks that it is a file of at least `len` bytes, sealed against shrinking.
 pub(super) fn check(file: BorrowedFd<'_>, len: usize) -> Result<()> {
     let failed = |errno| Error::system("mapping memory of another process", errno);
     let seals = rustix::fs::fcntl_get_seals(file).map_err(failed)?;

@@ -1,5 +1,6 @@
 //! An engine, from what was chosen: its tiers, its plan, its workers.
 
+use super::tier::Blocks;
 use super::{EngineBuilder, UNLIMITED};
 use crate::caught::Caught;
 use crate::flush::Flush;
@@ -12,10 +13,10 @@ use crate::run::Compressed;
 use crate::run::Differences;
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, Crew, Direction, Kept, Lane, Medium, Pool, Queues, Recorder, Shared, Stage, Tier,
-    hear_turns, start_opening, start_workers,
+    AHEAD, COMMITTED, Crew, Direction, Kept, Lane, Medium, Pool, Recorder, Shared, Stage, Tier,
+    Ways, gathering, hear_turns, start_committer, start_opening, start_workers,
 };
-use crate::{Engine, Error, Result};
+use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
 use tierflow_store::{Guarded, Scratch, Storage};
@@ -35,19 +36,15 @@ impl EngineBuilder {
     /// [`Engine::damage`].
     ///
     /// # Errors
-    /// [`Error::NoTier`]; [`Error::NothingBelowPeers`]; [`Error::SmallCache`] and [`Error::Tier`] if a tier is smaller than
-    /// 4 KiB; [`Error::NothingLasts`], [`Error::NoRank`], [`Error::NoProtection`]; [`Error::Arena`]
-    /// if the address space is not to be had; [`Error::Storage`] if a directory refuses files, or another process writes
-    /// there; [`Error::Alignment`] for storage of the application's; [`Error::Device`] if streams cannot be made. With a
-    /// pool, [`Error::NothingBelowPool`], and [`Error::Arena`] if it cannot be used. In a group: [`Error::Storage`] with
-    /// [`tierflow_store::Error::Absent`] if ranks do not come, [`Error::OtherRun`], and [`Error::Unreadable`]; with or without
-    /// one, [`Error::OtherGroup`].
+    /// [`Error::Build`]: what was chosen, or lies on the storage, has to be changed first; [`Error::Arena`] if the address space is not
+    /// to be had, or a pool cannot be used; [`Error::Storage`] if a directory refuses files, another process writes there, or,
+    /// with [`tierflow_store::Error::Absent`], ranks of the group do not come; [`Error::Device`] if streams cannot be made.
     pub fn build(mut self) -> Result<Engine> {
         self.check()?;
         let pool = self.join_pool()?;
         let mut kinds = self.kinds();
         if kinds.is_empty() {
-            return Err(Error::NoTier);
+            return Err(BuildError::NoTier.into());
         }
         self.check_stage(&kinds)?;
         self.check_peers(&kinds)?;
@@ -60,26 +57,38 @@ impl EngineBuilder {
         self.node_local_limit = self.node_local_limit.max(opened.required(ALIGNMENT));
         // Streams come before memory: once the arenas grow, the driver is slow to make anything.
         let lane = Lane::with_stream(&self.device)?;
-        let (queues, crews) = crews(&self.device, &kinds)?;
+        let (mut ways, crews) = crews(&self.device, &kinds)?;
+        let mut commits = Vec::new();
         let lasts = kinds.iter().any(|kind| kind.lasts());
         let is_eager = self.flush == Some(Flush::Eager);
         let mut tiers = Vec::new();
         let mut configs = Vec::new();
         for (index, &kind) in kinds.iter().enumerate() {
-            let tier = self.tier(kind, &opened)?;
+            let tier = self.make(kind, &opened)?;
             let capacity = tier.medium.capacity().unwrap_or(match kind {
                 Kind::NodeLocal => self.node_local_limit,
                 Kind::External => UNLIMITED,
-                Kind::Device | Kind::Peers | Kind::Host | Kind::Storage => self.storage_limit,
+                _ => self
+                    .scratch
+                    .as_ref()
+                    .map_or(UNLIMITED, |scratch| scratch.limit),
             });
             // What waits for its turn has a worker of its own: it may wait for what would have none.
-            let kept = tier.medium.kept();
-            let takes_many = kind == Kind::Storage || kept.is_some_and(Kept::takes_many);
+            let takes_many = tier.medium.kept().is_some_and(Kept::takes_many);
+            if takes_many {
+                let (theirs, gathering) = gathering();
+                ways.commits.insert(index, theirs);
+                commits.push((index, gathering));
+            }
             configs.push(TierConfig {
                 capacity,
                 alignment: ALIGNMENT,
                 depth: depth(kind),
-                small: if takes_many { AHEAD } else { 0 },
+                small: match kind {
+                    Kind::Storage => AHEAD,
+                    _ if takes_many => COMMITTED,
+                    _ => 0,
+                },
                 eager: kind.lasts() || (is_eager && index + 1 == kinds.len()),
                 whole: kind.lasts(),
                 shared: kind == Kind::Storage,
@@ -98,7 +107,8 @@ impl EngineBuilder {
                 longest: stage.longest_chain(),
                 ascending: lasts,
             }),
-        })?;
+        })
+        .map_err(BuildError::from)?;
         if self.timeline > 0 {
             world.plan_mut().keep_evictions();
         }
@@ -106,17 +116,20 @@ impl EngineBuilder {
             self.device,
             (tiers, stage),
             world,
-            queues,
+            ways,
             lane,
             Recorder::new(self.timeline),
             (Arc::clone(&opened.empties), Arc::clone(&opened.layouts)),
         ));
         hear_turns(&shared);
         let mut workers = start_workers(&shared, crews)?;
+        for commits in commits {
+            workers.extend(start_committer(&shared, commits)?);
+        }
         #[cfg(feature = "peers")]
         workers.extend(crate::run::start_peers(&shared)?);
         let device = kinds.iter().position(|&kind| kind == Kind::Device);
-        if let Some(tier) = device.filter(|_| self.evict_while_growing) {
+        if let Some(tier) = device.filter(|_| self.device_cache.evict_while_growing) {
             workers.extend(start_opening(&shared, tier)?);
         }
         let mut engine = Engine::assemble(Arc::clone(&shared), workers, self.lasting.closing);
@@ -133,14 +146,18 @@ impl EngineBuilder {
 
     /// That what was chosen can be.
     fn check(&self) -> Result<()> {
-        let caches = [("device", self.device_cache), ("host", self.host_cache)];
+        let caches = [
+            ("device", self.device_cache.bytes),
+            ("host", self.host_cache.bytes),
+        ];
         let is_small = |(_, bytes): &&(_, usize)| (1..ALIGNMENT).contains(&(*bytes as u64));
         if let Some(&(cache, bytes)) = caches.iter().find(is_small) {
-            return Err(Error::SmallCache {
+            return Err(BuildError::SmallCache {
                 cache,
                 bytes,
                 least: ALIGNMENT,
-            });
+            }
+            .into());
         }
         self.lasting.check()
     }
@@ -169,9 +186,10 @@ impl EngineBuilder {
     fn check_stage(&self, kinds: &[Kind]) -> Result<()> {
         match (self.differs(), self.compresses()) {
             (false, false) => Ok(()),
-            (true, true) => Err(Error::NoDifferences {
+            (true, true) => Err(BuildError::NoDifferences {
                 why: "versions are compressed: choose `dedup` or `compress`",
-            }),
+            }
+            .into()),
             (differs, _) => {
                 may_differ(kinds)?;
                 match differs {
@@ -213,19 +231,19 @@ impl EngineBuilder {
 
     #[cfg(feature = "peers")]
     fn peers(&self) -> Result<Medium> {
-        let cache = self.peer_cache.as_ref().ok_or(Error::NoTier)?;
+        let cache = self.peer_cache.as_ref().ok_or(ABSENT)?;
         Ok(Medium::Peers(Arc::clone(cache)))
     }
 
     #[cfg(not(feature = "peers"))]
     fn peers(&self) -> Result<Medium> {
-        Err(Error::NoTier)
+        Err(ABSENT)
     }
 
     /// That the peer cache is this device's, and has a tier below.
     fn check_peers(&self, kinds: &[Kind]) -> Result<()> {
         if kinds.last() == Some(&Kind::Peers) {
-            return Err(Error::NothingBelowPeers);
+            return Err(BuildError::NothingBelowPeers.into());
         }
         #[cfg(feature = "peers")]
         if let Some(cache) = &self.peer_cache
@@ -238,31 +256,30 @@ impl EngineBuilder {
 
     /// Joins the pool, if there is one, and sees to it that the host cache can shrink.
     fn join_pool(&mut self) -> Result<Option<Pool>> {
-        let Some(pool) = &self.host_pool else {
+        let Some(pool) = self.host_cache.pool.clone() else {
             return Ok(None);
         };
-        if self.host_cache == 0 {
-            self.host_cache = usize::try_from(pool.bytes()).unwrap_or(usize::MAX);
+        if self.host_cache.bytes == 0 {
+            self.host_cache.bytes = usize::try_from(pool.bytes()).unwrap_or(usize::MAX);
         }
         if self.kinds().last() == Some(&Kind::Host) {
-            return Err(Error::NothingBelowPool);
+            return Err(BuildError::NothingBelowPool.into());
         }
-        let share = Pool::join(pool, self.host_cache)?;
-        let growth = std::mem::take(&mut self.host_growth);
+        let share = Pool::join(&pool, self.host_cache.bytes)?;
+        let growth = std::mem::take(&mut self.host_cache.growth);
         let slab = usize::try_from(share.slab()).unwrap_or(usize::MAX);
         let begin = usize::try_from(share.bytes()).unwrap_or(usize::MAX);
-        self.host_growth = growth.in_slabs(slab)?.begin_with(begin);
+        self.host_cache.growth = growth.in_slabs(slab)?.begin_with(begin);
         Ok(Some(share))
     }
 
     /// The tiers asked for, fastest first.
     fn kinds(&self) -> Vec<Kind> {
-        let storage = self.storage.is_some() || self.scratch.is_some();
         let asked = [
-            (self.device_cache > 0, Kind::Device),
+            (self.device_cache.bytes > 0, Kind::Device),
             (self.has_peers(), Kind::Peers),
-            (self.host_cache > 0, Kind::Host),
-            (storage, Kind::Storage),
+            (self.host_cache.bytes > 0, Kind::Host),
+            (self.scratch.is_some(), Kind::Storage),
             (self.lasting.node_local.is_some(), Kind::NodeLocal),
             (self.lasting.external.is_some(), Kind::External),
         ];
@@ -273,13 +290,13 @@ impl EngineBuilder {
             .collect()
     }
 
-    fn tier(&self, kind: Kind, opened: &Opened) -> Result<Tier> {
+    fn make(&self, kind: Kind, opened: &Opened) -> Result<Tier> {
         let medium = match kind {
             Kind::Device => {
                 let arena = DeviceArena::start(
                     &self.device,
-                    self.device_cache,
-                    self.device_growth.clone(),
+                    self.device_cache.bytes,
+                    self.device_cache.growth.clone(),
                 )?;
                 // The first checkpoint goes here: let no other memory get in its way.
                 arena.wait_usable(arena.capacity().min(FIRST_CHUNK))?;
@@ -288,29 +305,33 @@ impl EngineBuilder {
             Kind::Peers => self.peers()?,
             Kind::Host => Medium::Host(HostArena::start(
                 &self.device,
-                self.host_cache,
-                self.host_growth.clone(),
+                self.host_cache.bytes,
+                self.host_cache.growth.clone(),
             )?),
             Kind::Storage => {
-                let storage = match (&self.storage, &self.scratch) {
-                    (Some(storage), _) => aligned(storage)?,
-                    (None, Some(directory)) => Arc::new(Scratch::open(directory)?),
-                    (None, None) => return Err(Error::NoTier),
-                };
-                Medium::Storage(storage)
+                let scratch = self.scratch.as_ref().ok_or(ABSENT)?;
+                Medium::Storage(match &scratch.on {
+                    Blocks::Storage(storage) => aligned(storage)?,
+                    Blocks::Directory(directory) => Arc::new(Scratch::open(directory)?),
+                })
             }
             Kind::NodeLocal | Kind::External => {
                 let kept = match kind {
                     Kind::NodeLocal => &opened.node_local,
                     _ => &opened.external,
                 };
-                let kept = kept.as_ref().ok_or(Error::NoTier)?;
+                let kept = kept.as_ref().ok_or(ABSENT)?;
                 Medium::Kept(Arc::clone(kept))
             }
         };
         Ok(Tier { kind, medium })
     }
 }
+
+/// A tier that was counted among those asked for, and was not.
+const ABSENT: Error = Error::Internal {
+    what: "a tier that was not asked for",
+};
 
 /// The application's storage, if it can be written where the tier's table puts copies.
 fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
@@ -319,29 +340,30 @@ fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
     if alignment.is_power_of_two() && alignment as u64 <= ALIGNMENT {
         return Ok(Arc::new(storage));
     }
-    Err(Error::Alignment {
+    Err(BuildError::Alignment {
         alignment,
         most: ALIGNMENT,
-    })
+    }
+    .into())
 }
 
 /// As many workers for each way into a tier, and out of it, as the plan may have transfers under way there.
-fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
-    let mut queues = Queues::new();
+fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
+    let mut ways = Ways::default();
     let mut crews = Vec::new();
     let reaches_device = kinds
         .iter()
         .any(|kind| matches!(kind, Kind::Device | Kind::Peers));
     // Nothing comes from above to the first, but callers have requests of storage there, too.
-    let ways = |(tier, kind): &(usize, &Kind)| *tier > 0 || **kind == Kind::Storage;
-    for (tier, &kind) in kinds.iter().enumerate().filter(ways) {
+    let is_way = |(tier, kind): &(usize, &Kind)| *tier > 0 || **kind == Kind::Storage;
+    for (tier, &kind) in kinds.iter().enumerate().filter(is_way) {
         for direction in [Direction::Down, Direction::Up] {
             let make = match reaches_device {
                 true => Lane::with_stream,
                 false => |device: &Device| Ok(Lane::new(device)),
             };
             let (sender, tasks) = unbounded();
-            queues.insert((direction, tier), sender);
+            ways.queues.insert((direction, tier), sender);
             let workers = (0..depth(kind)).map(|_| make(device));
             let workers = workers.collect::<Result<_>>()?;
             crews.push(Crew {
@@ -352,5 +374,5 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Queues, Vec<Crew>)> {
             });
         }
     }
-    Ok((queues, crews))
+    Ok((ways, crews))
 }

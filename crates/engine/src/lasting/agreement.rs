@@ -3,7 +3,7 @@
 use super::survey::Survey;
 use super::{Damage, Group, Lasting};
 use crate::run::Kept;
-use crate::{Error, Result, Version};
+use crate::{BuildError, Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -109,11 +109,12 @@ fn common(all: &[Has]) -> BTreeSet<Version> {
 fn check(all: &[Has], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
     let run = all.first().map_or(0, |has| has.run);
     if let Some((rank, has)) = (0_u32..).zip(all).find(|(_, has)| has.run != run) {
-        return Err(Error::OtherRun {
+        return Err(BuildError::OtherRun {
             rank,
             run: has.run,
             first: run,
-        });
+        }
+        .into());
     }
     let agreed = common.last().copied();
     let others = all.iter().filter_map(|has| has.other);
@@ -123,11 +124,12 @@ fn check(all: &[Has], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
     if let (Some((rank, _)), Some(newest)) =
         (unreadable, newest.filter(|_| newest > agreed.as_ref()))
     {
-        return Err(Error::Unreadable {
+        return Err(BuildError::Unreadable {
             rank,
             newest: *newest,
             agreed,
-        });
+        }
+        .into());
     }
     Ok(())
 }
@@ -157,11 +159,12 @@ pub(super) fn taken(
 /// Whether what a group of another size wrote is the newest there is.
 fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) -> Result<()> {
     match other {
-        Some((found, version)) if Some(version) > own => Err(Error::OtherGroup {
+        Some((found, version)) if Some(version) > own => Err(BuildError::OtherGroup {
             found,
             version,
             ranks,
-        }),
+        }
+        .into()),
         _ => Ok(()),
     }
 }
@@ -284,11 +287,11 @@ mod tests {
         assert!(
             matches!(
                 error,
-                Error::Unreadable {
+                crate::Error::Build(BuildError::Unreadable {
                     rank: 1,
                     newest: 2,
                     agreed: Some(1)
-                }
+                })
             ),
             "{error}"
         );
@@ -305,11 +308,11 @@ mod tests {
         assert!(
             matches!(
                 error,
-                Error::OtherRun {
+                crate::Error::Build(BuildError::OtherRun {
                     rank: 1,
                     run: 4,
                     first: 3
-                }
+                })
             ),
             "{error}"
         );
@@ -321,11 +324,11 @@ mod tests {
         assert!(
             matches!(
                 error,
-                Error::OtherGroup {
+                crate::Error::Build(BuildError::OtherGroup {
                     found: 8,
                     version: 2,
                     ranks: 2
-                }
+                })
             ),
             "{error}"
         );

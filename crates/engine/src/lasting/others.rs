@@ -82,7 +82,7 @@ fn decode(_: &Piece, _: &RegionInfo, _: &mut [(&str, &mut [u8])]) -> Result<()> 
 }
 
 fn of_others() -> Error {
-    Error::NoDifferences {
+    Error::Undecodable {
         why: "other ranks' differences are put together by their own engines, and compressed versions by those with `compress`",
     }
 }

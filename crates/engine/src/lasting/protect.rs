@@ -1,13 +1,12 @@
 //! Node-local versions that outlive their node, as other ranks keep what brings them back.
 
-use super::{Damage, Group, Lasting};
-use crate::within::Deadline;
-use crate::{Engine, EngineBuilder, Error, Result, Version};
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use super::{Group, Lasting};
+use crate::deadline::Deadline;
+use crate::{BuildError, Engine, EngineBuilder, Result, Version};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_store::{Error as StoreError, OnNode, Protect, Protection, Repository, Vault};
+use tierflow_store::{OnNode, Protect, Protection, Repository, Vault};
 
 /// What waits that have no end wait for at a time.
 const LONG: Duration = Duration::from_secs(3600);
@@ -33,7 +32,7 @@ pub(super) fn check(has_directory: bool, group: Option<Group>) -> Result<()> {
         (_, None) => "other ranks: give it group, too",
         _ => return Ok(()),
     };
-    Err(Error::NoProtection { needs })
+    Err(BuildError::NoProtection { needs }.into())
 }
 
 impl Lasting {
@@ -49,9 +48,9 @@ impl Lasting {
         let Group { rank, ranks, .. } = self.group();
         let writable = local.filter(|local| !local.is_read_only());
         let (Some(repository), Some(path)) = (writable, &self.node_local) else {
-            return Err(Error::NoProtection {
+            return Err(BuildError::NoProtection {
                 needs: "a directory of the node that can be written: see to node_local, or leave redundancy out",
-            });
+            }.into());
         };
         let there = external.map(|external| external.pieces().unwrap_or_default());
         let there = there.unwrap_or_default().into_iter();
@@ -70,63 +69,13 @@ impl Lasting {
     }
 }
 
-/// What other ranks keep of the versions on this node, and what this one sees of theirs.
-#[derive(Debug, Default)]
-pub(crate) struct Nodes {
-    pub(super) protected: Option<Arc<dyn Protect>>,
-    /// Whether versions outlive the engine on the nodes alone.
-    is_lowest: bool,
-    /// What was protected and is lost nevertheless.
-    pub(super) lost: BTreeMap<Version, StoreError>,
-    /// Where all ranks' pieces lie.
-    pub(super) directory: Option<Arc<Repository>>,
-}
-
-impl Nodes {
-    /// `external`: whether there is storage below, and the directory that it is. `newest`: what all ranks can go on from.
-    pub(super) fn new(
-        protected: Option<&Arc<dyn Protect>>,
-        external: (bool, Option<&Arc<Repository>>),
-        newest: Option<Version>,
-        damage: &mut Vec<Damage>,
-    ) -> Self {
-        let mut nodes = Self {
-            protected: protected.cloned(),
-            is_lowest: !external.0,
-            lost: BTreeMap::new(),
-            directory: external.1.cloned(),
-        };
-        for gone in protected.map(|it| it.gone()).unwrap_or_default() {
-            let (version, why) = (gone.version, gone.why);
-            let error = StoreError::Lost {
-                version,
-                why,
-                newest,
-            };
-            damage.push(Damage {
-                tier: "node-local",
-                path: PathBuf::new(),
-                version: Some(version),
-                what: error.to_string(),
-            });
-            nodes.lost.insert(version, error);
-        }
-        nodes
-    }
-
-    /// What durable versions are kept by, if that is the nodes alone.
-    fn keeper(&self) -> Option<&dyn Protect> {
-        self.protected.as_deref().filter(|_| self.is_lowest)
-    }
-}
-
 impl Engine {
     /// Protects what the members of this rank's set have on their nodes, where [redundancy](EngineBuilder::redundancy) is made in
     /// the application's calls alone: all ranks make this one at about the same time, such as after [`Engine::wait`]. Elsewhere it
     /// waits until that is done. It does nothing for an engine without redundancy.
     ///
     /// # Errors
-    /// [`Error::Storage`]: why nothing is protected any more, where versions lie on the nodes alone. Above external storage,
+    /// [`Error::Storage`](crate::Error::Storage): why nothing is protected any more, where versions lie on the nodes alone. Above external storage,
     /// [`Engine::damage`] tells that.
     pub fn protect(&self) -> Result<()> {
         self.at_home()?;

@@ -1,17 +1,15 @@
 //! How a caller reads from storage what is in no cache, and writes there what goes past all of them: it stands still until
 //! all of it has moved, so the workers of that way help it with its requests while it copies.
 
-use super::ends::{Lying, Streams, padded};
-use super::job::Task;
-use super::lane::{Lane, STAGED, Staging};
+use super::ends::{Lying, Streams};
+use super::job::{Direction, Help, Request, Task};
 use super::regions::cuts;
-use super::sync::{AtomicUsize, Ordering, Receiver, Sender, unbounded};
-use super::worker::Direction;
+use super::staging::{STAGED, Staging};
+use super::sync::{Ordering, Sender, unbounded};
 use crate::plan::TierId;
 use crate::{Error, Result};
 use std::sync::Arc;
-use tierflow_device::{ReadLoan, Stream, WriteLoan};
-use tierflow_store::Storage;
+use tierflow_device::{ReadLoan, WriteLoan};
 
 /// Requests at a time: what it takes to have a disk's bandwidth.
 const REQUESTS: usize = 4;
@@ -22,73 +20,21 @@ pub(super) const BUFFERS: u64 = REQUESTS as u64 + 2;
 /// Where the workers of a way take their tasks from, if there are any.
 pub(crate) type Crews<'a> = &'a dyn Fn(Direction, TierId) -> Option<Sender<Task>>;
 
-/// A part of a version that is read or written at once, and the buffer that it goes through.
-#[derive(Debug)]
-struct Request {
-    at: u64,
-    length: u64,
-    buffer: Staging,
-}
-
-/// A caller's requests, for whoever has time. It ends with the call.
-#[derive(Debug, Clone)]
-pub(crate) struct Help {
-    storage: Arc<dyn Storage>,
-    direction: Direction,
-    /// The part of the version at `start` lies at `offset`.
-    start: u64,
-    offset: u64,
-    requests: Receiver<Request>,
-    done: Sender<(Request, Result<()>)>,
-    helpers: Arc<AtomicUsize>,
-}
-
-impl Help {
-    /// Serves requests until the call has no more.
-    pub(super) fn run(&self) {
-        self.helpers.fetch_add(1, Ordering::Relaxed);
-        for request in &self.requests {
-            let served = self.serve(&request);
-            if self.done.send((request, served)).is_err() {
-                return;
-            }
-        }
-    }
-
-    fn serve(&self, Request { at, length, buffer }: &Request) -> Result<()> {
-        let (at, whole) = (
-            at - self.start + self.offset,
-            padded(&*self.storage, *length),
-        );
-        match self.direction {
-            Direction::Up => {
-                let mut memory = buffer.lend_mut(0..whole)?;
-                Ok(self.storage.read_at(at, memory.bytes_mut()?)?)
-            }
-            Direction::Down => {
-                let memory = buffer.lend(0..whole)?;
-                Ok(self.storage.write_at(at, memory.bytes()?)?)
-            }
-        }
-    }
-}
-
-/// Moves a piece of storage through buffers of `lane`. `prepare` puts what is to be written into a buffer, and `finish` takes
+/// Moves a piece of storage through buffers. `prepare` puts what is to be written into a buffer, and `finish` takes
 /// what was read out of it; both are told where in the version it belongs.
 pub(super) fn bypass(
-    lane: &mut Lane,
+    (buffers, mut streams): (Vec<Staging>, Streams<'_>),
     lying: Lying<'_>,
     (direction, crews): (Direction, Crews<'_>),
-    theirs: Option<&Stream>,
     (mut prepare, mut finish): (
         impl FnMut(u64, WriteLoan, &mut Streams<'_>) -> Result<()>,
         impl FnMut(u64, ReadLoan, &mut Streams<'_>) -> Result<()>,
     ),
 ) -> Result<()> {
     let place = &lying.piece.place;
-    let storage = lying.medium.storage().ok_or(Error::NoTier)?;
-    let buffers = lane.buffers(place.size)?;
-    let mut streams = lane.streams(theirs);
+    let storage = lying.medium.storage().ok_or(Error::Internal {
+        what: "requests of a tier that is not storage",
+    })?;
     let (send, requests) = unbounded();
     let (done, answers) = unbounded();
     let help = Help {
@@ -139,7 +85,9 @@ pub(super) fn bypass(
         let (request, served) = match answer {
             Some(answer) => answer,
             // The call's own sender lives as long as it waits.
-            None => answers.recv().map_err(|_| Error::NoTier)?,
+            None => answers.recv().map_err(|_| Error::Internal {
+                what: "a request whose answer is lost",
+            })?,
         };
         under_way -= 1;
         if outcome.is_ok() {

@@ -4,6 +4,7 @@
 //! more, the work that the application's streams still do there ends, and the memory goes back. A thread for each such tier sees
 //! to it; it sleeps until something happens.
 
+mod notices;
 #[cfg(feature = "peers")]
 mod peers;
 mod pool;
@@ -12,19 +13,17 @@ mod pool;
 pub(crate) use peers::start as start_peers;
 pub(crate) use pool::{Pool, start as start_pool};
 
+pub(super) use notices::{Link, Waiting};
+
 use super::core::Shared;
 use super::sync::{Builder, JoinHandle};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use notices::{AGAIN, Bell, NONE, Notices};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tierflow_device::Access;
-
-/// How soon memory is offered again that could not be given back, and how often a tier says that it fills.
-const AGAIN: Duration = Duration::from_millis(5);
 
 /// Who decides how much of a tier is used.
 trait Lender: Send + 'static {
@@ -42,99 +41,6 @@ trait Lender: Send + 'static {
     /// # Errors
     /// It is to be offered again.
     fn take_back(&mut self, shared: &Shared, kept: u64) -> Result<u64>;
-}
-
-/// Wakes the thread of a tier.
-#[derive(Debug)]
-struct Bell(OwnedFd);
-
-impl Bell {
-    fn new() -> Result<Self> {
-        let made = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        Ok(Self(made.map_err(|errno| Error::Thread(errno.into()))?))
-    }
-
-    fn ring(&self) {
-        // One that cannot be rung any louder rings.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-
-    /// Sleeps until it rings, one of the others can be read from, or the time is over.
-    fn wait(&self, others: &[BorrowedFd<'_>], limit: Option<Duration>) {
-        if cfg!(shuttle) {
-            // There, any wait is over sooner or later.
-            return super::sync::sleep(Duration::ZERO);
-        }
-        let all = std::iter::once(self.0.as_fd()).chain(others.iter().copied());
-        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // A signal ends it, too: whoever waits looks, and waits again.
-        let _ = poll(&mut all.map(readable).collect::<Vec<_>>(), limit.as_ref());
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
-    }
-}
-
-/// What the plan says of a tier to the thread that keeps its size.
-#[derive(Debug)]
-struct Notices {
-    tier: TierId,
-    bell: Bell,
-    /// The limit beyond which nothing lies any more, as the plan said last.
-    released: AtomicU64,
-    /// The tier has a use for more.
-    fills: AtomicBool,
-    /// Something happened since the lender was last told what the tier has a use for.
-    stirred: AtomicBool,
-}
-
-/// No limit.
-const NONE: u64 = u64::MAX;
-
-/// The plan's end of the notices.
-#[derive(Debug)]
-pub(super) struct Link {
-    notices: Arc<Notices>,
-    /// With fewer free bytes, the tier fills: 0 where the lender does not ask.
-    scarce: u64,
-    told: Option<Instant>,
-}
-
-impl Link {
-    pub(super) fn tier(&self) -> TierId {
-        self.notices.tier
-    }
-
-    /// After an event: there are so many free bytes.
-    pub(super) fn look(&mut self, free: u64) {
-        if self.scarce == 0 {
-            return;
-        }
-        let notices = &self.notices;
-        let has_stirred = notices.stirred.swap(true, Ordering::Relaxed);
-        let lately = self.told.is_some_and(|told| told.elapsed() < AGAIN);
-        if free < self.scarce && !lately {
-            self.told = Some(Instant::now());
-            notices.fills.store(true, Ordering::Release);
-            notices.bell.ring();
-        } else if !has_stirred {
-            notices.bell.ring();
-        }
-    }
-
-    /// Nothing lies beyond the first `bytes` of a tier any more.
-    pub(super) fn released(&self, tier: TierId, bytes: u64) {
-        if tier == self.notices.tier {
-            self.notices.released.store(bytes, Ordering::Release);
-            self.notices.bell.ring();
-        }
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        // The engine ends, and so does the thread.
-        self.notices.bell.ring();
-    }
 }
 
 /// What lies beyond the limit.
@@ -177,7 +83,7 @@ fn start<L: Lender, R: Send + 'static>(
     let theirs = Arc::clone(&notices);
     let lender = make(Arc::new(move || theirs.bell.ring()));
     shared.tell(Event::Limit { tier, bytes: limit });
-    let mut core = shared.core.lock();
+    let mut core = shared.lock();
     let capacity = core.plan().statistics().tiers[tier.0].capacity;
     core.desk.links.push(Link {
         notices: Arc::clone(&notices),
@@ -215,7 +121,7 @@ impl<L: Lender> Keeper<L> {
             }
             if let Err(error) = self.look(&shared) {
                 // What it has, it goes on having.
-                shared.core.lock().desk.last_failure = Some(Arc::new(error));
+                shared.lock().desk.last_failure = Some(Arc::new(error));
             }
             drop(shared);
             let again = (self.beyond == Beyond::Empty).then_some(AGAIN);

@@ -1,79 +1,112 @@
-//! Small versions on their way from host memory into a directory that outlives the engine, many at a time: they share one write and
-//! one synchronisation there.
+//! Small versions on their way from host memory into a directory that outlives the engine, until they are committed together.
 
-use super::core::Shared;
 use super::ends::Lying;
-use super::job::Job;
-use super::kept::Kept;
-use super::medium::{Medium, medium};
-use super::sync::Ordering;
-use super::together::SMALL;
-use crate::plan::Coding;
-use crate::{Result, Version};
-use tierflow_device::{Access, ReadLoan};
+use super::job::{Job, SMALL};
+use super::medium::{Medium, Tier, medium};
+use super::sync::{Mutex, Receiver, Sender, unbounded};
+use crate::plan::{Coding, Transfer};
+use std::sync::Arc;
 
-/// A small version that is to be kept, and where its bytes are.
-struct Small<'j> {
-    version: Version,
-    memory: Lying<'j>,
-    kept: &'j Kept,
-}
+/// Bytes of small versions that are begun beyond the workers of a way into a directory: what one group commit writes at most.
+pub(crate) const COMMITTED: u64 = 8 << 20;
 
-/// What a job keeps, if that is one small piece of host memory as it is, for a directory that takes many at once.
-fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
-    let transfer = &job.transfer;
+/// Whether a transfer moves one small piece of host memory as it is, into a directory that takes many at once.
+pub(super) fn may_be_committed(tiers: &[Tier], transfer: &Transfer) -> bool {
     let ([from], [to]) = (transfer.from.as_slice(), transfer.to.as_slice()) else {
-        return None;
+        return false;
     };
-    if !matches!(transfer.coding, Coding::Plain) || from.place.size > SMALL {
-        return None;
-    }
-    let memory = Lying::on(&shared.tiers, from);
-    let kept = medium(&shared.tiers, to).kept()?;
-    let is_host = matches!(memory.medium, Medium::Host(_));
-    (is_host && kept.takes_many()).then_some(Small {
-        version: transfer.version,
-        memory,
-        kept,
-    })
+    let memory = Lying::on(tiers, from);
+    matches!(transfer.coding, Coding::Plain)
+        && from.place.size <= SMALL
+        && matches!(memory.medium, Medium::Host(_))
+        && medium(tiers, to)
+            .kept()
+            .is_some_and(|kept| kept.takes_many())
 }
 
-/// Whether a job may be kept together with others.
-pub(super) fn is_small(shared: &Shared, job: &Job) -> bool {
-    small(shared, job).is_some()
+/// Where jobs are put for those who commit them.
+#[derive(Debug)]
+pub(crate) struct Commits {
+    jobs: Arc<Mutex<Vec<Arc<Job>>>>,
+    bell: Sender<()>,
 }
 
-/// Keeps those of the jobs that are small. Returns them, and those that are left to be carried one by one: also after a failure,
-/// which each is to meet for itself.
-pub(super) fn keep<'j>(shared: &'j Shared, jobs: Vec<&'j Job>) -> (Vec<&'j Job>, Vec<&'j Job>) {
-    let is_wanted = |job: &Job| !job.cancelled.load(Ordering::Relaxed);
-    let (together, mut left): (Vec<&Job>, Vec<&Job>) = jobs
-        .into_iter()
-        .partition(|job| is_wanted(job) && is_small(shared, job));
-    if together.len() > 1 && keep_all(shared, &together).is_ok() {
-        return (together, left);
-    }
-    left.extend(together);
-    (Vec::new(), left)
+/// The other end.
+#[derive(Debug, Clone)]
+pub(crate) struct Gathering {
+    jobs: Arc<Mutex<Vec<Arc<Job>>>>,
+    bell: Receiver<()>,
 }
 
-/// Keeps jobs of one way, which all go to the same directory.
-fn keep_all(shared: &Shared, jobs: &[&Job]) -> Result<()> {
-    let smalls: Vec<Small<'_>> = jobs.iter().filter_map(|job| small(shared, job)).collect();
-    let Some(Small { kept, .. }) = smalls.first() else {
-        return Ok(());
+/// A queue for small versions: its two ends.
+pub(crate) fn gathering() -> (Commits, Gathering) {
+    let (sender, bell) = unbounded();
+    let jobs = Arc::<Mutex<Vec<Arc<Job>>>>::default();
+    let commits = Commits {
+        jobs: Arc::clone(&jobs),
+        bell: sender,
     };
-    let lend = |small: &Small<'_>| {
-        let Lying { medium, piece } = small.memory;
-        shared.pending.settle(&piece.place, Access::Read);
-        medium.lend(small.memory.at(small.memory.all()))
-    };
-    let lent: Vec<ReadLoan> = smalls.iter().map(lend).collect::<Result<_>>()?;
-    let versions = smalls.iter().zip(&lent);
-    let versions = versions.map(|(small, lent)| Ok((small.version, lent.bytes()?)));
-    kept.save_many(&versions.collect::<Result<Vec<_>>>()?)?;
-    for small in &smalls {
-        kept.end(small.version, false);
+    (commits, Gathering { jobs, bell })
+}
+
+impl Commits {
+    /// The first job since all were taken wakes one of those who commit; the others wait with it.
+    pub(super) fn put(&self, job: Arc<Job>) {
+        let mut jobs = self.jobs.lock();
+        jobs.push(job);
+        if jobs.len() == 1 {
+            // Without a receiver the committers have gone.
+            let _ = self.bell.send(());
+        }
     }
-    Ok(())
+}
+
+impl Gathering {
+    /// Sleeps until there is something to commit. False if nothing more will be.
+    pub(super) fn wait(&self) -> bool {
+        self.bell.recv().is_ok()
+    }
+
+    pub(super) fn take(&self) -> Vec<Arc<Job>> {
+        std::mem::take(&mut self.jobs.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sync::AtomicBool;
+    use super::*;
+    use crate::plan::TransferId;
+
+    fn job() -> Arc<Job> {
+        let transfer = Transfer {
+            id: TransferId(0),
+            version: 0,
+            from: Vec::new(),
+            to: Vec::new(),
+            coding: Coding::Plain,
+        };
+        let cancelled = Arc::<AtomicBool>::default();
+        Arc::new(Job {
+            transfer,
+            turn: 0,
+            cancelled,
+        })
+    }
+
+    #[test]
+    fn who_commits_is_woken_once_for_all_that_waits() {
+        let (commits, gathering) = gathering();
+        for _ in 0..3 {
+            commits.put(job());
+        }
+        assert_eq!(gathering.bell.len(), 1);
+        assert!(gathering.wait());
+        assert_eq!(gathering.take().len(), 3);
+        commits.put(job());
+        drop(commits);
+        assert!(gathering.wait(), "what was put is still there");
+        assert_eq!(gathering.take().len(), 1);
+        assert!(!gathering.wait(), "the engine goes");
+    }
 }

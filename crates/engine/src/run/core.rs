@@ -2,22 +2,22 @@
 
 use super::Stage;
 use super::bypass::Crews;
-use super::capacity::Link;
+use super::commits;
+use super::desk::{Answer, Core, Desk, Grant, Ways};
 use super::empties::Empties;
-use super::job::{Job, Task};
+use super::job::{Direction, Job, Task};
 use super::lane::Lane;
 use super::layouts::Layouts;
+use super::lock::Tray;
 use super::medium::{Medium, Tier};
 use super::pending::Pending;
-use super::recorder::{Recorder, Stalled};
+use super::recorder::Recorder;
 use super::regions::{Sink, Source};
-use super::resize::{Resized, Waiting};
-use super::sync::{AtomicBool, JoinHandle, Mutex, Ordering, Receiver, Sender};
-use super::worker::Direction;
+use super::sync::{AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering};
 use crate::metrics::CallCounter;
 use crate::plan::{
-    Coding, Event, Executor, Piece, Place, Plan, Refusal, Ticket, TierId, Transfer,
-    TransferFailure, TransferId, World,
+    Coding, Event, Executor, Piece, Refusal, Ticket, TierId, Transfer, TransferFailure, TransferId,
+    World,
 };
 use crate::{Error, Result, Version};
 use hashbrown::HashMap;
@@ -27,100 +27,21 @@ use tierflow_device::{Device, Stream};
 use tierflow_store::container::RegionInfo;
 use tierflow_tier_alloc::Gate;
 
-/// Places to copy to or from.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    /// In the order of the version's bytes.
-    pub(crate) pieces: Vec<Piece>,
-    /// If the bytes there are a difference: where those are that it builds upon, nearest first.
-    pub(crate) bases: Option<Vec<(Version, Place)>>,
-}
-
-/// The plan's answer to one call.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    /// Copy the regions to, or from, these places, then report.
-    Copy(Grant),
-    /// The call is done, or refused.
-    Done(std::result::Result<(), Refusal>),
-}
-
-/// Where an answer will appear, and what the caller waits for.
-pub(super) type Later = (Receiver<Answer>, Option<Stalled>);
-
-/// The ways into a tier from above, and out of it upwards.
-pub(crate) type Queues = HashMap<(Direction, usize), Sender<Task>>;
-
-/// What the lock protects.
-#[derive(Debug)]
-pub(crate) struct Core {
-    pub(super) world: World,
-    pub(super) desk: Desk,
-}
-
-/// Who waits for what.
-#[derive(Debug)]
-pub(super) struct Desk {
-    /// Callers that sleep until their answer comes.
-    pub(super) sleeping: HashMap<Ticket, Sender<Answer>>,
-    /// Transfers that workers have, with the flag that stops them.
-    pub(super) carried: HashMap<TransferId, Arc<AtomicBool>>,
-    /// Where transfers go: to the workers of their way.
-    pub(super) queues: Queues,
-    /// Who keeps tiers as large as others let them be.
-    pub(super) links: Vec<Link>,
-    /// The last failure of a transfer: why a tier takes no more.
-    pub(super) last_failure: Option<Arc<Error>>,
-    /// Who waits for a tier to be emptied.
-    pub(super) resizing: Option<Waiting>,
-    /// Callers of which each waits for one version.
-    pub(super) awaited: Vec<(Version, Ticket)>,
-}
-
-impl Core {
-    fn new(world: World, queues: Queues) -> Self {
-        let desk = Desk {
-            sleeping: HashMap::new(),
-            carried: HashMap::new(),
-            queues,
-            links: Vec::new(),
-            last_failure: None,
-            resizing: None,
-            awaited: Vec::new(),
-        };
-        Self { world, desk }
-    }
-
-    pub(crate) fn plan(&self) -> &Plan {
-        self.world.plan()
-    }
-
-    /// Whether nobody has to wait any longer for a version to reach the lowest tier.
-    pub(super) fn is_over(&self, version: Version) -> bool {
-        self.plan().is_settled(version) || self.plan().size_of(version).is_none()
-    }
-
-    pub(crate) fn last_failure(&self) -> Option<Arc<Error>> {
-        self.desk.last_failure.clone()
-    }
-}
-
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
-pub(super) struct Clerk<'a> {
-    pub(super) desk: &'a mut Desk,
+struct Clerk<'a> {
+    desk: &'a mut Desk,
     tiers: &'a [Tier],
-    /// The call that is being made, and its answer, if it has one.
-    own: Option<Ticket>,
-    mine: Option<Answer>,
 }
 
 impl Clerk<'_> {
-    pub(super) fn tell(&mut self, ticket: Ticket, answer: Answer) {
-        if Some(ticket) == self.own {
-            self.mine = Some(answer);
+    fn tell(&mut self, ticket: Ticket, answer: Answer) {
+        if let Some((own, mine)) = &mut self.desk.own
+            && *own == ticket
+        {
+            *mine = Some(answer);
         } else if let Some(caller) = self.desk.sleeping.remove(&ticket) {
-            // A caller that sleeps hears its answer, or gave up just now and will ask for it.
-            let _ = caller.send(answer);
+            let at_once = caller.since == self.desk.turn;
+            self.desk.woken.push(caller.answering, answer, at_once);
         }
     }
 }
@@ -153,20 +74,32 @@ impl Executor for Clerk<'_> {
             (Some(from), _) => (Direction::Up, from.0),
             (None, _) => return,
         };
-        if let Some(queue) = self.desk.queues.get(&way) {
-            if let (Direction::Down, to) = way
-                && let Some(kept) = self.tiers.get(to).and_then(|tier| tier.medium.kept())
-            {
-                kept.expect(transfer.version);
-            }
-            let cancelled = Arc::<AtomicBool>::default();
-            let carried = Arc::clone(&cancelled);
-            self.desk.carried.insert(transfer.id, carried);
+        let Some(queue) = self.desk.ways.queues.get(&way) else {
+            return;
+        };
+        let (direction, tier) = way;
+        let commits = self.desk.ways.commits.get(&tier);
+        let commits = commits.filter(|_| {
+            direction == Direction::Down && commits::may_be_committed(self.tiers, &transfer)
+        });
+        let tier = self.tiers.get(tier);
+        if let (Direction::Down, Some(kept)) = (direction, tier.and_then(|t| t.medium.kept())) {
+            kept.expect(transfer.version);
+        }
+        let cancelled = Arc::<AtomicBool>::default();
+        let carried = Arc::clone(&cancelled);
+        self.desk.carried.insert(transfer.id, carried);
+        let turn = self.desk.encodings;
+        self.desk.encodings += u64::from(matches!(transfer.coding, Coding::Encode { .. }));
+        let job = Arc::new(Job {
+            transfer,
+            turn,
+            cancelled,
+        });
+        match commits {
+            Some(commits) => commits.put(job),
             // The workers leave only when this sender is dropped.
-            let _ = queue.send(Task::Transfer(Arc::new(Job {
-                transfer,
-                cancelled,
-            })));
+            None => drop(queue.send(Task::Transfer(job))),
         }
     }
 
@@ -197,13 +130,25 @@ impl Executor for Clerk<'_> {
     }
 }
 
+/// What became of the caches' sizes so far.
+#[derive(Debug, Default)]
+pub(super) struct Resized {
+    /// Whether a cache was resized.
+    pub(super) is: bool,
+    /// Bytes of memory that tiers have beyond their limits: who wanted them back lost patience, and copies may lie there.
+    pub(super) owed: HashMap<usize, u64>,
+}
+
 /// What callers and workers share.
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) tiers: Vec<Tier>,
     /// What becomes of versions that leave the fastest tier, if anything does.
     pub(crate) stage: Option<Box<dyn Stage>>,
-    pub(crate) core: Mutex<Core>,
+    pub(super) core: Mutex<Core>,
+    pub(super) tray: Tray,
+    /// The number of the next call.
+    pub(super) tickets: AtomicU64,
     /// Lanes of callers, taken for the time of a call.
     lanes: Mutex<Vec<Lane>>,
     /// Threads that do what their callers may have stopped waiting for.
@@ -234,7 +179,7 @@ impl Shared {
         device: Device,
         (tiers, stage): (Vec<Tier>, Option<Box<dyn Stage>>),
         world: World,
-        queues: Queues,
+        ways: Ways,
         lane: Lane,
         recorder: Recorder,
         (empties, layouts): (Arc<Empties>, Arc<Layouts>),
@@ -244,7 +189,9 @@ impl Shared {
             device,
             tiers,
             stage,
-            core: Mutex::new(Core::new(world, queues)),
+            core: Mutex::new(Core::new(world, ways)),
+            tray: Tray::default(),
+            tickets: AtomicU64::new(1),
             origin: Instant::now(),
             lanes,
             detached: Mutex::default(),
@@ -264,61 +211,35 @@ impl Shared {
 
     /// A version is there anew, and its regions are called so.
     pub(crate) fn note_layout(&self, version: Version, layout: Option<Vec<RegionInfo>>) {
-        if self.layouts.note(version, layout) {
-            let core = self.core.lock();
+        let some = self.layouts.note(version, layout);
+        if !some.is_empty() {
+            let core = self.lock();
             let plan = core.plan();
             self.layouts
-                .retain(|version| plan.size_of(version).is_some());
+                .retain(&some, |version| plan.size_of(version).is_some());
         }
     }
 
     /// Whether any restore is expected.
     pub(crate) fn is_hinted(&self) -> bool {
-        self.core.lock().world.plan().is_hinted()
+        self.lock().world.plan().is_hinted()
     }
 
-    /// Tells the plan something that nobody waits for.
-    pub(crate) fn tell(&self, event: Event) {
-        let mut core = self.core.lock();
-        self.handle(&mut core, event, None);
+    /// Hands one event to the plan and its commands to whom they concern.
+    pub(super) fn handle(&self, core: &mut Core, event: Event) {
+        self.handle_all(core, std::iter::once(event));
     }
 
-    /// Hands one event to the plan and its commands to whom they concern. Returns the answer for `own`, if there is one.
-    pub(super) fn handle(
-        &self,
-        core: &mut Core,
-        event: Event,
-        own: Option<Ticket>,
-    ) -> Option<Answer> {
-        // These end no version's way, and others follow them.
-        let may_end = !matches!(event, Event::Checkpoint { .. } | Event::Wait { .. });
-        self.handle_all(core, std::iter::once(event), own, may_end)
-    }
-
-    /// Hands events on as one: those who wait for a version are looked for once, if these `may_end` their waiting.
-    pub(super) fn handle_all(
-        &self,
-        core: &mut Core,
-        events: impl Iterator<Item = Event>,
-        own: Option<Ticket>,
-        may_end: bool,
-    ) -> Option<Answer> {
+    /// Hands events of one moment on together.
+    pub(super) fn handle_all(&self, core: &mut Core, events: impl IntoIterator<Item = Event>) {
         let now = self.now_ns();
         let Core { world, desk } = core;
         let mut clerk = Clerk {
             desk,
             tiers: &self.tiers,
-            own,
-            mine: None,
         };
-        for event in events {
-            let told = world.tell(now, event, &mut clerk);
-            debug_assert_eq!(told, Ok(()), "the engine reports what is");
-        }
-        if may_end {
-            clerk.tell_those_who_await(now, world);
-        }
-        let mine = clerk.mine;
+        let told = world.tell_all(now, events, &mut clerk);
+        debug_assert_eq!(told, Ok(()), "the engine reports what is");
         if self.recorder.is_recording() {
             let name = |tier| {
                 self.tiers
@@ -331,7 +252,6 @@ impl Shared {
         for link in &mut desk.links {
             link.look(world.plan().free(link.tier()));
         }
-        mine
     }
 
     /// Writes a version to where the plan has room for it.
@@ -357,9 +277,11 @@ impl Shared {
         match (bases, pieces.as_slice()) {
             (Some(bases), [piece]) => {
                 let chain = (version, &piece.place, bases.as_slice());
-                let size = self.core.lock().plan().size_of(version);
+                let size = self.lock().plan().size_of(version);
                 let size = size.unwrap_or_else(|| sink.len());
-                let stage = self.stage.as_ref().ok_or(Error::NoTier)?;
+                let stage = self.stage.as_ref().ok_or(Error::Internal {
+                    what: "a difference where none are made",
+                })?;
                 stage.read(lane, &self.tiers, (chain, size), (sink, stream))
             }
             (_, pieces) => {
@@ -417,7 +339,7 @@ impl Shared {
 
     /// The workers are gone, and what they had not begun with them: what is left to give up and to remove.
     pub(crate) fn clear_up(&self) {
-        let ids: Vec<_> = self.core.lock().desk.carried.keys().copied().collect();
+        let ids: Vec<_> = self.lock().desk.carried.keys().copied().collect();
         for id in ids {
             self.carried(id, Err((TransferFailure::Cancelled, None)));
         }
@@ -437,12 +359,12 @@ impl Shared {
     /// Starts nothing any more, stops every transfer at its next look at its flag, and lets the workers go.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         let desk = &mut core.desk;
         desk.carried
             .values()
             .for_each(|flag| flag.store(true, Ordering::Relaxed));
-        desk.queues.clear();
+        desk.ways = Ways::default();
         let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.close());
         desk.links.clear();

@@ -127,6 +127,15 @@ impl<'a> Lying<'a> {
     fn from(&self, at: u64) -> u64 {
         self.at(at..at).start
     }
+
+    /// Lends so many bytes of memory from `at` on.
+    fn lent(&self, at: u64, length: usize) -> Result<ReadLoan> {
+        self.medium.lend(self.at(at..at + length as u64))
+    }
+
+    fn lent_mut(&self, at: u64, length: usize) -> Result<WriteLoan> {
+        self.medium.lend_mut(self.at(at..at + length as u64))
+    }
 }
 
 impl Origin for Lying<'_> {
@@ -148,7 +157,7 @@ impl Origin for Lying<'_> {
                 Ok(arena.copy_out(streams.get()?, to_usize(from..from).start, memory)?)
             }
             Medium::Device(_) | Medium::Peers(_) => {
-                let source = self.medium.lend(from..from + memory.len() as u64)?;
+                let source = self.lent(at, memory.len())?;
                 Ok(streams.get()?.copy_all([(source, memory)])?)
             }
             Medium::Kept(_) => Err(whole_only()),
@@ -164,8 +173,7 @@ impl Origin for Lying<'_> {
         if !Origin::is_on_device(self) {
             return self.fill(at, memory, streams).map(|()| None);
         }
-        let from = self.from(at);
-        let source = self.medium.lend(from..from + memory.len() as u64)?;
+        let source = self.lent(at, memory.len())?;
         Ok(Some(streams.get()?.copy(source, memory)))
     }
 
@@ -210,7 +218,7 @@ impl Destination for Lying<'_> {
                 Ok(arena.copy_in(streams.get()?, memory, to_usize(to..to).start)?)
             }
             Medium::Device(_) | Medium::Peers(_) => {
-                let target = self.medium.lend_mut(to..to + memory.len() as u64)?;
+                let target = self.lent_mut(at, memory.len())?;
                 Ok(streams.get()?.copy_all([(memory, target)])?)
             }
             Medium::Kept(_) => Err(whole_only()),
@@ -226,8 +234,7 @@ impl Destination for Lying<'_> {
         if !Origin::is_on_device(self) {
             return self.take(at, memory, streams).map(|()| None);
         }
-        let to = self.from(at);
-        let target = self.medium.lend_mut(to..to + memory.len() as u64)?;
+        let target = self.lent_mut(at, memory.len())?;
         Ok(Some(streams.get()?.copy(memory, target)))
     }
 
@@ -349,5 +356,7 @@ pub(super) fn padded(storage: &dyn Storage, length: u64) -> u64 {
 
 /// Copies that lie under their versions' numbers go as a whole, by `durable`.
 fn whole_only() -> Error {
-    Error::NoTier
+    Error::Internal {
+        what: "a part of a copy that goes as a whole",
+    }
 }

@@ -1,9 +1,24 @@
 //! What workers do: transfers between tiers, and requests of callers.
 
-use super::bypass::Help;
-use super::sync::AtomicBool;
+use super::ends::padded;
+use super::staging::Staging;
+use super::sync::{AtomicBool, AtomicUsize, Ordering, Receiver, Sender};
+use crate::Result;
 use crate::plan::Transfer;
 use std::sync::Arc;
+use tierflow_store::Storage;
+
+/// Bytes of a transfer that is small: it goes with others.
+pub(super) const SMALL: u64 = 64 << 10;
+
+/// Which way a worker carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Direction {
+    /// Into its tier from above.
+    Down,
+    /// Out of its tier upwards.
+    Up,
+}
 
 /// A task for one worker.
 #[derive(Debug)]
@@ -16,5 +31,58 @@ pub(crate) enum Task {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(super) transfer: Transfer,
+    /// How many that encode were begun before it.
+    pub(super) turn: u64,
     pub(super) cancelled: Arc<AtomicBool>,
+}
+
+/// A part of a version that is read or written at once, and the buffer that it goes through.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) at: u64,
+    pub(super) length: u64,
+    pub(super) buffer: Staging,
+}
+
+/// A caller's requests, for whoever has time. It ends with the call.
+#[derive(Debug, Clone)]
+pub(crate) struct Help {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) direction: Direction,
+    /// The part of the version at `start` lies at `offset`.
+    pub(super) start: u64,
+    pub(super) offset: u64,
+    pub(super) requests: Receiver<Request>,
+    pub(super) done: Sender<(Request, Result<()>)>,
+    pub(super) helpers: Arc<AtomicUsize>,
+}
+
+impl Help {
+    /// Serves requests until the call has no more.
+    pub(super) fn run(&self) {
+        self.helpers.fetch_add(1, Ordering::Relaxed);
+        for request in &self.requests {
+            let served = self.serve(&request);
+            if self.done.send((request, served)).is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn serve(&self, Request { at, length, buffer }: &Request) -> Result<()> {
+        let (at, whole) = (
+            at - self.start + self.offset,
+            padded(&*self.storage, *length),
+        );
+        match self.direction {
+            Direction::Up => {
+                let mut memory = buffer.lend_mut(0..whole)?;
+                Ok(self.storage.read_at(at, memory.bytes_mut()?)?)
+            }
+            Direction::Down => {
+                let memory = buffer.lend(0..whole)?;
+                Ok(self.storage.write_at(at, memory.bytes()?)?)
+            }
+        }
+    }
 }

@@ -3,24 +3,22 @@
 
 use super::bypass::{BUFFERS, Crews, bypass};
 use super::ends::{Destination, Lying, Origin, Streams};
+use super::job::Direction;
 use super::kept::Form;
 use super::medium::{Tier, medium};
 use super::regions::{Sink, Source};
+use super::staging::Pinned;
 use super::sync::{AtomicBool, Ordering};
-use super::worker::Direction;
 use crate::plan::{Piece, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::Range;
-use tierflow_device::{Device, HostReservation, Memory, ReadLoan, Stream, WriteLoan};
+use tierflow_device::{Device, Stream};
 
 /// How much moves at a time between memories that one copy reaches, and so between two looks at the flag that stops it.
 const BETWEEN_MEMORIES: u64 = 64 << 20;
 
 /// The same between memory and storage.
 const WITH_STORAGE: u64 = 32 << 20;
-
-/// The same through a pinned buffer between the device and storage, and its size.
-pub(super) const STAGED: u64 = if cfg!(shuttle) { 4096 } else { 4 << 20 };
 
 /// A failed transfer: which end failed, and how.
 pub(crate) type Failed = (TransferFailure, Option<Error>);
@@ -29,7 +27,7 @@ pub(crate) type Failed = (TransferFailure, Option<Error>);
 pub(crate) struct Lane {
     device: Device,
     stream: Option<Stream>,
-    staging: Option<HostReservation>,
+    pub(super) staging: Pinned,
 }
 
 impl Lane {
@@ -37,7 +35,7 @@ impl Lane {
         Self {
             device: device.clone(),
             stream: None,
-            staging: None,
+            staging: Pinned::new(device),
         }
     }
 
@@ -80,11 +78,11 @@ impl Lane {
                 None => {
                     let fill =
                         |at, memory, streams: &mut Streams<'_>| source.fill(at, memory, streams);
+                    let buffers = self.staging.at_most(BUFFERS, to.piece.place.size)?;
                     bypass(
-                        self,
+                        (buffers, self.streams(stream)),
                         to,
                         (Direction::Down, crews),
-                        stream,
                         (fill, |_, _, _: &mut _| Ok(())),
                     )?;
                 }
@@ -120,11 +118,11 @@ impl Lane {
                 None => {
                     let take =
                         |at, memory, streams: &mut Streams<'_>| sink.take(at, memory, streams);
+                    let buffers = self.staging.at_most(BUFFERS, from.piece.place.size)?;
                     bypass(
-                        self,
+                        (buffers, self.streams(stream)),
                         from,
                         (Direction::Up, crews),
-                        stream,
                         (|_, _, _: &mut _| Ok(()), take),
                     )?;
                 }
@@ -217,64 +215,6 @@ impl Lane {
         }
         Ok(0)
     }
-
-    /// The pinned buffer, of `size` bytes at least. Most runs never need one.
-    pub(super) fn staging(&mut self, size: u64) -> Result<Staging> {
-        let memory = self.pinned(size)?;
-        Ok(Staging { memory, at: 0 })
-    }
-
-    /// As many buffers as there are parts of a piece of `size` bytes, [`BUFFERS`] at most and one at least.
-    pub(super) fn buffers(&mut self, size: u64) -> Result<Vec<Staging>> {
-        self.at_most(BUFFERS, size)
-    }
-
-    /// As many buffers as there are parts of `size` bytes, `most` at most and one at least.
-    pub(super) fn at_most(&mut self, most: u64, size: u64) -> Result<Vec<Staging>> {
-        let count = size.div_ceil(STAGED).clamp(1, most);
-        let memory = self.pinned((count * STAGED).min(size))?;
-        let buffer = |index| Staging {
-            memory: memory.clone(),
-            at: index * STAGED,
-        };
-        Ok((0..count).map(buffer).collect())
-    }
-
-    /// Pinned memory of `size` bytes at least.
-    fn pinned(&mut self, size: u64) -> Result<Memory> {
-        let needed = size.next_multiple_of(HostReservation::GRANULARITY as u64) as usize;
-        let buffer = match self.staging.take() {
-            Some(buffer) if buffer.memory().len() >= needed => buffer,
-            _ => {
-                let buffer = self.device.reserve_host(needed)?;
-                // Unpinned, it is slower and as right. Its pages come as they are used, or with pinning.
-                let _ = buffer.pin(0..needed)?;
-                buffer
-            }
-        };
-        Ok(self.staging.insert(buffer).memory().clone())
-    }
-}
-
-/// A part's room in a lane's pinned memory.
-#[derive(Debug)]
-pub(super) struct Staging {
-    memory: Memory,
-    at: u64,
-}
-
-impl Staging {
-    pub(super) fn lend(&self, bytes: Range<u64>) -> Result<ReadLoan> {
-        Ok(self.memory.lend(self.of(bytes))?)
-    }
-
-    pub(super) fn lend_mut(&self, bytes: Range<u64>) -> Result<WriteLoan> {
-        Ok(self.memory.lend_mut(self.of(bytes))?)
-    }
-
-    fn of(&self, bytes: Range<u64>) -> Range<usize> {
-        (self.at + bytes.start) as usize..(self.at + bytes.end) as usize
-    }
 }
 
 /// What a cancelled copy ends with.
@@ -296,6 +236,7 @@ pub(super) fn at_destination(error: Error) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::super::medium::Medium;
+    use super::super::staging::STAGED;
     use super::*;
     use crate::kind::Kind;
     use crate::plan::{Place, TierId};

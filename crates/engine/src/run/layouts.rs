@@ -12,6 +12,9 @@ pub(crate) type Layout = Arc<[RegionInfo]>;
 /// Versions that are gone are looked for once there are twice as many as when they were last, and so many at least.
 const LEAST: usize = 1024;
 
+/// So many are looked at in one call.
+const AT_ONCE: usize = 64;
+
 /// The layouts of versions whose regions have names.
 #[derive(Debug, Default)]
 pub(crate) struct Layouts(Mutex<Known>);
@@ -23,17 +26,20 @@ struct Known {
     last: Option<Layout>,
     /// With so many, those that are gone are looked for.
     full: usize,
+    /// What is still to be looked at, since there were so many.
+    unseen: Vec<Version>,
     /// The highest number found on the tiers that outlive the engine when it was built.
     adopted: Option<Version>,
 }
 
 impl Layouts {
-    /// A version is there anew. Returns whether versions that are gone should be [forgotten](Self::retain).
-    pub(crate) fn note(&self, version: Version, layout: Option<Vec<RegionInfo>>) -> bool {
+    /// A version is there anew. Returns versions of which those that are gone should be [forgotten](Self::retain): no more than
+    /// [`AT_ONCE`], so that no call pays for all of a long history.
+    pub(crate) fn note(&self, version: Version, layout: Option<Vec<RegionInfo>>) -> Vec<Version> {
         let mut known = self.0.lock();
         let Some(layout) = layout else {
             known.versions.remove(&version);
-            return false;
+            return Vec::new();
         };
         let layout = match &known.last {
             Some(last) if **last == *layout => Arc::clone(last),
@@ -41,14 +47,17 @@ impl Layouts {
         };
         known.last = Some(Arc::clone(&layout));
         known.versions.insert(version, layout);
-        known.versions.len() >= known.full.max(LEAST)
+        known.some()
     }
 
-    /// Forgets those that are not held any more.
-    pub(crate) fn retain(&self, is_held: impl Fn(Version) -> bool) {
+    /// Forgets those of these that are not held any more.
+    pub(crate) fn retain(&self, some: &[Version], is_held: impl Fn(Version) -> bool) {
         let mut known = self.0.lock();
-        known.versions.retain(|version, _| is_held(*version));
-        known.full = 2 * known.versions.len();
+        for version in some {
+            if !is_held(*version) {
+                known.versions.remove(version);
+            }
+        }
     }
 
     pub(crate) fn get(&self, version: Version) -> Option<Layout> {
@@ -64,6 +73,21 @@ impl Layouts {
     /// Whether a version may be one of an earlier engine's: its layout lies with it then.
     pub(crate) fn may_be_adopted(&self, version: Version) -> bool {
         Some(version) <= self.0.lock().adopted
+    }
+}
+
+impl Known {
+    /// Some of those that may be gone, if so many are known that it is worth while to look.
+    fn some(&mut self) -> Vec<Version> {
+        if self.unseen.is_empty() && self.versions.len() >= self.full.max(LEAST) {
+            self.unseen = self.versions.keys().copied().collect();
+        }
+        let some = self.unseen.len().saturating_sub(AT_ONCE);
+        let some = self.unseen.split_off(some);
+        if self.unseen.is_empty() && !some.is_empty() {
+            self.full = 2 * self.versions.len();
+        }
+        some
     }
 }
 
@@ -85,23 +109,30 @@ mod tests {
     #[test]
     fn equal_ones_are_one_and_those_gone_are_forgotten() {
         let layouts = Layouts::default();
-        let is_full: Vec<bool> = (0..LEAST as u64)
-            .map(|version| layouts.note(version, Some(layout("a"))))
-            .collect();
-        assert_eq!(is_full.iter().position(|full| *full), Some(LEAST - 1));
+        for version in 0..LEAST as u64 - 1 {
+            assert!(layouts.note(version, Some(layout("a"))).is_empty());
+        }
         let (first, second) = (layouts.get(0).unwrap(), layouts.get(1).unwrap());
         assert!(Arc::ptr_eq(&first, &second));
         layouts.note(1, Some(layout("b")));
         assert_eq!(layouts.get(1).unwrap()[0].name, "b");
         layouts.note(1, None);
         assert_eq!(layouts.get(1), None);
-        layouts.retain(|version| version >= 600);
+        // From now on, some are looked at with each, until all are.
+        let is_held = |version: Version| version >= 600;
+        let mut looks = Vec::new();
+        for version in LEAST as u64..4 * LEAST as u64 {
+            let some = layouts.note(version, Some(layout("a")));
+            layouts.retain(&some, is_held);
+            looks.push(some.len());
+        }
+        assert!(looks.iter().all(|look| *look <= AT_ONCE));
         assert_eq!((layouts.get(599), layouts.get(600)), (None, Some(first)));
-        // Looked for no sooner than they are twice as many.
-        let more = 2000..2000 + LEAST as u64;
-        let is_full: Vec<bool> = more
-            .map(|version| layouts.note(version, Some(layout("a"))))
-            .collect();
-        assert_eq!(is_full.iter().position(|full| *full), Some(LEAST - 425));
+        // They are looked for again no sooner than they are twice as many.
+        let first = looks.iter().position(|look| *look > 0).unwrap();
+        let rests = looks[first..].iter().position(|look| *look == 0).unwrap();
+        assert_eq!(rests, LEAST.div_ceil(AT_ONCE));
+        let rest = &looks[first + rests..];
+        assert!(rest.iter().position(|look| *look > 0).unwrap() > LEAST / 4);
     }
 }

@@ -5,6 +5,7 @@
 //! | `medium` | what is a tier made of, and how is a part of it lent? |
 //! | `ends` | what are the two ends of a copy? |
 //! | `lane` | how do bytes get from here to there? |
+//! | `staged`, `staging` | through which pinned buffers, where a device and storage meet? |
 //! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `durable` | how do bytes get there and back? |
@@ -12,11 +13,14 @@
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `capacity` | how large is a tier whose memory others want, too? |
+//! | `lock` | how do events come to the plan, and answers to callers? |
+//! | `desk` | who waits for what, and where do transfers go? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `calls` | who waits for the plan's answer, and how long? |
 //! | `recorder` | where do callers wait, and what happened when? |
 //! | `job` | what does a worker do next? |
 //! | `together` | which small transfers are one request of a disk? |
+//! | `commits`, `committer` | which small versions are kept together, and by whom? |
 //! | `worker` | who carries the bytes between tiers? |
 //! | `suspend` | which version can be durable in time, and is it? |
 //! | `resize` | how does a cache become smaller while it is used? |
@@ -37,7 +41,9 @@ mod bypass;
 mod calls;
 mod capacity;
 mod commits;
+mod committer;
 mod core;
+mod desk;
 mod detached;
 mod durable;
 mod empties;
@@ -46,6 +52,7 @@ mod job;
 mod kept;
 mod lane;
 mod layouts;
+mod lock;
 mod medium;
 mod opening;
 mod pending;
@@ -55,21 +62,26 @@ mod reports;
 mod resize;
 mod stage;
 mod staged;
+mod staging;
 mod suspend;
 pub(crate) mod sync;
 mod together;
 mod turns;
 mod worker;
 
-pub(crate) use self::core::{Answer, Grant, Queues, Shared};
+pub(crate) use self::core::Shared;
 pub(crate) use self::suspend::{Asked, Decided, hear_turns};
 #[cfg(not(feature = "peers"))]
 pub(crate) use absent::PeerCache;
 #[cfg(feature = "peers")]
 pub(crate) use capacity::start_peers;
 pub(crate) use capacity::{Pool, start_pool};
+pub(crate) use commits::{COMMITTED, gathering};
+pub(crate) use committer::start as start_committer;
+pub(crate) use desk::{Answer, Grant, Ways};
 pub(crate) use detached::work_until;
 pub(crate) use empties::Empties;
+pub(crate) use job::Direction;
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use layouts::Layouts;
@@ -85,4 +97,4 @@ pub(crate) use stage::Stage;
 #[cfg(feature = "peers")]
 pub(crate) use tierflow_peers::PeerCache;
 pub(crate) use together::AHEAD;
-pub(crate) use worker::{Crew, Direction, start as start_workers};
+pub(crate) use worker::{Crew, start as start_workers};

@@ -33,7 +33,7 @@ impl Stall {
             Event::Restore { version, .. } | Event::Consume { version, .. } => {
                 Some((Self::Arrival, Some(version), 0))
             }
-            Event::Wait { .. } => Some((Self::Flushes, None, 0)),
+            Event::Wait { version, .. } => Some((Self::Flushes, version, 0)),
             _ => None,
         }
     }

@@ -1,20 +1,38 @@
-//! What workers report to the plan.
+//! What workers report to the plan, and ask of it.
 
 use super::core::Shared;
-use crate::Error;
-use crate::plan::{Event, Stored, TransferFailure, TransferId};
+use crate::plan::{Event, Piece, Stored, TierId, TransferFailure, TransferId};
+use crate::{Error, Version};
 use std::sync::Arc;
+use tierflow_device::Access;
 
 impl Shared {
     /// A worker reports transfers that delivered, as they are.
     pub(super) fn delivered(&self, ids: impl Iterator<Item = TransferId>) {
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         let ids: Vec<TransferId> = ids.collect();
         for id in &ids {
             core.desk.carried.remove(id);
         }
         let done = |id| Event::TransferDone { id, stored: None };
-        self.handle_all(&mut core, ids.into_iter().map(done), None, true);
+        self.handle_all(&mut core, ids.into_iter().map(done));
+    }
+
+    /// A worker made something of a version, or takes it down as it is. Returns where it is to lie.
+    pub(super) fn encoded(
+        &self,
+        (id, version): (TransferId, Version),
+        tier: TierId,
+        stored: Option<Stored>,
+    ) -> Option<Piece> {
+        let mut core = self.lock();
+        self.handle(&mut core, Event::Encoded { id, stored });
+        let piece = core.plan().pieces(version, tier).into_iter().next();
+        drop(core);
+        if let Some(piece) = &piece {
+            self.pending.settle(&piece.place, Access::Write);
+        }
+        piece
     }
 
     /// A worker reports how a transfer ended.
@@ -23,7 +41,7 @@ impl Shared {
         id: TransferId,
         outcome: Result<Option<Stored>, (TransferFailure, Option<Error>)>,
     ) {
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         core.desk.carried.remove(&id);
         let event = match outcome {
             Ok(stored) => Event::TransferDone { id, stored },
@@ -34,6 +52,17 @@ impl Shared {
                 Event::TransferFailed { id, why }
             }
         };
-        self.handle(&mut core, event, None);
+        self.handle(&mut core, event);
+    }
+
+    /// Bytes/s of the slowest way down between tiers from this one on, of those that were used.
+    pub(super) fn slowest_below(&self, tier: TierId) -> Option<f64> {
+        let hops = self.lock().plan().statistics().hops;
+        let down = hops
+            .iter()
+            .filter(|hop| tier <= hop.from && hop.from < hop.to);
+        let used = down.filter(|hop| hop.bytes > 0 && hop.busy_ns > 0);
+        used.map(|hop| hop.bytes as f64 / hop.busy_ns as f64 * 1e9)
+            .min_by(f64::total_cmp)
     }
 }

@@ -1,39 +1,13 @@
 //! A cache made smaller, or larger again, while it is in use.
 
+use super::capacity::Waiting;
 use super::core::Shared;
 use super::medium::Medium;
-use super::sync::{Receiver, Sender, unbounded};
+use super::sync::{Receiver, unbounded};
 use crate::plan::{Event, Place, TierId};
 use crate::{Error, Result};
-use hashbrown::HashMap;
 use std::time::{Duration, Instant};
 use tierflow_device::Access;
-
-/// Who waits for a tier to be emptied.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    tier: TierId,
-    released: Sender<u64>,
-}
-
-impl Waiting {
-    /// Nothing lies beyond the first `bytes` of a tier any more.
-    pub(super) fn released(&self, tier: TierId, bytes: u64) {
-        if tier == self.tier {
-            // Whoever waits may have given up.
-            let _ = self.released.send(bytes);
-        }
-    }
-}
-
-/// What became of the caches' sizes so far.
-#[derive(Debug, Default)]
-pub(super) struct Resized {
-    /// Whether a cache was resized.
-    pub(super) is: bool,
-    /// Bytes of memory that tiers have beyond their limits: who wanted them back lost patience, and copies may lie there.
-    owed: HashMap<usize, u64>,
-}
 
 impl Shared {
     /// Leaves a tier its first `bytes`, and gives the memory of the others back once they are empty; or more again.
@@ -42,7 +16,7 @@ impl Shared {
         let mut resized = self.resized.lock();
         resized.is = true;
         let (capacity, before) = {
-            let tiers = self.core.lock().plan().statistics().tiers;
+            let tiers = self.lock().plan().statistics().tiers;
             tiers
                 .get(tier.0)
                 .map_or((0, 0), |tier| (tier.capacity, tier.limit))
@@ -56,17 +30,17 @@ impl Shared {
         }
         let (sender, released) = unbounded();
         let limit = {
-            let mut core = self.core.lock();
+            let mut core = self.lock();
             core.desk.resizing = Some(Waiting {
                 tier,
                 released: sender,
             });
-            self.handle(&mut core, Event::Limit { tier, bytes }, None);
+            self.handle(&mut core, Event::Limit { tier, bytes });
             // As the plan rounds it.
             core.plan().statistics().tiers[tier.0].limit
         };
         let is_empty = limit >= memory || is_released(&released, limit, deadline);
-        self.core.lock().desk.resizing = None;
+        self.lock().desk.resizing = None;
         if !is_empty {
             resized.owed.insert(tier.0, memory);
             return Err(Error::TimedOut { patience });

@@ -9,17 +9,18 @@
 mod compressed;
 #[cfg(feature = "dedup")]
 mod differences;
+#[cfg(feature = "dedup")]
+mod line;
 #[cfg(any(feature = "dedup", feature = "compress"))]
 mod stored;
 
-use super::core::Shared;
 use super::ends::Lying;
 use super::lane::{Failed, Lane};
 use super::layouts::Layout;
 use super::medium::Tier;
 use super::regions::Sink;
 use super::sync::AtomicBool;
-use crate::plan::{Overhead, Place, Stored, TierId};
+use crate::plan::{Overhead, Piece, Place, Stored};
 use crate::{CompressionMetrics, Result, Version};
 use tierflow_device::Stream;
 use tierflow_store::container::RegionInfo;
@@ -32,15 +33,22 @@ pub(crate) use differences::Differences;
 /// A version that does not lie as it is, where, and what it builds upon, nearest first.
 pub(crate) type Links<'a> = (Version, &'a Place, &'a [(Version, Place)]);
 
-/// A version on its way down, what it is to build upon, what its regions are called, and where it may go on to.
-#[derive(Debug)]
+/// A version on its way down, and what its stage may want to know.
 #[cfg_attr(not(all(feature = "dedup", feature = "compress")), allow(dead_code))]
-pub(crate) struct Descent {
+pub(crate) struct Descent<'a> {
     pub(super) version: Version,
+    /// What it is to build upon.
     pub(super) base: Option<Version>,
-    pub(super) layout: Option<Layout>,
+    /// How many began their way before it.
+    pub(super) turn: u64,
+    /// What its regions are called.
+    pub(super) layout: &'a dyn Fn() -> Option<Layout>,
     /// Bytes/s of the slowest way between the tiers below, of those that were used.
-    pub(super) below: Option<f64>,
+    pub(super) below: &'a dyn Fn() -> Option<f64>,
+    /// Hears what was made, or that it goes as it is, and says where that is to lie: as close to others as there is room by then.
+    pub(super) encoded: &'a dyn Fn(Option<Stored>) -> Option<Piece>,
+    /// Whether the engine ends: those before it may never come.
+    pub(super) is_stopping: &'a dyn Fn() -> bool,
 }
 
 /// What becomes of checkpoints below the fastest tier.
@@ -61,7 +69,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         &self,
         lane: &mut Lane,
         tiers: &[Tier],
-        descent: &Descent,
+        descent: &Descent<'_>,
         ends: (Lying<'_>, Lying<'_>),
         cancelled: &AtomicBool,
     ) -> std::result::Result<Option<Stored>, Failed>;
@@ -83,17 +91,4 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         of: (Links<'_>, u64),
         to: (&mut Sink<'_, '_>, Option<&Stream>),
     ) -> Result<()>;
-}
-
-impl Shared {
-    /// Bytes/s of the slowest way down between tiers from this one on, of those that were used.
-    pub(super) fn slowest_below(&self, tier: TierId) -> Option<f64> {
-        let hops = self.core.lock().plan().statistics().hops;
-        let down = hops
-            .iter()
-            .filter(|hop| tier <= hop.from && hop.from < hop.to);
-        let used = down.filter(|hop| hop.bytes > 0 && hop.busy_ns > 0);
-        used.map(|hop| hop.bytes as f64 / hop.busy_ns as f64 * 1e9)
-            .min_by(f64::total_cmp)
-    }
 }

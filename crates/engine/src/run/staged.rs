@@ -2,7 +2,8 @@
 //! the disk has the other.
 
 use super::ends::{Destination, Origin, Streams};
-use super::lane::{Failed, Lane, STAGED, Staging, at_destination, at_source, stop_if};
+use super::lane::{Failed, Lane, at_destination, at_source, stop_if};
+use super::staging::{STAGED, Staging};
 use super::sync::AtomicBool;
 use crate::Result;
 use std::ops::Range;
@@ -75,7 +76,7 @@ impl Lane {
             false => part.at + part.length,
         };
         let size = part.before + to.whole(end - part.at).max(from.whole(end - part.at));
-        let buffers = self.at_most(BUFFERS, size).map_err(at_source)?;
+        let buffers = self.staging.at_most(BUFFERS, size).map_err(at_source)?;
         let mut streams = self.streams(theirs);
         let mut emptied: Vec<Option<Transfer>> = buffers.iter().map(|_| None).collect();
         let mut filled = part

@@ -1,17 +1,15 @@
 //! Which version can be durable in time, as the plan foresees it, and that the plan is told to see to it.
 
-use super::core::{Answer, Later, Shared};
+use super::core::Shared;
+use super::desk::{Answer, Later};
 use super::medium::Tier;
 use crate::Version;
-use crate::plan::{Event, Plan, Scope, Ticket};
+use crate::plan::{Event, Plan, Scope};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A suspension that was asked for: the plan's answer, or where it will appear.
-pub(crate) struct Asked {
-    ticket: Ticket,
-    answer: Result<Answer, Later>,
-}
+/// A suspension that was asked for.
+pub(crate) struct Asked(Result<Answer, Later>);
 
 /// What was decided: the version that is to be durable, and how long that takes, as far as that is known.
 pub(crate) struct Decided {
@@ -65,19 +63,19 @@ impl Shared {
 
     /// Whether nothing moves because the application is about to go.
     pub(crate) fn is_suspended(&self) -> bool {
-        self.core.lock().plan().is_suspended()
+        self.lock().plan().is_suspended()
     }
 
     /// How long a version needs to be durable, if nothing else moves from now on.
     pub(crate) fn time_to_durable(&self, version: Version) -> Option<Duration> {
         let ns = |plan: &Plan| plan.ns_to_settle(self.now_ns(), version, self.scope(plan));
-        ns(self.core.lock().plan()).map(Duration::from_nanos)
+        ns(self.lock().plan()).map(Duration::from_nanos)
     }
 
     /// Sees to it that the newest version that can be is durable by the deadline, or the one that is asked for.
     pub(crate) fn suspend(&self, version: Option<Version>, deadline: Instant) -> Decided {
         let by = self.at_ns(deadline);
-        let mut core = self.core.lock();
+        let mut core = self.lock();
         let (now, plan) = (self.now_ns(), core.plan());
         let scope = self.scope(plan);
         let (version, ns) = match version {
@@ -89,12 +87,13 @@ impl Shared {
             }
         };
         let asked = version.map(|version| {
-            let (ticket, answer) = self.put_in(&mut core, |ticket| Event::Suspend {
+            let ticket = self.ticket();
+            let suspend = Event::Suspend {
                 ticket,
                 version,
                 scope,
-            });
-            Asked { ticket, answer }
+            };
+            Asked(self.ask_in(&mut core, ticket, suspend))
         });
         Decided {
             version,
@@ -105,9 +104,9 @@ impl Shared {
 
     /// The plan's answer; none at the deadline.
     pub(crate) fn await_suspended(&self, asked: Asked, deadline: Instant) -> Option<Answer> {
-        match asked.answer {
+        match asked.0 {
             Ok(answer) => Some(answer),
-            Err(later) => self.sleep(asked.ticket, &later, Some(deadline)),
+            Err(later) => self.hear_answer(&later, Some(deadline)),
         }
     }
 }

@@ -2,10 +2,14 @@
 //! whole engines run through orders of their steps that no scheduler would choose.
 
 #[cfg(not(shuttle))]
+mod answer;
+
+#[cfg(not(shuttle))]
 mod chosen {
+    pub(crate) use super::answer::{Answering, Awaiting, answer};
     pub(crate) use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-    pub(crate) use parking_lot::Mutex;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub(crate) use parking_lot::{Mutex, MutexGuard};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use std::thread::{Builder, JoinHandle, sleep};
 }
 

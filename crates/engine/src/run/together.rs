@@ -1,22 +1,18 @@
 //! Small transfers between host memory and storage, several at a time: a disk takes about as long for a page as for a hundred, so
 //! those that lie side by side on it are one request.
 
-use super::bypass::Help;
-use super::commits;
 use super::core::Shared;
 use super::ends::{Lying, padded};
-use super::job::{Job, Task};
-use super::lane::{Lane, STAGED};
+use super::job::{Help, Job, SMALL, Task};
+use super::lane::Lane;
 use super::medium::Medium;
+use super::staging::STAGED;
 use super::sync::{Ordering, Receiver};
 use crate::plan::{Coding, Place};
 use crate::{Error, Result};
 use std::sync::Arc;
 use tierflow_device::Access;
 use tierflow_store::Storage;
-
-/// Bytes of a transfer that is small.
-pub(super) const SMALL: u64 = 64 << 10;
 
 /// Bytes of small transfers that are begun beyond the workers of a way to or from storage.
 pub(crate) const AHEAD: u64 = 1 << 20;
@@ -41,7 +37,7 @@ pub(super) fn with_followers(
 ) -> (Vec<Arc<Job>>, Option<Help>) {
     let most = MOST.min(1 + tasks.len().div_ceil(workers));
     let mut taken = vec![first];
-    let is_small = |job: &Job| small(shared, job).is_some() || commits::is_small(shared, job);
+    let is_small = |job: &Job| small(shared, job).is_some();
     while taken.len() < most && taken.last().is_some_and(|job| is_small(job)) {
         match tasks.try_recv() {
             Ok(Task::Transfer(job)) => taken.push(job),
@@ -76,7 +72,7 @@ fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
     })
 }
 
-/// Carries those of the jobs that lie side by side on storage, or are kept together in a directory. Returns them, and those that are left to be carried one by one:
+/// Carries those of the jobs that lie side by side on storage. Returns them, and those that are left to be carried one by one:
 /// also after a failure, which each is to meet for itself.
 pub(super) fn carry<'j>(
     shared: &'j Shared,
@@ -113,11 +109,6 @@ pub(super) fn carry<'j>(
             false => left.extend(carried),
         }
     }
-    if is_down {
-        let (kept, others) = commits::keep(shared, left);
-        done.extend(kept);
-        left = others;
-    }
     (done, left)
 }
 
@@ -129,7 +120,7 @@ fn carry_run(shared: &Shared, lane: &mut Lane, run: &[Small<'_>], is_down: bool)
     let storage = storage(shared, first.stored)?;
     let begin = first.stored.offset;
     let length = last.stored.offset - begin + padded(storage, last.stored.size);
-    let staging = lane.staging(length)?;
+    let staging = lane.staging.buffer(length)?;
     let _under_way: Vec<_> = run
         .iter()
         .map(|small| small.memory.medium.fetched_from())
@@ -162,9 +153,9 @@ fn carry_run(shared: &Shared, lane: &mut Lane, run: &[Small<'_>], is_down: bool)
 }
 
 fn storage<'s>(shared: &'s Shared, place: &Place) -> Result<&'s dyn Storage> {
-    let tier = shared.tiers.get(place.tier.0).ok_or(Error::NoTier)?;
-    tier.medium
-        .storage()
-        .map(AsRef::as_ref)
-        .ok_or(Error::NoTier)
+    let tier = shared.tiers.get(place.tier.0);
+    let storage = tier.and_then(|tier| tier.medium.storage());
+    storage.map(AsRef::as_ref).ok_or(Error::Internal {
+        what: "a place on storage that is not on storage",
+    })
 }

@@ -10,7 +10,7 @@ use tierflow_store::{Error, Result};
 /// Pauses between looks at those that come before.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
-/// Hears that a version waits for its turn, and that it does so no longer.
+/// Hears that a version waits for its turn, and when that has come: of each version, waiting or not.
 pub(super) type Hear = dyn Fn(Version, bool) + Send + Sync;
 
 /// The versions on their way into one tier. The plan sends them in the order in which they were taken in, and sends what
@@ -87,6 +87,7 @@ impl Turns {
     /// Waits until nothing smaller is under way.
     pub(super) fn wait(&self, version: Version) -> Result<()> {
         if self.is_next(version)? {
+            self.say(version, false);
             return Ok(());
         }
         self.say(version, true);
@@ -110,7 +111,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn who_waits_says_so_and_when_it_does_no_longer() {
+    fn who_waits_says_so_and_everyone_when_its_turn_has_come() {
         let (turns, heard) = (Arc::new(Turns::default()), Arc::new(Mutex::new(Vec::new())));
         let hears = Arc::clone(&heard);
         turns.tell(Box::new(move |version, waits| {
@@ -118,16 +119,16 @@ mod tests {
         }));
         (1..4).for_each(|version| turns.expect(version));
         turns.wait(1).unwrap();
-        assert!(heard.lock().is_empty());
+        assert_eq!(*heard.lock(), [(1, false)]);
         let waits = std::thread::spawn({
             let turns = Arc::clone(&turns);
             move || turns.wait(2)
         });
-        while heard.lock().is_empty() {
+        while heard.lock().len() < 2 {
             std::thread::yield_now();
         }
         turns.end(1, true);
         assert!(waits.join().unwrap().is_err());
-        assert_eq!(*heard.lock(), [(2, true), (2, false)]);
+        assert_eq!(*heard.lock(), [(1, false), (2, true), (2, false)]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::core::Shared;
 use super::ends::Lying;
-use super::job::{Job, Task};
+use super::job::{Direction, Job, Task};
 use super::kept::Form;
 use super::lane::Lane;
 use super::stage::Descent;
@@ -17,15 +17,6 @@ use tierflow_timeline::{TimelineLane, What};
 
 /// Ends of transfers that the plan hears of at a time, while other calls wait.
 const REPORTED: usize = 16;
-
-/// Which way a worker carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Direction {
-    /// Into its tier from above.
-    Down,
-    /// Out of its tier upwards.
-    Up,
-}
 
 /// The jobs of one way, and the lanes of the workers that share them.
 pub(crate) struct Crew {
@@ -127,6 +118,7 @@ fn carry_all(
 fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>) {
     let Job {
         transfer,
+        turn,
         cancelled,
     } = job;
     let Transfer {
@@ -167,8 +159,11 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
                 let descent = Descent {
                     version: *version,
                     base: *base,
-                    layout: shared.layouts.get(*version),
-                    below: shared.slowest_below(target.place.tier),
+                    turn: *turn,
+                    layout: &|| shared.layouts.get(*version),
+                    below: &|| shared.slowest_below(target.place.tier),
+                    encoded: &|stored| shared.encoded((*id, *version), target.place.tier, stored),
+                    is_stopping: &|| shared.is_stopping(),
                 };
                 let ends = (lying(source), lying(target));
                 stage.down(lane, &shared.tiers, &descent, ends, cancelled)

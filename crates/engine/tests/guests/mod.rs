@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tierflow_device::Device;
-use tierflow_engine::{AfterRestore, Engine, Error, Flush, Region, RegionMut, Version};
+use tierflow_engine::{AfterRestore, Engine, Error, Flush, Region, RegionMut, Tier, Version};
 use tierflow_peers::{Borrowed, Lender, Lent, Part, PeerCache, Recall};
 
 pub(crate) const MIB: usize = 1 << 20;
@@ -42,7 +42,7 @@ pub(crate) fn peers(devices: &[Device], each: usize) -> (PeerCache, Vec<Recall>)
 pub(crate) fn engine(device: &Device, peers: PeerCache, device_cache: usize) -> Engine {
     Engine::builder(device)
         .device_cache(device_cache)
-        .peer_cache(peers)
+        .tier(Tier::peers(peers))
         .host_cache(64 * device_cache)
         .after_restore(AfterRestore::Keep)
         .flush(Flush::Eager)

@@ -7,11 +7,11 @@ use crate::{Candidates, GAP_DISTANCE, Window};
 ///
 /// `tick` gives the age of a fragment, 0 in gaps. For every fragment, the shortest window that
 /// ends there and is large enough is looked at. The best one has the smallest maximum tick, among
-/// those the smallest span (several windows share a newest copy; the smallest gives up the least),
+/// those the smallest span (several windows share a newest copy; the smallest evicts the least),
 /// among those the lowest offset.
 ///
 /// No gap is large enough by itself, so every window has a copy; and none has a copy that is newer than the newest of the
-/// best window so far, or that can never be evicted. Most copies are, once the oldest were come by, and are passed over.
+/// best window so far, or that can never be evicted. Once the oldest copies were seen, most are, and are skipped.
 ///
 /// `queue` is scratch: the indices in the window that may yet become its newest fragment, in offset
 /// order, so their ticks decrease (a monotonic queue: each index enters and leaves once).
@@ -34,7 +34,7 @@ pub(super) fn oldest_window(
             last += 1;
             continue;
         }
-        // Neighbours that may go together, from here on.
+        // Neighbours that may be evicted together, from here on.
         let mut first = last - usize::from(last > 0 && is_gap(last - 1));
         queue.clear();
         while last < traits.len() && !is_never(last) && tick(&traits[last]) <= best_key.0 {

@@ -42,7 +42,7 @@ impl Policy for Score {
             return None;
         }
         let borders = candidates.borders.as_slice();
-        // Where some window can go at once, which is what is hoped for, only the distances of such windows count, and
+        // Where some window can be evicted at once, the usual case, only the distances of such windows count, and
         // comparing one number takes less than comparing two. What is never evictable counts as the longest wait here.
         let at_once = best_window(borders, size, u64::MAX, |left, right| {
             let s_score = right.distance.wrapping_sub(left.distance);

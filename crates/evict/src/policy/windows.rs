@@ -100,7 +100,7 @@ const LANES: usize = 4;
 ///
 /// As a window slides by one fragment, its end moves by one on average, but by none or by three
 /// just as well. Counting over the next three borders decides that without a branch, which the
-/// processor would guess wrongly every other time when sizes differ.
+/// processor would mispredict every other time when sizes differ.
 #[inline(always)]
 fn reach<'a, E: Edge>(ends: &mut &'a [E], target: u64) -> Option<&'a E> {
     while let Some(next) = ends.first_chunk::<4>() {

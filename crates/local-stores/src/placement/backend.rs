@@ -14,8 +14,9 @@ struct Waiting {
     since_ns: u64,
 }
 
+/// A chunk that was assigned, and its progress.
 #[derive(Clone, Copy, Debug)]
-struct Chunk {
+struct Assigned {
     producer: ProducerId,
     store: StoreId,
     bytes: u64,
@@ -25,14 +26,14 @@ struct Chunk {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Writing {
-        /// What the store said.
+        /// The store's total when it started.
         started: f64,
         /// What its producer has announced beyond it.
         announced: u64,
     },
     Written,
     Flushing {
-        /// What was said of all flushes, and of the store's.
+        /// The totals of all flushes, and of the store's, when it started.
         started: [f64; 2],
     },
 }
@@ -41,7 +42,7 @@ enum Phase {
 /// to 3).
 ///
 /// Producers are served in the order in which they asked: one that has to wait is passed by none.
-/// Nobody waits forever as long as writes and flushes end: where the policy would wait though nothing
+/// No producer waits forever as long as writes and flushes end: where the policy would wait though nothing
 /// is on any store, so that no flush will ever finish, the chunk goes to the fastest store with room.
 /// The paper assumes away that case.
 #[derive(Debug)]
@@ -53,11 +54,11 @@ pub struct ChunkPlacement {
     queue: VecDeque<Waiting>,
     /// Producers that wait or write.
     busy: BTreeSet<ProducerId>,
-    /// What producers have said that they will ask for, and have not; nothing that is 0.
+    /// Bytes that producers have announced and not asked for yet; no entries of 0.
     announced: BTreeMap<ProducerId, u64>,
     /// Bytes waited for and announced, all together.
     to_write: u64,
-    chunks: BTreeMap<ChunkId, Chunk>,
+    chunks: BTreeMap<ChunkId, Assigned>,
     /// For each store: chunks, and how many were to be flushed before them.
     to_flush: Vec<VecDeque<(u64, ChunkId)>>,
     /// How many chunks were to be flushed so far.
@@ -68,7 +69,7 @@ pub struct ChunkPlacement {
     statistics: Statistics,
 }
 
-/// Flushes that the moving average goes over.
+/// Flushes in the moving average.
 const WINDOW: usize = 32;
 
 impl ChunkPlacement {
@@ -293,7 +294,7 @@ impl ChunkPlacement {
     }
 
     fn flush_failed(&mut self, now: u64, id: ChunkId) -> Result<(), PlacementError> {
-        let (Chunk { store, .. }, started) = self.being_flushed(id)?;
+        let (Assigned { store, .. }, started) = self.being_flushed(id)?;
         if let Some(chunk) = self.chunks.get_mut(&id) {
             chunk.phase = Phase::Written;
         }
@@ -302,7 +303,7 @@ impl ChunkPlacement {
         Ok(())
     }
 
-    fn being_written(&self, id: ChunkId) -> Result<(Chunk, (f64, u64)), PlacementError> {
+    fn being_written(&self, id: ChunkId) -> Result<(Assigned, (f64, u64)), PlacementError> {
         match self.chunks.get(&id) {
             Some(chunk) => match chunk.phase {
                 Phase::Writing { started, announced } => Ok((*chunk, (started, announced))),
@@ -312,7 +313,7 @@ impl ChunkPlacement {
         }
     }
 
-    fn being_flushed(&self, id: ChunkId) -> Result<(Chunk, [f64; 2]), PlacementError> {
+    fn being_flushed(&self, id: ChunkId) -> Result<(Assigned, [f64; 2]), PlacementError> {
         match self.chunks.get(&id) {
             Some(chunk) => match chunk.phase {
                 Phase::Flushing { started } => Ok((*chunk, started)),

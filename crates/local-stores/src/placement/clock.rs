@@ -1,4 +1,4 @@
-//! How fast several writes or flushes go together.
+//! The total bandwidth of several writes or flushes at once.
 
 use std::collections::VecDeque;
 

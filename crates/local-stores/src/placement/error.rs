@@ -35,7 +35,9 @@ pub enum PlacementError {
     #[error("chunks of 0 bytes hold nothing: give them a size")]
     NoChunkSize,
     /// A flush bandwidth that is zero, negative, infinite or not a number.
-    #[error("flushes of {0} bytes/s are none: give what an earlier run found, or nothing")]
+    #[error(
+        "a flush bandwidth of {0} bytes/s is not valid: give what an earlier run measured, or nothing"
+    )]
     BadBandwidth(f64),
     /// The policy has no store that it may use and that holds a chunk.
     #[error("the policy {policy} has no store with room for one chunk: give it one")]
@@ -46,7 +48,7 @@ pub enum PlacementError {
     /// A chunk that is larger than chunks are, or empty.
     #[error("{producer} asked for a chunk of {bytes} bytes: chunks have 1 to {most}")]
     BadChunk {
-        /// Who asked.
+        /// The producer that asked.
         producer: ProducerId,
         /// What was asked for.
         bytes: u64,

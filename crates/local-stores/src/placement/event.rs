@@ -15,7 +15,7 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Whoever writes a checkpoint, by a number of the caller's.
+    /// A writer of checkpoints, by a number that the caller chooses.
     ProducerId(u64), "producer";
     /// A chunk on a local store, numbered by the backend.
     ChunkId(u64), "chunk";
@@ -27,7 +27,7 @@ ids! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A producer will ask for chunks of so many bytes altogether, the first of which it has not asked for yet.
-    /// Nobody has to say so; it lets [`ShortestWait`](super::ShortestWait) look ahead. It takes the place of what was
+    /// Announcing is optional; it lets [`ShortestWait`](super::ShortestWait) look ahead. It takes the place of what was
     /// announced before; with 0 bytes, nothing is left of that.
     Announced {
         /// Who.
@@ -42,7 +42,7 @@ pub enum Event {
         /// How many bytes; the last chunk of a checkpoint may be smaller than the others.
         bytes: u64,
     },
-    /// A producer wants it no longer, nor what it has announced.
+    /// A producer withdraws its request, and what it has announced.
     AskWithdrawn {
         /// Who.
         producer: ProducerId,
@@ -90,7 +90,7 @@ pub enum Command {
         store: StoreId,
     },
     /// No store that the policy may use works: a producer is to write its chunk to the external
-    /// storage itself. The backend hears no more of it.
+    /// storage itself. The producer reports no event for it.
     Bypass {
         /// Who.
         producer: ProducerId,

@@ -98,14 +98,14 @@ pub struct HybridRoom;
 
 /// Has all stores at work until the last producer is done. Not from the paper.
 ///
-/// [`HybridRoom`] compares a store with the flushes, and has everybody wait where the flushes are faster, even
+/// [`HybridRoom`] compares a store with the flushes, and has all producers wait where the flushes are faster, even
 /// where both together would be faster still; and it never starts to use a store that is slow for one
 /// writer and fast for several. Here a producer writes to the store on which it is predicted to be done first, and waits
 /// for room on a faster one that is full only if
 ///
 /// - all that is still to be written would have gone there by then, so that it would be the last to end, or
-/// - the others would run out of work for the faster store meanwhile, as those who write to slow stores, and what they
-///   have announced, cannot go there. Before a faster store of one chunk, a producer that is alone waits a little less: it
+/// - the others would run out of work for the faster store meanwhile, as producers that write to slow stores, and what
+///   they have announced, cannot go there. Before a faster store of one chunk, a producer that is alone waits a little less: it
 ///   would write there and wait for the flush in turn.
 ///
 /// Predictions are [corrected](StoreState::correction) by what writes see, as a store may be slower or faster than on
@@ -214,7 +214,7 @@ impl StorePolicy for ShortestWait {
             return Some(store);
         };
         let flushes = stores[full].flush_bandwidth;
-        // Nothing is known of flushes at first; then nobody waits.
+        // Nothing is known of flushes at first; then no producer waits.
         let flushes = flushes.unwrap_or(backlog.flush_bandwidth);
         let chunk = backlog.chunk_size as f64;
         let all = backlog.to_write as f64 / flushes + chunk * faster;

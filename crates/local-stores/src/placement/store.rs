@@ -1,12 +1,12 @@
 use super::clock::{Ratio, Shares};
 use super::{Calibration, FlushBandwidth, StoreState};
 
-/// Writes that the correction of a prediction goes over.
+/// Writes over which the correction of predictions is averaged.
 const WRITES: usize = 64;
 /// Writes that went as predicted and count beside them: a single slow one is no reason to leave a store alone for
 /// ever, without which nothing more would be learnt of it.
 const AS_PREDICTED: f64 = 4.0;
-/// Flushes that the bandwidth of those of one store goes over.
+/// Flushes of one store over which their bandwidth is averaged.
 const FLUSHES: usize = 32;
 /// No store is believed to be more than so many times faster or slower than predicted.
 const MOST_WRONG: f64 = 16.0;
@@ -21,7 +21,7 @@ pub struct Store {
     /// Chunks being written (S_w).
     pub(super) writers: u32,
     pub(super) is_out_of_use: bool,
-    /// Bytes that those who write to it have announced beyond what they write.
+    /// Bytes that its current writers have announced beyond the chunks that they write.
     pub(super) announced: u64,
     /// How fast its own chunks are flushed.
     pub(super) flushes: FlushBandwidth,
@@ -47,7 +47,8 @@ impl Store {
         }
     }
 
-    /// A chunk begins to be written, by one who has announced so many bytes more; what it is to be ended with.
+    /// A chunk begins to be written, by a producer that has announced `announced` bytes more. The result is an argument of
+    /// [`write_ended`](Self::write_ended).
     pub(super) fn write_started(&mut self, now_ns: u64, announced: u64) -> f64 {
         self.advance(now_ns);
         self.writers += 1;

@@ -95,6 +95,7 @@ impl Experiment {
         let (begun, mut rng) = (Instant::now(), Rng(self.seed | 1));
         let mut server = Server::start(server);
         let (mut tally, mut next, mut removed) = (Tally::default(), self.load.from, 0);
+        let mut runs = 0;
         for kill in 0..self.kills {
             let before = next;
             let load = Load {
@@ -127,8 +128,9 @@ impl Experiment {
             if tally.acknowledged.len() as u64 > self.keep {
                 removed += self.prune(&mut tally);
             }
-            if kill % self.every == self.every - 1 {
-                self.say(&tally, kill + 1, removed, begun);
+            runs = kill + 1;
+            if runs % self.every == 0 {
+                self.say(&tally, runs, removed, begun);
             }
             if tally.acknowledged.len() as u64 + removed >= self.goal {
                 break;
@@ -136,7 +138,7 @@ impl Experiment {
         }
         let all: Vec<u64> = tally.acknowledged.iter().copied().collect();
         self.read(&self.open(), &mut tally, &all);
-        self.say(&tally, self.kills, removed, begun);
+        self.say(&tally, runs, removed, begun);
         assert_eq!(
             (tally.lost, tally.torn),
             (0, 0),

@@ -8,6 +8,7 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Hands every request on to memory, unless there is trouble.
@@ -25,6 +26,8 @@ pub(crate) struct Troubled {
     /// Indexes cannot be written.
     pub(crate) no_indexes: AtomicBool,
     pub(crate) puts: AtomicU64,
+    /// Parts of uploads.
+    pub(crate) parts: Arc<AtomicU64>,
     pub(crate) gets: AtomicU64,
     pub(crate) lists: AtomicU64,
     /// Twelve requests for bytes are answered together.
@@ -43,6 +46,7 @@ impl Default for Troubled {
             retries: AtomicBool::new(false),
             no_indexes: AtomicBool::new(false),
             puts: AtomicU64::new(0),
+            parts: Arc::default(),
             gets: AtomicU64::new(0),
             lists: AtomicU64::new(0),
             gets_meet: AtomicBool::new(false),
@@ -85,6 +89,7 @@ impl Display for Troubled {
 struct Upload {
     inner: Box<dyn MultipartUpload>,
     parts_left: u64,
+    parts: Arc<AtomicU64>,
 }
 
 #[async_trait::async_trait]
@@ -94,6 +99,7 @@ impl MultipartUpload for Upload {
             return Box::pin(async { Err(failure()) });
         }
         self.parts_left -= 1;
+        self.parts.fetch_add(1, Relaxed);
         self.inner.put_part(data)
     }
 
@@ -144,6 +150,7 @@ impl ObjectStore for Troubled {
         Ok(Box::new(Upload {
             inner: self.inner.put_multipart_opts(path, options).await?,
             parts_left: self.fail_after.load(Relaxed),
+            parts: Arc::clone(&self.parts),
         }))
     }
 

@@ -10,9 +10,9 @@ use crate::error::{Result, While};
 use crate::lanes::{self, Lane};
 use crate::overflow::host_memory;
 
-/// What one device copies from and to.
-struct Desk {
-    /// What it copies from, on the device.
+/// The memory and streams with which one device is measured.
+struct Endpoint {
+    /// The source of its copies, on the device.
     source: Memory,
     /// Its addresses for memory of its peers, `effort.bytes` for each.
     at_peers: Reservation,
@@ -23,7 +23,7 @@ struct Desk {
 
 pub(super) struct Bench<'a> {
     devices: &'a [Device],
-    desks: Vec<Desk>,
+    endpoints: Vec<Endpoint>,
     /// How each device reaches each other one.
     ways: Vec<Vec<Option<PeerLink>>>,
     bytes: usize,
@@ -37,7 +37,7 @@ impl<'a> Bench<'a> {
         let bytes = effort.bytes.max(1).next_multiple_of(granularity);
         let mut bench = Self {
             devices,
-            desks: Vec::new(),
+            endpoints: Vec::new(),
             ways: Vec::new(),
             bytes,
             effort,
@@ -47,13 +47,13 @@ impl<'a> Bench<'a> {
             bench.ways.push(ways.collect::<Result<_>>()?);
         }
         for at in 0..devices.len() {
-            let desk = bench.desk(at)?;
-            bench.desks.push(desk);
+            let endpoint = bench.endpoint(at)?;
+            bench.endpoints.push(endpoint);
         }
         Ok(bench)
     }
 
-    fn desk(&self, at: usize) -> Result<Desk> {
+    fn endpoint(&self, at: usize) -> Result<Endpoint> {
         let device = &self.devices[at];
         let doing = || format!("memory for the calibration of GPU {at}");
         let source = device.alloc(self.bytes).when(doing)?;
@@ -78,7 +78,7 @@ impl<'a> Bench<'a> {
         let mut all = all;
         streams[0].fill(&mut all, 0x5a).when(doing)?;
         drop(all);
-        Ok(Desk {
+        Ok(Endpoint {
             source,
             at_peers,
             at_host,
@@ -167,15 +167,15 @@ impl<'a> Bench<'a> {
     }
 
     fn lane(&self, (from, to, bytes): (usize, Option<usize>, usize)) -> Result<Lane<'_>> {
-        let desk = &self.desks[from];
+        let endpoint = &self.endpoints[from];
         let doing = || format!("a copy of the calibration from GPU {from}");
         let (memory, start, stream) = match to {
-            Some(peer) => (desk.at_peers.memory(), self.room(peer).start, peer),
-            None => (desk.at_host.memory(), 0, self.devices.len()),
+            Some(peer) => (endpoint.at_peers.memory(), self.room(peer).start, peer),
+            None => (endpoint.at_host.memory(), 0, self.devices.len()),
         };
         Ok(Lane {
-            stream: &desk.streams[stream],
-            from: desk.source.lend(0..bytes).when(doing)?,
+            stream: &endpoint.streams[stream],
+            from: endpoint.source.lend(0..bytes).when(doing)?,
             to: memory.lend_mut(start..start + bytes).when(doing)?,
         })
     }

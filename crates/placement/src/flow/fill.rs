@@ -18,7 +18,7 @@ const LITTLE: f64 = 1.0 / 256.0;
 /// more than they have, and peers get no more than they take.
 ///
 /// Link (i, j) with capacity c gets c · min(1, aᵢ bⱼ). In turn, each a is adjusted to what GPU i has, and each b ≤ 1 to
-/// what peer j takes (iterative proportional fitting). In floating point: it is a guess, rounded down.
+/// what peer j takes (iterative proportional fitting). In floating point: it is an estimate, rounded down.
 #[derive(Debug, Default)]
 pub(crate) struct Fill {
     /// By node: what it has, or takes, in units.

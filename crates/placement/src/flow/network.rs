@@ -52,7 +52,7 @@ pub(crate) struct Network {
     pub(crate) links: Links,
     pub(crate) nodes: usize,
     /// The node of each GPU, and the other way round. Those with a remainder come first, then those with room:
-    /// peers that somebody has links to are neighbours then.
+    /// peers that have a link from some GPU are neighbours then.
     pub(super) node: Vec<u32>,
     pub(super) gpu: Vec<GpuId>,
     /// The remainders together, in grains.

@@ -4,9 +4,9 @@ use crate::{Destination, GpuId, LinkId, Problem, Route, SwitchId, Transfer};
 /// Turns the flow on edges into transfers from GPU to GPU or host.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// From, to, by which way, grains: all but those over links that are kept row by row.
+    /// Sender, receiver, route, grains: all but those over links, which are kept row by row.
     pieces: Vec<(GpuId, Destination, Route, u64)>,
-    /// To, by which way, grains: those of one GPU.
+    /// Receiver, route, grains: those of one GPU.
     own: Vec<(Destination, Route, u64)>,
     senders: Vec<(SwitchId, GpuId, u64)>,
     receivers: Vec<(SwitchId, GpuId, u64)>,

@@ -24,11 +24,11 @@ use crate::{Bound, PlacementError, Problem, Schedule};
 /// they are; where remainders are no multiples of the alignment, it may be longer than another schedule's, by less than
 /// what the multiples take that its last parts were rounded up to.
 ///
-/// Where there are thousands of links, a guess in floating point says where to begin: it spreads what each GPU has over
+/// Where there are thousands of links, an estimate in floating point says where to begin: it spreads what each GPU has over
 /// all its links. What is found does not depend on it, but which of several best schedules it is.
 #[derive(Debug)]
 pub struct MinTimeMaxFlow {
-    /// More links than this are worth a guess.
+    /// With more links than this an estimate pays.
     many: usize,
     network: Network,
     fill: Fill,
@@ -38,12 +38,12 @@ pub struct MinTimeMaxFlow {
 
 impl Default for MinTimeMaxFlow {
     fn default() -> Self {
-        Self::guessing_from(2048)
+        Self::estimating_from(2048)
     }
 }
 
 impl MinTimeMaxFlow {
-    fn guessing_from(many: usize) -> Self {
+    fn estimating_from(many: usize) -> Self {
         Self {
             many,
             network: Network::default(),

@@ -10,7 +10,7 @@ pub use unit_increment::UnitIncrement;
 
 use crate::{PlacementError, Problem, Schedule};
 
-/// Decides how much of each remainder goes where.
+/// Decides how much of each remainder is sent where.
 ///
 /// A strategy is pure: what it knows arrives as arguments, and the same problem gives the same
 /// schedule. `&mut self` is for scratch memory alone, so one value that is kept schedules faster than a

@@ -5,6 +5,9 @@
 //! is read with all that its chain has before it. So a version that another one builds upon keeps its difference,
 //! whatever becomes of it, until none builds upon it any more. Versions are not cut where differences are made.
 //!
+//! The next difference may be asked for while the one before is on its way. It counts as there when that one is, and is
+//! of no use if that one does not come.
+//!
 //! A compressed version is a difference to nothing. Where chains are of one, several versions are on their way at a time, and
 //! one that would not become smaller goes as it is.
 
@@ -14,12 +17,11 @@ use crate::event::Stored;
 use crate::record::{Form, Record, Replica};
 use crate::{TierId, Version};
 
-/// The version of which a difference was made last, of how many bytes, and the differences in its chain.
+/// The version of which a difference was asked for last, and of how many bytes it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Newest {
     pub(crate) version: Version,
     size: u64,
-    links: u32,
 }
 
 /// How much smaller differences are than what they stand for.
@@ -39,7 +41,7 @@ impl Shrunk {
                 whole: record.size.into(),
                 stored: bytes.into(),
             },
-            Some(Form::Whole) | None => Self::default(),
+            Some(Form::Whole | Form::Coming(_)) | None => Self::default(),
         }
     }
 
@@ -65,7 +67,7 @@ impl Ledger {
         let record = self.records.get(&version);
         let form = record.and_then(|record| record.form);
         match self.differences {
-            Some(differences) if tier != TierId::FASTEST && form.is_none() => {
+            Some(differences) if tier != TierId::FASTEST && !form.is_some_and(Form::is_there) => {
                 differences.overhead.most(len)
             }
             _ => record.map_or(len, |record| record.size_on(tier, len)),
@@ -76,7 +78,8 @@ impl Ledger {
     /// did.
     pub(crate) fn expected_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
         let room = self.room_on(version, tier, len);
-        let is_made = self.records.get(&version).is_some_and(|r| r.form.is_some());
+        let form = self.records.get(&version).and_then(|record| record.form);
+        let is_made = form.is_some_and(Form::is_there);
         let Shrunk { whole, stored } = self.shrunk;
         let shrunk = (u128::from(len) * stored).checked_div(whole);
         let shrunk = shrunk.filter(|_| self.differences.is_some() && !is_made);
@@ -124,7 +127,7 @@ impl Ledger {
         let known = self.records.get(&version).and_then(|record| record.form);
         if known != form {
             self.change_record(version, |record| record.form = form);
-            self.inherit(difference.base);
+            self.add_dependent(difference.base);
         }
     }
 
@@ -139,7 +142,10 @@ impl Ledger {
         }
         if from == TierId::FASTEST {
             let base = self.next_base(version);
-            self.inherit(base);
+            self.add_dependent(base);
+            let size = self.records.get(&version).map_or(0, |record| record.size);
+            self.change_record(version, |record| record.form = Some(Form::Coming(base)));
+            self.newest = Some(Newest { version, size });
             return Coding::Encode { base };
         }
         let record = self.records.get(&version);
@@ -160,7 +166,18 @@ impl Ledger {
         }
         // One that was given up may have lost replicas already.
         self.held(newest.version)?;
-        (newest.size == size && newest.links < differences.longest).then_some(newest.version)
+        let is_short = || self.links(newest.version) < differences.longest as usize;
+        (newest.size == size && is_short()).then_some(newest.version)
+    }
+
+    /// What the difference of `version` builds upon, or is to.
+    pub(crate) fn base_of(&self, version: Version) -> Option<Version> {
+        self.records.get(&version)?.form?.base()
+    }
+
+    /// The differences in the chain of a version.
+    fn links(&self, version: Version) -> usize {
+        std::iter::successors(Some(version), |&version| self.base_of(version)).count()
     }
 
     /// How the replica of `version` on `tier` is read; what it builds upon is read along.
@@ -196,65 +213,73 @@ impl Ledger {
         for &(version, tier) in bases {
             self.read((version, 0), tier, false);
         }
-        bases.iter().for_each(|&(version, _)| self.reap(version));
+        bases
+            .iter()
+            .for_each(|&(version, _)| self.free_discarded(version));
     }
 
-    /// The difference of `version` to `base` arrived on `tier`, or the version as it is.
-    pub(crate) fn encoded(
-        &mut self,
-        version: Version,
-        tier: TierId,
-        base: Option<Version>,
-        stored: Option<Stored>,
-    ) {
-        let len = self.records.get(&version).map_or(0, |record| record.size);
+    /// The difference of `version` arrived on `tier`, or the version as it is.
+    pub(crate) fn encoded(&mut self, version: Version, tier: TierId, stored: Option<Stored>) {
         let Some(Stored { bytes, alone }) = stored else {
-            self.shrink((version, 0), tier, len);
-            self.lies_whole(version, tier);
-            return self.not_encoded(base);
+            self.set_aside(version, tier, None);
+            self.not_encoded(version);
+            return self.lies_whole(version, tier);
         };
-        let most = self.room_on(version, tier, len);
-        let bytes = bytes.clamp(1, most.max(1));
+        let bytes = self.set_aside(version, tier, Some(bytes));
+        let base = self.base_of(version);
         let (base, former) = if alone { (None, base) } else { (base, None) };
-        self.shrink((version, 0), tier, bytes);
         let form = Some(Form::Difference(Difference { bytes, base }));
         self.change_record(version, |record| record.form = form);
-        let before = self.newest.filter(|newest| Some(newest.version) == base);
-        self.newest = Some(Newest {
-            version,
-            size: len,
-            links: before.map_or(1, |newest| newest.links + 1),
-        });
-        self.disinherit(former);
+        self.remove_dependent(former);
     }
 
-    /// The difference of a version to `base` was not made: the chain ends, for its making may have got as far as that.
-    pub(crate) fn not_encoded(&mut self, base: Option<Version>) {
-        self.newest = None;
-        self.disinherit(base);
+    /// The room of what is encoded shrinks to its bytes, or to those of the version as it is. Returns how many that are.
+    pub(crate) fn set_aside(&mut self, version: Version, tier: TierId, bytes: Option<u64>) -> u64 {
+        let len = self.records.get(&version).map_or(0, |record| record.size);
+        let most = self.room_on(version, tier, len);
+        let bytes = bytes.unwrap_or(len).clamp(1, most.max(1));
+        self.shrink((version, 0), tier, bytes);
+        bytes
     }
 
-    fn inherit(&mut self, base: Option<Version>) {
+    /// There is no difference of a version, or not any more: nothing more builds upon it, nor does it upon another.
+    pub(crate) fn not_encoded(&mut self, version: Version) {
+        if self.newest.is_some_and(|newest| newest.version == version) {
+            self.newest = None;
+        }
+        let form = self.change_record(version, |record| record.form.take());
+        self.remove_dependent(form.flatten().and_then(Form::base));
+    }
+
+    /// What the difference on its way was to build upon does not come: it is of use only if it builds upon nothing.
+    pub(crate) fn lose_base(&mut self, version: Version) {
+        self.not_encoded(version);
+        self.change_record(version, |record| record.form = Some(Form::Coming(None)));
+    }
+
+    fn add_dependent(&mut self, base: Option<Version>) {
         if let Some(base) = base {
-            self.change_record(base, |record| record.heirs += 1);
+            self.change_record(base, |record| record.dependents += 1);
         }
     }
 
-    fn disinherit(&mut self, base: Option<Version>) {
+    fn remove_dependent(&mut self, base: Option<Version>) {
         if let Some(base) = base {
-            self.change_record(base, |record| record.heirs = record.heirs.saturating_sub(1));
-            self.reap(base);
+            self.change_record(base, |record| {
+                record.dependents = record.dependents.saturating_sub(1)
+            });
+            self.free_discarded(base);
         }
     }
 
-    /// A version that was given up, and that none builds upon, builds upon nothing any more: whoever reads it still
-    /// holds the replicas that it takes.
-    pub(crate) fn renounce(&mut self, version: Version) {
+    /// A version that was given up, and that none builds upon, builds upon nothing any more: its readers still
+    /// hold the replicas that they read.
+    pub(crate) fn drop_base(&mut self, version: Version) {
         let taken = self.change_record(version, |record| match &mut record.form {
-            Some(Form::Difference(difference)) if record.heirs == 0 => difference.base.take(),
+            Some(Form::Difference(difference)) if record.dependents == 0 => difference.base.take(),
             _ => None,
         });
-        self.disinherit(taken.flatten());
+        self.remove_dependent(taken.flatten());
     }
 
     /// A replica of `version` was given up: if that was its last one below the fastest tier, it builds upon nothing any
@@ -268,13 +293,7 @@ impl Ledger {
         if replicas.any(is_below) {
             return;
         }
-        let form = self.change_record(version, |record| record.form.take());
-        if let Some(Some(Form::Difference(Difference { base, .. }))) = form {
-            if self.newest.is_some_and(|newest| newest.version == version) {
-                self.newest = None;
-            }
-            self.disinherit(base);
-        }
+        self.not_encoded(version);
     }
 
     // Versions that are given up.
@@ -285,7 +304,8 @@ impl Ledger {
         let Some(record) = self.records.get(&version).filter(|r| !r.discarded) else {
             return Vec::new();
         };
-        let is_needed = |replica: &&Replica| record.heirs > 0 && replica.tier != TierId::FASTEST;
+        let is_needed =
+            |replica: &&Replica| record.dependents > 0 && replica.tier != TierId::FASTEST;
         let replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
         let unneeded = replicas.filter(|replica| !is_needed(replica));
         let mut under_way: Vec<_> = unneeded.filter_map(|replica| replica.arriving).collect();
@@ -297,12 +317,12 @@ impl Ledger {
     }
 
     /// Frees what can be freed of a version that was given up.
-    pub(crate) fn reap(&mut self, version: Version) {
+    pub(crate) fn free_discarded(&mut self, version: Version) {
         if !self.records.get(&version).is_some_and(|r| r.discarded) {
             return;
         }
         // Else what it builds upon would be kept, and written back, for nothing.
-        self.renounce(version);
+        self.drop_base(version);
         let Some(record) = self.records.get(&version) else {
             return;
         };

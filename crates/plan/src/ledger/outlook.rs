@@ -11,7 +11,7 @@ use crate::order::{Point, Position};
 /// Room that is kept on the fastest tier while writes are expected, in quarters of the last checkpoint: it and, as sizes
 /// grow, a little more. Of less, a checkpoint that is a little larger than the last one waits for an eviction; of more,
 /// what could have stayed is written down.
-const LANDING_QUARTERS: u64 = 5;
+const WRITE_RESERVE_QUARTERS: u64 = 5;
 
 /// How many times the size of the last one a version to come may have, where sizes vary: compressed wavefields of a shot
 /// begin below a hundredth of their peak.
@@ -56,7 +56,7 @@ pub(crate) struct Outlook {
     /// By tier but for the lowest.
     boundaries: Vec<Boundary>,
     /// Bytes to be kept free on the fastest tier.
-    pub(crate) landing: u64,
+    pub(crate) write_reserve: u64,
     /// Checkpoints are still to come.
     pub(crate) expects_writes: bool,
     /// What was read stays, and as much again does not fit above the lowest tier.
@@ -78,8 +78,8 @@ impl Outlook {
         let is_told = all_known && unwritten > 0;
         let fits = |bytes: u64| (is_told || !expects_writes) && total <= bytes;
         let fastest = ledger.tiers[0].space.limit();
-        let landing = match expects_writes && !fits(fastest) {
-            true => phase.last_size.saturating_mul(LANDING_QUARTERS) / 4,
+        let write_reserve = match expects_writes && !fits(fastest) {
+            true => phase.last_size.saturating_mul(WRITE_RESERVE_QUARTERS) / 4,
             false => 0,
         };
         let mut reach = 0_u64;
@@ -92,7 +92,7 @@ impl Outlook {
                 _ => ledger.shrunk.held_by(limit),
             };
             reach = reach.saturating_add(held);
-            let usable = reach.saturating_sub(landing);
+            let usable = reach.saturating_sub(write_reserve);
             let mut end = ledger.order.boundary(usable, phase.last_size);
             // A part of a version belongs above where versions move in parts.
             let in_parts = ledger.are_cut() && tiers.iter().all(|tier| !tier.config.whole);
@@ -114,7 +114,7 @@ impl Outlook {
         let piles_up = ledger.after_restore == AfterRestore::Keep && held.saturating_mul(2) > reach;
         Self {
             boundaries,
-            landing,
+            write_reserve,
             expects_writes,
             piles_up,
         }

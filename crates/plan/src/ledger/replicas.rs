@@ -260,6 +260,28 @@ impl Ledger {
         }
     }
 
+    /// A replica of which no byte is written yet takes the smallest room that is large enough, if its own counts as free.
+    pub(crate) fn move_up(&mut self, id: ExtentId, tier: TierId) {
+        let space = &mut self.tiers[tier.0].space;
+        let record = self.records.get_mut(&id.0);
+        let found = record.and_then(|record| {
+            let at = record.index_of(id.1)?;
+            record.extents[at].on_mut(tier)
+        });
+        let Some(replica) = found else { return };
+        let bytes = space.reserved(replica.size);
+        let own = replica.offset..replica.offset + bytes;
+        // What lies beyond a limit has to go from there, to wherever it may.
+        if own.end > space.limit() {
+            return;
+        }
+        space.give(own);
+        if let [run] = space.find(bytes, bytes.max(1)).as_slice() {
+            replica.offset = run.start;
+        }
+        space.take(replica.offset..replica.offset + bytes, id);
+    }
+
     /// Where a replica lies.
     pub(crate) fn piece(&self, extent: &Extent, replica: &Replica) -> Piece {
         let reserved = self.tier(replica.tier).space.reserved(replica.size);

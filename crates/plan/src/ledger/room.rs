@@ -38,7 +38,7 @@ pub(crate) struct Claim {
     pub(crate) spared: Spared,
 }
 
-/// What is not given up, whoever asks.
+/// Which replicas are not evicted, whatever the claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spared {
     Nothing,
@@ -73,7 +73,7 @@ impl Ledger {
                 break;
             }
             let missing = missing.next_multiple_of(claim.grain);
-            self.give_up(id, tier, missing, claim.cause);
+            self.evict_part(id, tier, missing, claim.cause);
             runs = self.tier(tier).space.find(most, claim.grain);
         }
         (bytes_of(&runs) >= least).then_some(runs)
@@ -148,10 +148,10 @@ impl Ledger {
         (victims, freed)
     }
 
-    /// Gives up a replica, or so much of its end as is needed.
-    fn give_up(&mut self, id: ExtentId, tier: TierId, bytes: u64, cause: Cause) {
+    /// Evicts a replica, or so much of its end as is needed.
+    fn evict_part(&mut self, id: ExtentId, tier: TierId, bytes: u64, cause: Cause) {
         if self.tier(tier).config.whole {
-            return self.give_up_version(id.0, tier, cause);
+            return self.evict_version(id.0, tier, cause);
         }
         if self.is_divisible(id)
             && let Some(first) = self.cut_off(id, bytes)
@@ -162,8 +162,8 @@ impl Ledger {
         self.evict(id, tier, cause);
     }
 
-    /// Gives up all that lies of a version on a tier.
-    fn give_up_version(&mut self, version: u64, tier: TierId, cause: Cause) {
+    /// Evicts all replicas of a version on a tier.
+    fn evict_version(&mut self, version: u64, tier: TierId, cause: Cause) {
         let Some(record) = self.records.get(&version) else {
             return;
         };

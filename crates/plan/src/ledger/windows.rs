@@ -74,7 +74,7 @@ impl Ledger {
         (window.p_score == 0).then_some(window.first..window.last)
     }
 
-    /// What a policy is told of a version that lies in one run.
+    /// What an eviction policy may know of a version that lies in one run.
     fn expected(&self, version: Version, evictable_in: Option<u64>) -> Expected {
         let record = self.records.get(&version);
         let written = record.map_or(0, |record| record.written);
@@ -88,7 +88,7 @@ impl Ledger {
     }
 
     /// By owner, how long it takes until what is only on `tier` is lower down, too: versions go down in the order of writing.
-    /// Waits are only compared with each other, so they are told in bytes. Of none, where nothing goes down from there now.
+    /// Waits are only compared with each other, so they are given in bytes. Of none, where nothing goes down from there now.
     fn waits(&self, tier: TierId, fragments: &[Fragment]) -> HashMap<ExtentId, u64> {
         let last = self.last();
         let mut dirty = Vec::new();

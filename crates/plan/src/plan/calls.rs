@@ -4,7 +4,7 @@ use crate::event::{Misuse, Scope};
 use crate::ledger::Base;
 use crate::{Ticket, TierId, Version};
 use hashbrown::{HashMap, HashSet};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A checkpoint that waits for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub(super) struct Blocked {
     pub(super) size: u64,
 }
 
-/// A caller that is about to go.
+/// A caller that is about to be preempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Suspending {
     pub(super) ticket: Ticket,
@@ -53,8 +53,10 @@ pub(super) struct Calls {
     /// Versions that callers copy in.
     pub(super) writing: HashMap<Ticket, Version>,
     pub(super) reading: HashMap<Ticket, Reading>,
-    /// Waits, and up to which moment versions have to be on the lowest tier for each.
-    pub(super) waiting: Vec<(Ticket, u64)>,
+    /// Waits for all versions: up to which moment they have to be on the lowest tier, ascending, and for whom.
+    pub(super) waiting: VecDeque<(u64, Ticket)>,
+    /// Waits for one version each.
+    pub(super) awaiting: BTreeMap<Version, Vec<Ticket>>,
     pub(super) suspending: Option<Suspending>,
 }
 
@@ -82,7 +84,7 @@ impl Calls {
     }
 
     pub(super) fn is_any_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.awaiting.is_empty()
     }
 
     /// A caller is in the middle of a copy, which ends by itself; a slot that is lent does not.

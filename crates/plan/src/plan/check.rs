@@ -16,7 +16,7 @@ pub enum Violation {
     Lost(Version),
     /// A replica is neither needed nor used, and is still there.
     #[error("version {0}, which was given up, holds room on tier {1} that it does not use")]
-    Unreaped(Version, TierId),
+    NotFreed(Version, TierId),
     /// Extents do not make up their version, or a replica lies elsewhere than its tier has it.
     #[error("version {0} does not lie where it is said to: {1}")]
     Misplaced(Version, String),
@@ -25,12 +25,12 @@ pub enum Violation {
     Readers(Version, TierId, u32, u32),
     /// A difference is built upon that cannot be read, or more or fewer build upon it than are known.
     #[error("version {0} is built upon by {1} others, not {2}, or cannot be read")]
-    Heirs(Version, u32, u32),
+    Dependents(Version, u32, u32),
     /// A move of the life cycle was none.
     #[error("{0}")]
     Illegal(tierflow_lifecycle::IllegalMove),
-    /// Somebody waits, and nothing is under way that could change that.
-    #[error("somebody waits for nothing")]
+    /// A call waits, and nothing is under way that could change that.
+    #[error("a call waits, and nothing is under way that could end its wait")]
     Deadlock,
     /// What is kept up by each change is not what it is derived from.
     #[error("{0} is not what it is derived from")]
@@ -52,7 +52,7 @@ impl Plan {
             self.check_record(version, record)?;
         }
         self.check_readers()?;
-        self.check_heirs()?;
+        self.check_dependents()?;
         ledger.check_sets()?;
         ledger.check_order()?;
         ledger.check_spaces()?;
@@ -89,7 +89,7 @@ impl Plan {
             }
             for replica in &extent.replicas {
                 if replica.is_idle() && !record.is_needed(replica.tier) {
-                    return Err(Violation::Unreaped(version, replica.tier));
+                    return Err(Violation::NotFreed(version, replica.tier));
                 }
                 let size = record.size_on(replica.tier, extent.len);
                 let is_encoded = replica.arriving.is_some_and(|id| {
@@ -113,7 +113,7 @@ impl Plan {
         }
         let is_gone = |extent: &Extent| extent.replicas.is_empty();
         if record.discarded && record.extents.iter().all(is_gone) {
-            return Err(Violation::Unreaped(version, TierId::FASTEST));
+            return Err(Violation::NotFreed(version, TierId::FASTEST));
         }
         Ok(())
     }
@@ -164,24 +164,29 @@ impl Plan {
     }
 
     /// What is built upon can be read, and knows by how many.
-    fn check_heirs(&self) -> Result<(), Violation> {
+    fn check_dependents(&self) -> Result<(), Violation> {
         let records = &self.ledger().records;
-        let stored = records.values().filter_map(|record| match record.form {
-            Some(Form::Difference(difference)) => difference.base,
-            _ => None,
-        });
-        let coming = self.traffic.flights.values().filter_map(|f| f.encodes?);
-        let mut heirs: BTreeMap<Version, u32> = BTreeMap::new();
-        for base in stored.chain(coming) {
-            *heirs.entry(base).or_default() += 1;
+        let mut dependents: BTreeMap<Version, u32> = BTreeMap::new();
+        for base in records.values().filter_map(|record| record.form?.base()) {
+            *dependents.entry(base).or_default() += 1;
         }
+        let flights = &self.traffic.flights;
+        let comes = |replica: &Replica| {
+            let flight = replica.arriving.and_then(|id| flights.get(&id));
+            flight.is_some_and(|flight| flight.encodes.is_some())
+        };
         for (&version, record) in records {
-            let known = heirs.remove(&version).unwrap_or(0);
+            let known = dependents.remove(&version).unwrap_or(0);
             let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
-            let can_be_read = matches!(record.form, Some(Form::Difference(_)))
-                && replicas.any(|r| r.tier != TierId::FASTEST && r.is_readable());
-            if record.heirs != known || (known > 0 && !can_be_read) {
-                return Err(Violation::Heirs(version, record.heirs, known));
+            let can_be_read = match record.form {
+                Some(Form::Difference(_)) => {
+                    replicas.any(|r| r.tier != TierId::FASTEST && r.is_readable())
+                }
+                Some(Form::Coming(_)) => replicas.any(comes),
+                Some(Form::Whole) | None => false,
+            };
+            if record.dependents != known || (known > 0 && !can_be_read) {
+                return Err(Violation::Dependents(version, record.dependents, known));
             }
         }
         let mut shrunk = Shrunk::default();
@@ -191,9 +196,9 @@ impl Plan {
         if shrunk != self.ledger().shrunk {
             return Err(Violation::Outdated("how much smaller differences are"));
         }
-        let gone = heirs.into_iter().next();
+        let gone = dependents.into_iter().next();
         gone.map_or(Ok(()), |(version, known)| {
-            Err(Violation::Heirs(version, 0, known))
+            Err(Violation::Dependents(version, 0, known))
         })
     }
 
@@ -275,7 +280,17 @@ impl Ledger {
                 .as_ref()
                 .is_none_or(|kept| *kept == owed(TierId(at)))
         });
-        match is_right {
+        let mut tiers = self.tiers.iter().enumerate();
+        let is_noted = tiers.all(|(at, tier)| {
+            let is_on_its_way = |version: &Version| {
+                let record = self.records.get(version);
+                let mut extents = record.iter().flat_map(|record| &record.extents);
+                extents.all(|extent| extent.replicas.iter().any(|r| r.tier >= TierId(at)))
+            };
+            let mut owed = tier.owed.iter().flatten();
+            owed.all(|entry| tier.unsent.contains(entry) || is_on_its_way(&entry.1))
+        });
+        match is_right && is_noted {
             true => Ok(()),
             false => Err(Violation::Outdated("what a tier is owed")),
         }

@@ -64,12 +64,12 @@ impl Traffic {
             depths,
             next: _,
             now_ns: _,
-            starved,
+            prefetch_blocked,
             // What was measured decides nothing that is told as an event.
             pace: _,
             suspension,
         } = self;
-        (depths, starved, suspension).hash(hasher);
+        (depths, prefetch_blocked, suspension).hash(hasher);
         ledger.fingerprint(hasher);
         let flights = flights.values().map(|flight| {
             let Flight {
@@ -117,6 +117,7 @@ impl Ledger {
             newest,
             tick: _,
             commands: _,
+            settled: _,
             counts: _,
             illegal: _,
         } = self;
@@ -133,6 +134,7 @@ impl Ledger {
                 sinkable: _,
                 promotable: _,
                 owed: _,
+                unsent: _,
                 callers: _,
                 closed,
                 vacating,
@@ -182,7 +184,7 @@ impl Record {
             unreadable,
             adopted,
             form,
-            heirs,
+            dependents,
         } = self;
         (
             size,
@@ -191,7 +193,7 @@ impl Record {
             readers,
             waiting.len(),
             form,
-            heirs,
+            dependents,
         )
             .hash(hasher);
         (is_taken_in, produced, discarded, unreadable, adopted).hash(hasher);
@@ -234,6 +236,7 @@ impl Calls {
             writing,
             reading,
             waiting,
+            awaiting,
             suspending,
         } = self;
         suspending.map(|s| (s.version, s.scope)).hash(hasher);
@@ -261,7 +264,10 @@ impl Calls {
         slots.collect::<BTreeMap<_, _>>().hash(hasher);
         let last: TierId = ledger.last();
         let owed = ledger.tier(last).owed.iter().flatten();
-        for (_, moment) in waiting {
+        let awaiting = awaiting.iter();
+        let awaiting: Vec<_> = awaiting.map(|(v, tickets)| (v, tickets.len())).collect();
+        awaiting.hash(hasher);
+        for (moment, _) in waiting {
             let before = owed.clone().filter(|(written, _)| written <= moment);
             before
                 .map(|&(_, version)| version)

@@ -1,10 +1,10 @@
-//! The application is about to go: which version can still reach the lowest tier, and that it does.
+//! The application is about to be preempted: which version can still reach the lowest tier, and that it does.
 
 use super::Plan;
 use super::calls::Suspending;
 use crate::command::{Command, Refusal};
 use crate::event::{Misuse, Scope};
-use crate::traffic::Suspension;
+use crate::traffic::{Suspension, Together};
 use crate::{Ticket, Version};
 
 /// What can be on the lowest tier by a deadline.
@@ -18,8 +18,8 @@ pub struct Foreseen {
 }
 
 impl Plan {
-    /// The newest version that can be on the lowest tier by `by_ns` of the driver's clock, if [`Event::Suspend`] is told at
-    /// `now_ns`: that of the largest number, of those that were taken in. Before any transfer to the lowest tier has ended,
+    /// The newest version that can be on the lowest tier by `by_ns` of the driver's clock, if [`Event::Suspend`] comes at
+    /// `now_ns`: that of the largest number, of the checkpoints accepted. Before any transfer to the lowest tier has ended,
     /// that is the newest of all. `None` if no version can.
     ///
     /// [`Event::Suspend`]: crate::Event::Suspend
@@ -31,14 +31,18 @@ impl Plan {
         };
         let mut versions: Vec<_> = self.versions().filter(held).collect();
         versions.sort_unstable();
-        let line = self.traffic.pace.line();
+        let (lines, none) = (self.traffic.pace.lines(), self.none_before());
         // Of a history, those before cost their time, too.
-        let mut before = Some(0.0);
+        let mut before = Some(none);
         let foreseen = versions.into_iter().map(|version| {
-            let own = self.traffic.ns_to_settle(version, now_ns, line);
-            let ns = before.zip(own).map(|(before, own)| before + own);
-            if scope == Scope::History {
-                before = ns;
+            let left = self.traffic.left_to_settle(version, now_ns, lines);
+            let ns = match (scope, &mut before) {
+                (Scope::Version, _) => left.map(|left| self.none_before().add(left)),
+                (Scope::History, Some(all)) => left.map(|left| all.add(left)),
+                (Scope::History, None) => None,
+            };
+            if left.is_none() {
+                before = None;
             }
             let ns = ns.map(|ns| ns.ceil() as u64);
             let readable = self.is_settled(version) || !self.is_unreadable(version);
@@ -51,7 +55,7 @@ impl Plan {
         in_time.last().map(|(foreseen, _)| foreseen)
     }
 
-    /// How long it takes, in ns from `now_ns` on, until a version lies on the lowest tier, if [`Event::Suspend`] is told for
+    /// How long it takes, in ns from `now_ns` on, until a version lies on the lowest tier, if [`Event::Suspend`] comes for
     /// it now. `None` while nothing was measured.
     ///
     /// [`Event::Suspend`]: crate::Event::Suspend
@@ -63,10 +67,14 @@ impl Plan {
             goes_on: false,
         };
         let owed = self.traffic.owed_to(wanted);
-        let line = self.traffic.pace.line();
-        let mut each = owed.map(|version| self.traffic.ns_to_settle(version, now_ns, line));
-        let sum = each.try_fold(0.0, |sum, ns| Some(sum + ns?));
-        sum.map(|ns| ns.ceil() as u64)
+        let (lines, mut all) = (self.traffic.pace.lines(), self.none_before());
+        let mut each = owed.map(|version| self.traffic.left_to_settle(version, now_ns, lines));
+        let ns = each.try_fold(0.0, |_, left| Some(all.add(left?)));
+        ns.map(|ns| ns.ceil() as u64)
+    }
+
+    fn none_before(&self) -> Together {
+        Together::new(self.traffic.depth_down())
     }
 
     /// Whether versions may build upon others.
@@ -76,7 +84,7 @@ impl Plan {
         differences.is_some_and(|differences| differences.longest > 1)
     }
 
-    /// Whether nothing moves because the application is about to go, and has asked for nothing since.
+    /// Whether nothing moves because the application is about to be preempted, and has asked for nothing since.
     #[must_use]
     pub fn is_suspended(&self) -> bool {
         let suspension = self.traffic.suspension;
@@ -142,7 +150,7 @@ impl Plan {
         is_over
     }
 
-    /// How many versions whoever asked for a suspension still waits for.
+    /// How many versions the caller of a suspension still waits for.
     fn owed_to_suspending(&self) -> u64 {
         let wanted = self.calls.suspending.map(|suspending| Suspension {
             version: suspending.version,
@@ -153,7 +161,7 @@ impl Plan {
         owed.unwrap_or(0) as u64
     }
 
-    /// Answers who asked for a suspension: when all is there, is gone, or cannot get there.
+    /// Answers the call for a suspension: when all is there, is gone, or cannot get there.
     pub(super) fn answer_suspending(&mut self) {
         let Some(Suspending {
             ticket, version, ..

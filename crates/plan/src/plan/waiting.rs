@@ -30,37 +30,71 @@ impl Plan {
         self.say(Command::Done { ticket });
     }
 
-    pub(super) fn wait(&mut self, ticket: Ticket) -> Result<(), Misuse> {
+    pub(super) fn wait(&mut self, ticket: Ticket, version: Option<Version>) -> Result<(), Misuse> {
         self.calls.begin(ticket)?;
+        if let Some(version) = version {
+            // What is over asks for nothing to move.
+            if !self.answer_about(ticket, version) {
+                self.reopen();
+                self.go_on();
+                let tickets = self.calls.awaiting.entry(version).or_default();
+                tickets.push(ticket);
+            }
+            return Ok(());
+        }
         self.reopen();
         self.go_on();
         let now = self.ledger().tick;
-        self.calls.waiting.push((ticket, now));
+        self.calls.waiting.push_back((now, ticket));
         Ok(())
+    }
+
+    /// Answers who waits for a version, if it is there or gone.
+    fn answer_about(&mut self, ticket: Ticket, version: Version) -> bool {
+        let is_held = self.ledger().held(version).is_some();
+        match (self.is_settled(version), is_held) {
+            (true, _) => self.done(ticket),
+            (false, false) => {
+                let absence = self.absence(version);
+                self.refuse(ticket, absence);
+            }
+            (false, true) => return false,
+        }
+        true
     }
 
     /// Answers waits whose versions are all on the lowest tier, or cannot get there.
     pub(super) fn answer_waits(&mut self) {
+        let settled = std::mem::take(&mut self.ledger_mut().settled);
         if !self.calls.is_any_waiting() {
             return;
         }
+        for version in settled {
+            let mut left = self.calls.awaiting.remove(&version).unwrap_or_default();
+            left.retain(|ticket| !self.answer_about(*ticket, version));
+            if !left.is_empty() {
+                self.calls.awaiting.insert(version, left);
+            }
+        }
         let is_stuck = self.is_idle() && !self.calls.is_any_blocked();
-        let waiting = std::mem::take(&mut self.calls.waiting);
-        for (ticket, moment) in waiting {
+        while let Some(&(moment, ticket)) = self.calls.waiting.front() {
             let lowest = self.ledger().tier(self.ledger().last());
-            let owed = || {
-                lowest
-                    .owed
-                    .iter()
-                    .flat_map(|owed| owed.range(..(moment + 1, 0)))
-            };
-            if owed().next().is_none() {
+            let owed = lowest.owed.iter();
+            let mut owed = owed.flat_map(|owed| owed.range(..(moment + 1, 0)));
+            if owed.next().is_none() {
                 self.done(ticket);
             } else if is_stuck {
-                let versions = owed().count() as u64;
+                let versions = 1 + owed.count() as u64;
                 self.refuse(ticket, Refusal::Stalled { versions });
             } else {
-                self.calls.waiting.push((ticket, moment));
+                break;
+            }
+            self.calls.waiting.pop_front();
+        }
+        if is_stuck {
+            let awaiting = std::mem::take(&mut self.calls.awaiting);
+            for ticket in awaiting.into_values().flatten() {
+                self.refuse(ticket, Refusal::Stalled { versions: 1 });
             }
         }
     }
@@ -78,8 +112,19 @@ impl Plan {
             self.calls.end(ticket);
             return Ok(());
         }
-        if let Some(at) = self.calls.waiting.iter().position(|w| w.0 == ticket) {
+        if let Some(at) = self.calls.waiting.iter().position(|w| w.1 == ticket) {
             self.calls.waiting.remove(at);
+            self.calls.end(ticket);
+            return Ok(());
+        }
+        let mut awaiting = self.calls.awaiting.iter();
+        let awaited = awaiting.find(|(_, tickets)| tickets.contains(&ticket));
+        if let Some((&version, _)) = awaited {
+            let mut left = self.calls.awaiting.remove(&version).unwrap_or_default();
+            left.retain(|waits| *waits != ticket);
+            if !left.is_empty() {
+                self.calls.awaiting.insert(version, left);
+            }
             self.calls.end(ticket);
             return Ok(());
         }

@@ -43,12 +43,12 @@ impl Part {
     }
 }
 
-/// Who needs what moves.
+/// What waits for transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pressure {
     /// A checkpoint waits for room.
     pub(crate) write_waits: bool,
-    /// Somebody waits for everything to be on the lowest tier.
+    /// A call waits for everything to be on the lowest tier.
     pub(crate) settles: bool,
     /// What is used before is fetched ahead.
     pub(crate) fetched_before: Position,
@@ -70,7 +70,7 @@ impl Traffic {
                 && self.write_back(to, outlook, pressure)
             {}
         }
-        self.starved = false;
+        self.prefetch_blocked = false;
         if pressure.write_waits {
             return;
         }
@@ -84,7 +84,7 @@ impl Traffic {
                 && self.prefetch(from, pressure.fetched_before, outlook)
             {}
         }
-        if self.starved {
+        if self.prefetch_blocked {
             while self.depths[last.0]
                 .entering
                 .has_room(&self.ledger.tier(last).config)
@@ -139,7 +139,7 @@ impl Traffic {
             if started {
                 return true;
             }
-            self.starved |= self.is_cramped();
+            self.prefetch_blocked |= self.is_cramped();
         }
         false
     }
@@ -153,7 +153,7 @@ impl Traffic {
         claim: Claim,
         outlook: &Outlook,
     ) -> bool {
-        if from == TierId::FASTEST && self.must_not_encode(purpose, id.0) {
+        if from == TierId::FASTEST && self.must_not_encode(purpose, id.0, to) {
             return false;
         }
         let ledger = &self.ledger;
@@ -224,7 +224,7 @@ impl Traffic {
                 .is_some_and(|r| r.tier == TierId::FASTEST)
         };
         let of_fastest = ledger.extent((version, 0)).is_some_and(is_fastest);
-        if of_fastest && self.must_not_encode(purpose, version) {
+        if of_fastest && self.must_not_encode(purpose, version, to) {
             return false;
         }
         let Some(record) = ledger.records.get(&version) else {
@@ -271,12 +271,15 @@ impl Traffic {
         }
     }
 
-    /// Whether no difference of a version may be begun now: in chains one is made at a time, and in any case one of a version.
-    fn must_not_encode(&self, purpose: Purpose, version: Version) -> bool {
-        let differences = self.ledger.differences;
-        let has_chains = differences.is_some_and(|differences| differences.longest > 1);
+    /// Whether no difference of a version may be begun now: there is one of a version at a time, and one of a chain where versions
+    /// are found by another run, which is to find what they build upon.
+    fn must_not_encode(&self, purpose: Purpose, version: Version, to: TierId) -> bool {
+        let ledger = &self.ledger;
+        let has_chains = ledger.differences.is_some_and(|how| how.longest > 1);
+        let lasts = |tier| ledger.tier(tier).config.whole;
         let mut flights = self.flights.values().filter(|f| f.encodes.is_some());
-        purpose == Purpose::WriteBack && flights.any(|f| has_chains || f.version == version)
+        purpose == Purpose::WriteBack
+            && flights.any(|f| f.version == version || (has_chains && (lasts(to) || lasts(f.to))))
     }
 
     /// Where an extent is read: written back from the lowest tier that has it, fetched from the fastest.

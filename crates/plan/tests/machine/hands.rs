@@ -27,8 +27,11 @@ pub(super) struct Hands {
     pub(super) reads: BTreeMap<Ticket, (Version, Vec<Piece>, Coding)>,
     pub(super) transfers: BTreeMap<TransferId, Transfer>,
     pub(super) cancelled: BTreeSet<TransferId>,
+    /// Those whose differences are made: they have their places.
+    pub(super) made: BTreeSet<TransferId>,
     /// By version, what its difference builds upon.
     pub(super) bases: BTreeMap<Version, Option<Version>>,
+    /// Of which a difference was asked for last, if that has not failed.
     pub(super) newest: Option<Version>,
     /// Taken in and not given up: version to size.
     pub(super) held: BTreeMap<Version, u64>,
@@ -58,10 +61,12 @@ impl Hands {
         );
         let writes = self.writes.values().flat_map(|(_, pieces)| pieces);
         let reads = self.reads.values().flat_map(|(_, pieces, _)| pieces);
-        let moved = self
-            .transfers
-            .values()
-            .flat_map(|t| t.from.iter().chain(&t.to));
+        let moved = self.transfers.values().flat_map(|transfer| {
+            let encodes = matches!(transfer.coding, Coding::Encode { .. });
+            let has_place = !encodes || self.made.contains(&transfer.id);
+            let to = transfer.to.iter().filter(move |_| has_place);
+            transfer.from.iter().chain(to)
+        });
         let mut pieces = writes.chain(reads).chain(moved);
         assert!(
             !pieces.any(|piece| Self::overlaps(&piece.place, place)),
@@ -115,6 +120,11 @@ impl Hands {
         assert_eq!(end, size);
     }
 
+    /// No difference of a version came to be.
+    pub(super) fn not_encoded(&mut self, version: Version) {
+        self.newest = self.newest.filter(|newest| *newest != version);
+    }
+
     pub(super) fn forget(&mut self, version: Version) {
         if self.held.remove(&version).is_some() && !self.adopted.remove(&version) {
             self.gone.insert(version);
@@ -157,6 +167,7 @@ impl Executor for Hands {
         }
         if let Coding::Encode { base } = transfer.coding {
             assert!(base.is_none() || base == self.newest);
+            self.newest = Some(transfer.version);
         }
         self.transfers.insert(transfer.id, transfer);
     }
@@ -180,7 +191,7 @@ impl Executor for Hands {
                     self.gone.insert(version);
                 }
             }
-            (Call::Wait | Call::Suspend(_), Ok(())) => self.done.push(ticket),
+            (Call::Wait | Call::WaitFor(_) | Call::Suspend(_), Ok(())) => self.done.push(ticket),
             (call, Ok(())) => panic!("{call:?} was answered without a copy"),
             (call, Err(refusal)) => {
                 if let Call::Restore(version) = call {
@@ -202,7 +213,7 @@ impl Executor for Hands {
     fn released(&mut self, tier: TierId, bytes: u64) {
         assert_eq!(self.limits[tier.0], (bytes, false));
         self.limits[tier.0].1 = true;
-        // Whoever is given the memory uses it.
+        // The memory is used again elsewhere.
         self.bytes[tier.0][bytes as usize..].fill(None);
     }
 

@@ -10,14 +10,15 @@
     reason = "the machine serves several tests, and not all ask everything"
 )]
 
+mod endings;
 mod hands;
 
 use hands::{Byte, Hands};
 use std::collections::BTreeSet;
 use tierflow_plan::{
-    AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Fifo, Lru, PlanConfig,
-    Policy, Refusal, Residency, Scope, Score, Stored, Ticket, TierConfig, TierId, Transfer,
-    TransferFailure, TransferId, Version, World,
+    AfterRestore, Difference, Differences, Event, ExtentSize, Fifo, Lru, PlanConfig, Policy,
+    Refusal, Residency, Scope, Score, Ticket, TierConfig, TierId, TransferFailure, TransferId,
+    Version, World,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +27,7 @@ pub(crate) enum Call {
     Restore(Version),
     Drop(Version),
     Wait,
+    WaitFor(Version),
     Suspend(Version),
 }
 
@@ -35,6 +37,7 @@ pub(crate) enum Ending {
     Write(Ticket, bool),
     Read(Ticket, bool),
     Transfer(TransferId, Option<TransferFailure>),
+    Encoding(TransferId),
 }
 
 #[derive(Debug, Clone)]
@@ -172,7 +175,19 @@ impl Machine {
 
     pub(crate) fn wait(&mut self) -> Ticket {
         let ticket = self.call(Call::Wait);
-        self.tell(Event::Wait { ticket });
+        self.tell(Event::Wait {
+            ticket,
+            version: None,
+        });
+        ticket
+    }
+
+    pub(crate) fn wait_for(&mut self, version: Version) -> Ticket {
+        let ticket = self.call(Call::WaitFor(version));
+        self.tell(Event::Wait {
+            ticket,
+            version: Some(version),
+        });
         ticket
     }
 
@@ -305,126 +320,16 @@ impl Machine {
         (0..self.hands.bytes.len()).filter(whole).collect()
     }
 
-    /// All that may end now, well or not.
-    pub(crate) fn endings(&self) -> Vec<Ending> {
-        let hands = &self.hands;
-        let mut endings = Vec::new();
-        for &ticket in hands.writes.keys() {
-            endings.extend([Ending::Write(ticket, true), Ending::Write(ticket, false)]);
-        }
-        for &ticket in hands.reads.keys() {
-            endings.extend([Ending::Read(ticket, true), Ending::Read(ticket, false)]);
-        }
-        for &id in hands.transfers.keys() {
-            endings.push(Ending::Transfer(id, None));
-            let cancelled = hands
-                .cancelled
-                .contains(&id)
-                .then_some(TransferFailure::Cancelled);
-            endings.extend(cancelled.map(|why| Ending::Transfer(id, Some(why))));
-            for why in [TransferFailure::Source, TransferFailure::Destination] {
-                endings.push(Ending::Transfer(id, Some(why)));
-            }
-        }
-        endings
-    }
-
-    /// Slots that are lent: only the application gives them back.
-    pub(crate) fn is_slot(&self, ending: Ending) -> bool {
-        match ending {
-            Ending::Write(ticket, _) | Ending::Read(ticket, _) => {
-                self.hands.in_place.contains(&ticket)
-            }
-            Ending::Transfer(..) => false,
-        }
-    }
-
-    pub(crate) fn end(&mut self, ending: Ending) {
-        match ending {
-            Ending::Write(ticket, ok) => {
-                let (version, pieces) = self.hands.writes.remove(&ticket).unwrap();
-                for piece in &pieces {
-                    for (at, byte) in self.hands.span(&piece.place).iter_mut().enumerate() {
-                        *byte = ok.then_some(Byte::Of(version, piece.start + at as u64));
-                    }
-                }
-                self.hands.open.remove(&ticket);
-                self.hands.in_place.remove(&ticket);
-                let size = self.hands.asked.remove(&version);
-                if ok && !self.hands.gone.contains(&version) {
-                    self.hands.held.insert(version, size.unwrap());
-                }
-                self.tell(Event::Written { ticket, ok });
-            }
-            Ending::Read(ticket, ok) => {
-                let (version, pieces, coding) = self.hands.reads.remove(&ticket).unwrap();
-                self.hands.assert_holds(version, &pieces, &coding);
-                self.hands.open.remove(&ticket);
-                self.hands.in_place.remove(&ticket);
-                if ok && self.hands.after == AfterRestore::Discard {
-                    self.hands.forget(version);
-                }
-                self.tell(Event::Read { ticket, ok });
-            }
-            Ending::Transfer(id, failure) => self.end_transfer(id, failure),
-        }
-    }
-
-    fn end_transfer(&mut self, id: TransferId, failure: Option<TransferFailure>) {
-        let transfer = self.hands.transfers.remove(&id).unwrap();
-        self.hands.cancelled.remove(&id);
-        let Transfer {
-            version,
-            from,
-            to,
-            coding,
-            ..
-        } = transfer;
-        if let Some(why) = failure {
-            if matches!(coding, Coding::Encode { .. }) {
-                self.hands.newest = None;
-            }
-            for piece in &to {
-                self.hands.span(&piece.place).fill(None);
-            }
-            return self.tell(Event::TransferFailed { id, why });
-        }
-        self.hands.assert_holds(version, &from, &coding);
-        let mut stored = None;
-        // One in five is written as it is.
-        let as_it_is = matches!(coding, Coding::Encode { .. }) && version % 5 == 2;
-        let size: u64 = from.iter().map(|piece| piece.place.size).sum();
-        for piece in &to {
-            for (at, byte) in self.hands.span(&piece.place).iter_mut().enumerate() {
-                let at = piece.start + at as u64;
-                *byte = match coding {
-                    Coding::Plain | Coding::Decode { .. } => Some(Byte::Of(version, at)),
-                    _ if as_it_is => (at < size).then_some(Byte::Of(version, at)),
-                    _ => Some(Byte::Difference(version)),
-                };
-            }
-        }
-        if as_it_is {
-            self.hands.newest = None;
-        } else if let Coding::Encode { base } = coding {
-            let alone = version % 5 == 4;
-            self.hands.bases.insert(version, base.filter(|_| !alone));
-            self.hands.newest = Some(version);
-            stored = Some(Stored {
-                bytes: 1 + version % 2,
-                alone,
-            });
-        }
-        self.tell(Event::TransferDone { id, stored });
-    }
-
     /// Ends one thing well. False if nothing is under way but slots.
     pub(crate) fn end_one(&mut self, index: usize) -> bool {
         let endings = self.endings().into_iter();
         let well = |ending: &Ending| {
             matches!(
                 ending,
-                Ending::Write(_, true) | Ending::Read(_, true) | Ending::Transfer(_, None)
+                Ending::Write(_, true)
+                    | Ending::Read(_, true)
+                    | Ending::Transfer(_, None)
+                    | Ending::Encoding(_)
             )
         };
         let endings: Vec<_> = endings.filter(well).collect();
@@ -495,5 +400,10 @@ impl Machine {
             .collect();
         cancelled.sort_unstable();
         cancelled.hash(hasher);
+        let made = hands.transfers.iter();
+        let made = made.filter(|(id, _)| hands.made.contains(*id));
+        let mut made: Vec<_> = made.map(|(_, t)| t.version).collect();
+        made.sort_unstable();
+        made.hash(hasher);
     }
 }

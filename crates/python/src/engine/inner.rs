@@ -57,8 +57,8 @@ impl Engine {
         })
     }
 
-    /// Lets the ranks keep each other's redundancy in this call, if they do it in calls alone. Whatever became of the call so far,
-    /// the others count on it.
+    /// Makes redundancy with the other ranks in this call, if it is made in calls alone: also after `done` failed, as the other
+    /// ranks wait for it.
     pub(super) fn protect_after(&self, py: Python<'_>, done: PyResult<()>) -> PyResult<()> {
         let protected = self.detached(py, |engine| match engine.is_driven() {
             true => engine.protect(),

@@ -30,7 +30,7 @@ pub(crate) fn read(
     ordered(stream, wait, copied)
 }
 
-/// Whether somebody has to wait for the copy: no stream of a framework orders what comes after it.
+/// Whether this thread waits for the copy: it must if no stream of a framework orders what comes after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Yes,

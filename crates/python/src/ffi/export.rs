@@ -49,7 +49,7 @@ pub(crate) fn capsule<'py>(
     let capsule = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(abandoned)) };
     if capsule.is_null() {
         let error = PyErr::fetch(py);
-        // SAFETY: made above, and nobody else has it.
+        // SAFETY: made above, and not given out.
         unsafe { delete(pointer, name) };
         return Err(error);
     }
@@ -71,7 +71,7 @@ fn tensor(lent: &Lent) -> Tensor {
     }
 }
 
-/// The capsule goes: its tensor does, too, unless somebody took it.
+/// The capsule's destructor: deletes its tensor, too, unless a consumer took it.
 unsafe extern "C" fn abandoned(capsule: *mut ffi::PyObject) {
     for name in [VERSIONED, LEGACY] {
         // SAFETY: the capsule that is being destroyed.
@@ -79,7 +79,7 @@ unsafe extern "C" fn abandoned(capsule: *mut ffi::PyObject) {
         if is_valid != 0 {
             // SAFETY: as above; it has that name.
             let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
-            // SAFETY: nobody took it, for it would have another name.
+            // SAFETY: no consumer took it, for it would have another name.
             unsafe { delete(pointer, name) };
         }
     }

@@ -7,8 +7,8 @@
 pub(crate) mod buffer;
 pub(crate) mod copies;
 pub(crate) mod cuda_interface;
+pub(crate) mod detached;
 pub(crate) mod dlpack;
-pub(crate) mod ending;
 pub(crate) mod exchange;
 pub(crate) mod export;
 pub(crate) mod given;

@@ -36,9 +36,9 @@ impl Span {
 
 /// The array's bytes, for the time of a call, or as long as a stream that the caller names has work on them.
 pub(crate) fn memory(span: Span, device: &Device, place: Place) -> tierflow_device::Result<Memory> {
-    static NOBODY: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
-    let nobody = Arc::clone(&NOBODY);
+    static NO_OWNER: LazyLock<Arc<dyn Any + Send + Sync>> = LazyLock::new(|| Arc::new(()));
+    let no_owner = Arc::clone(&NO_OWNER);
     // SAFETY: the promise of `Span::new`. The call that has the array as an argument waits for its copies, or has them from
     // the caller's stream, so neither the memory nor a loan of it outlives what `Given` and the caller keep.
-    unsafe { Memory::from_raw(device, span.address, span.bytes, place, nobody) }
+    unsafe { Memory::from_raw(device, span.address, span.bytes, place, no_owner) }
 }

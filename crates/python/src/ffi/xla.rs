@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use super::span::Span;
 use crate::tape;
 
-/// What a handler is told, and what it fails with.
+/// A handler's result; `Err` is the message that it fails with.
 pub(crate) type Answer = Result<(), String>;
 
 /// Of the calls: the bytes that they read, those that they write, and the number of the tape.
@@ -39,7 +39,7 @@ struct Extension {
 }
 
 #[repr(C)]
-struct Version {
+struct XlaVersion {
     size: usize,
     extension: *mut Extension,
     major: i32,
@@ -49,7 +49,7 @@ struct Version {
 #[repr(C)]
 struct Metadata {
     size: usize,
-    version: Version,
+    version: XlaVersion,
     traits: u32,
 }
 
@@ -112,10 +112,10 @@ struct StreamArguments {
 }
 
 #[repr(C)]
-struct Api {
+struct XlaApi {
     size: usize,
     extension: *mut Extension,
-    version: Version,
+    version: XlaVersion,
     internal: *const c_void,
     create_error: unsafe extern "C" fn(*mut ErrorArguments) -> *mut c_void,
     error_message: *const c_void,
@@ -128,7 +128,7 @@ struct Api {
 pub(crate) struct Frame {
     size: usize,
     extension: *mut Extension,
-    api: *const Api,
+    api: *const XlaApi,
     context: *mut c_void,
     stage: i32,
     arguments: Buffers,
@@ -254,7 +254,7 @@ impl Frame {
         unsafe { (api.create_error)(&raw mut arguments) }
     }
 
-    fn api(&self) -> Option<&Api> {
+    fn api(&self) -> Option<&XlaApi> {
         // SAFETY: XLA's own table, which lives for ever; later versions of it have more at its end.
         unsafe { self.api.as_ref() }
     }
@@ -352,7 +352,7 @@ pub(crate) fn capsule(py: Python<'_>, handler: Handler) -> PyResult<Bound<'_, Py
     Ok(unsafe { Bound::from_owned_ptr(py, capsule) })
 }
 
-/// The little number that a run of a tape is known by, which a call reads or writes; on a GPU the stream is waited for.
+/// The address of the number of a run, of 4 bytes: in host memory, unless the call has a stream.
 pub(crate) fn host_number(span: Span) -> Result<*mut u32, String> {
     match span.bytes() {
         4 => Ok(ptr::with_exposed_provenance_mut(span.address() as usize)),

@@ -67,7 +67,7 @@ impl ConsumeSlot {
 
     /// Gives the bytes back and counts the version as consumed, or leaves that to the last array over them.
     ///
-    /// On a GPU, at once, and whoever overwrites the bytes waits for the work given to `stream` so far; without one, for all
+    /// On a GPU, at once, and the next write of the bytes waits for the work given to `stream` so far; without one, for all
     /// work given to the device.
     #[pyo3(signature = (stream = None))]
     fn finish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
@@ -107,8 +107,8 @@ impl ConsumeSlot {
         finished.or_raise(py)
     }
 
-    /// Gives the bytes back and leaves the version unconsumed, or leaves that to the last array over them. On a GPU, who gives them
-    /// back waits for all work given to the device, as some may read them.
+    /// Gives the bytes back and leaves the version unconsumed, or leaves that to the last array over them. On a GPU, this
+    /// waits for all work given to the device, as some may read them.
     fn give_back(&self, py: Python<'_>) -> PyResult<()> {
         let lent = self.own.taken(py)?;
         lent.leave_unconsumed();
@@ -118,7 +118,7 @@ impl ConsumeSlot {
 
     /// Copies the slot's bytes, from `offset` on, to an array.
     ///
-    /// An array on a GPU is filled in the order of its framework's current stream, or of `stream` behind that one, and nobody waits:
+    /// An array on a GPU is filled in the order of its framework's current stream, or of `stream` behind that one, without waiting:
     /// `finish` the slot behind the same stream. CUDA's own copies refuse host memory that was pinned in parts, as that
     /// of an engine is; this one does not.
     #[pyo3(signature = (array, offset = 0, *, stream = None))]
@@ -152,7 +152,7 @@ impl ConsumeSlot {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // No work of ours is under way on the bytes.
+        // No copy of this slot's is under way on the bytes.
         let _ = stream;
         self.own.dlpack(py, max_version, dl_device, copy)
     }

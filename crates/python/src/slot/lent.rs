@@ -1,4 +1,4 @@
-//! What the object and all arrays over a slot share.
+//! A lent slot, which its Python object and all arrays over it share.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Held, Layout};
 use crate::core::Core;
 use crate::ffi::dlpack::{self, CPU, CUDA};
 
-/// A slot that is out. Whoever can reach its bytes shares it; the last of them gives it back.
+/// A lent slot. Every user of its bytes shares it; the last one gives it back.
 pub(crate) struct Lent {
     /// There until it is given back.
     pub(super) slot: Option<Slot>,
@@ -20,7 +20,7 @@ pub(crate) struct Lent {
     address: u64,
     device: dlpack::Device,
     is_read_only: bool,
-    /// To be given back as if nobody had read it.
+    /// To be given back as not consumed.
     is_unconsumed: AtomicBool,
     pub(super) version: Version,
     /// The process that has the engine.
@@ -107,7 +107,7 @@ impl Lent {
         }
     }
 
-    /// Whoever is the last to use the bytes leaves the version unconsumed.
+    /// Leaves the version unconsumed once the last user of the bytes is gone.
     pub(super) fn leave_unconsumed(&self) {
         self.is_unconsumed.store(true, Ordering::Relaxed);
     }
@@ -143,7 +143,7 @@ impl Drop for Lent {
                 slot.give_back();
             }
             _ if !of_gpu => drop(slot),
-            // Kernels may still write there: nobody else may have the bytes before they are done.
+            // Kernels may still write there: the bytes may not be used again before they are done.
             Slot::Produced(held) => {
                 if let Ok(stream) = held.core.behind_all_work() {
                     let _done_or_lost = stream.synchronize();

@@ -13,8 +13,8 @@ use crate::array::{Arrays, Use};
 use crate::errors;
 use crate::ffi;
 use crate::ffi::copies::Wait;
+use crate::ffi::detached;
 use crate::ffi::dlpack;
-use crate::ffi::ending;
 
 /// The object's own part in a slot, until it is ended.
 pub(super) struct Own {
@@ -74,7 +74,7 @@ impl Own {
         Ok(())
     }
 
-    /// The whole slot, if nobody else uses its bytes.
+    /// The whole slot, if there is no other user of its bytes.
     pub(super) fn alone(&self, py: Python<'_>, what: &str) -> PyResult<Lent> {
         let taken = {
             let mut own = self.part(py)?;
@@ -217,7 +217,7 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         if let Some(lent) = self.lent.get_mut().take() {
-            ending::detached(|| drop(lent));
+            detached::detached(|| drop(lent));
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::order::Order;
 ///
 /// NumPy and whatever else has the buffer protocol, DLPack or `__cuda_array_interface__` takes it without a copy. Arrays
 /// made of it keep the room. It is a checkpoint once it is committed, by `commit` or at the end of a `with` block that
-/// raised nothing; if the last of them goes before that, the room is given up.
+/// raised nothing; if the last array is dropped before that, the room is freed.
 #[pyclass(frozen, weakref, module = "tierflow")]
 pub(crate) struct ProduceSlot {
     own: Own,
@@ -96,7 +96,7 @@ impl ProduceSlot {
         committed.or_raise(py)
     }
 
-    /// Gives the room up: there is no such version, and its number stays free. Arrays over it must be gone.
+    /// Frees the room: there is no such version, and its number stays free. Arrays over it must be gone.
     fn give_up(&self, py: Python<'_>) -> PyResult<()> {
         let lent = self.own.alone(py, "given up")?;
         py.detach(|| drop(lent));
@@ -105,7 +105,7 @@ impl ProduceSlot {
 
     /// Copies an array to the slot's bytes, from `offset` on.
     ///
-    /// An array on a GPU is copied in the order of its framework's current stream, or of `stream` behind that one, and nobody waits:
+    /// An array on a GPU is copied in the order of its framework's current stream, or of `stream` behind that one, without waiting:
     /// `commit` it behind the same stream, and leave the array as it is until then. CUDA's own copies refuse host memory
     /// that was pinned in parts, as that of an engine is; this one does not.
     #[pyo3(signature = (array, offset = 0, *, stream = None))]
@@ -136,7 +136,7 @@ impl ProduceSlot {
         }
         match kind.is_none() {
             true => self.commit(py, None)?,
-            // Whoever still looks at the bytes, such as the traceback, keeps them; nobody can commit them.
+            // Other users of the bytes, such as the traceback, keep them; they can no longer be committed.
             false => {
                 let lent = self.own.taken(py)?;
                 py.detach(|| drop(lent));
@@ -154,7 +154,7 @@ impl ProduceSlot {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // No work of ours is under way on the bytes.
+        // No copy of this slot's is under way on the bytes.
         let _ = stream;
         self.own.dlpack(py, max_version, dl_device, copy)
     }

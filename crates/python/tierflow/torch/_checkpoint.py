@@ -193,7 +193,7 @@ class StorageWriter(storage.StorageWriter, AsyncStager):
             raise ArgumentError(
                 f"the engine is of one process, and there are {own[1]}: build it with rank={own[0]}, ranks={own[1]} and external="
             )
-        # Who has the metadata writes last.
+        # The rank that has the metadata writes last.
         self._finishes = is_coordinator or not kwargs.get("use_collectives", True)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -295,7 +295,7 @@ class StorageReader(storage.StorageReader):
                     f"version {self.version} of rank {rank} has no metadata of torch.distributed.checkpoint"
                 )
             (pickled,) = source.read([(at, length)])
-        # As DCP's own reader does: whoever can write to the directory is trusted.
+        # As DCP's own reader does: every process that can write to the directory is trusted.
         metadata: Metadata = pickle.loads(pickled.cpu().numpy().tobytes())
         return metadata
 

@@ -33,7 +33,7 @@ _MEASURED = frozenset({0, 1, 2, 9})
 
 
 class _Entry:
-    """One storage that the graph has saved. Who can ask for it holds it."""
+    """One storage that the graph has saved. Whatever may ask for it holds a reference to it."""
 
     __slots__ = (
         "__weakref__",
@@ -60,7 +60,7 @@ class _Entry:
         self.was_changed = False
         # As what the engine has them.
         self.version: int | None = None
-        # Of the copy that brings them back, until somebody waited for it.
+        # Of the copy that brings them back, until it was waited for.
         self.arrival: Any = None
         self.seen = StorageWeakRef(storage)
 
@@ -103,7 +103,7 @@ class _Iteration:
         # On their way: what the copy reads, and the copy's end.
         self.leaving: deque[tuple[_Entry, torch.Tensor, Any]] = deque()
         self.leaving_bytes = 0
-        # On their way back, or there and not used yet.
+        # Being fetched, or there and not used yet.
         self.ahead: dict[int, int] = {}
         self.back: deque[tuple[int, int]] = deque(plan.back if plan else ())
         self.position = {index: use for use, index in enumerate(plan.uses)} if plan else {}
@@ -177,7 +177,7 @@ class _Iteration:
         entry.was_changed = end is not None and source._version != entry.changes
         if entry.index not in self.ahead:
             entry.tensor = None
-        # Before the entry goes, which looks whether anybody holds it.
+        # Before the entry is deleted, which checks whether the source is still referenced.
         del source
         return True
 
@@ -194,7 +194,7 @@ class _Iteration:
                 self.clock.used(entry.index)
             if entry.tensor is None:
                 self.fetch(entry)
-            # It is here until nobody can ask for it any more.
+            # It stays until it cannot be asked for any more.
             self.ahead[entry.index] = 0
             self.fetch_ahead(self.position.get(entry.index))
             if entry.arrival is not None:
@@ -243,7 +243,7 @@ class _Iteration:
             self.back.popleft()
 
     def gone(self, entry: _Entry) -> None:
-        """Nobody can ask for it any more."""
+        """The entry cannot be asked for any more."""
         if entry.arrival is not None:
             # Its memory goes back to work that did not wait for the copy.
             self.owner.ways.work_waits(entry.arrival, None)

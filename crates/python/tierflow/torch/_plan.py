@@ -42,7 +42,7 @@ class Plan:
 
     sizes: tuple[int, ...]
     leaves: frozenset[int]
-    # Those that leave, in the order in which they are wanted back, each with the use at which its way back begins.
+    # Those that leave, in the order in which they are wanted back, each with the use at which its prefetch begins.
     back: tuple[tuple[int, int], ...]
     # All storages that are used, in the order of their first uses.
     uses: tuple[int, ...]

@@ -88,11 +88,11 @@ class Ways:
         """Work that is given from now on comes after a copy's end."""
 
     def probe(self, version: int) -> Bus:
-        """What the bus does. Nothing hides here: who copies does not compute meanwhile."""
+        """Measures the bus. On the host no copy is hidden: the thread that copies does not compute meanwhile."""
         return Bus(1.0, 1.0)
 
     def mark(self) -> Any:
-        """This moment of the work."""
+        """A time stamp in the order of the work, for `seconds`."""
         return time.perf_counter()
 
     def seconds(self, begin: Any, end: Any) -> float:
@@ -124,7 +124,7 @@ class _OnGpu(Ways):
 
     def load(self, version: int, size: int, clock: Clock | None) -> tuple[torch.Tensor, Any]:
         slot = self._engine.consume(version)
-        # Of the stream of the work, which has it back when nobody uses the tensor any more.
+        # Of the stream of the work, which has it back when the tensor is not used any more.
         tensor = torch.empty(size, dtype=torch.uint8, device=self._device)
         self._back.wait_stream(torch.cuda.current_stream(self._device))
         end = self._run(self._back, slot.read, tensor, clock.back if clock else None)

@@ -138,7 +138,13 @@ impl<'a> Run<'a> {
                 Op::PrefetchStart => self.tell(gpu, Event::PrefetchStart)?,
                 Op::Wait => {
                     let ticket = self.call(gpu, CallKind::Wait);
-                    self.tell(gpu, Event::Wait { ticket })?;
+                    self.tell(
+                        gpu,
+                        Event::Wait {
+                            ticket,
+                            version: None,
+                        },
+                    )?;
                 }
                 Op::Barrier => {
                     client.doing = Doing::AtBarrier { since: now };

@@ -3,18 +3,15 @@
 use super::aligned::Aligned;
 use super::directory::{Directory, Readers};
 use super::record::{Name, Record};
-use super::snapshot::{Layout, encoded};
+use super::snapshot::{Layout, Ready, encoded};
 use super::spare::Spares;
+use super::threads::{WRITE_BYTES, side_by_side};
 use crate::container::checksum;
 use crate::file::{BLOCK, File};
-use crate::vault::Ready;
 use crate::{Error, Result, Storage};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Bytes of one write, a multiple of the block that a checksum covers.
-pub(super) const WRITE_BYTES: u64 = 4 << 20;
 
 /// What lies under the name that a piece is to have, as far as that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +36,7 @@ fn publish(directory: &Directory, unpublished: &str, name: Name, old: Old) -> Re
     }
 }
 
-/// Writes a piece under a name that nobody reads, makes it last, and only then gives it its own.
+/// Writes a piece under a temporary name, syncs it, and only then renames it.
 pub(crate) fn write(
     directory: &Directory,
     old: Old,
@@ -134,22 +131,4 @@ fn write_payload(file: &File, layout: &Layout<'_>, threads: usize) -> Result<Vec
     };
     side_by_side(threads.min(parts as usize), work)?;
     Ok(sums.into_inner().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Runs `work` on so many threads, of which this is one, and returns the first error.
-pub(super) fn side_by_side(threads: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads)
-            // A thread that cannot be had is one less.
-            .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, &work).ok())
-            .collect();
-        let mut result = work();
-        for other in others {
-            match other.join() {
-                Ok(theirs) => result = result.and(theirs),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        result
-    })
 }

@@ -1,9 +1,10 @@
 //! What lies in one rank's directory, as far as the heads tell.
 
-use super::directory::{Directory, Stamp};
+use super::damage::Damage;
+use super::directory::{Directory, FileStamp};
 use super::identity::Mark;
 use super::record::{Name, Record, is_aside, parse_mark};
-use super::seen::{Damage, Seen};
+use super::seen::Seen;
 use super::truncate::Truncation;
 use crate::container::UNREADABLE;
 use crate::{Error, Result};
@@ -57,7 +58,7 @@ impl Catalog {
             path: self.directory.path().join(name),
             offset: 0,
             version: None,
-            what: "some of it is damaged, and what is not lies elsewhere: remove it if nobody can mend it",
+            what: "some of it is damaged, and the rest is in other files, too: remove it unless it can be repaired",
         });
         let seen = self.files.values().flat_map(|seen| &seen.damage);
         seen.cloned().chain(aside)
@@ -141,7 +142,7 @@ impl Catalog {
         let stamp = match self.directory.stamp(&text) {
             Ok(Some(stamp)) => stamp,
             // The next look finds its successor.
-            Ok(None) => return Ok(self.lose(name)),
+            Ok(None) => return Ok(self.forget_vanished(name)),
             Err(Error::Refused { path, why }) => {
                 self.files.insert(name, Seen::refused(path, why, published));
                 return Ok(Look::Changed);
@@ -165,7 +166,7 @@ impl Catalog {
             .map(|seen| seen.records.len());
         let handle = match self.directory.read(&text) {
             Ok(Some(handle)) => handle,
-            Ok(None) => return Ok(self.lose(name)),
+            Ok(None) => return Ok(self.forget_vanished(name)),
             Err(Error::File { path, .. }) => {
                 self.files
                     .insert(name, Seen::unreadable(path, name, published));
@@ -199,18 +200,18 @@ impl Catalog {
         if seen.is_unreadable {
             seen.stamp = None;
         }
-        // Whoever writes here may have ended or removed the file meanwhile: it is not damaged then, but elsewhere.
-        let is_there = |now: Option<Stamp>| now.is_some_and(|now| now.is_grown(&stamp));
+        // The writer may have closed or removed the file meanwhile: its pieces are in other files then, not damaged.
+        let is_there = |now: Option<FileStamp>| now.is_some_and(|now| now.is_grown(&stamp));
         if !seen.damage.is_empty() && !self.directory.stamp(&text).is_ok_and(is_there) {
-            return Ok(self.lose(name));
+            return Ok(self.forget_vanished(name));
         }
         let same = before == Some(seen.records.len());
         self.files.insert(name, seen);
         Ok(if same { Look::Same } else { Look::Changed })
     }
 
-    /// Forgets a file that went since the directory was read.
-    fn lose(&mut self, name: Name) -> Look {
+    /// Forgets a file that was removed since the directory was read.
+    fn forget_vanished(&mut self, name: Name) -> Look {
         self.files.remove(&name);
         Look::Gone
     }

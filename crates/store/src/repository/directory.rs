@@ -1,4 +1,4 @@
-//! A directory held open: everything within it is reached through its descriptor, so nobody can put another in its
+//! A directory held open: everything within it is reached through its descriptor, so no process can put another in its
 //! place, and nothing leaves its file system.
 
 use super::handle::{Handle, Plain, retried};
@@ -32,15 +32,15 @@ pub(crate) enum Readers {
     Meanwhile,
 }
 
-/// What tells whether a file is still the one that was looked at.
+/// Identifies the state of a file, to see whether it changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileStamp {
     inode: u64,
     pub(crate) size: u64,
     modified: (i64, u64),
 }
 
-impl Stamp {
+impl FileStamp {
     /// Whether this is the same file as `before`, and not shorter.
     pub(crate) fn is_grown(&self, before: &Self) -> bool {
         self.inode == before.inode && self.size >= before.size
@@ -121,7 +121,7 @@ impl Directory {
         if Mode::from_raw_mode(stat.st_mode).contains(Mode::WOTH) {
             return Err(Error::Refused {
                 path,
-                why: "everybody may write there",
+                why: "every user may write there: take that permission away (chmod o-w)",
             });
         }
         Ok(Self {
@@ -215,7 +215,7 @@ impl Directory {
         Ok(File::new(file).with(self.faults.clone()))
     }
 
-    /// Makes an empty file that is told by its name alone, which lasts.
+    /// Makes an empty file, durably, whose name alone counts.
     pub(crate) fn mark(&self, name: &str) -> Result<()> {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         fs::openat(&*self.descriptor, name, flags, Mode::RUSR | Mode::WUSR)
@@ -240,8 +240,8 @@ impl Directory {
             .map_err(|source| self.failed("renaming", &new, source))
     }
 
-    /// Opens the file `name` to write over it; `None` if somebody reads it, or it is none of ours, or the file system can
-    /// tell neither.
+    /// Opens the file `name` to write over it; `None` if a process reads it, or it is none of ours, or the file system
+    /// cannot tell.
     pub(crate) fn write_over(&self, name: &str) -> Option<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECT;
         let file = fs::openat(&*self.descriptor, name, flags, Mode::empty()).ok()?;
@@ -296,7 +296,7 @@ impl Directory {
     }
 
     /// The stamp of the file `name`; `None` where there is none.
-    pub(crate) fn stamp(&self, name: &str) -> Result<Option<Stamp>> {
+    pub(crate) fn stamp(&self, name: &str) -> Result<Option<FileStamp>> {
         let mut look = || {
             self.faults.look()?;
             fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)
@@ -317,7 +317,7 @@ impl Directory {
         match retried(&mut open) {
             Ok(plain) => {
                 let stat = self.check(name, &plain)?;
-                // It stays as it is while it is read. Where there are no locks, nobody writes over anything either.
+                // It stays as it is while it is read. Where there are no locks, no file is written over.
                 let locked = fs::flock(&plain, FlockOperation::NonBlockingLockShared);
                 let gone = || Ok(self.stamp(name)?.is_none_or(|now| now.inode != stat.st_ino));
                 if locked == Err(Errno::WOULDBLOCK) || gone()? {
@@ -407,8 +407,8 @@ impl Directory {
     }
 }
 
-fn stamp(stat: &Stat) -> Stamp {
-    Stamp {
+fn stamp(stat: &Stat) -> FileStamp {
+    FileStamp {
         inode: stat.st_ino,
         size: stat.st_size as u64,
         modified: (stat.st_mtime, stat.st_mtime_nsec),

@@ -87,13 +87,13 @@ pub fn left_behind(
     behind
 }
 
-/// What a run leaves wherever it writes: it stays when all that was written is given up. Where two directories have the mark
-/// of the same run, and it is the last one in the second, nobody else went on from there since that run.
+/// The mark of a run in each directory that it writes to: it stays when all versions are removed. If two directories have
+/// the mark of the same run, and it is the last one in the second, no other run continued from the second since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mark {
     /// The run's epoch; 0 where none left a mark.
     pub epoch: u32,
-    /// A random number that tells it from another of the same epoch, which knew nothing of it. 0 is not known.
+    /// A random number that distinguishes it from an independent run of the same epoch; 0 if it is not known.
     pub run: u64,
 }
 
@@ -155,6 +155,14 @@ impl Order {
         let mut counters = self.counters();
         counters.epoch = counters.epoch.max(epoch);
         counters.sequence = counters.sequence.max(sequence);
+    }
+
+    /// A piece of an earlier run was brought back before this one wrote anything: what is written from now on is newer, though
+    /// both, neither of which knew of the other, may have got the same epoch.
+    pub(super) fn follow(&self, epoch: u32, sequence: u64) {
+        self.see(epoch, sequence);
+        let mut counters = self.counters();
+        counters.own = counters.own.filter(|own| *own > epoch);
     }
 
     /// The epoch of what is written now.
@@ -263,5 +271,16 @@ mod tests {
         assert_eq!(order.next(), (7, 103));
         order.see(7, 0);
         assert_eq!(order.epoch(), 7, "that was its own");
+    }
+
+    #[test]
+    fn a_run_follows_what_another_of_its_epoch_wrote() {
+        let order = Order::default();
+        let first = order.mark();
+        order.follow(1, 9);
+        assert_eq!(order.next(), (2, 10));
+        assert_eq!((order.mark().run, order.mark().epoch), (first.run, 2));
+        order.follow(1, 20);
+        assert_eq!(order.next(), (2, 21), "it was newer already");
     }
 }

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: OwnedFd,
-    /// The directory itself, locked: whoever removes the file lets nobody else in. Not every file system can do that.
+    /// The directory itself, locked: removing the file then lets no other process in. Not every file system can do that.
     directory: Option<OwnedFd>,
 }
 
@@ -56,8 +56,8 @@ impl Directory {
         Ok(lock)
     }
 
-    /// Whether what is written here is found by its path, and by nobody else's leave: neither this directory nor one above it
-    /// was renamed or replaced, and the lock is still the one that was taken.
+    /// Checks that what is written here is found by its path, and by this process's lock: neither this directory nor one above
+    /// it was renamed or replaced, and the lock is still the one that was taken.
     ///
     /// # Errors
     /// [`Error::Vanished`] and [`Error::Refused`].

@@ -3,10 +3,10 @@
 //! Each rank has one file in its own directory, its notice, which it replaces and the others read: a random number that no
 //! other call of any rank has, what the rank gives, and the numbers that it read from the others. Once all notices name the
 //! same numbers, every rank has read what each of the others gives: they are agreed. A rank that finds this out notes it and
-//! goes. One that comes later to look finds either the notices as they were, or the note.
+//! goes. A rank that reads later finds either the notices as they were, or the note.
 //!
-//! A notice that names the random number of another rank was written after that one came, so a notice that somebody left who
-//! was killed makes nobody agree.
+//! A notice that names the random number of another rank was written after that one came, so a notice that a killed rank left
+//! makes no rank agree.
 
 use super::identity::random;
 use super::{Repository, rank_name};
@@ -127,7 +127,7 @@ impl Meeting {
         is_new
     }
 
-    /// What was agreed on, as far as it is known here: found out, or found out by another who went since.
+    /// What was agreed on, as far as it is known here: found by this rank, or by another one that has left since.
     fn agreed(&self) -> Option<Vec<Vec<u8>>> {
         let others = || self.others.iter().flatten();
         let with_own = |agreed: &&Vec<u64>| agreed.get(self.rank) == Some(&self.own.number);
@@ -146,7 +146,7 @@ impl Meeting {
             .collect()
     }
 
-    /// What is left for the next call, and for who is still to find out about this one.
+    /// The notice that stays: for the next call, and for ranks that have not found the agreement of this one yet.
     fn end(mut self) -> Notice {
         let others = self.others.iter().flatten();
         let known = others.map(|notice| notice.agreed.clone());
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn who_agrees_with_anybody_agrees_with_all_whoever_is_killed_when() {
+    fn a_rank_that_agrees_with_one_agrees_with_all_despite_kills() {
         let mut seed = 7;
         let (mut after_kills, mut split) = (0, 0);
         for history in 0..6_000 {
@@ -354,7 +354,7 @@ mod tests {
                     group.step(at, &mut seed);
                     results.extend(group.ranks[at].result.clone());
                 }
-                // Everybody is killed, and started again.
+                // All ranks are killed, and started again.
                 for at in 0..ranks {
                     group.ranks[at] = group.rank(at);
                 }
@@ -368,7 +368,7 @@ mod tests {
             results.extend(last.into_iter().flatten());
             after_kills += before;
             split += usize::from(before > 1);
-            // Nobody was taken into two agreements.
+            // No rank was taken into two agreements.
             for rank in 0..ranks {
                 let given: BTreeSet<_> = results.iter().map(|result| &result[rank]).collect();
                 assert_eq!(given.len(), results.len(), "history {history}");

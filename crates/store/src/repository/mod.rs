@@ -2,7 +2,9 @@
 
 mod aligned;
 mod alone;
+mod batch;
 mod catalog;
+mod damage;
 mod directory;
 mod encoded;
 mod handle;
@@ -24,9 +26,11 @@ mod segment;
 mod snapshot;
 mod spare;
 mod tail;
+mod threads;
 mod through;
 mod truncate;
 
+pub use damage::Damage;
 pub use encoded::{Encoded, Stamp};
 pub use heads::{Heads, Listed};
 pub use identity::{Identity, Mark, Marks, Order, left_behind};
@@ -36,8 +40,7 @@ pub use prune::Pruned;
 pub use restorable::{can_be_restored, last_restorable};
 pub use retention::{Retention, with_bases};
 pub use scrub::Scrubbed;
-pub use seen::Damage;
-pub use snapshot::{Pull, Region, Snapshot};
+pub use snapshot::{Cancelled, Pull, Ready, Region, Snapshot};
 
 use crate::container::ManifestRow;
 use crate::{Error, Result};
@@ -200,8 +203,8 @@ impl Repository {
         self.open_piece(version, &find)
     }
 
-    /// Opens what `find` finds. Should it not be there any more, it may lie elsewhere by now: whoever writes here moves what
-    /// stays when versions are given up.
+    /// Opens what `find` finds. Should it not be there any more, it is looked up again: the writer moves the
+    /// records that stay when versions are removed.
     fn open_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
         const LOOKS: usize = 8;
         let mut state = self.state();
@@ -328,7 +331,7 @@ impl Repository {
                 continue;
             };
             match self.refresh_rank(state, rank) {
-                // What somebody else put there keeps nobody from what lies beside it.
+                // A rank's directory that is refused does not keep the others from being read.
                 Err(Error::Refused { path, why }) if rank != self.options.rank => {
                     let damage = Damage {
                         path,
@@ -350,7 +353,7 @@ impl Repository {
     /// Says whether the rank has a directory.
     fn refresh_rank(&self, state: &mut State, rank: u32) -> Result<bool> {
         if self.owned.contains_key(&rank) {
-            // Nobody else writes there, but what could not be read may be readable now.
+            // Only this process writes there, but what could not be read may be readable now.
             if let Some(catalog) = state.catalogs.get_mut(&rank) {
                 catalog.look_again()?;
             }

@@ -76,8 +76,8 @@ impl Options {
         }
     }
 
-    /// Writes in the order of other directories that this run writes as the same rank, so that copies in them can be told
-    /// apart. Without it, in one of its own.
+    /// Writes in the order of other directories that this run writes as the same rank, so that copies in them can be
+    /// distinguished. Without it, in one of its own.
     #[must_use]
     pub fn order(self, order: &Order) -> Self {
         let order = Some(order.clone());
@@ -168,12 +168,12 @@ fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog
         number.is_some_and(|n| n.len() == 20 && n.bytes().all(|byte| byte.is_ascii_digit()))
     };
     for name in names.iter().filter(leftover) {
-        // It has a name that nobody reads: whether it can be removed now or not.
+        // It has a name that no reader looks for, so it may stay if it cannot be removed now.
         let _tried_again_next_time = directory.remove(name);
     }
     apart(&directory, &names)?;
     catalog.refresh()?;
-    // Segments that nobody closed.
+    // Segments that were not closed.
     let open = catalog.files.iter().filter(|(_, seen)| !seen.published);
     let open: Vec<Name> = open.map(|(name, _)| *name).collect();
     let mut said = Vec::new();
@@ -227,8 +227,8 @@ fn apart(directory: &Directory, names: &[String]) -> Result<()> {
     }
 }
 
-/// Ends a segment that nobody closed where it lies: what is whole in it is listed, what is damaged stays, and what was never
-/// reported as saved goes. One of which nothing is left, or all lies elsewhere, too, is removed.
+/// Closes in place a segment that was not closed: whole records are listed, damaged bytes stay, and those never reported as
+/// saved are removed. One of which nothing is left, or all lies in other files, too, is removed.
 fn close(directory: &Directory, catalog: &Catalog, name: Name) -> Result<()> {
     let Some(seen) = catalog.files.get(&name) else {
         return Ok(());

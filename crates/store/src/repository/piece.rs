@@ -2,14 +2,14 @@
 
 use super::PieceInfo;
 use super::aligned::Aligned;
-use super::alone::{WRITE_BYTES, side_by_side};
+use super::damage::CHECKSUM;
 use super::directory::Directory;
 use super::handle::Handle;
 use super::identity::Identity;
 use super::record::Record;
-use super::seen::CHECKSUM;
+use super::threads::{WRITE_BYTES, side_by_side};
 use crate::container::{Found, Head, RegionInfo, Source, checksum, scan};
-use crate::guarded::guarded;
+use crate::panics::guarded;
 use crate::{Error, Result};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -20,14 +20,14 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Piece {
     head: Head,
-    place: Place,
+    source: PieceSource,
     threads: usize,
     older: Option<u64>,
 }
 
 /// What a piece is read from.
 #[derive(Debug)]
-enum Place {
+enum PieceSource {
     File(Handle),
     Elsewhere(Box<dyn Elsewhere>, PathBuf),
 }
@@ -37,7 +37,7 @@ pub trait Elsewhere: Source<Error = Error> + Debug + Send + Sync {}
 
 impl<S: Source<Error = Error> + Debug + Send + Sync> Elsewhere for S {}
 
-impl Place {
+impl PieceSource {
     fn path(&self) -> &Path {
         match self {
             Self::File(handle) => handle.path(),
@@ -106,7 +106,7 @@ impl Piece {
             {
                 Ok(Self {
                     head: *head,
-                    place: Place::File(handle),
+                    source: PieceSource::File(handle),
                     threads,
                     older,
                 })
@@ -137,7 +137,7 @@ impl Piece {
             Some(Found::Record(head)) => {
                 return Ok(Self {
                     head: *head,
-                    place: Place::Elsewhere(Box::new(source), name),
+                    source: PieceSource::Elsewhere(Box::new(source), name),
                     threads: threads.max(1),
                     older,
                 });
@@ -186,7 +186,7 @@ impl Piece {
     /// The file in which it lies.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.place.path()
+        self.source.path()
     }
 
     /// What it consists of.
@@ -333,7 +333,7 @@ impl Piece {
 
     /// Fills `bytes` with the payload from `offset`, the start of a block, to the end of one.
     pub(super) fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        if let Place::Elsewhere(source, _) = &self.place {
+        if let PieceSource::Elsewhere(source, _) = &self.source {
             guarded("reading", || source.read(self.place_of(offset), bytes))?;
             return self.check(offset, bytes);
         }
@@ -347,7 +347,7 @@ impl Piece {
         self.head.position + u64::from(self.head.length) + offset
     }
 
-    /// Checks every block. `progress` is told how many bytes more were checked, by several threads.
+    /// Checks every block. `progress` is called with how many bytes more were checked, by several threads.
     ///
     /// # Errors
     /// [`Error::Damaged`] and [`Error::Read`].
@@ -430,7 +430,7 @@ impl Piece {
         length: usize,
         memory: &'m mut Aligned,
     ) -> Result<&'m [u8]> {
-        let bytes = self.place.read(self.place_of(offset), length, memory)?;
+        let bytes = self.source.read(self.place_of(offset), length, memory)?;
         self.check(offset, bytes)?;
         Ok(bytes)
     }
@@ -443,7 +443,7 @@ impl Piece {
         for (number, (bytes, sum)) in bytes.chunks(block).zip(sums).enumerate() {
             if checksum(bytes) != *sum {
                 return Err(Error::Damaged {
-                    path: self.place.path().to_path_buf(),
+                    path: self.source.path().to_path_buf(),
                     offset: self.place_of(offset) + (number * block) as u64,
                     what: CHECKSUM,
                     older: self.older,

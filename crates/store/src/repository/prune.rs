@@ -1,12 +1,12 @@
 //! Giving versions up.
 
+use super::batch::Batch;
 use super::catalog::Catalog;
+use super::damage::Damage;
 use super::record::{Name, Record};
 use super::restorable::{can_be_restored, last_restorable};
 use super::retention::{Retention, with_bases};
 use super::save::now;
-use super::seen::Damage;
-use super::segment::Batch;
 use super::{Heads, Owned, Repository, State};
 use crate::container::{Found, Source, scan};
 use crate::{Error, Result};
@@ -18,7 +18,7 @@ use std::sync::{PoisonError, RwLockWriteGuard};
 pub struct Pruned {
     /// The versions that were whole before and are there no more, oldest first.
     pub versions: Vec<u64>,
-    /// How many bytes of records were removed, those of pieces that nobody completed included.
+    /// How many bytes of records were removed, those of pieces that were never completed included.
     pub bytes: u64,
 }
 
@@ -115,8 +115,8 @@ impl Repository {
         self.remove_even_bases(&free)
     }
 
-    /// [`remove`](Self::remove), whatever is a difference against them: that one is not whole here any more. For who keeps
-    /// them elsewhere, too.
+    /// [`remove`](Self::remove), whatever is a difference against them: that one is not whole here any more. For callers that
+    /// keep them elsewhere, too.
     ///
     /// # Errors
     /// As [`prune`](Self::prune).

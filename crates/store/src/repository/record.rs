@@ -82,7 +82,7 @@ pub(crate) fn parse_mark(name: &str) -> Option<Mark> {
         epoch: epoch.parse().ok()?,
         run: u64::from_str_radix(run, 16).ok()?,
     };
-    // Names with other forms belong to somebody else.
+    // Names of other forms are not ours.
     (mark_name(mark) == name).then_some(mark)
 }
 

@@ -2,16 +2,16 @@
 
 use super::alone;
 use super::alone::Old;
+use super::batch::Batch;
 use super::directory::Directory;
 use super::identity::{Identity, MARKS, Mark, Order};
 use super::record::{Name, Record, mark_name};
-use super::segment::Batch;
 use super::snapshot::{Label, Layout, Region, Snapshot};
 use super::{Heads, Owned, Piece, Repository, State};
 use crate::container::{BLOCK_BYTES, Kind, ManifestRow, encode_rows};
 use crate::file::BLOCK;
-use crate::vault::{Cancelled, Ready};
-use crate::{Error, Result};
+use crate::{Cancelled, Error, Ready, Result};
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -57,12 +57,16 @@ impl Repository {
         let owned = self.writer()?;
         for (at, snapshot) in snapshots.iter().enumerate() {
             if let Err(error) = self.reserve(snapshot.version, snapshot.base, None) {
-                self.release(&snapshots[..at]);
+                let reserved = snapshots[..at].iter();
+                self.release(reserved.map(|snapshot| snapshot.version));
                 return Err(error);
             }
         }
-        let saved = self.save_reserved(owned, snapshots, ready);
-        self.release(snapshots);
+        let mut left = snapshots.iter().map(|snapshot| snapshot.version).collect();
+        let saved = self.save_reserved(owned, snapshots, ready, &mut left);
+        if !left.is_empty() {
+            self.release(left);
+        }
         saved?;
         snapshots
             .iter()
@@ -147,13 +151,25 @@ impl Repository {
         })
     }
 
+    /// What is kept is not `left`, nor being saved any more.
     fn save_reserved(
         &self,
         owned: &Owned,
         snapshots: &[Snapshot<'_>],
         ready: &Ready<'_>,
+        left: &mut BTreeSet<u64>,
     ) -> Result<()> {
         let rank = self.options.rank;
+        let pack = |batch: &mut Batch, left: &mut BTreeSet<u64>| -> Result<()> {
+            let records = batch.records.iter();
+            let versions: Vec<u64> = records.map(|(_, _, record)| record.version).collect();
+            ready()?;
+            self.pack(owned, std::mem::take(batch), None)?;
+            for version in versions {
+                left.remove(&version);
+            }
+            Ok(())
+        };
         let mut batch = Batch::default();
         for snapshot in snapshots {
             let label = self.label(owned, Kind::Piece)?;
@@ -164,17 +180,16 @@ impl Repository {
                     continue;
                 };
                 self.write_alone(owned, &directory, &mut layout, ready)?;
+                left.remove(&snapshot.version);
                 continue;
             }
             batch.encode(&mut layout)?;
             if batch.bytes.len() >= BATCH_BYTES {
-                ready()?;
-                self.pack(owned, std::mem::take(&mut batch), None)?;
+                pack(&mut batch, left)?;
             }
         }
         if !batch.records.is_empty() {
-            ready()?;
-            self.pack(owned, batch, None)?;
+            pack(&mut batch, left)?;
         }
         Ok(())
     }
@@ -216,6 +231,18 @@ impl Repository {
     /// As [`save`](Self::save).
     pub fn mark(&self, mark: Mark) -> Result<()> {
         self.mark_as(self.writer()?, mark)
+    }
+
+    /// A piece that lies here was brought back since the repository was opened: what this run writes, before which this is called,
+    /// counts rather than such pieces of the same numbers, and [`truncate`](Self::truncate) gives them up. The run is to be
+    /// [marked](Self::mark) anew.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the repository was opened for reading.
+    pub fn follow(&self, brought: &Identity) -> Result<()> {
+        let order = &self.writer()?.order;
+        order.follow(brought.epoch, brought.sequence);
+        Ok(())
     }
 
     fn mark_as(&self, owned: &Owned, mark: Mark) -> Result<()> {
@@ -288,23 +315,28 @@ impl Repository {
         })
     }
 
+    /// Pieces are there: nobody is saving them any more. Of a group, one caller says so for all.
     fn keep(&self, rank: u32, records: impl IntoIterator<Item = Record>) {
         let mut state = self.state();
         let State {
-            catalogs, saved, ..
+            catalogs,
+            saved,
+            saving,
+            ..
         } = &mut *state;
         if let Some(catalog) = catalogs.get_mut(&rank) {
             for record in records {
                 if record.rows.is_none() {
                     saved.insert(record.version);
+                    saving.remove(&record.version);
                 }
                 catalog.insert(record);
             }
         }
     }
 
-    /// Makes sure that nobody else saves this version, and that nobody prunes its base. That one may come later: what a
-    /// crash keeps from coming, nobody finds anything of. A `copy` may take the place of an older piece.
+    /// Keeps other threads from saving this version and from pruning its base. The base may be saved later: what
+    /// a crash keeps from being saved is not found by readers. A `copy` may replace an older piece.
     fn reserve(&self, version: u64, base: Option<u64>, copy: Option<Identity>) -> Result<()> {
         let mut state = self.state();
         let own = |state: &State, version| state.piece(self.options.rank, version).is_some();
@@ -321,10 +353,10 @@ impl Repository {
         Ok(())
     }
 
-    fn release(&self, snapshots: &[Snapshot<'_>]) {
+    fn release(&self, versions: impl IntoIterator<Item = u64>) {
         let mut state = self.state();
-        for snapshot in snapshots {
-            state.saving.remove(&snapshot.version);
+        for version in versions {
+            state.saving.remove(&version);
         }
     }
 
@@ -337,8 +369,8 @@ impl Repository {
         let mut state = self.state();
         // The next one first: of many ranks that are still missing, each of the others asks for another.
         for other in (rank + 1..ranks).chain(0..rank) {
-            // Twice, as a directory that is read while a file in it is renamed may show neither of its names, and nobody
-            // would look for this version again.
+            // Twice, as a directory that is read while a file in it is renamed may show neither of its names, and this
+            // version would not be looked for again.
             let mut there = false;
             for _ in 0..2 {
                 if !there && self.refresh_rank(&mut state, other)? {

@@ -2,9 +2,9 @@
 
 use super::Repository;
 use super::catalog::Catalog;
+use super::damage::Damage;
 use super::piece::Piece;
 use super::record::Record;
-use super::seen::Damage;
 use crate::container::UNREADABLE;
 use crate::{Error, Result};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub struct Scrubbed {
 
 impl Repository {
     /// Reads all pieces of all ranks (of one `version` only, if it is named) and checks every checksum. `progress` is
-    /// told, by several threads, how many bytes of how many are done.
+    /// called, by several threads, with how many bytes of how many are done.
     ///
     /// # Errors
     /// When a directory cannot be read; what is wrong with a file is in the outcome.
@@ -82,7 +82,7 @@ impl Repository {
         Ok(scrubbed)
     }
 
-    /// Reads a piece. What is not as expected is looked for again: whoever writes there may have moved it meanwhile.
+    /// Reads a piece. What is not as expected is looked up again: the writer may have moved it meanwhile.
     fn check(
         &self,
         catalog: &mut Catalog,

@@ -1,6 +1,7 @@
 //! Looking through a file: the records that are in it, and what is wrong with it.
 
-use super::directory::Stamp;
+use super::damage::{CHECKSUM, Damage, Stretch};
+use super::directory::FileStamp;
 use super::handle::Handle;
 use super::record::{Name, Record};
 use super::tail;
@@ -11,31 +12,10 @@ use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Something in a repository that is not what was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
-    /// The file.
-    pub path: PathBuf,
-    /// Where in it, in bytes.
-    pub offset: u64,
-    /// The version that is hit, where that can be told.
-    pub version: Option<u64>,
-    /// What is wrong.
-    pub what: &'static str,
-}
-
-impl Damage {
-    /// Whether it could only not be read, and may be sound.
-    #[must_use]
-    pub fn is_unreadable(&self) -> bool {
-        self.what == UNREADABLE.what()
-    }
-}
-
 /// A file that was looked through.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    pub(super) stamp: Option<Stamp>,
+    pub(super) stamp: Option<FileStamp>,
     pub(super) published: bool,
     /// Where the next look at a segment that is still written begins: before it, all is whole.
     pub(super) end: u64,
@@ -47,15 +27,6 @@ pub(crate) struct Seen {
     pub(super) whole: u64,
     /// What the lists of a segment's batches name, while it is written.
     pub(super) listed: Vec<IndexRow>,
-}
-
-/// A stretch of a file that is not whole.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stretch {
-    pub(super) offset: u64,
-    /// Where its record starts, if that has a sound head.
-    pub(super) record: Option<(u64, u64)>,
-    pub(super) what: &'static str,
 }
 
 impl Seen {
@@ -160,12 +131,12 @@ impl Seen {
 
     /// Looks through a segment that is still written, or that a crash left.
     ///
-    /// Batches are written one after the other, each when the one before it was made to last. So whatever is not whole before
-    /// something whole is damaged, unless it became whole meanwhile; what comes last may be a batch that was never ended, and
-    /// [`tail`] tells.
+    /// Batches are written one after the other, each when the one before it was made to last. So bytes that are not whole before
+    /// whole ones are damaged, unless they became whole meanwhile; the last bytes may be a batch that was never ended, which
+    /// [`tail`] decides.
     fn look_open(&mut self, name: Name, handle: &Handle) -> Result<()> {
-        // Somebody may have been writing what was not whole before what is: then it is whole now, and perhaps another batch
-        // is not. What is damaged is so twice. A segment ends, so this does.
+        // The writer may have been at the batch that was not whole: then it is whole now, and perhaps a later one is not.
+        // Damaged bytes are found twice. A segment is finite, so this ends.
         let mut before: Option<Vec<u64>> = None;
         let (mut damaged, last, end) = loop {
             let from = self.end;
@@ -185,7 +156,7 @@ impl Seen {
         damaged.extend(last.into_iter().filter(Stretch::is_unreadable));
         self.is_unreadable = damaged.iter().any(Stretch::is_unreadable);
         if !self.is_unreadable {
-            let tail = tail::judge(handle, &self.records, &self.listed, end)?;
+            let tail = tail::classify(handle, &self.records, &self.listed, end)?;
             self.whole = tail.end;
             damaged.extend(tail.damage);
         }
@@ -273,12 +244,6 @@ impl Seen {
     }
 }
 
-impl Stretch {
-    fn is_unreadable(&self) -> bool {
-        self.what == UNREADABLE.what()
-    }
-}
-
 /// Hands every record from `offset` on to `each`, with where it ends, and every stretch that is none or cannot be read.
 fn walk(
     handle: &Handle,
@@ -298,8 +263,6 @@ fn walk(
         }
     }
 }
-
-pub(crate) const CHECKSUM: &str = "a block's checksum does not match";
 
 /// Reads a list of records, whose blocks were checked.
 fn list<R: Row>(source: &impl Source<Error = Error>, head: &Head) -> Result<Vec<R>> {

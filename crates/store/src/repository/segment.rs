@@ -1,11 +1,11 @@
 //! Small records, packed: callers that save at the same time share one write and one synchronisation (group commit).
 
 use super::aligned::Aligned;
+use super::batch::{Batch, batch_index, row, whole_index};
 use super::directory::{Directory, Readers};
 use super::record::{Name, Record};
 use super::seen::Seen;
-use super::snapshot::{Label, Layout, Region, Snapshot};
-use crate::container::{IndexRow, Kind, checksum, encode_rows};
+use crate::container::IndexRow;
 use crate::file::{BLOCK, File};
 use crate::{Error, Result, Storage};
 use std::collections::BTreeMap;
@@ -18,47 +18,6 @@ const SEGMENT_BYTES: u64 = 64 << 20;
 const FIRST_BYTES: u64 = 256 << 10;
 /// Bytes of one write.
 const WRITE_BYTES: usize = 4 << 20;
-/// Others are waited for no longer than writing took last, divided by this.
-const PATIENCE: u32 = 4;
-/// Within a head: where the record starts.
-const POSITION: usize = 24;
-
-/// Records back to back, as they will lie in a segment but for their positions.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) bytes: Vec<u8>,
-    /// Of each record: where it starts in `bytes`, how long its head is, and what is known of it.
-    pub(crate) records: Vec<(usize, usize, Record)>,
-}
-
-impl Batch {
-    /// Appends a record that [`Layout::encode`] made or that was read from a segment.
-    pub(crate) fn push(&mut self, record: &[u8], head: usize, known: Record) {
-        self.records.push((self.bytes.len(), head, known));
-        self.bytes.extend_from_slice(record);
-    }
-
-    /// Lays out and appends a record.
-    pub(crate) fn encode(&mut self, layout: &mut Layout<'_>) -> Result<()> {
-        let at = self.bytes.len();
-        let head = layout.encode(&mut self.bytes)?;
-        let record = Record::new(Name::Segment(0), 0, &layout.head);
-        self.records.push((at, head, record));
-        Ok(())
-    }
-
-    /// Tells the records that they lie in `file`, the first at `position`.
-    fn place(&mut self, file: Name, position: u64) {
-        for (at, head, record) in &mut self.records {
-            record.file = file;
-            record.position = position + *at as u64;
-            let head = &mut self.bytes[*at..*at + *head];
-            head[POSITION..POSITION + 8].copy_from_slice(&record.position.to_le_bytes());
-            let (covered, sum) = head.split_at_mut(head.len() - 8);
-            sum.copy_from_slice(&checksum(covered).to_le_bytes());
-        }
-    }
-}
 
 /// A segment that is being written.
 #[derive(Debug)]
@@ -141,10 +100,10 @@ impl Packer {
         free.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until those have come that had a part in the last group, but not for long: they were woken all at once, and what is
-    /// synchronised without them keeps them waiting for as long again.
+    /// Waits until those have come that had a part in the last group: they were woken all at once, and what is synchronised without
+    /// them keeps them waiting for as long as writing takes. So it waits for them no longer than that.
     fn gather<'a>(&'a self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        let patience = queue.took / PATIENCE;
+        let patience = queue.took;
         let is_missing = |queue: &mut Queue| queue.waiting.len() < queue.expected;
         let gathered = self
             .gathered
@@ -385,49 +344,6 @@ impl Drop for Packer {
     fn drop(&mut self) {
         let _left_to_recovery = self.finish();
     }
-}
-
-fn row(record: &Record) -> IndexRow {
-    IndexRow {
-        version: record.version,
-        position: record.position,
-        sequence: record.identity.sequence,
-        record_length: record.record_length,
-    }
-}
-
-/// The list that ends a batch of these records, at `position`: it tells that they were there.
-pub(super) fn batch_index(records: &[&Record], position: u64) -> Result<Vec<u8>> {
-    let rows: Vec<IndexRow> = records.iter().copied().map(row).collect();
-    let orders = records.iter().map(|record| record.identity.order());
-    index(&rows, orders.max().unwrap_or_default(), position)
-}
-
-/// The list of a whole segment, which ends it. Its sequence is 0, which tells it from those of batches.
-fn whole_index(rows: &[IndexRow], epoch: u32, position: u64) -> Result<Vec<u8>> {
-    index(rows, (epoch, 0), position)
-}
-
-fn index(rows: &[IndexRow], (epoch, sequence): (u32, u64), position: u64) -> Result<Vec<u8>> {
-    let label = Label {
-        kind: Kind::Index,
-        sequence,
-        epoch,
-        created: 0,
-        run: 0,
-        rank: 0,
-        ranks: 1,
-    };
-    let list = encode_rows(rows.iter().copied());
-    let snapshot = Snapshot {
-        version: 0,
-        base: None,
-        regions: &[Region::new("records", &list)],
-    };
-    let mut batch = Batch::default();
-    batch.encode(&mut Layout::new(&snapshot, label, false)?)?;
-    batch.place(Name::Segment(0), position);
-    Ok(batch.bytes)
 }
 
 /// Writes `parts` one after the other from `offset`, a multiple of [`BLOCK`], and zeros to the next one, which is

@@ -3,11 +3,16 @@
 use super::Piece;
 use crate::container::{BLOCK_BYTES, Element, Head, Kind, RegionInfo, UNIT, checksum, round_up};
 use crate::file::BLOCK;
-use crate::vault::Cancelled;
 use crate::{Error, Result};
 
 /// Fills memory with the bytes of a region from an offset on. Called from several threads.
 pub type Pull<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
+
+/// Waits until a piece may be published.
+pub type Ready<'a> = dyn Fn() -> Result<()> + 'a;
+
+/// Whether what is being done is not wanted any more. Asked by several threads.
+pub type Cancelled<'a> = dyn Fn() -> bool + Sync + 'a;
 
 /// A region to be saved: a name, and bytes that are borrowed or fetched when they are written.
 #[derive(Debug, Clone, Copy)]

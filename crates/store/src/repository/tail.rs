@@ -4,10 +4,10 @@
 //! Each batch ends with the list of its records. So a record that is not whole before a whole list is damaged, and what is
 //! left to tell is whether a list that is not whole was never written or is damaged.
 
+use super::batch::batch_index;
+use super::damage::Stretch;
 use super::handle::Handle;
 use super::record::Record;
-use super::seen::Stretch;
-use super::segment::batch_index;
 use crate::Result;
 use crate::container::{BATCH, IndexRow, Kind, Source, UNIT};
 
@@ -26,8 +26,9 @@ const FORMAT_AT: usize = 8;
 const KIND_AT: usize = 88;
 const INDEX: u8 = Kind::Index as u8;
 
-/// Judges what lies behind `end`, the end of the last whole record of `records` and of the lists, which name `listed`.
-pub(super) fn judge(
+/// Decides whether the bytes behind `end` are damage or an unfinished batch. `end` is the end of the last whole record of
+/// `records` and of the lists, which name `listed`.
+pub(super) fn classify(
     handle: &Handle,
     records: &[Record],
     listed: &[IndexRow],

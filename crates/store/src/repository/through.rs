@@ -1,8 +1,8 @@
-//! A piece handed on part by part, to whoever has no memory of ordinary bytes for it.
+//! A piece handed on part by part, to callers that cannot take it in one buffer of ordinary memory.
 
 use super::Piece;
 use super::aligned::Aligned;
-use super::alone::side_by_side;
+use super::threads::side_by_side;
 use crate::Result;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};

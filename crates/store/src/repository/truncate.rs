@@ -17,7 +17,7 @@ pub(crate) struct Truncation {
 const TRUNCATIONS: usize = 64;
 
 impl Truncation {
-    /// The name of the file that tells it.
+    /// The name of the file that stands for it.
     pub(crate) fn name(self) -> String {
         let Self { epoch, from } = self;
         format!("e{epoch:010}-{from:020}.cut")
@@ -30,7 +30,7 @@ impl Truncation {
             epoch: epoch.parse().ok()?,
             from: from.parse().ok()?,
         };
-        // Names with other forms belong to somebody else.
+        // Names of other forms are not ours.
         (truncation.name() == name).then_some(truncation)
     }
 
@@ -85,7 +85,7 @@ impl Repository {
 }
 
 impl Catalog {
-    /// Whether a piece was given up by who went on from an older version.
+    /// Whether a later run gave a piece up when it continued from an older version.
     pub(crate) fn gave_up(&self, version: u64, identity: &Identity) -> bool {
         let mut truncations = self.truncations.iter();
         truncations.any(|truncation| truncation.hits(version, identity))
@@ -93,7 +93,7 @@ impl Catalog {
 }
 
 impl State {
-    /// Whether a piece of the rank was given up by who went on from an older version.
+    /// Whether a later run gave a piece of the rank up when it continued from an older version.
     pub(super) fn gave_up(&self, rank: u32, version: u64, identity: &Identity) -> bool {
         let catalog = self.catalogs.get(&rank);
         catalog.is_some_and(|catalog| catalog.gave_up(version, identity))

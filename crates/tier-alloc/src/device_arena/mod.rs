@@ -103,7 +103,7 @@ pub struct DeviceArena {
 
 #[derive(Debug)]
 struct Shared {
-    backing: Backing,
+    backing: DeviceBacking,
     usable: Watermark,
     start: Instant,
     timeline: Mutex<Vec<Mapped>>,
@@ -112,12 +112,12 @@ struct Shared {
 }
 
 #[derive(Debug)]
-enum Backing {
+enum DeviceBacking {
     Whole(Memory),
     Chunks(Reservation),
 }
 
-impl Backing {
+impl DeviceBacking {
     fn memory(&self) -> &Memory {
         match self {
             Self::Whole(memory) => memory,
@@ -160,7 +160,7 @@ impl DeviceArena {
                 }
                 let reservation = device.reserve_shared(capacity, &peers)?;
                 let chunks = in_chunks(chunk, reservation.granularity());
-                let backing = Backing::Chunks(reservation);
+                let backing = DeviceBacking::Chunks(reservation);
                 let shared = Arc::new(Shared::new(backing, Watermark::default(), start));
                 let (theirs, stop) = (Arc::clone(&shared), workers.stop());
                 workers.spawn("tierflow-map", move || theirs.map_all(chunks, &stop))?;
@@ -239,13 +239,13 @@ impl DeviceArena {
 
 /// One call for all of it. Plain allocations cannot be shared with some peers and not with others,
 /// so with peers it is one chunk.
-fn direct(device: &Device, capacity: usize, peers: &[Device]) -> Result<Backing> {
+fn direct(device: &Device, capacity: usize, peers: &[Device]) -> Result<DeviceBacking> {
     if peers.is_empty() {
-        return Ok(Backing::Whole(device.alloc(capacity)?));
+        return Ok(DeviceBacking::Whole(device.alloc(capacity)?));
     }
     let reservation = device.reserve_shared(capacity, peers)?;
     reservation.map(0..reservation.memory().len())?;
-    Ok(Backing::Chunks(reservation))
+    Ok(DeviceBacking::Chunks(reservation))
 }
 
 fn in_chunks(chunk: Option<usize>, granularity: usize) -> Chunks {
@@ -265,7 +265,7 @@ fn in_chunks(chunk: Option<usize>, granularity: usize) -> Chunks {
 }
 
 impl Shared {
-    fn new(backing: Backing, usable: Watermark, start: Instant) -> Self {
+    fn new(backing: DeviceBacking, usable: Watermark, start: Instant) -> Self {
         let limit = backing.memory().len();
         Self {
             backing,
@@ -290,7 +290,7 @@ impl Shared {
 
     fn map_all(&self, mut chunks: Chunks, stop: &Stop) {
         let _raising = self.usable.raising();
-        let Backing::Chunks(reservation) = &self.backing else {
+        let DeviceBacking::Chunks(reservation) = &self.backing else {
             return;
         };
         let capacity = reservation.memory().len();

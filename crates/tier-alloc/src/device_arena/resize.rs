@@ -1,6 +1,6 @@
 //! Less memory, and more again.
 
-use super::{Backing, DeviceArena, DeviceGrowth};
+use super::{DeviceArena, DeviceBacking, DeviceGrowth};
 use crate::error::{Error, Result};
 use crate::watermark::End;
 
@@ -15,7 +15,7 @@ impl DeviceArena {
     /// memory then), or the device has no more.
     pub fn resize(&self, bytes: usize) -> Result<usize> {
         let shared = &self.shared;
-        let (Backing::Chunks(reservation), DeviceGrowth::IncrementalVmm { chunk }) =
+        let (DeviceBacking::Chunks(reservation), DeviceGrowth::IncrementalVmm { chunk }) =
             (&shared.backing, self.growth)
         else {
             let strategy = self.growth.name();

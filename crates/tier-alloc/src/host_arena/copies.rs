@@ -82,8 +82,8 @@ impl HostArena {
         let pinned = &self.growing.pinned;
         let mut left = range.len();
         loop {
-            let patience = Duration::from_secs_f64(left as f64 / RING_RATE);
-            let there = pinned.wait_until(range.end, Instant::now() + patience);
+            let timeout = Duration::from_secs_f64(left as f64 / RING_RATE);
+            let there = pinned.wait_until(range.end, Instant::now() + timeout);
             let now = range.end.saturating_sub(pinned.level()).min(range.len());
             if there || pinned.end().is_some() || now > left / 2 {
                 break;

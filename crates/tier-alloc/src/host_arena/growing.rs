@@ -41,7 +41,7 @@ struct Log {
 }
 
 impl Growing {
-    /// Somebody has a use for the bytes up to `end`.
+    /// Notes that the bytes up to `end` are wanted.
     pub(super) fn need(&self, end: usize) {
         if self.needed.level() < end {
             self.needed.raise(end);

@@ -162,7 +162,7 @@ impl HostArena {
         }
     }
 
-    /// What copies that somebody waits for hold a pass of, so that pinning waits for them.
+    /// Of which copies that a caller waits for hold a pass, so that pinning waits for them.
     pub fn gate(&self) -> &Gate {
         &self.growing.gate
     }

@@ -17,15 +17,15 @@ use crate::error::Result;
 use crate::watermark::{End, Watermark};
 use crate::workers::{Stop, Workers};
 
-/// How long pinning waits for a quiet moment. Where the application copies without pause, one
+/// How long pinning waits for an interval without copies. Where the application copies without pause, one
 /// 32 MiB piece in this time is 6 GB/s, and copies lose a fifth at most.
-pub(super) const PATIENCE: Duration = Duration::from_millis(5);
+pub(super) const QUIET_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// Bytes that are worth a quiet moment of their own.
-const LEAST: usize = 4 * HostReservation::GRANULARITY;
+/// The fewest bytes that are pinned in one interval without copies.
+const MIN_PINNED: usize = 4 * HostReservation::GRANULARITY;
 
 /// How long a thread that has nothing to do sleeps before it looks whether the arena is gone.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// See [`HostGrowth::Pieces`](super::HostGrowth::Pieces).
 #[derive(Debug)]
@@ -33,16 +33,16 @@ pub(super) struct Pieces {
     piece: usize,
     pause: Duration,
     touchers: usize,
-    /// The next piece that no toucher has taken.
+    /// The next piece that no touching thread has taken.
     next: AtomicUsize,
     done: Mutex<Done>,
 }
 
-/// Which pieces have been touched: touchers finish in any order.
+/// Which pieces have been touched: threads finish in any order.
 #[derive(Debug, Default)]
 struct Done {
     touched: Vec<bool>,
-    /// How many of the first ones all have.
+    /// The length of the prefix in which every piece is touched.
     prefix: usize,
 }
 
@@ -117,7 +117,7 @@ impl Work {
         start..start.saturating_add(self.settings.piece).min(self.end)
     }
 
-    /// One toucher: takes the next piece that nobody has taken, until there is none.
+    /// The loop of one touching thread: takes the next piece that is not taken, until there is none.
     fn touch(&self, stop: &Stop) {
         let (touched, next) = (&self.growing.touched, &self.settings.next);
         let _guard = EndOnPanic(touched);
@@ -164,7 +164,7 @@ impl Work {
         }
     }
 
-    /// The one that pins: touched pieces, in order, with a pause between two.
+    /// The loop of the pinning thread: pins touched pieces, in order, with a pause between two.
     fn pin_all(&self, stop: &Stop) {
         let growing = &*self.growing;
         let _raising = growing.pinned.raising();
@@ -190,7 +190,7 @@ impl Work {
                     growing.pinned.raise(end);
                     growing.sample();
                 }
-                // What stands in the way of one stands in the way of the next.
+                // What prevents pinning one piece prevents pinning the next.
                 Ok(Pinned::No(why)) => return growing.set_unpinned(why),
                 Err(error) => return growing.pinned.finish(End::Failed(error)),
             }
@@ -215,26 +215,26 @@ impl Work {
             }
             growing
                 .needed
-                .wait_until(needed.saturating_add(1), Instant::now() + LOOK);
+                .wait_until(needed.saturating_add(1), Instant::now() + POLL_INTERVAL);
         }
     }
 
-    /// Waits until pinning disturbs nobody, or may disturb somebody, and says how far to pin now: the whole piece, or as
-    /// much of it as can be done before the application's next copy.
+    /// Waits until pinning delays no copy, or has waited for its timeout, and returns the offset up to which to pin now: the
+    /// end of the piece, or as much of it as can be pinned before the application's next expected copy.
     ///
-    /// While it copies at moments that cannot be foreseen, that is as little as can be, so that none of its copies waits
-    /// for long. Not so while flushes wait for pinned memory: the application is then blocked, or soon will be, for far
-    /// longer than by a piece.
+    /// While the application copies at times that cannot be predicted, that is the least that can be pinned, so that no copy
+    /// waits for long; but the whole piece while flushes wait for pinned memory: the application is then blocked, or soon
+    /// will be, for far longer than a piece takes.
     fn wait_quiet(&self, piece: Range<usize>, usual: &Usual) -> usize {
         let growing = &*self.growing;
         let whole = usual.time(piece.len());
-        let least = usual.time(LEAST.min(piece.len()));
-        let quiet = growing.gate.wait_quiet(least, whole, PATIENCE);
+        let least = usual.time(MIN_PINNED.min(piece.len()));
+        let quiet = growing.gate.wait_quiet(least, whole, QUIET_TIMEOUT);
         let behind = growing.needed.level() > piece.start;
         let bytes = if growing.gate.is_unforeseen() && !behind {
             HostReservation::GRANULARITY
         } else if quiet < whole {
-            usual.bytes(quiet).max(LEAST)
+            usual.bytes(quiet).max(MIN_PINNED)
         } else {
             piece.len()
         };
@@ -242,10 +242,10 @@ impl Work {
     }
 }
 
-/// How long pinning takes: the slowest of the last few pieces, or nearly.
+/// An estimate of how long pinning takes: a decaying maximum of the last few pieces.
 #[derive(Debug, Default)]
 struct Usual {
-    /// In ns, for as much as can be pinned at once at least.
+    /// In ns for each [`UNIT`](Self::UNIT), the least that can be pinned at once.
     unit: f64,
 }
 
@@ -253,8 +253,8 @@ impl Usual {
     const UNIT: usize = HostReservation::GRANULARITY;
 
     fn note(&mut self, bytes: usize, took: Duration) {
-        // What a call costs whatever its size would count too much.
-        if bytes >= LEAST {
+        // In short calls the cost of the call itself would dominate.
+        if bytes >= MIN_PINNED {
             let units = bytes.div_ceil(Self::UNIT) as f64;
             self.unit = (took.as_nanos() as f64 / units).max(self.unit * 0.9);
         }
@@ -270,7 +270,7 @@ impl Usual {
     }
 }
 
-/// A toucher that dies leaves a piece that nobody touches, and nobody is to wait for it.
+/// Ends the level if its thread panics: the piece that it had taken is never touched, and must not be waited for.
 struct EndOnPanic<'level>(&'level Watermark);
 
 impl Drop for EndOnPanic<'_> {

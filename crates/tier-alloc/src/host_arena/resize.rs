@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use tierflow_device::HostReservation;
 
 use super::HostArena;
-use super::pieces::PATIENCE;
+use super::pieces::QUIET_TIMEOUT;
 use crate::error::{Error, Result};
 use crate::workers::Workers;
 
@@ -14,9 +14,9 @@ impl HostArena {
     /// to so many again, in the background, as at first. All of the arena if it has fewer. Returns the bytes that it
     /// keeps: where a piece was pinned across the limit, some more.
     ///
-    /// What is given back can still be lent, as ordinary memory of zeros that the system provides on first use: who
-    /// hands out the bytes sees to it that nobody does. It takes as long as the system takes to free the pages
-    /// (10 to 20 GB/s), and a piece that is being touched or pinned; copies that somebody waits for go first.
+    /// What is given back can still be lent, as ordinary memory of zeros that the system provides on first use: the
+    /// caller must not lend it. It takes as long as the system takes to free the pages
+    /// (10 to 20 GB/s), and a piece that is being touched or pinned; copies under a [`Gate`](crate::Gate) go first.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl HostArena {
             return Err(fixed);
         };
         let mut workers = self.workers.lock();
-        // Nobody raises a level from here on.
+        // Stops and joins the threads: no level rises from here on.
         *workers = Workers::default();
         let capacity = growing.capacity();
         let granularity = HostReservation::GRANULARITY;
@@ -51,7 +51,7 @@ impl HostArena {
         }
         while given.is_ok() && kept < limit {
             // Unpinning makes every copy of the process wait, as pinning does: a piece at a time, and copies first.
-            growing.gate.wait_empty(PATIENCE);
+            growing.gate.wait_empty(QUIET_TIMEOUT);
             let start = ((limit - 1) / piece * piece).max(kept);
             given = reservation.discard(start..limit);
             limit = if given.is_ok() { start } else { limit };

@@ -13,6 +13,6 @@ pub(super) trait Strategy: Debug {
     /// The memory, and how much of it is usable, touched and pinned from the start.
     fn obtain(&self, wanted: &Wanted<'_>) -> Result<Obtained>;
 
-    /// Starts what is left to do. Whoever raises a level ends it, whatever happens.
+    /// Starts the threads that do the rest. A thread that raises a level ends it, on errors and panics too.
     fn grow(self: Box<Self>, growing: &Arc<Growing>, workers: &mut Workers) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! The board of one process.
+//! The registry of the members of one process.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::Wake;
 use super::share::{Account, settle};
 
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct ProcessRegistry {
     total: u64,
     state: Mutex<State>,
 }
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl State {
-    /// Something changed, which all others are told.
+    /// Counts a change, and wakes all other members.
     fn bump(&mut self, me: u64) {
         self.epoch += 1;
         let others = self.wakes.iter().filter(|(number, _)| *number != me);
@@ -39,7 +39,7 @@ impl fmt::Debug for State {
     }
 }
 
-impl Board {
+impl ProcessRegistry {
     pub(super) fn new(total: u64) -> Self {
         Self {
             total,
@@ -63,13 +63,13 @@ impl Board {
         state.bump(number);
     }
 
-    /// Whom to wake as others than this member change something.
+    /// Registers the callback that wakes this member when others change something.
     pub(super) fn wake_by(&self, number: u64, wake: Wake) {
         self.state.lock().wakes.push((number, wake));
     }
 
-    /// Member `me` puts its account on the board and settles it with the others'.
-    pub(super) fn look(&self, account: Account, me: u64) -> (Account, u64) {
+    /// Member `me` writes its account and settles it with the others': its new account, and the epoch.
+    pub(super) fn settle(&self, account: Account, me: u64) -> (Account, u64) {
         let mut state = self.state.lock();
         let Some(index) = state.members.iter().position(|(number, _)| *number == me) else {
             return (account, state.epoch);

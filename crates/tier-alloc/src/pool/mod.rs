@@ -1,17 +1,17 @@
 //! A budget of host memory that several engines share, as threads of a process or as processes of a machine.
 //!
 //! What is shared is capacity, never bytes: each member has an arena of its own, and a lease that says how much of it it
-//! may use. So a member that dies, or goes wrong, takes nothing with it but its own.
+//! may use. So a member that dies, or fails, takes nothing with it but its own.
 //!
-//! Who wants it has an equal part of the pool. What somebody leaves unused, others may borrow, and give back as soon as
-//! somebody who has less than its fair share wants it (max-min fairness, in slabs). Nobody ever holds what another one
-//! holds: a slab is taken only when it was given back, or its holder is dead.
+//! A member that wants it has an equal part of the pool. What one leaves unused, others may borrow, and give back as soon
+//! as a member that has less than its fair share wants it (max-min fairness, in slabs). No two members ever hold the same
+//! slab: one is taken only when it was given back, or its holder is dead.
 //!
 //! | file | its question |
 //! |---|---|
-//! | `share` | who may have how much? |
-//! | `local` | how do threads of a process meet? |
-//! | `node` | how do processes of a machine meet? |
+//! | `share` | how much may each member have? |
+//! | `local` | how do threads of a process see each other's accounts? |
+//! | `node` | how do processes of a machine? |
 
 mod local;
 mod node;
@@ -25,17 +25,17 @@ use std::time::Duration;
 use tierflow_device::HostReservation;
 
 use crate::error::{Error, Result};
-use crate::home::Home;
+use crate::owner::OwnerProcess;
 
 use share::Account;
 
-/// How often one looks who lacks something: a member that was killed tells nobody.
-const SELDOM: Duration = Duration::from_millis(500);
+/// How often a member that lacks or returns slabs looks: one that was killed sends no notification.
+const SLOW_POLL: Duration = Duration::from_millis(500);
 
-/// How often one looks who cannot be told.
-const OFTEN: Duration = Duration::from_millis(5);
+/// How often a member looks that cannot be notified.
+const FAST_POLL: Duration = Duration::from_millis(5);
 
-/// What wakes somebody. It may be called from any thread, with a lock held: it neither blocks nor asks the pool anything.
+/// A callback that wakes its member. It may be called from any thread, with a lock held: it neither blocks nor asks the pool anything.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// How a pool is to be made.
@@ -88,16 +88,16 @@ impl PoolOptions {
 /// ```
 #[derive(Clone, Debug)]
 pub struct HostPool {
-    board: Arc<Board>,
+    registry: Arc<Registry>,
     total: u64,
     slab: u64,
 }
 
-/// Where members leave their accounts for each other to see.
+/// Where the members' accounts are, for each other to see.
 #[derive(Debug)]
-enum Board {
-    Local(local::Board),
-    Node(node::Board),
+enum Registry {
+    Local(local::ProcessRegistry),
+    Node(node::NodeRegistry),
 }
 
 /// What a member may use, in bytes.
@@ -128,12 +128,12 @@ impl HostPool {
     /// [`Error::Zero`] for slabs of 0 bytes.
     pub fn in_process(options: PoolOptions) -> Result<Self> {
         Self::on(options, |total, _| {
-            Ok(Board::Local(local::Board::new(total)))
+            Ok(Registry::Local(local::ProcessRegistry::new(total)))
         })
     }
 
     /// The pool of all processes of this user on this machine that name the same directory, which is made if it is not
-    /// there, for nobody but this user; `None` for one in the user's runtime directory. It must be on this machine's own
+    /// there, accessible to this user alone; `None` for one in the user's runtime directory. It must be on this machine's own
     /// file system. All name the same size. A process that is killed leaves nothing behind but its slabs, free.
     ///
     /// # Errors
@@ -142,12 +142,14 @@ impl HostPool {
     pub fn of_node(directory: Option<&Path>, options: PoolOptions) -> Result<Self> {
         let directory = directory.map_or_else(|| crate::directory::of_user("pool"), PathBuf::from);
         Self::on(options, |total, slab| {
-            let board = node::Board::open(directory, total, slab);
-            Ok(Board::Node(board.map_err(|reason| Error::Pool { reason })?))
+            let registry = node::NodeRegistry::open(directory, total, slab);
+            Ok(Registry::Node(
+                registry.map_err(|reason| Error::Pool { reason })?,
+            ))
         })
     }
 
-    fn on(options: PoolOptions, make: impl FnOnce(u64, u64) -> Result<Board>) -> Result<Self> {
+    fn on(options: PoolOptions, make: impl FnOnce(u64, u64) -> Result<Registry>) -> Result<Self> {
         let PoolOptions { bytes, slab } = options;
         if slab == 0 {
             let setting = "the slab";
@@ -158,7 +160,7 @@ impl HostPool {
             .unwrap_or(slab);
         let total = bytes / slab;
         Ok(Self {
-            board: Arc::new(make(total, slab)?),
+            registry: Arc::new(make(total, slab)?),
             total,
             slab,
         })
@@ -180,13 +182,13 @@ impl HostPool {
             most: most.div_ceil(self.slab),
             ..Account::default()
         };
-        let (number, file, watch) = match self.board.as_ref() {
-            Board::Local(board) => (board.join(account), None, None),
-            Board::Node(board) => {
-                let (number, file) = board
+        let (number, file, watch) = match self.registry.as_ref() {
+            Registry::Local(registry) => (registry.join(account), None, None),
+            Registry::Node(registry) => {
+                let (number, file) = registry
                     .join(account)
                     .map_err(|reason| Error::Pool { reason })?;
-                (number, Some(file), board.watch())
+                (number, Some(file), registry.watch())
             }
         };
         Ok(Lease {
@@ -196,7 +198,7 @@ impl HostPool {
             file,
             watch,
             seen: 0,
-            home: Home::default(),
+            owner: OwnerProcess::default(),
         })
     }
 
@@ -206,9 +208,11 @@ impl HostPool {
     ///
     /// [`Error::Pool`] if the directory went away.
     pub fn members(&self) -> Result<Vec<PoolMember>> {
-        let accounts = match self.board.as_ref() {
-            Board::Local(board) => board.accounts(),
-            Board::Node(board) => board.accounts().map_err(|reason| Error::Pool { reason })?,
+        let accounts = match self.registry.as_ref() {
+            Registry::Local(registry) => registry.accounts(),
+            Registry::Node(registry) => registry
+                .accounts()
+                .map_err(|reason| Error::Pool { reason })?,
         };
         let bytes = accounts.into_iter().map(|account| PoolMember {
             wanted: account.wanted * self.slab,
@@ -226,13 +230,13 @@ pub struct Lease {
     pool: HostPool,
     account: Account,
     number: u64,
-    /// On a node's board, the file that says that it lives.
+    /// In a node's registry, the file whose lock says that it lives.
     file: Option<node::Member>,
-    /// There, too, what tells of changes.
+    /// There, too, the inotify watch that tells of changes.
     watch: Option<OwnedFd>,
-    /// What was on the board when it last looked.
+    /// The registry's epoch when it last looked.
     seen: u64,
-    home: Home,
+    owner: OwnerProcess,
 }
 
 impl Lease {
@@ -241,21 +245,21 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if the board cannot be reached; the terms stay as they were.
+    /// [`Error::Pool`] if the pool's directory cannot be used; the terms stay as they were.
     pub fn ask(&mut self, wanted: u64) -> Result<Terms> {
         self.account.wanted = wanted.div_ceil(self.pool.slab);
-        self.look()
+        self.settle()
     }
 
     /// All beyond the first `kept` bytes is out of use, and given back.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if the board cannot be reached; it is given back next time.
+    /// [`Error::Pool`] if the pool's directory cannot be used; it is given back next time.
     pub fn give_back(&mut self, kept: u64) -> Result<Terms> {
         self.account.held = self.account.held.min(kept.div_ceil(self.pool.slab));
         self.account.keep = self.account.keep.min(self.account.held);
-        self.look()
+        self.settle()
     }
 
     /// What it may use, as far as it knows.
@@ -273,23 +277,23 @@ impl Lease {
         self.pool.slab
     }
 
-    /// Whether anybody's account changed since this one last looked. Costs a system call at most; a member that was
-    /// killed is noticed only when somebody looks.
+    /// Whether another member's account changed since this one last looked. Costs a system call at most; a member that was
+    /// killed is noticed only when another one [asks](Self::ask) or [gives back](Self::give_back).
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        self.listen();
-        let now = match self.pool.board.as_ref() {
-            Board::Local(board) => board.epoch(),
-            Board::Node(board) => board.epoch(),
+        self.drain_notifications();
+        let now = match self.pool.registry.as_ref() {
+            Registry::Local(registry) => registry.epoch(),
+            Registry::Node(registry) => registry.epoch(),
         };
         now != self.seen
     }
 
-    /// Has `wake` called whenever another member within this process changes something. Of those of other processes,
-    /// [`changes`](Self::changes) tells.
+    /// Has `wake` called whenever another member within this process changes something. For members of other processes,
+    /// see [`changes`](Self::changes).
     pub fn wake_by(&mut self, wake: Wake) {
-        if let Board::Local(board) = self.pool.board.as_ref() {
-            board.wake_by(self.number, wake);
+        if let Registry::Local(registry) = self.pool.registry.as_ref() {
+            registry.wake_by(self.number, wake);
         }
     }
 
@@ -301,21 +305,21 @@ impl Lease {
     }
 
     /// The longest that its owner should go without looking whether anything [has changed](Self::has_changed); `None` if it is
-    /// told of all that concerns it.
+    /// notified of all that concerns it.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
-        let is_told = self.file.is_none() || self.watch.is_some();
+        let is_notified = self.file.is_none() || self.watch.is_some();
         let lacks = self.account.held < self.account.wanted.min(self.account.most);
         let is_leaving = self.account.keep < self.account.held;
-        match (is_told, lacks || is_leaving) {
-            (false, _) => Some(OFTEN),
-            (true, true) => Some(SELDOM),
+        match (is_notified, lacks || is_leaving) {
+            (false, _) => Some(FAST_POLL),
+            (true, true) => Some(SLOW_POLL),
             (true, false) => None,
         }
     }
 
-    /// Takes note of what it was told so far: what comes from now on is told anew.
-    fn listen(&self) {
+    /// Reads the pending notifications: changes from now on notify anew.
+    fn drain_notifications(&self) {
         let mut events = [0; 4096];
         while let Some(Ok(1..)) = self
             .watch
@@ -324,15 +328,15 @@ impl Lease {
         {}
     }
 
-    fn look(&mut self) -> Result<Terms> {
-        self.listen();
-        let (board, me) = (self.pool.board.as_ref(), self.number);
-        let (account, epoch) = match (board, &self.file) {
-            (Board::Node(board), Some(file)) => board
-                .look(self.account, me, file)
+    fn settle(&mut self) -> Result<Terms> {
+        self.drain_notifications();
+        let (registry, me) = (self.pool.registry.as_ref(), self.number);
+        let (account, epoch) = match (registry, &self.file) {
+            (Registry::Node(registry), Some(file)) => registry
+                .settle(self.account, me, file)
                 .map_err(|reason| Error::Pool { reason })?,
-            (Board::Local(board), _) => board.look(self.account, me),
-            (Board::Node(_), None) => return Ok(self.terms()),
+            (Registry::Local(registry), _) => registry.settle(self.account, me),
+            (Registry::Node(_), None) => return Ok(self.terms()),
         };
         self.account = account;
         self.seen = epoch;
@@ -342,12 +346,12 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.owner.is_current() {
             return;
         }
-        match self.pool.board.as_ref() {
-            Board::Local(board) => board.leave(self.number),
-            Board::Node(board) => board.leave(self.number, self.file.take()),
+        match self.pool.registry.as_ref() {
+            Registry::Local(registry) => registry.leave(self.number),
+            Registry::Node(registry) => registry.leave(self.number, self.file.take()),
         }
     }
 }

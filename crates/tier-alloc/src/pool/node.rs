@@ -1,15 +1,15 @@
-//! The board of a machine, as files that are locked while their owner lives.
+//! The registry of a machine's members, as files that are locked while their owner lives.
 //!
 //! ```text
 //! $XDG_RUNTIME_DIR/tierflow-pool/    0700, ours
-//!     pool                           size and epoch; locked for the microseconds in which somebody looks
+//!     pool                           size and epoch; locked for the microseconds in which a member settles
 //!     00000000000000000003           a member's account: locked by its owner for as long as it lives
 //! ```
 //!
-//! A member writes its own account alone, and only while it holds the lock of `pool`; so whoever holds that lock sees
-//! accounts that fit together. The kernel takes a lock back when its owner dies, however it dies: an account that can be
-//! locked is nobody's any more, and whoever finds it removes it. Nothing that a dead owner had half written is ever
-//! used: its account goes with it, and `pool` is written anew by the first to come.
+//! A member writes its own account alone, and only while it holds the lock of `pool`; so the holder of that lock
+//! sees consistent accounts. The kernel releases a lock when its owner dies, however it dies: an account that can be
+//! locked has no owner, and the next member to see it removes it. What a dead owner had half written is never used:
+//! its account is removed, and `pool` is written anew by the next to join.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,8 +24,8 @@ use super::share::{Account, settle};
 use crate::directory::{self, Locked, is_free};
 use crate::workers::Stop;
 
-/// How long one waits for another that looks: one that was stopped in the middle keeps the lock.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for the lock of `pool`: a process that was stopped while it held it keeps it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Begins `pool`, so that no other file is taken for one.
 const MAGIC: u64 = u64::from_le_bytes(*b"tierpool");
@@ -34,7 +34,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"tierpool");
 const EPOCH_AT: u64 = 24;
 
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct NodeRegistry {
     directory: PathBuf,
     total: u64,
     slab: u64,
@@ -46,7 +46,7 @@ pub(super) struct Board {
 #[derive(Debug)]
 pub(super) struct Member(Locked);
 
-impl Board {
+impl NodeRegistry {
     /// Makes the directory if there is none. An error says why it cannot be used.
     pub(super) fn open(directory: PathBuf, total: u64, slab: u64) -> Result<Self, String> {
         directory::open(&directory)?;
@@ -98,15 +98,15 @@ impl Board {
         written.map_err(|error| self.why(error))
     }
 
-    /// Member `me` puts its account on the board and settles it with the others'.
-    pub(super) fn look(
+    /// Member `me` writes its account and settles it with the others': its new account, and the epoch.
+    pub(super) fn settle(
         &self,
         account: Account,
         me: u64,
         member: &Member,
     ) -> Result<(Account, u64), String> {
         let pool = self.lock()?;
-        let looked = || {
+        let settled = || {
             let others = self.others(Some(me))?;
             let index = others.partition_point(|&(number, _)| number < me);
             let mut accounts: Vec<_> = others.into_iter().map(|(_, account)| account).collect();
@@ -118,11 +118,11 @@ impl Board {
             }
             Ok((accounts[index], epoch(&pool.file)))
         };
-        looked().map_err(|error| self.why(error))
+        settled().map_err(|error| self.why(error))
     }
 
     pub(super) fn leave(&self, number: u64, member: Option<Member>) {
-        // Without the lock the others find the account when they look, and that it is nobody's.
+        // Without the lock it is not bumped: the others find an account without owner when they settle next.
         let pool = self.lock();
         let _ = std::fs::remove_file(self.path(number));
         drop(member);
@@ -152,7 +152,7 @@ impl Board {
 
     fn lock(&self) -> Result<Locked, String> {
         let opened = directory::file(&self.directory.join("pool"));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         let locked = opened.and_then(|file| Locked::wait(file, deadline, &Stop::default()));
         locked.map_err(|error| self.why(error))
     }

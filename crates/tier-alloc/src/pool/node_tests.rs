@@ -49,13 +49,13 @@ fn members_of_one_directory_share_and_those_of_others_do_not() {
     assert_eq!(
         second.ask(3 * SLAB).unwrap().held,
         4 * SLAB,
-        "all of it is its equal part now, and nobody lacks any"
+        "all of it is its equal part now, and no member lacks any"
     );
     assert_eq!(pool(&one, 4).members().unwrap().len(), 1);
 }
 
 #[test]
-fn all_name_the_same_size_as_long_as_anybody_is_there() {
+fn all_name_the_same_size_as_long_as_a_member_lives() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("pool");
     let lease = pool(&directory, 4).join(SLAB).unwrap();

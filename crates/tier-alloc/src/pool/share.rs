@@ -1,7 +1,7 @@
-//! Who may have how much: max-min fair shares, and how they are come by without anybody ever having too much.
+//! How much each member may have: max-min fair shares, reached without any member ever exceeding what is free.
 //!
-//! Pure arithmetic over everybody's accounts, in slabs. A member changes nothing but its own account, and only while
-//! nobody else does; so every step is one transition, and `tests` goes through all of them.
+//! Pure arithmetic over all members' accounts, in slabs. A member changes nothing but its own account, and only while
+//! no other member does; so every step is one transition, and `tests` goes through all of them.
 
 /// What one member wants and has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -16,8 +16,8 @@ pub(super) struct Account {
     pub(super) keep: u64,
 }
 
-/// The max-min fair division: nobody gets more than it wants, and nobody could get more without somebody who has no
-/// more than that getting less (water-filling: those who want least are served first, the rest share what is left).
+/// The max-min fair division: no member gets more than it wants, and none could get more unless one that has no more than
+/// that got less (water-filling: the smallest wants are served first, the rest share what is left).
 pub(super) fn fair(total: u64, wants: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
     order.sort_by_key(|&member| wants[member]);
@@ -31,11 +31,11 @@ pub(super) fn fair(total: u64, wants: &[u64]) -> Vec<u64> {
     shares
 }
 
-/// Member `me` looks at everybody's accounts, and changes its own: takes what is free and its fair share, or promises
+/// Member `me` reads all accounts, and changes its own: takes what is free and its fair share, or promises
 /// to give back what others lack of theirs.
 ///
-/// What nobody lacks may be held by anybody: up to an equal part by who wants less, so that it need not ask again soon,
-/// and what was borrowed for as long as nobody lacks it.
+/// What no member lacks may be held by any: a member that wants less holds up to an equal part, so that it need not ask
+/// again soon, and borrowed slabs are kept for as long as no member lacks them.
 pub(super) fn settle(total: u64, accounts: &mut [Account], me: usize) {
     let wants: Vec<u64> = accounts.iter().map(|a| a.wanted.min(a.most)).collect();
     let shares = fair(total, &wants);

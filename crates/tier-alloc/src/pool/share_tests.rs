@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Every division of at most `total` in which nobody has more than it wants.
+/// Every division of at most `total` in which no member has more than it wants.
 fn divisions(total: u64, wants: &[u64]) -> Vec<Vec<u64>> {
     let Some((&first, others)) = wants.split_first() else {
         return vec![Vec::new()];
@@ -36,7 +36,7 @@ proptest! {
     }
 
     #[test]
-    fn everybody_gets_an_equal_part_who_wants_it(total in 0..u64::MAX, wants in prop::collection::vec(any::<u64>(), 1..9)) {
+    fn each_member_that_wants_an_equal_part_gets_it(total in 0..u64::MAX, wants in prop::collection::vec(any::<u64>(), 1..9)) {
         let equal = total / wants.len() as u64;
         let shares = fair(total, &wants);
         prop_assert!(shares.iter().zip(&wants).all(|(&share, &want)| share >= equal.min(want)));
@@ -44,7 +44,7 @@ proptest! {
     }
 }
 
-/// One state of a pool: who is there, with which account.
+/// One state of a pool: the account of each member, `None` for one that has not joined.
 type Members = Vec<Option<Account>>;
 
 fn look(total: u64, members: &Members, me: usize) -> Members {
@@ -104,10 +104,10 @@ fn is_settled(total: u64, members: &Members) -> bool {
     all.all(|(account, &share)| account.keep == account.held && account.held >= share)
 }
 
-/// Every state that three members of a small pool can get into: never more than there is, and from each of them it
-/// takes everybody a few looks, whatever their order, until all have their fair share.
+/// Every state that three members of a small pool can get into: never more than there is, and from each of them
+/// all have their fair share after a few steps of each member, in any order.
 #[test]
-fn nobody_has_too_much_and_everybody_gets_its_share() {
+fn no_member_has_too_much_and_each_gets_its_share() {
     for total in 0..=3 {
         let start: Members = vec![None; 3];
         let mut seen = HashSet::from([start.clone()]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tierflow_device::Memory;
-use tierflow_engine::{Engine, Metrics, Region, RegionMut, Version};
+use tierflow_engine::{Engine, Metrics, Region, RegionMut, Tier, Version};
 use tierflow_sim::Workload;
 use tierflow_tier_alloc::HostOptions;
 
@@ -101,14 +101,13 @@ fn engine(machine: &Machine, way: Way, workload: &Workload) -> Result<Engine> {
     };
     let builder = Engine::builder(&machine.device)
         .device_cache(device_cache)
-        .host_growth(HostOptions::default())
         .after_restore(workload.after_restore);
     let builder = way.engine(builder);
+    let host = |bytes: u64| Tier::host(bytes as usize).growth(HostOptions::default());
     let builder = if way.keeps_all_in_memory() {
-        builder.host_cache(host_for_all(workload) as usize)
+        builder.tier(host(host_for_all(workload)))
     } else {
-        let host = machine.scale.host as usize;
-        builder.host_cache(host).scratch(scratch())
+        builder.tier(host(machine.scale.host)).scratch(scratch())
     };
     let engine = builder.build()?;
     while engine

@@ -55,7 +55,9 @@ impl Pool {
 pub(crate) fn start(shared: &Arc<Shared>, mut pool: Pool) -> Result<JoinHandle<Lease>> {
     let mut tiers = shared.tiers.iter();
     let tier = tiers.position(|tier| matches!(tier.medium, Medium::Host(_)));
-    pool.tier = TierId(tier.ok_or(Error::NoTier)?);
+    pool.tier = TierId(tier.ok_or(Error::Internal {
+        what: "a pool without a host cache",
+    })?);
     let scarce = HEADROOM * pool.slab() / 2;
     let made = (pool.tier, pool.bytes(), scarce);
     let join = |wake| {
@@ -90,7 +92,7 @@ impl Lender for Pool {
             notices.stirred.store(false, Ordering::Relaxed);
         }
         let (capacity, demand) = {
-            let core = shared.core.lock();
+            let core = shared.lock();
             let plan = core.plan();
             (
                 plan.statistics().tiers[self.tier.0].capacity,

@@ -145,15 +145,17 @@ impl Stage for Compressed {
         &self,
         lane: &mut Lane,
         tiers: &[Tier],
-        descent: &Descent,
+        descent: &Descent<'_>,
         (from, to): (Lying<'_>, Lying<'_>),
         cancelled: &AtomicBool,
     ) -> std::result::Result<Option<Stored>, Failed> {
         let (version, size) = (descent.version, from.piece.place.size);
+        let below = (descent.below)();
         let as_it_is = |lane: &mut Lane| {
-            let (from, to) = (slice::from_ref(from.piece), slice::from_ref(to.piece));
+            let to = (descent.encoded)(None).ok_or((TransferFailure::Cancelled, None))?;
+            let (from, to) = (slice::from_ref(from.piece), slice::from_ref(&to));
             let carry = || lane.carry(tiers, (version, Form::Whole), (from, to), cancelled);
-            let sent = self.measured.send((size, size), descent.below, carry);
+            let sent = self.measured.send((size, size), below, carry);
             sent.map(|()| None)
         };
         if cancelled.load(Ordering::Relaxed) {
@@ -163,7 +165,7 @@ impl Stage for Compressed {
         if size < LEAST || !is_worth_it() {
             return as_it_is(lane);
         }
-        let runs = runs::of(&self.how, descent.layout.as_deref(), size);
+        let runs = runs::of(&self.how, (descent.layout)().as_deref(), size);
         let made = match self.encode(lane, from, &runs) {
             Ok(made) => made,
             // There is no device memory to do it in, or it is longer than containers are: that keeps no version from going down.
@@ -179,9 +181,17 @@ impl Stage for Compressed {
             return as_it_is(lane);
         }
         let form = Form::Difference { size, base: None };
+        let stored = Stored { bytes, alone: true };
+        let Some(piece) = (descent.encoded)(Some(stored)) else {
+            return Err((TransferFailure::Cancelled, None));
+        };
+        let to = Lying {
+            piece: &piece,
+            ..to
+        };
         let mut put = |from: &(dyn Origin + Sync)| {
             let put = || lane.put(to, (version, form), (from, bytes), cancelled);
-            self.measured.send((size, bytes), descent.below, put)
+            self.measured.send((size, bytes), below, put)
         };
         match &made {
             Made::OnHost(made) => put(&Held {
@@ -194,7 +204,7 @@ impl Stage for Compressed {
                 bytes: &made.containers,
             }),
         }?;
-        Ok(Some(Stored { bytes, alone: true }))
+        Ok(Some(stored))
     }
 
     fn up(

@@ -1,28 +1,30 @@
 //! Checkpoints become differences on the way down. What a caller reads from a lower tier, past a full cache, is put together
 //! by the host's cores.
 //!
-//! The plan says what a difference may build upon. That comes true because it has one made at a time and hears of each
-//! failure, after which it says "nothing": a lineage ends with the first failure.
+//! Differences are made in the order in which the plan asks for them, which says what each may build upon. While one goes down,
+//! the next is made; on a device it is begun before the one before is made. What cannot build upon what it was to build
+//! upon builds upon nothing, and says so.
 
 #[cfg(feature = "cuda")]
 mod kernels;
+#[cfg(not(feature = "cuda"))]
+#[path = "differences/no_kernels.rs"]
+mod kernels;
 
+use super::line::Line;
 use super::stored::{self, Bytes};
 use super::{Descent, Links, Stage};
-use crate::plan::{Overhead, Stored, TransferFailure};
+use crate::plan::{Overhead, Piece, Stored, TransferFailure};
 use crate::run::ends::{Held, Lying, Origin};
 use crate::run::kept::Form;
-#[cfg(feature = "cuda")]
-use crate::run::lane::at_destination;
 use crate::run::lane::{Failed, Lane, at_source};
 use crate::run::medium::{Medium, Tier};
 use crate::run::regions::Sink;
 use crate::run::sync::{AtomicBool, Mutex, Ordering};
 use crate::{CompressionMetrics, Error, Result, Version};
+use kernels::{Begun, Ended, Landing, OnDevice};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
-#[cfg(not(feature = "cuda"))]
-use tierflow_device::ReadLoan;
-use tierflow_device::{Device, Memory, Stream};
+use tierflow_device::{Device, ReadLoan, Stream};
 use tierflow_store::container::RegionInfo;
 
 /// Differences that a version is made of, at most: what a restore from a lower tier reads.
@@ -33,164 +35,270 @@ const LONGEST_CHAIN: u32 = 16;
 pub(crate) struct Differences {
     config: Config,
     /// For memory that only the device reads.
-    #[cfg(feature = "cuda")]
-    kernels: Option<kernels::OnDevice>,
+    kernels: Option<OnDevice>,
     encoder: Mutex<Encoder>,
+    /// Those to be begun, and those to be looked at when they are made.
+    beginning: Line,
+    ending: Line,
 }
 
 #[derive(Debug, Default)]
 struct Encoder {
-    /// What made the last difference, if the next one may build upon it.
-    lineage: Option<Encodes>,
+    /// What the next difference may be made by, and the version that it then builds upon.
+    newest: Option<(Encodes, Option<Version>)>,
     /// The number of the next difference: versions come in any order, those of a lineage do not.
     next: u64,
-    /// Where the device puts differences, in its own memory: its copy engine takes them on from there.
-    #[cfg(feature = "cuda")]
-    landing: Option<Memory>,
 }
 
 #[derive(Debug)]
 enum Encodes {
     OnHost(Box<Lineage>),
-    #[cfg(feature = "cuda")]
-    OnDevice(Box<tierflow_dedup::gpu::Lineage>),
+    OnDevice(kernels::Lineage),
 }
 
 /// A difference that was made.
-enum Made {
+enum Made<'k> {
     OnHost(Vec<u8>),
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code))]
-    OnDevice(Memory),
+    OnDevice(Landing<'k>),
+}
+
+/// What came of a version.
+struct Outcome<'k> {
+    made: Made<'k>,
+    summary: Summary,
+    /// It builds upon nothing.
+    is_alone: bool,
+}
+
+impl Outcome<'_> {
+    fn stored(&self) -> Stored {
+        Stored {
+            bytes: self.summary.stored_bytes,
+            alone: self.is_alone,
+        }
+    }
+}
+
+impl Encoder {
+    /// What makes a difference to that.
+    fn building_upon(&mut self, base: Option<Version>) -> Option<&mut Encodes> {
+        let (encodes, newest) = self.newest.as_mut()?;
+        (base == *newest).then_some(encodes)
+    }
+
+    /// A difference of that version was made, or begun.
+    fn made(&mut self, version: Version) {
+        if let Some((_, newest)) = &mut self.newest {
+            *newest = Some(version);
+        }
+    }
+
+    /// Nothing more is made by what has failed.
+    fn forget_invalid(&mut self) {
+        self.newest.take_if(
+            |(encodes, _)| matches!(encodes, Encodes::OnDevice(lineage) if !lineage.holds()),
+        );
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+impl Encodes {
+    fn encode<'k>(
+        &mut self,
+        lane: &mut Lane,
+        (number, source): (u64, ReadLoan),
+        landing: Option<Landing<'k>>,
+    ) -> Result<(Summary, Made<'k>)> {
+        match (self, landing) {
+            (Self::OnHost(lineage), _) => {
+                let difference = lineage.encode(number, source.bytes()?)?;
+                let summary = difference.summary();
+                Ok((summary, Made::OnHost(difference.into_bytes())))
+            }
+            (Self::OnDevice(lineage), Some(landing)) => {
+                let ended = lineage.begin(lane, (number, source), landing)?.wait();
+                let (result, _) = ended.made.ok_or(Error::Internal {
+                    what: "no memory for a difference",
+                })?;
+                Ok((result?, Made::OnDevice(ended.landing)))
+            }
+            (Self::OnDevice(_), None) => Err(Error::Internal {
+                what: "no memory for a difference",
+            }),
+        }
+    }
 }
 
 impl Differences {
     /// # Errors
     /// [`Error::Dedup`] for a chunk size that there is not, or kernels that cannot be loaded.
-    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub(crate) fn new(config: Config, device: &Device, fastest: &Medium) -> Result<Self> {
         Lineage::new(config)?;
         Ok(Self {
             config,
-            #[cfg(feature = "cuda")]
-            kernels: kernels::OnDevice::new(device, fastest)?,
+            kernels: OnDevice::new(device, fastest)?,
             encoder: Mutex::default(),
+            beginning: Line::default(),
+            ending: Line::default(),
         })
     }
 
-    /// Makes the difference of a checkpoint to `base`, or to nothing, and stores it. Once begun, it is not cancelled.
-    fn encode(
-        &self,
-        lane: &mut Lane,
-        (from, to): (Lying<'_>, Lying<'_>),
-        (version, base): (Version, Option<Version>),
-        cancelled: &AtomicBool,
-    ) -> std::result::Result<Stored, Failed> {
-        let mut encoder = self.encoder.lock();
-        if base.is_none() {
-            encoder.lineage = None;
-        }
-        // Without a lineage there is nothing left to build upon: the plan starts anew.
-        if cancelled.load(Ordering::Relaxed) || encoder.lineage.is_some() != base.is_some() {
-            encoder.lineage = None;
-            return Err((TransferFailure::Cancelled, None));
-        }
-        let stored = self.store(&mut encoder, lane, from, (version, base), to);
-        if stored.is_err() {
-            encoder.lineage = None;
-        }
-        stored
-    }
-
-    fn store(
-        &self,
-        encoder: &mut Encoder,
-        lane: &mut Lane,
-        from: Lying<'_>,
-        (version, base): (Version, Option<Version>),
-        to: Lying<'_>,
-    ) -> std::result::Result<Stored, Failed> {
-        let began_anew = encoder.lineage.is_none();
-        let make = |encoder: &mut Encoder, lane: &mut Lane| {
-            self.make(encoder, lane, from).map_err(at_source)
-        };
-        let (mut summary, mut made) = make(encoder, lane)?;
-        // Little was as before, so the way back need not lead past what came before.
-        let is_alone = began_anew || summary.stored_bytes > from.piece.place.size / 2;
-        if is_alone && !began_anew {
-            encoder.lineage = None;
-            drop(made);
-            (summary, made) = make(encoder, lane)?;
-        }
-        let form = Form::Difference {
-            size: from.piece.place.size,
-            base: base.filter(|_| !is_alone),
-        };
-        let (on_host, on_device);
-        let from: &(dyn Origin + Sync) = match &made {
-            Made::OnHost(bytes) => {
-                on_host = Held {
-                    start: 0,
-                    bytes: bytes.as_slice(),
-                };
-                &on_host
-            }
-            Made::OnDevice(memory) => {
-                on_device = Held {
-                    start: 0,
-                    bytes: memory,
-                };
-                &on_device
-            }
-        };
-        // Once begun, a difference is not cancelled.
-        let never = AtomicBool::new(false);
-        let from = (from, summary.stored_bytes);
-        lane.put(to, (version, form), from, &never)?;
-        Ok(Stored {
-            bytes: summary.stored_bytes,
-            alone: is_alone,
-        })
-    }
-
-    /// The difference of the checkpoint that lies there.
+    /// Makes the difference of a checkpoint, to what it is to build upon if that serves. Returns where it is to lie, too.
     fn make(
         &self,
-        encoder: &mut Encoder,
         lane: &mut Lane,
         from: Lying<'_>,
-    ) -> Result<(Summary, Made)> {
-        let source = from.medium.lend(from.at(from.all()))?;
-        let number = encoder.next;
-        encoder.next += 1;
-        if let Ok(bytes) = source.bytes() {
-            let difference = self.on_host(encoder)?.encode(number, bytes)?;
-            return Ok((difference.summary(), Made::OnHost(difference.into_bytes())));
+        descent: &Descent<'_>,
+        cancelled: &AtomicBool,
+    ) -> std::result::Result<(Outcome<'_>, Piece), Failed> {
+        let stops = || Err((TransferFailure::Cancelled, None));
+        let begins = self.beginning.turn(descent.turn);
+        let ends = self.ending.turn(descent.turn);
+        if !begins.comes(descent.is_stopping) || cancelled.load(Ordering::Relaxed) {
+            return stops();
         }
-        self.on_device(encoder, lane, number, source)
+        let mut begun = None;
+        if let Some(kernels) = &self.kernels {
+            let landing = kernels.landing(from.piece.place.size, descent.is_stopping);
+            let Some(landing) = landing.map_err(at_source)? else {
+                return stops();
+            };
+            let making = self.begin(lane, (from, descent), landing);
+            begun = Some(making.map_err(at_source)?);
+        }
+        drop(begins);
+        let begun = begun.map(Begun::wait);
+        if !ends.comes(descent.is_stopping) {
+            return stops();
+        }
+        let outcome = self.end(lane, (from, descent), begun);
+        let outcome = outcome.map_err(at_source)?;
+        // In the order in which they were asked for, they lie side by side.
+        match (descent.encoded)(Some(outcome.stored())) {
+            Some(piece) => Ok((outcome, piece)),
+            None => stops(),
+        }
     }
 
-    /// Memory that only a device reads.
-    #[cfg(not(feature = "cuda"))]
-    fn on_device(
+    /// Has the device begin to make a difference, unless what it was to build upon is not what was made or begun last.
+    fn begin<'k>(
         &self,
-        _: &mut Encoder,
-        _: &mut Lane,
-        _: u64,
-        _: ReadLoan,
-    ) -> Result<(Summary, Made)> {
-        Err(Error::NoMemoryTier)
+        lane: &mut Lane,
+        (from, descent): (Lying<'_>, &Descent<'_>),
+        landing: Landing<'k>,
+    ) -> Result<Begun<'k>> {
+        let mut encoder = self.encoder.lock();
+        if descent.base.is_none() {
+            self.begin_anew(&mut encoder, from)?;
+        }
+        let number = encoder.number();
+        let Some(Encodes::OnDevice(lineage)) = encoder.building_upon(descent.base) else {
+            return Ok(Begun::nothing(landing));
+        };
+        let source = from.medium.lend(from.at(from.all()))?;
+        let begun = lineage.begin(lane, (number, source), landing)?;
+        encoder.made(descent.version);
+        Ok(begun)
     }
 
-    fn on_host<'e>(&self, encoder: &'e mut Encoder) -> Result<&'e mut Lineage> {
-        if !matches!(encoder.lineage, Some(Encodes::OnHost(_))) {
-            let lineage = Lineage::new(self.config)?;
-            encoder.lineage = Some(Encodes::OnHost(Box::new(lineage)));
+    /// Looks at what was made, and makes it now, or anew, where that serves. All that were asked for before were looked at.
+    fn end<'k>(
+        &'k self,
+        lane: &mut Lane,
+        (from, descent): (Lying<'_>, &Descent<'_>),
+        begun: Option<Ended<'k>>,
+    ) -> Result<Outcome<'k>> {
+        let mut encoder = self.encoder.lock();
+        let mut base = descent.base;
+        let mut landing = None;
+        if let Some(ended) = begun {
+            let is_alone = base.is_none();
+            if let Some((result, validity)) = ended.made.filter(|(_, validity)| validity.holds()) {
+                match result {
+                    Ok(summary) if is_alone || is_small(&summary, from) => {
+                        let made = Made::OnDevice(ended.landing);
+                        return Ok(Outcome {
+                            made,
+                            summary,
+                            is_alone,
+                        });
+                    }
+                    result => {
+                        // Nor does anything come of what was begun upon it.
+                        validity.end();
+                        encoder.forget_invalid();
+                        result?;
+                        base = None;
+                    }
+                }
+            }
+            landing = Some(ended.landing);
         }
-        match &mut encoder.lineage {
-            Some(Encodes::OnHost(lineage)) => Ok(lineage),
-            _ => Err(Error::NoMemoryTier),
+        let outcome = self.make_now(&mut encoder, lane, (from, base), landing);
+        match &outcome {
+            Ok(_) => encoder.made(descent.version),
+            Err(_) => encoder.newest = None,
+        }
+        outcome
+    }
+
+    fn make_now<'k>(
+        &'k self,
+        encoder: &mut Encoder,
+        lane: &mut Lane,
+        (from, base): (Lying<'_>, Option<Version>),
+        mut landing: Option<Landing<'k>>,
+    ) -> Result<Outcome<'k>> {
+        let mut is_alone = base.is_none() || encoder.building_upon(base).is_none();
+        loop {
+            if is_alone {
+                self.begin_anew(encoder, from)?;
+            }
+            let number = encoder.number();
+            let Some((encodes, _)) = &mut encoder.newest else {
+                return Err(Error::Internal {
+                    what: "no memory for a difference",
+                });
+            };
+            let source = from.medium.lend(from.at(from.all()))?;
+            let (summary, made) = encodes.encode(lane, (number, source), landing.take())?;
+            // Where little was as before, the way back need not lead past what came before.
+            if is_alone || is_small(&summary, from) {
+                return Ok(Outcome {
+                    made,
+                    summary,
+                    is_alone,
+                });
+            }
+            is_alone = true;
+            if let Made::OnDevice(again) = made {
+                landing = Some(again);
+            }
         }
     }
+
+    /// What makes a difference to nothing.
+    fn begin_anew(&self, encoder: &mut Encoder, from: Lying<'_>) -> Result<()> {
+        // It has much memory.
+        encoder.newest = None;
+        let encodes = match &self.kernels {
+            Some(kernels) => {
+                Encodes::OnDevice(kernels.lineage(self.config, from.piece.place.size)?)
+            }
+            None => Encodes::OnHost(Box::new(Lineage::new(self.config)?)),
+        };
+        encoder.newest = Some((encodes, None));
+        Ok(())
+    }
+}
+
+/// Whether much was as before.
+fn is_small(summary: &Summary, from: Lying<'_>) -> bool {
+    summary.stored_bytes <= from.piece.place.size / 2
 }
 
 impl Stage for Differences {
@@ -214,12 +322,36 @@ impl Stage for Differences {
         &self,
         lane: &mut Lane,
         _: &[Tier],
-        descent: &Descent,
-        ends: (Lying<'_>, Lying<'_>),
+        descent: &Descent<'_>,
+        (from, to): (Lying<'_>, Lying<'_>),
         cancelled: &AtomicBool,
     ) -> std::result::Result<Option<Stored>, Failed> {
-        let links = (descent.version, descent.base);
-        self.encode(lane, ends, links, cancelled).map(Some)
+        let (outcome, piece) = self.make(lane, from, descent, cancelled)?;
+        let stored = outcome.stored();
+        let to = Lying {
+            piece: &piece,
+            ..to
+        };
+        let form = Form::Difference {
+            size: from.piece.place.size,
+            base: descent.base.filter(|_| !stored.alone),
+        };
+        let mut put = |from: &(dyn Origin + Sync)| {
+            // Once begun, a difference is not cancelled.
+            let never = AtomicBool::new(false);
+            lane.put(to, (descent.version, form), (from, stored.bytes), &never)
+        };
+        match &outcome.made {
+            Made::OnHost(bytes) => put(&Held {
+                start: 0,
+                bytes: bytes.as_slice(),
+            }),
+            Made::OnDevice(landing) => put(&Held {
+                start: 0,
+                bytes: landing.memory(),
+            }),
+        }?;
+        Ok(Some(stored))
     }
 
     fn up(
@@ -229,25 +361,10 @@ impl Stage for Differences {
         chain: Links<'_>,
         to: Lying<'_>,
     ) -> std::result::Result<(), Failed> {
-        #[cfg(feature = "cuda")]
-        if let Some(kernels) = &self.kernels {
-            let (version, place, bases) = chain;
-            let newest = stored::fetch_all(lane, tiers, (version, place, &[]));
-            let mut newest = newest.map_err(at_source)?;
-            if !stored::is_compressed(&newest)
-                && let Some(newest) = newest.pop()
-            {
-                let room = to.medium.lend_mut(to.at(to.all()));
-                let room = room.map_err(at_destination)?;
-                let others = |lane: &mut Lane| match bases {
-                    [] => Ok(Vec::new()),
-                    [(version, place), bases @ ..] => {
-                        stored::fetch_all(lane, tiers, (*version, place, bases))
-                    }
-                };
-                let restored = kernels.restore(lane, newest, others, room);
-                return restored.map_err(at_source);
-            }
+        if let Some(kernels) = &self.kernels
+            && kernels.up(lane, tiers, chain, to)?
+        {
+            return Ok(());
         }
         let stored = stored::fetch_all(lane, tiers, chain).map_err(at_source)?;
         stored::up(lane, stored, to)
@@ -268,10 +385,9 @@ impl Stage for Differences {
 
 /// The differences that a version is made of, and the number of the last one.
 pub(super) fn chain(stored: Vec<Bytes>) -> Result<(Chain<Bytes>, u64)> {
-    let mut chain = Chain::new();
-    for difference in stored {
-        chain.push(difference)?;
-    }
-    let number = chain.versions().last().ok_or(Error::NoTier)?;
+    let chain = Chain::of(stored)?;
+    let number = chain.versions().last().ok_or(Error::Internal {
+        what: "a chain without versions",
+    })?;
     Ok((chain, number))
 }

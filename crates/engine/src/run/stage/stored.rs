@@ -94,7 +94,7 @@ fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
 
 #[cfg(not(feature = "dedup"))]
 fn not_read() -> Error {
-    Error::NoDifferences {
+    Error::Undecodable {
         why: "this build reads none: enable the feature `dedup` of tierflow-engine",
     }
 }

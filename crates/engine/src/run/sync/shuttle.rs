@@ -6,10 +6,13 @@ use shuttle::rand::Rng;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Here, all threads see all steps in one order.
+pub(crate) fn fence(_: Ordering) {}
 
 /// Lets all others go first, which shuttle's own does not.
 pub(crate) fn sleep(_time: Duration) {
@@ -29,6 +32,14 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(MutexGuard(guard)),
+            Err(TryLockError::Poisoned(guard)) => Some(MutexGuard(guard.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -160,6 +171,37 @@ pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 
 pub(crate) fn bounded<T>(_limit: usize) -> (Sender<T>, Receiver<T>) {
     unbounded()
+}
+
+/// A channel for one value: its ends.
+#[derive(Debug)]
+pub(crate) struct Answering<T>(Sender<T>);
+
+#[derive(Debug)]
+pub(crate) struct Awaiting<T>(Receiver<T>);
+
+pub(crate) fn answer<T>() -> (Answering<T>, Awaiting<T>) {
+    let (sender, receiver) = unbounded();
+    (Answering(sender), Awaiting(receiver))
+}
+
+impl<T> Answering<T> {
+    pub(crate) fn send(self, value: T) {
+        let _or_gone = self.0.send(value);
+    }
+}
+
+impl<T> Awaiting<T> {
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.len() > 0
+    }
+
+    pub(crate) fn recv(&self, deadline: Option<Instant>) -> Option<T> {
+        match deadline {
+            None => self.0.recv().ok(),
+            Some(deadline) => self.0.recv_deadline(deadline).ok(),
+        }
+    }
 }
 
 impl<T> Sender<T> {

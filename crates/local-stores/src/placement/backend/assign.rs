@@ -1,10 +1,10 @@
 //! Which store each producer is given (IPDPS'19, Algorithm 2).
 
 use super::super::{Backlog, Command, Store, StoreId};
-use super::{Chunk, ChunkId, ChunkPlacement, Phase, Waiting};
+use super::{Assigned, ChunkId, ChunkPlacement, Phase, Waiting};
 
 impl ChunkPlacement {
-    /// Serves those who wait, in the order in which they asked, until one has to wait on.
+    /// Serves waiting producers, in the order in which they asked, until one has to go on waiting.
     pub(super) fn assign(&mut self, now: u64, commands: &mut Vec<Command>) {
         while let Some(&waiting) = self.queue.front() {
             let Waiting {
@@ -19,7 +19,7 @@ impl ChunkPlacement {
                 let phase = Phase::Writing { started, announced };
                 self.chunks.insert(
                     chunk,
-                    Chunk {
+                    Assigned {
                         producer,
                         store,
                         bytes,

@@ -43,7 +43,7 @@ proptest! {
         let mut residual = Residual::default();
         let network = network(9, &edges);
         residual.reset(&network);
-        // Half of the capacity first: a flow can be gone on with.
+        // Half of the capacity first: a flow can be augmented later.
         edges.iter().enumerate().for_each(|(at, edge)| residual.set_capacity(at, edge.2 / 2));
         let half = residual.augment(&network, u64::MAX);
         edges.iter().enumerate().for_each(|(at, edge)| residual.set_capacity(at, edge.2));

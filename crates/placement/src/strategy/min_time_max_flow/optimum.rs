@@ -15,7 +15,7 @@ pub(super) struct Optimum {
     pub(super) cut_at: ExactTime,
 }
 
-/// Guessed cuts, at most: each costs as much as one more adjustment of the guess.
+/// Estimated cuts, at most: each costs as much as one more adjustment of the estimate.
 const MOST_CUTS: usize = 4;
 
 /// Finds the optimum, and makes `residual` a flow by then in parts of a grain, 2^[`shift`] of which make one.
@@ -34,7 +34,7 @@ pub(super) fn find(
     let shift = shift(network);
     let mut missing = network.total << shift;
     if network.links.len() > 0 {
-        optimum = guess(network, optimum, residual, fill);
+        optimum = estimate(network, optimum, residual, fill);
         missing -= residual.follow_links(network);
     }
     // Hosts come last: what peers can take does not go there.
@@ -71,8 +71,8 @@ pub(super) fn find(
     }
 }
 
-/// Guesses what passes the links, and cuts until one is found that proves no later time.
-fn guess(
+/// Estimates the flow through the links and a cut, until a cut is found that proves no later time.
+fn estimate(
     network: &Network,
     mut optimum: Optimum,
     residual: &mut Residual,

@@ -1,4 +1,4 @@
-//! What is found does not depend on the guess.
+//! What is found does not depend on the initial estimate.
 
 use proptest::prelude::{
     Just, ProptestConfig, Strategy as Generator, any, prop, prop_oneof, proptest,
@@ -78,19 +78,19 @@ fn meshes(most: usize) -> impl Generator<Value = Mesh> {
     )
 }
 
-fn same_with_and_without_a_guess(mesh: &Mesh, guess: &mut MinTimeMaxFlow) {
+fn same_with_and_without_an_estimate(mesh: &Mesh, estimating: &mut MinTimeMaxFlow) {
     let topology = mesh.topology();
     let problem = mesh.problem(&topology);
-    let plain = MinTimeMaxFlow::guessing_from(usize::MAX).schedule(&problem);
-    match (guess.schedule(&problem), plain) {
-        (Ok(guessed), Ok(plain)) => {
-            let bounds = [&guessed, &plain].map(|found| found.bound().unwrap().time);
+    let plain = MinTimeMaxFlow::estimating_from(usize::MAX).schedule(&problem);
+    match (estimating.schedule(&problem), plain) {
+        (Ok(estimated), Ok(plain)) => {
+            let bounds = [&estimated, &plain].map(|found| found.bound().unwrap().time);
             assert_eq!(bounds[0], bounds[1]);
-            assert_eq!(guessed.makespan(), plain.makespan());
+            assert_eq!(estimated.makespan(), plain.makespan());
             let mut placed = vec![0; mesh.gpus.len()];
             let mut room: Vec<u64> = mesh.gpus.iter().map(|gpu| gpu.1).collect();
-            assert!(guessed.to_hosts() <= mesh.host_room);
-            for transfer in guessed.transfers() {
+            assert!(estimated.to_hosts() <= mesh.host_room);
+            for transfer in estimated.transfers() {
                 if let Destination::Peer(peer) = transfer.to {
                     assert!(!mesh.gpus[peer.0].0);
                     room[peer.0] = room[peer.0].checked_sub(transfer.bytes).unwrap();
@@ -102,7 +102,7 @@ fn same_with_and_without_a_guess(mesh: &Mesh, guess: &mut MinTimeMaxFlow) {
                 assert_eq!(placed, if gpu.0 { gpu.1 } else { 0 });
             }
         }
-        (guessed, plain) => assert_eq!(guessed.unwrap_err(), plain.unwrap_err()),
+        (estimated, plain) => assert_eq!(estimated.unwrap_err(), plain.unwrap_err()),
     }
 }
 
@@ -110,8 +110,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
-    fn a_guess_changes_nothing_on_small_meshes(mesh in meshes(12)) {
-        same_with_and_without_a_guess(&mesh, &mut MinTimeMaxFlow::guessing_from(0));
+    fn an_estimate_changes_nothing_on_small_meshes(mesh in meshes(12)) {
+        same_with_and_without_an_estimate(&mesh, &mut MinTimeMaxFlow::estimating_from(0));
     }
 }
 
@@ -119,7 +119,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn a_guess_changes_nothing_on_large_meshes(mesh in meshes(100)) {
-        same_with_and_without_a_guess(&mesh, &mut MinTimeMaxFlow::guessing_from(0));
+    fn an_estimate_changes_nothing_on_large_meshes(mesh in meshes(100)) {
+        same_with_and_without_an_estimate(&mesh, &mut MinTimeMaxFlow::estimating_from(0));
     }
 }

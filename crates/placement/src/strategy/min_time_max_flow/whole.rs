@@ -11,7 +11,7 @@ use crate::{ExactTime, PlacementError, Problem};
 /// Makes `residual`, the optimum's flow, one that places everything in whole grains as early as that is possible.
 ///
 /// The optimum's cut proves a first time, and the minimum cuts of the flows that follow prove later ones,
-/// until everything is placed. As capacities only grow, each flow is gone on with for the next.
+/// until everything is placed. As capacities only grow, each flow is augmented for the next.
 pub(super) fn find(
     problem: &Problem<'_>,
     network: &Network,

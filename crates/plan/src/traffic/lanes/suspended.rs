@@ -1,6 +1,6 @@
-//! What moves while the application is about to go: what has to reach the lowest tier, and nothing else.
+//! What moves while the application is about to be preempted: what has to reach the lowest tier, and nothing else.
 
-use super::super::pace::Line;
+use super::super::pace::{Left, Lines};
 use super::super::{Purpose, Traffic};
 use super::Part;
 use crate::ledger::{Claim, Outlook, Spared, Urgency};
@@ -9,7 +9,7 @@ use crate::record::{Extent, Record};
 use crate::statistics::Cause;
 use crate::{Scope, TierId, TransferId, Version};
 
-/// That the application is about to go: what is to be on the lowest tier by then.
+/// That the application is about to be preempted: what is to be on the lowest tier by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Suspension {
     pub(crate) version: Version,
@@ -120,21 +120,21 @@ impl Traffic {
         }
     }
 
-    /// ns until a version is on the lowest tier, if nothing else moved from now on and transfers are as this line
-    /// says; `None` without one.
-    pub(crate) fn ns_to_settle(
+    /// What a version still needs to be on the lowest tier, if nothing else moved from now on and transfers are as these lines
+    /// say; `None` without them.
+    pub(crate) fn left_to_settle(
         &self,
         version: Version,
         now_ns: u64,
-        line: Option<Line>,
-    ) -> Option<f64> {
+        lines: Option<Lines>,
+    ) -> Option<Left> {
         let ledger = &self.ledger;
         let last = ledger.last();
         let Some(record) = ledger.records.get(&version) else {
-            return Some(0.0);
+            return Some(Left::default());
         };
         let under_way_there = self.depths[last.0].entering.transfers;
-        let (mut transfers, mut bytes, mut ns) = (0, 0_u64, 0.0);
+        let (mut transfers, mut bytes, mut left) = (0, 0_u64, Left::default());
         let mut under_way: Vec<TransferId> = Vec::new();
         for extent in &record.extents {
             match extent.on(last) {
@@ -149,15 +149,24 @@ impl Traffic {
             }
         }
         if bytes > 0 {
-            ns += line?.ns(transfers.max(1), bytes);
+            left = lines?.left(transfers.max(1), bytes);
+            // So many of them pass beside each other.
+            let rounds = transfers.max(1).div_ceil(self.depth_down() as u64);
+            left.each_ns = left.each_ns / transfers.max(1) as f64 * rounds as f64;
         }
         under_way.dedup();
         for flight in under_way.iter().filter_map(|id| self.flights.get(id)) {
-            let whole = line?.ns(1, flight.bytes);
-            // Rather too much than too little, where it waited for others on its way.
-            let served = self.pace.served_to(flight.service, now_ns, under_way_there);
-            ns += (whole - served).max(0.0);
+            let of = (flight.service, flight.bytes);
+            let more = self.pace.left(of, (now_ns, under_way_there), lines?);
+            left.each_ns = left.each_ns.max(more.each_ns);
+            left.bytes_ns += more.bytes_ns;
+            left.last_ns += more.last_ns;
         }
-        Some(ns)
+        Some(left)
+    }
+
+    /// Transfers into the lowest tier at a time.
+    pub(crate) fn depth_down(&self) -> usize {
+        self.ledger.tier(self.ledger.last()).config.depth.max(1)
     }
 }

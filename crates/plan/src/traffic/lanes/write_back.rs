@@ -20,7 +20,7 @@ impl Traffic {
     fn is_short(&self, to: TierId, outlook: &Outlook, pressure: Pressure) -> bool {
         let waits =
             pressure.write_waits && (to.0 == 1 || self.depths[to.0 - 1].entering.transfers == 0);
-        waits || (outlook.expects_writes && self.at_hand_above(to) < outlook.landing)
+        waits || (outlook.expects_writes && self.at_hand_above(to) < outlook.write_reserve)
     }
 
     /// Whether less than half of the room above the lowest tier can be had at once. Of what holds the rest, each byte that
@@ -97,28 +97,47 @@ impl Traffic {
 
     /// Of what a tier is owed, the first that was written.
     fn write_owed(&mut self, to: TierId, outlook: &Outlook) -> bool {
-        let mut owed = self.ledger.tier(to).owed.iter().flatten();
-        let missing = owed.find_map(|(_, version)| self.owed_extent(*version, to));
+        let unsent = &self.ledger.tier(to).unsent;
+        let mut under_way = Vec::new();
+        let missing =
+            unsent.iter().find_map(
+                |&(written, version)| match self.first_missing(version, to) {
+                    Some(start) => self.readable((version, start)),
+                    None => {
+                        under_way.push((written, version));
+                        None
+                    }
+                },
+            );
+        for entry in under_way {
+            // Should it not arrive, it comes back to the set.
+            self.ledger.tier_mut(to).unsent.remove(&entry);
+        }
         missing.is_some_and(|(id, from)| {
             let part = Part::all(id, End::Front);
             self.carry_down(part, (from, to), Urgency::Idle, outlook)
         })
     }
 
-    /// The first extent of a version that is not on `to`, nor on its way there or lower, and the lowest tier above that
-    /// it can be read from.
-    fn owed_extent(&self, version: Version, to: TierId) -> Option<(ExtentId, TierId)> {
+    /// Where the first extent of a version begins that is not on `to`, nor on its way there or lower.
+    fn first_missing(&self, version: Version, to: TierId) -> Option<u64> {
         let record = self.ledger.records.get(&version)?;
-        if record.unreadable {
-            return None;
-        }
         let missing = record.extents.iter().find(|extent| {
             let mut replicas = extent.replicas.iter();
             !replicas.any(|replica| replica.tier >= to)
-        })?;
-        let mut above = missing.replicas.iter().rev();
+        });
+        Some(missing?.start)
+    }
+
+    /// A missing extent, and the lowest tier that it can be read from.
+    fn readable(&self, id: ExtentId) -> Option<(ExtentId, TierId)> {
+        let record = self.ledger.records.get(&id.0)?;
+        if record.unreadable {
+            return None;
+        }
+        let mut above = self.ledger.extent(id)?.replicas.iter().rev();
         let from = above.find(|replica| replica.is_readable())?.tier;
-        Some(((version, missing.start), from))
+        Some((id, from))
     }
 
     /// The latest used of what is not on the lowest tier, from the lowest tier above that has any.
@@ -129,7 +148,7 @@ impl Traffic {
         }
         // Idle time costs nothing.
         let may_as_well = outlook.piles_up && self.depths[last.0].rising.transfers == 0;
-        if !(outlook.expects_writes || self.starved || is_short || may_as_well) {
+        if !(outlook.expects_writes || self.prefetch_blocked || is_short || may_as_well) {
             return false;
         }
         let end = outlook.end(TierId(last.0 - 1));

@@ -38,7 +38,7 @@ impl Strategy for DirectPin {
     }
 }
 
-/// Memory that the driver moves to whoever touches it.
+/// Memory that the driver moves to the side that touches it.
 #[derive(Debug)]
 pub(in crate::host_arena) struct Managed;
 

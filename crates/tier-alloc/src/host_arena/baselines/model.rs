@@ -26,7 +26,7 @@ pub struct Figures {
     pub touch_beside_flush: f64,
     /// How fast a flush goes to pages that are not touched.
     pub flush_untouched: f64,
-    /// How fast it goes to touched ones, with nobody touching others.
+    /// How fast it goes to touched ones, while no others are touched.
     pub flush_touched: f64,
     /// How fast it goes while others are touched.
     pub flush_beside_touch: f64,

@@ -1,31 +1,76 @@
 //! Differences of memory that only the device reads: its kernels make them, and put checkpoints together.
 
-use super::super::stored::Bytes;
-use super::{Differences, Encoder, Encodes, Made};
-use crate::run::lane::Lane;
-use crate::run::medium::Medium;
-use crate::run::sync::Mutex;
+use super::super::line::wait_until;
+use super::super::stored;
+use super::{Lane, Links, Lying};
+use crate::run::lane::{Failed, at_destination, at_source};
+use crate::run::medium::{Medium, Tier};
+use crate::run::sync::{AtomicBool, Mutex, Ordering};
 use crate::{Error, Result};
-use tierflow_dedup::{Summary, gpu, most_stored_bytes};
-use tierflow_device::{Device, ReadLoan, WriteLoan};
+use std::sync::Arc;
+use tierflow_dedup::{Config, Summary, gpu, most_stored_bytes};
+use tierflow_device::{Device, Error as DeviceError, Memory, ReadLoan, WriteLoan};
 
 /// Chains that stay in device memory, at most: as many as there are workers that bring versions up.
 const CHAINS: usize = 2;
 
-/// The device, its kernels, and the chains that were restored from last: who reads back what he wrote last needs no other.
+/// Differences in device memory, at most: one that is made, and one that goes down.
+const LANDINGS: usize = 2;
+
+/// The device, its kernels, where it puts differences, and the chains that were restored from last: who reads back what he
+/// wrote last needs no other.
 #[derive(Debug)]
 pub(super) struct OnDevice {
     device: Device,
     kernels: gpu::Kernels,
-    chains: Mutex<Vec<Loaded>>,
+    landings: Mutex<Landings>,
+    chains: Mutex<Vec<Arc<Loaded>>>,
+}
+
+/// Device memory for one difference each: copy engines take them on from there.
+#[derive(Debug, Default)]
+struct Landings {
+    free: Vec<Memory>,
+    /// Those that are in use, too.
+    all: usize,
+}
+
+/// One of them, until this is dropped.
+pub(super) struct Landing<'k> {
+    memory: Memory,
+    of: &'k Mutex<Landings>,
+}
+
+/// What makes differences, one upon the other, until one fails.
+#[derive(Debug)]
+pub(super) struct Lineage {
+    lineage: gpu::Lineage,
+    validity: Validity,
+}
+
+/// Whether what a lineage makes is of use.
+#[derive(Debug, Clone)]
+pub(super) struct Validity(Arc<AtomicBool>);
+
+/// A difference that is being made.
+pub(super) struct Begun<'k> {
+    landing: Landing<'k>,
+    making: Option<(gpu::Encoding, Validity)>,
+}
+
+/// What came of it, if it was begun.
+pub(super) struct Ended<'k> {
+    pub(super) landing: Landing<'k>,
+    pub(super) made: Option<(Result<Summary>, Validity)>,
 }
 
 /// A chain in device memory.
 #[derive(Debug)]
 struct Loaded {
-    resident: gpu::Resident,
     /// Of each difference, the oldest first: they have sums of its content and of what it builds upon.
     heads: Vec<Vec<u8>>,
+    /// Locked while it is loaded; nothing if that failed.
+    resident: Mutex<Option<gpu::Resident>>,
 }
 
 impl OnDevice {
@@ -36,88 +81,235 @@ impl OnDevice {
             Ok(Self {
                 device: device.clone(),
                 kernels: gpu::Kernels::load(device)?,
+                landings: Mutex::default(),
                 chains: Mutex::default(),
             })
         };
         needs_kernels.then(load).transpose()
     }
-}
 
-impl OnDevice {
-    /// Has the device put a checkpoint together of the newest of its differences and those before it, which `others` fetches if
-    /// they are not in device memory.
-    pub(super) fn restore(
+    /// What makes differences of checkpoints of `len` bytes.
+    pub(super) fn lineage(&self, config: Config, len: u64) -> Result<Lineage> {
+        Ok(Lineage {
+            lineage: gpu::Lineage::new(&self.kernels, config, len)?,
+            validity: Validity(Arc::new(AtomicBool::new(true))),
+        })
+    }
+
+    /// Room for the difference of a checkpoint of `len` bytes, when there is some; `None` if `is_over` says before that nobody
+    /// wants it any more.
+    pub(super) fn landing(
         &self,
-        lane: &mut Lane,
-        newest: Bytes,
-        others: impl FnOnce(&mut Lane) -> Result<Vec<Bytes>>,
-        whole: WriteLoan,
-    ) -> Result<()> {
-        let head = gpu::head(newest.as_ref()).to_vec();
-        let is_of = |chain: &Loaded| chain.heads.contains(&head);
-        let found = {
-            let mut chains = self.chains.lock();
-            let at = chains.iter().position(is_of);
-            at.map(|at| chains.swap_remove(at))
+        len: u64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Option<Landing<'_>>> {
+        let mut found = None;
+        let look = || {
+            found = self
+                .free_landing(most_stored_bytes(len) as usize)
+                .transpose();
+            found.is_some()
         };
-        let mut chain = match found {
-            Some(chain) => chain,
-            None => {
-                let mut stored = others(lane)?;
-                stored.push(newest);
-                let heads = stored.iter().map(|one| gpu::head(one.as_ref()).to_vec());
-                let heads: Vec<_> = heads.collect();
-                let (chain, _) = super::chain(stored)?;
-                let resident = gpu::Resident::new(&self.kernels, &chain)?;
-                Loaded { resident, heads }
+        let _is_over = !wait_until(look, is_over);
+        let memory = found.transpose()?;
+        Ok(memory.map(|memory| Landing {
+            memory,
+            of: &self.landings,
+        }))
+    }
+
+    fn free_landing(&self, bytes: usize) -> Result<Option<Memory>> {
+        let mut landings = self.landings.lock();
+        if let Some(memory) = landings.free.pop() {
+            if memory.len() >= bytes {
+                return Ok(Some(memory));
             }
-        };
-        let mut numbers = std::iter::zip(chain.resident.versions(), &chain.heads);
-        let number = numbers.find(|(_, known)| **known == head);
-        let (number, _) = number.ok_or(Error::NoTier)?;
-        drop(numbers);
-        let mut streams = lane.streams(None);
-        let restored = chain.resident.restore(streams.get()?, number, whole);
-        restored.wait().result?;
-        let mut chains = self.chains.lock();
-        if chains.len() == CHAINS {
-            chains.remove(0);
+            landings.all -= 1;
         }
-        chains.push(chain);
-        Ok(())
+        if landings.all == LANDINGS {
+            return Ok(None);
+        }
+        match self.device.alloc(bytes) {
+            Ok(memory) => {
+                landings.all += 1;
+                Ok(Some(memory))
+            }
+            // One is enough.
+            Err(DeviceError::OutOfMemory { .. }) if landings.all > 0 => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
-impl Differences {
-    /// Has the device make the difference in its own memory.
-    pub(super) fn on_device(
-        &self,
-        encoder: &mut Encoder,
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        self.of.lock().free.push(self.memory.clone());
+    }
+}
+
+impl Landing<'_> {
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+impl Validity {
+    pub(super) fn holds(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Lineage {
+    pub(super) fn holds(&self) -> bool {
+        self.validity.holds()
+    }
+
+    /// Has the device begin to make a difference behind those that it was given before.
+    pub(super) fn begin<'k>(
+        &mut self,
         lane: &mut Lane,
-        number: u64,
-        source: ReadLoan,
-    ) -> Result<(Summary, Made)> {
-        let OnDevice {
-            device, kernels, ..
-        } = self.kernels.as_ref().ok_or(Error::NoMemoryTier)?;
-        let len = source.len() as u64;
-        let most = most_stored_bytes(len) as usize;
-        let landing = match encoder.landing.take() {
-            Some(landing) if landing.len() >= most => landing,
-            _ => device.alloc(most)?,
-        };
-        let landing = encoder.landing.insert(landing).clone();
-        if !matches!(encoder.lineage, Some(Encodes::OnDevice(_))) {
-            let lineage = gpu::Lineage::new(kernels, self.config, len)?;
-            encoder.lineage = Some(Encodes::OnDevice(Box::new(lineage)));
-        }
-        let Some(Encodes::OnDevice(lineage)) = &mut encoder.lineage else {
-            return Err(Error::NoMemoryTier);
-        };
-        let out = gpu::Landing::device(&landing, 0..most)?;
+        (number, source): (u64, ReadLoan),
+        landing: Landing<'k>,
+    ) -> Result<Begun<'k>> {
+        let out = gpu::Landing::device(&landing.memory, 0..landing.memory.len())?;
         let mut streams = lane.streams(None);
-        let stream = streams.get()?;
-        let summary = lineage.encode(stream, number, source, out).wait().result?;
-        Ok((summary, Made::OnDevice(landing)))
+        let encoding = self.lineage.encode(streams.get()?, number, source, out);
+        Ok(Begun {
+            landing,
+            making: Some((encoding, self.validity.clone())),
+        })
+    }
+}
+
+impl<'k> Begun<'k> {
+    /// What is not begun yet.
+    pub(super) fn nothing(landing: Landing<'k>) -> Self {
+        let making = None;
+        Self { landing, making }
+    }
+
+    pub(super) fn wait(self) -> Ended<'k> {
+        let made = self.making.map(|(encoding, validity)| {
+            let result = encoding.wait().result.map_err(Error::from);
+            (result, validity)
+        });
+        let landing = self.landing;
+        Ended { landing, made }
+    }
+}
+
+impl OnDevice {
+    /// Has the device put a checkpoint together. False if it is not made of differences.
+    pub(super) fn up(
+        &self,
+        lane: &mut Lane,
+        tiers: &[Tier],
+        (version, place, bases): Links<'_>,
+        to: Lying<'_>,
+    ) -> std::result::Result<bool, Failed> {
+        let newest = stored::fetch_all(lane, tiers, (version, place, &[]));
+        let mut newest = newest.map_err(at_source)?;
+        if stored::is_compressed(&newest) {
+            return Ok(false);
+        }
+        let Some(newest) = newest.pop() else {
+            return Ok(false);
+        };
+        let room = to.medium.lend_mut(to.at(to.all()));
+        let room = room.map_err(at_destination)?;
+        let others = |lane: &mut Lane| match bases {
+            [] => Ok(Vec::new()),
+            [(version, place), bases @ ..] => {
+                stored::fetch_all(lane, tiers, (*version, place, bases))
+            }
+        };
+        let restored = self.restore(lane, newest, others, room);
+        restored.map(|()| true).map_err(at_source)
+    }
+
+    /// Has the device put a checkpoint together of the newest of its differences and those before it, which `others` fetches if
+    /// they are not in device memory.
+    fn restore(
+        &self,
+        lane: &mut Lane,
+        newest: stored::Bytes,
+        others: impl FnOnce(&mut Lane) -> Result<Vec<stored::Bytes>>,
+        whole: WriteLoan,
+    ) -> Result<()> {
+        let head = gpu::head(newest.as_ref()).to_vec();
+        let mut stored = Vec::new();
+        let chain = match self.loaded(&head, None) {
+            Some(chain) => chain,
+            None => {
+                stored = others(lane)?;
+                stored.push(newest);
+                let heads = stored.iter().map(|one| gpu::head(one.as_ref()).to_vec());
+                let chain = Arc::new(Loaded {
+                    heads: heads.collect(),
+                    resident: Mutex::default(),
+                });
+                self.loaded(&head, Some(&chain)).unwrap_or(chain)
+            }
+        };
+        // Who comes first loads it; the others wait.
+        let mut resident = chain.resident.lock();
+        if resident.is_none() {
+            let loaded = self.load(lane, stored);
+            if loaded.is_err() {
+                self.chains
+                    .lock()
+                    .retain(|other| !Arc::ptr_eq(other, &chain));
+            }
+            *resident = Some(loaded?);
+        }
+        let resident_chain = resident.as_mut().ok_or(Error::Internal {
+            what: "a chain without versions",
+        })?;
+        let restoring = chain.enqueue(resident_chain, lane, &head, whole)?;
+        drop(resident);
+        Ok(restoring.wait().result?)
+    }
+
+    /// The chain that has the difference of this head, or `new` in its place if none has.
+    fn loaded(&self, head: &[u8], new: Option<&Arc<Loaded>>) -> Option<Arc<Loaded>> {
+        let mut chains = self.chains.lock();
+        let is_of = |chain: &Arc<Loaded>| chain.heads.iter().any(|known| known == head);
+        let found = chains.iter().position(is_of).map(|at| chains.remove(at));
+        let used = found.clone().or_else(|| new.cloned())?;
+        if chains.len() == CHAINS {
+            chains.remove(0);
+        }
+        chains.push(used);
+        found
+    }
+
+    fn load(&self, lane: &mut Lane, stored: Vec<stored::Bytes>) -> Result<gpu::Resident> {
+        let (chain, _) = super::chain(stored)?;
+        let mut streams = lane.streams(None);
+        Ok(gpu::Resident::load(&self.kernels, streams.get()?, &chain)?)
+    }
+}
+
+impl Loaded {
+    /// Has the device put the checkpoint together whose difference has this head.
+    fn enqueue(
+        &self,
+        resident: &mut gpu::Resident,
+        lane: &mut Lane,
+        head: &[u8],
+        whole: WriteLoan,
+    ) -> Result<gpu::Restoring> {
+        let mut numbers = std::iter::zip(resident.versions(), &self.heads);
+        let number = numbers.find(|(_, known)| *known == head);
+        let (number, _) = number.ok_or(Error::Internal {
+            what: "a chain without versions",
+        })?;
+        drop(numbers);
+        let mut streams = lane.streams(None);
+        Ok(resident.restore(streams.get()?, number, whole))
     }
 }

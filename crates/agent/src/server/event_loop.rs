@@ -1,7 +1,7 @@
-//! All clients of the agent, served by one thread: who is silent costs a descriptor and nothing else.
+//! The event loop that serves all clients of the agent on one thread: an idle client costs a descriptor and nothing else.
 
 use super::connection::{Connection, Removal};
-use super::{BEAT, Server, spawn};
+use super::{Server, TICK, spawn};
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
@@ -11,34 +11,34 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// No more clients are let in at a time: a process has 1 024 descriptors, as a rule. Beyond that, whoever did not greet goes
-/// first, and others wait until one goes.
-const MOST: usize = 512;
+/// The most clients at a time: a process has 1 024 descriptors, as a rule. Beyond that, clients that did not greet are
+/// closed, the oldest first, and without such new ones wait until one leaves.
+const MAX_CLIENTS: usize = 512;
 
-/// Wakes the door's thread.
+/// Wakes the event loop.
 #[derive(Debug)]
-pub(super) struct Bell(UnixStream);
+pub(super) struct Waker(UnixStream);
 
-impl Bell {
-    /// The bell, and what is heard of it.
+impl Waker {
+    /// The waker, and the stream that is readable once it was used.
     pub(super) fn new() -> Result<(Self, UnixStream)> {
-        let (bell, heard) = UnixStream::pair().map_err(Error::Connection)?;
-        let quiet = bell.set_nonblocking(true).and(heard.set_nonblocking(true));
-        quiet.map_err(Error::Connection)?;
-        Ok((Self(bell), heard))
+        let (waker, wakes) = UnixStream::pair().map_err(Error::Connection)?;
+        let nonblocking = waker.set_nonblocking(true).and(wakes.set_nonblocking(true));
+        nonblocking.map_err(Error::Connection)?;
+        Ok((Self(waker), wakes))
     }
 
-    pub(super) fn ring(&self) {
-        // If it cannot be written, it was rung before and not heard yet.
-        let _heard_already = (&self.0).write(&[1]);
+    pub(super) fn wake(&self) {
+        // If it cannot be written, earlier wakes are not read yet.
+        let _is_pending = (&self.0).write(&[1]);
     }
 }
 
-/// Results of what was handed on, by client.
+/// Results of removals, by client.
 type Done = Arc<Mutex<Vec<(u64, Result<()>)>>>;
 
-/// Lets clients in and serves them until the agent is over.
-pub(super) fn open(server: &Arc<Server>, listener: UnixListener, heard: UnixStream) -> Result<()> {
+/// Starts the threads that accept clients and serve them until the agent is over.
+pub(super) fn start(server: &Arc<Server>, listener: UnixListener, wakes: UnixStream) -> Result<()> {
     listener.set_nonblocking(true).map_err(Error::Connection)?;
     let (removals, asked) = channel();
     let done = Done::default();
@@ -46,28 +46,28 @@ pub(super) fn open(server: &Arc<Server>, listener: UnixListener, heard: UnixStre
     spawn("tierflow-remove", move || {
         remove(&asked, &remover.0, &remover.1);
     })?;
-    let mut door = Door {
+    let mut events = EventLoop {
         server: Arc::clone(server),
         clients: BTreeMap::new(),
         next: 0,
         removals,
         done,
     };
-    spawn("tierflow-listen", move || door.attend(&listener, &heard))
+    spawn("tierflow-listen", move || events.run(&listener, &wakes))
 }
 
-/// Removes what clients ask for: that may take as long as external storage takes.
+/// The thread that removes what clients ask for, as that may take as long as external storage takes.
 fn remove(asked: &Receiver<(u64, Removal)>, server: &Server, done: &Done) {
     while let Ok((client, removal)) = asked.recv() {
         let result = removal.flow.remove(removal.versions).map_err(Error::from);
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         done.push((client, result));
         drop(done);
-        server.bell.ring();
+        server.waker.wake();
     }
 }
 
-struct Door {
+struct EventLoop {
     server: Arc<Server>,
     clients: BTreeMap<u64, Connection>,
     next: u64,
@@ -75,11 +75,11 @@ struct Door {
     done: Done,
 }
 
-impl Door {
-    fn attend(&mut self, listener: &UnixListener, heard: &UnixStream) {
+impl EventLoop {
+    fn run(&mut self, listener: &UnixListener, wakes: &UnixStream) {
         while !self.server.is_over.load(Ordering::Acquire) {
-            let readable = self.wait(listener, heard);
-            while (&*heard).read(&mut [0; 256]).is_ok_and(|read| read > 0) {}
+            let readable = self.wait(listener, wakes);
+            while (&*wakes).read(&mut [0; 256]).is_ok_and(|read| read > 0) {}
             let done =
                 std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
             for (client, result) in done {
@@ -98,7 +98,7 @@ impl Door {
                     Err(_) => false,
                 }
             });
-            let is_changed = self.clients.len() < before || self.let_in(listener);
+            let is_changed = self.clients.len() < before || self.accept(listener);
             if is_changed {
                 self.server.shared.lock().connections = self.clients.len();
                 self.server.changed.notify_all();
@@ -106,10 +106,10 @@ impl Door {
         }
     }
 
-    /// Waits until something is to be done, but not long. Returns the clients of whom something came.
-    fn wait(&self, listener: &UnixListener, heard: &UnixStream) -> Vec<u64> {
-        let mut files = vec![PollFd::new(heard, PollFlags::IN)];
-        if self.clients.len() < MOST || self.silent().is_some() {
+    /// Waits for events, for [`TICK`] at most. Returns the clients that can be read.
+    fn wait(&self, listener: &UnixListener, wakes: &UnixStream) -> Vec<u64> {
+        let mut files = vec![PollFd::new(wakes, PollFlags::IN)];
+        if self.clients.len() < MAX_CLIENTS || self.ungreeted().is_some() {
             files.push(PollFd::new(listener, PollFlags::IN));
         }
         let first = files.len();
@@ -119,12 +119,12 @@ impl Door {
             flags.set(PollFlags::OUT, connection.has_output());
             files.push(PollFd::new(connection.stream(), flags));
         }
-        let beat = Timespec {
+        let tick = Timespec {
             tv_sec: 0,
-            tv_nsec: BEAT.subsec_nanos().into(),
+            tv_nsec: TICK.subsec_nanos().into(),
         };
-        if poll(&mut files, Some(&beat)).is_err() {
-            std::thread::sleep(BEAT / 10);
+        if poll(&mut files, Some(&tick)).is_err() {
+            std::thread::sleep(TICK / 10);
             return Vec::new();
         }
         let ready = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
@@ -133,30 +133,30 @@ impl Door {
         readable.map(|(client, _)| *client).collect()
     }
 
-    /// The client that did not greet for longest.
-    fn silent(&self) -> Option<u64> {
+    /// The oldest client that did not greet.
+    fn ungreeted(&self) -> Option<u64> {
         let mut clients = self.clients.iter();
-        let silent = clients.find(|(_, connection)| !connection.is_greeted());
-        silent.map(|(client, _)| *client)
+        let ungreeted = clients.find(|(_, connection)| !connection.is_greeted());
+        ungreeted.map(|(client, _)| *client)
     }
 
-    /// Says whether somebody came.
-    fn let_in(&mut self, listener: &UnixListener) -> bool {
+    /// Accepts waiting clients. Returns whether there is a new one.
+    fn accept(&mut self, listener: &UnixListener) -> bool {
         let mut is_new = false;
-        while self.clients.len() < MOST || self.silent().is_some() {
-            // Too many descriptors in use, and the like: others may go meanwhile.
+        while self.clients.len() < MAX_CLIENTS || self.ungreeted().is_some() {
+            // Errors such as too many open descriptors are tried again: other clients may leave meanwhile.
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => {
-                    std::thread::sleep(BEAT / 10);
+                    std::thread::sleep(TICK / 10);
                     break;
                 }
             };
-            if self.clients.len() >= MOST
-                && let Some(silent) = self.silent()
+            if self.clients.len() >= MAX_CLIENTS
+                && let Some(ungreeted) = self.ungreeted()
             {
-                self.clients.remove(&silent);
+                self.clients.remove(&ungreeted);
             }
             if let Ok(connection) = Connection::new(&self.server, stream) {
                 self.clients.insert(self.next, connection);

@@ -1,5 +1,5 @@
-//! What is done once a checkpoint is durable, on a thread of its own: older ones go, and routed files come where the
-//! application wants them.
+//! Housekeeping once a checkpoint is durable, on a thread of its own: older versions are removed, and routed files are
+//! copied to where the application wants them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use super::history::History;
 use crate::core::Core;
 use crate::failure::{Failure, Outcome, Status};
 
-/// How soon the thread sees that the client ends while it waits for storage.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the thread, while it waits for storage, checks whether the client ends.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A checkpoint that was taken in.
-pub(super) struct Taken {
+/// A checkpoint that the engine has accepted.
+pub(super) struct Accepted {
     pub(super) head: Head,
     /// The routed file, and where it is to be copied to; `None` if only its version counts.
     pub(super) file: Option<(PathBuf, Option<PathBuf>)>,
@@ -29,8 +29,8 @@ pub(super) struct Taken {
 
 /// Work for the thread.
 enum Job {
-    Settle(Taken),
-    /// Give up what is not to be kept, of all names.
+    Settle(Accepted),
+    /// Discard the versions beyond those to keep, of all names.
     Prune,
 }
 
@@ -40,7 +40,7 @@ struct Progress {
     failed: Option<Failure>,
 }
 
-pub(super) struct Keeper {
+pub(super) struct Housekeeping {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     progress: Arc<(Mutex<Progress>, Condvar)>,
@@ -59,14 +59,14 @@ struct Work {
     lowest_opened: Option<Repository>,
 }
 
-impl Keeper {
+impl Housekeeping {
     pub(super) fn start(
         core: &Arc<Core>,
         history: &Arc<Mutex<History>>,
         most: usize,
         lowest: PathBuf,
     ) -> Outcome<Self> {
-        let (jobs, taken) = channel();
+        let (jobs, received) = channel();
         let progress = Arc::<(Mutex<Progress>, Condvar)>::default();
         let given_up = Arc::<AtomicBool>::default();
         let work = Work {
@@ -79,7 +79,7 @@ impl Keeper {
         };
         let seen = Arc::clone(&progress);
         let builder = std::thread::Builder::new().name("tierflow-veloc".to_owned());
-        let thread = builder.spawn(move || work.run(&taken, &seen));
+        let thread = builder.spawn(move || work.run(&received, &seen));
         let thread = thread.map_err(tierflow_engine::Error::Thread)?;
         Ok(Self {
             jobs: Some(jobs),
@@ -89,17 +89,17 @@ impl Keeper {
         })
     }
 
-    pub(super) fn taken(&self, taken: Taken) -> Outcome {
-        self.give(Job::Settle(taken))
+    pub(super) fn submit(&self, accepted: Accepted) -> Outcome {
+        self.send(Job::Settle(accepted))
     }
 
-    /// Gives up what is not to be kept, as far as all ranks have what is newer by now.
+    /// Discards the versions beyond those to keep, as far as all ranks have newer ones by now.
     pub(super) fn prune(&self, patience: Duration) -> Outcome {
-        self.give(Job::Prune)?;
+        self.send(Job::Prune)?;
         self.wait(Some(patience))
     }
 
-    fn give(&self, job: Job) -> Outcome {
+    fn send(&self, job: Job) -> Outcome {
         let gone = || Failure::argument("VELOC_Finalize was called");
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
         self.progress.0.lock().pending += 1;
@@ -110,10 +110,10 @@ impl Keeper {
         self.progress.0.lock().pending == 0
     }
 
-    /// Waits until all that was taken in is durable, so long at most if there is a patience. What failed since the last time is
-    /// told once.
+    /// Waits until all accepted checkpoints are durable, for `patience` at most if there is one. The last failure since the
+    /// previous wait is returned once.
     pub(super) fn wait(&self, patience: Option<Duration>) -> Outcome {
-        // Beyond what clocks tell, it is never.
+        // A deadline beyond the clock's range is none.
         let end = patience.and_then(|patience| Instant::now().checked_add(patience));
         let (progress, changed) = &*self.progress;
         let mut progress = progress.lock();
@@ -137,7 +137,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Housekeeping {
     fn drop(&mut self) {
         drop(self.jobs.take());
         self.given_up.store(true, Ordering::Relaxed);
@@ -152,7 +152,7 @@ impl Work {
     fn run(mut self, jobs: &Receiver<Job>, progress: &(Mutex<Progress>, Condvar)) {
         while let Ok(job) = jobs.recv() {
             let done = match job {
-                Job::Settle(taken) => self.settle(&taken),
+                Job::Settle(accepted) => self.settle(&accepted),
                 Job::Prune => self.prune_all(),
             };
             let (progress, changed) = progress;
@@ -165,30 +165,34 @@ impl Work {
         }
     }
 
-    fn settle(&mut self, taken: &Taken) -> Outcome {
+    fn settle(&mut self, accepted: &Accepted) -> Outcome {
         // Another of its name and version may have taken its place since.
-        let number = taken.head.number();
+        let number = accepted.head.number();
         let engine = &self.core.engine;
         loop {
             let has_given_up = self.given_up.load(Ordering::Relaxed);
-            let look = if has_given_up { Duration::ZERO } else { LOOK };
+            let look = if has_given_up {
+                Duration::ZERO
+            } else {
+                POLL_INTERVAL
+            };
             match engine.within(look).wait_version(number) {
                 Err(tierflow_engine::Error::TimedOut { .. }) if !has_given_up => {}
                 Err(tierflow_engine::Error::Discarded { .. }) => break,
                 durable => break durable?,
             }
         }
-        if let Some((routed, original)) = &taken.file {
+        if let Some((routed, original)) = &accepted.file {
             if let Some(original) = original {
                 files::publish(routed, original)?;
             }
             files::remove(routed)?;
         }
-        let old = self.history.lock().give_way_to(&taken.head);
+        let old = self.history.lock().superseded_by(&accepted.head);
         for head in old {
             self.discard(&head);
         }
-        self.prune(&taken.head.name)
+        self.prune(&accepted.head.name)
     }
 
     fn prune_all(&mut self) -> Outcome {
@@ -196,7 +200,7 @@ impl Work {
         names.iter().try_for_each(|name| self.prune(name))
     }
 
-    /// Gives up the versions of a name that are older than as many as are to be kept, which all ranks have.
+    /// Discards the oldest versions of a name beyond those to keep, which all ranks have.
     fn prune(&mut self, name: &str) -> Outcome {
         if self.most == 0 {
             return Ok(());
@@ -236,18 +240,18 @@ mod tests {
 
     #[test]
     fn storage_that_hangs_is_waited_for_no_longer_than_patience_says() {
-        let keeper = Keeper {
+        let housekeeping = Housekeeping {
             jobs: None,
             thread: None,
             progress: Arc::default(),
             given_up: Arc::default(),
         };
-        keeper.progress.0.lock().pending = 2;
-        let failure = keeper.wait(Some(Duration::ZERO)).unwrap_err();
+        housekeeping.progress.0.lock().pending = 2;
+        let failure = housekeeping.wait(Some(Duration::ZERO)).unwrap_err();
         assert_eq!(failure.status, Status::TimedOut);
         assert!(failure.text.contains("2 checkpoints"), "{}", failure.text);
-        keeper.progress.0.lock().pending = 0;
-        keeper.wait(Some(Duration::ZERO)).unwrap();
-        keeper.wait(None).unwrap();
+        housekeeping.progress.0.lock().pending = 0;
+        housekeeping.wait(Some(Duration::ZERO)).unwrap();
+        housekeeping.wait(None).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! An engine whose end holds nobody up.
+//! An engine whose drop releases the interpreter meanwhile.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -6,16 +6,16 @@ use std::ops::Deref;
 use pyo3::prelude::*;
 use tierflow_engine::Engine;
 
-/// An engine that lets go of the interpreter while it ends, which waits for its workers.
-pub(crate) struct Ending(ManuallyDrop<Engine>);
+/// An engine that detaches from the interpreter while it is dropped, as that waits for its workers.
+pub(crate) struct DetachedEngine(ManuallyDrop<Engine>);
 
-impl Ending {
+impl DetachedEngine {
     pub(crate) fn new(engine: Engine) -> Self {
         Self(ManuallyDrop::new(engine))
     }
 }
 
-impl Deref for Ending {
+impl Deref for DetachedEngine {
     type Target = Engine;
 
     fn deref(&self) -> &Engine {
@@ -23,7 +23,7 @@ impl Deref for Ending {
     }
 }
 
-impl Drop for Ending {
+impl Drop for DetachedEngine {
     fn drop(&mut self) {
         // SAFETY: taken once, as what is dropped is not used any more.
         let engine = unsafe { ManuallyDrop::take(&mut self.0) };
@@ -31,7 +31,7 @@ impl Drop for Ending {
     }
 }
 
-/// Lets go of the interpreter, if this thread has it, while something is dropped that may wait.
+/// Detaches from the interpreter, if this thread is attached, while something is dropped that may wait.
 pub(crate) fn detached(drop: impl FnOnce() + Send) {
     let mut drop = Some(drop);
     let mut run = || {
@@ -39,7 +39,7 @@ pub(crate) fn detached(drop: impl FnOnce() + Send) {
             drop();
         }
     };
-    // At the interpreter's end there is nothing to let go of.
+    // At the interpreter's end there is nothing to detach from.
     if Python::try_attach(|py| py.detach(&mut run)).is_none() {
         run();
     }

@@ -1,0 +1,165 @@
+//! Direct I/O without an engine, to compare with: threads, each with one request under way in memory of huge pages, over a file that
+//! has all its blocks.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use tierflow_device::{Choice, HostReservation, open};
+
+use super::Run;
+use crate::processor::{Took, measure};
+use crate::threads::on_threads;
+
+/// Linux's flag for direct I/O, but for some processors that are not measured here.
+const O_DIRECT: i32 = 0o40000;
+const REQUESTS: [usize; 3] = [1 << 20, 4 << 20, 16 << 20];
+/// Memory that is read and written, over and over: as much as a small host cache has, and more than a processor's caches hold.
+const MEMORY: usize = 512 << 20;
+/// Bytes by which it is found what suits the disk.
+const TRIED: u64 = 1 << 30;
+
+/// Threads, and bytes of a request.
+type Shape = (usize, usize);
+
+/// See the module.
+pub(super) struct Raw {
+    file: File,
+    bytes: u64,
+    memory: Arc<HostReservation>,
+    best: [Shape; 2],
+    /// What is written is on the disk to stay when a round ends.
+    lasts: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Down,
+    Up,
+}
+
+impl Raw {
+    /// A file of so many bytes in `folder`, or somewhat more; what is written `lasts` if that is what it is compared with.
+    pub(super) fn new(folder: &Path, bytes: u64, lasts: bool) -> Result<Self> {
+        let file = create(&folder.join("raw"))?;
+        let memory = open(Choice::Host)?.reserve_host(MEMORY)?;
+        fill(memory.memory().lend_mut(0..MEMORY)?.bytes_mut()?);
+        let raw = Self {
+            file,
+            bytes: bytes.next_multiple_of(REQUESTS[2] as u64),
+            memory: Arc::new(memory),
+            best: [(4, 4 << 20); 2],
+            lasts,
+        };
+        raw.write()?;
+        Ok(raw)
+    }
+
+    /// Finds what suits the disk best, each way; quickly, of the requests of four threads.
+    pub(super) fn calibrate(&mut self, run: &mut Run) -> Result<()> {
+        for (at, way) in [Way::Down, Way::Up].into_iter().enumerate() {
+            let mut best = 0.0;
+            let threads: &[usize] = if run.is_quick() { &[4] } else { &[1, 2, 4] };
+            for &threads in threads {
+                for request in REQUESTS {
+                    let bytes = self.bytes.min(TRIED);
+                    let took = self.run((threads, request), way, bytes)?;
+                    let rate = took.rate(bytes);
+                    let case = format!("by=raw, threads={threads}, request={request}");
+                    let name = if way == Way::Down { "down" } else { "up" };
+                    run.value(&case, &format!("bandwidth {name}, once"), "bytes/s", rate)?;
+                    if rate > best {
+                        best = rate;
+                        self.best[at] = (threads, request);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was found to suit the disk best: down, up.
+    pub(super) fn best(&self, way: usize) -> String {
+        let (threads, request) = self.best[way];
+        format!("threads={threads}, request={request}")
+    }
+
+    pub(super) fn write(&self) -> Result<Took> {
+        self.run(self.best[0], Way::Down, self.bytes)
+    }
+
+    /// Writes as much to a file that is not there yet, as a version is written of which none before it was given up: the file system
+    /// has to find room for it.
+    pub(super) fn write_new(&self, folder: &Path) -> Result<Took> {
+        let path = folder.join("raw-new");
+        let took = measure(|| {
+            let raw = Self {
+                file: create(&path)?,
+                memory: Arc::clone(&self.memory),
+                ..*self
+            };
+            raw.run(raw.best[0], Way::Down, raw.bytes).map(drop)
+        });
+        std::fs::remove_file(&path)?;
+        took
+    }
+
+    pub(super) fn read(&self) -> Result<Took> {
+        self.run(self.best[1], Way::Up, self.bytes)
+    }
+
+    fn run(&self, (threads, request): Shape, way: Way, bytes: u64) -> Result<Took> {
+        let next = AtomicU64::new(0);
+        let work = || -> Result<()> {
+            loop {
+                let at = next.fetch_add(request as u64, Ordering::Relaxed);
+                if at >= bytes {
+                    return Ok(());
+                }
+                let start = at as usize % MEMORY;
+                let mut memory = self.memory.memory().lend_mut(start..start + request)?;
+                let memory = memory.bytes_mut()?;
+                match way {
+                    Way::Down => self.file.write_all_at(memory, at)?,
+                    Way::Up => self.file.read_exact_at(memory, at)?,
+                }
+            }
+        };
+        measure(|| {
+            on_threads(threads, |_| work())?;
+            match (way, self.lasts) {
+                (Way::Down, true) => Ok(self.file.sync_data()?),
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+fn create(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .custom_flags(O_DIRECT);
+    options.open(path).with_context(|| {
+        format!(
+            "{} has no direct I/O to compare with: name another folder by TIERFLOW_STORE",
+            path.display()
+        )
+    })
+}
+
+/// Bytes of which a disk can make no fewer.
+pub(super) fn fill(bytes: &mut [u8]) {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    for word in bytes.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+}

@@ -1,0 +1,269 @@
+//! The tiers that an engine may have, each with what may be chosen about it.
+
+use super::{EngineBuilder, UNLIMITED};
+use crate::lasting::External;
+use std::path::PathBuf;
+use std::sync::Arc;
+#[cfg(feature = "peers")]
+use tierflow_peers::PeerCache;
+use tierflow_store::{Storage, Vault};
+use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
+
+/// Bytes of the host cache that are pinned before anything is flushed there, and ahead of what is.
+const LEAD: usize = 1 << 30;
+
+/// A tier of an engine to be, for [`EngineBuilder::tier`].
+///
+/// Which one lies above which follows from what they are made of: device memory, memory of peers, host memory, storage that goes
+/// with the engine, the node's directory, external storage. An engine has at most one of each: the last one given counts.
+///
+/// ```
+/// use tierflow_engine::{Engine, Tier};
+/// use tierflow_tier_alloc::DeviceGrowth;
+/// # fn main() -> tierflow_engine::Result<()> {
+/// let device = tierflow_device::open(tierflow_device::Choice::Host)?;
+/// let engine = Engine::builder(&device)
+///     .tier(Tier::device(16 << 20).growth(DeviceGrowth::DirectAlloc))
+///     .tier(Tier::host(64 << 20))
+///     .tier(Tier::scratch(std::env::temp_dir()).limit(1 << 30))
+///     .build()?;
+/// # drop(engine); Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Tier(AnyTier);
+
+/// What it is made of.
+#[derive(Debug)]
+enum AnyTier {
+    Device(DeviceCache),
+    #[cfg(feature = "peers")]
+    Peers(Arc<PeerCache>),
+    Host(HostCache),
+    Scratch(ScratchTier),
+    NodeLocal(NodeLocal),
+    External(External),
+}
+
+impl Tier {
+    /// Device memory to keep checkpoints in, in bytes; 0 for no such tier.
+    #[must_use]
+    pub fn device(bytes: usize) -> DeviceCache {
+        DeviceCache {
+            bytes,
+            ..DeviceCache::default()
+        }
+    }
+
+    /// Spare memory of peers, between the device's and the host's: what overflows goes over the links between devices,
+    /// several times as fast as to the host, and comes back that way. A peer that wants its memory back has it once
+    /// what lies there was flushed, or given up where a lower copy exists; so it needs a tier below.
+    #[cfg(feature = "peers")]
+    #[must_use]
+    pub fn peers(cache: PeerCache) -> Self {
+        Self(AnyTier::Peers(Arc::new(cache)))
+    }
+
+    /// Host memory to keep checkpoints in, in bytes; 0 for no such tier, or with a [pool](HostCache::pool) for all of that.
+    #[must_use]
+    pub fn host(bytes: usize) -> HostCache {
+        HostCache {
+            bytes,
+            ..HostCache::default()
+        }
+    }
+
+    /// A scratch file in a directory. It has no name and goes with the engine.
+    #[must_use]
+    pub fn scratch(directory: impl Into<PathBuf>) -> ScratchTier {
+        ScratchTier::new(Blocks::Directory(directory.into()))
+    }
+
+    /// Storage of your own that goes with the engine, instead of a scratch file. Its
+    /// [alignment](tierflow_store::Storage::alignment) is a power of two of at most 4096 bytes.
+    #[must_use]
+    pub fn storage(storage: Arc<dyn Storage>) -> ScratchTier {
+        ScratchTier::new(Blocks::Storage(storage))
+    }
+
+    /// A directory of this node, made if missing, in which versions outlive the process: the next engine on it finds them.
+    /// One process at a time writes there for each rank.
+    #[must_use]
+    pub fn node_local(directory: impl Into<PathBuf>) -> NodeLocal {
+        NodeLocal {
+            directory: directory.into(),
+            limit: UNLIMITED,
+        }
+    }
+
+    /// A directory on external storage, or an object store by its URL: see [`EngineBuilder::external`].
+    #[must_use]
+    pub fn external(directory: impl Into<PathBuf>) -> Self {
+        Self(AnyTier::External(External::Named(directory.into())))
+    }
+
+    /// External storage of another kind. It must keep the pieces of the engine's own rank.
+    #[must_use]
+    pub fn vault(vault: Arc<dyn Vault>) -> Self {
+        Self(AnyTier::External(External::Vault(vault)))
+    }
+}
+
+impl EngineBuilder {
+    /// Gives the engine a tier, instead of the one of that kind that it had.
+    #[must_use]
+    pub fn tier(mut self, tier: impl Into<Tier>) -> Self {
+        match tier.into().0 {
+            AnyTier::Device(cache) => self.device_cache = cache,
+            #[cfg(feature = "peers")]
+            AnyTier::Peers(cache) => self.peer_cache = Some(cache),
+            AnyTier::Host(cache) => self.host_cache = cache,
+            AnyTier::Scratch(scratch) => self.scratch = Some(scratch),
+            AnyTier::NodeLocal(local) => {
+                self.lasting.node_local = Some(local.directory);
+                self.node_local_limit = local.limit;
+            }
+            AnyTier::External(external) => self.lasting.external = Some(external),
+        }
+        self
+    }
+}
+
+/// Device memory as a tier: see [`Tier::device`].
+#[derive(Debug, Clone, Default)]
+pub struct DeviceCache {
+    pub(super) bytes: usize,
+    pub(super) growth: DeviceOptions,
+    pub(super) evict_while_growing: bool,
+}
+
+impl DeviceCache {
+    /// How it comes to be: a [`DeviceGrowth`](tierflow_tier_alloc::DeviceGrowth), or more.
+    ///
+    /// Whichever it is, nothing is evicted from a cache that is not mapped and filled yet (HiPC'22 §II, constraint 1),
+    /// unless [`evict_while_growing`](Self::evict_while_growing) says so.
+    #[must_use]
+    pub fn growth(mut self, growth: impl Into<DeviceOptions>) -> Self {
+        self.growth = growth.into();
+        self
+    }
+
+    /// Whether checkpoints may be evicted from it while it is still being mapped. They are not unless you say
+    /// so (HiPC'22 §II, constraint 1): bytes that are still to be mapped count as free, and a checkpoint waits for them
+    /// rather than push another one out. If they may, the cache is as large as it is mapped at the moment, and no caller
+    /// waits for the driver.
+    #[must_use]
+    pub fn evict_while_growing(mut self, may: bool) -> Self {
+        self.evict_while_growing = may;
+        self
+    }
+}
+
+impl From<DeviceCache> for Tier {
+    fn from(cache: DeviceCache) -> Self {
+        Self(AnyTier::Device(cache))
+    }
+}
+
+/// Host memory as a tier: see [`Tier::host`].
+#[derive(Debug, Clone)]
+pub struct HostCache {
+    pub(super) bytes: usize,
+    pub(super) growth: HostOptions,
+    pub(super) pool: Option<HostPool>,
+}
+
+impl Default for HostCache {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            growth: HostOptions::default().pace(Pace::AsNeeded { lead: LEAD }),
+            pool: None,
+        }
+    }
+}
+
+impl HostCache {
+    /// How it comes to be: a [`HostGrowth`](tierflow_tier_alloc::HostGrowth), or more.
+    #[must_use]
+    pub fn growth(mut self, growth: impl Into<HostOptions>) -> Self {
+        self.growth = growth.into();
+        self
+    }
+
+    /// Shares a pool of host memory with other engines, of this process or of others on this machine: the cache is what the pool
+    /// lets this engine use, up to its bytes, or all of the pool if they are 0. An engine that wants it has an equal part; what
+    /// others leave idle it borrows, and gives back, emptied, when they want it.
+    ///
+    /// It needs a tier below to flush to, and memory that can be given back in parts:
+    /// [`HostGrowth::Pieces`](tierflow_tier_alloc::HostGrowth::Pieces), the default.
+    #[must_use]
+    pub fn pool(mut self, pool: &HostPool) -> Self {
+        self.pool = Some(pool.clone());
+        self
+    }
+}
+
+impl From<HostCache> for Tier {
+    fn from(cache: HostCache) -> Self {
+        Self(AnyTier::Host(cache))
+    }
+}
+
+/// Storage that goes with the engine as a tier: see [`Tier::scratch`] and [`Tier::storage`].
+#[derive(Debug, Clone)]
+pub struct ScratchTier {
+    pub(super) on: Blocks,
+    pub(super) limit: u64,
+}
+
+/// Where blocks are written.
+#[derive(Debug, Clone)]
+pub(super) enum Blocks {
+    Directory(PathBuf),
+    Storage(Arc<dyn Storage>),
+}
+
+impl ScratchTier {
+    pub(super) fn new(on: Blocks) -> Self {
+        Self {
+            on,
+            limit: UNLIMITED,
+        }
+    }
+
+    /// The most bytes to set aside there; without it, as many as there are.
+    #[must_use]
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = bytes.min(UNLIMITED);
+        self
+    }
+}
+
+impl From<ScratchTier> for Tier {
+    fn from(scratch: ScratchTier) -> Self {
+        Self(AnyTier::Scratch(scratch))
+    }
+}
+
+/// A directory of the node as a tier: see [`Tier::node_local`].
+#[derive(Debug, Clone)]
+pub struct NodeLocal {
+    directory: PathBuf,
+    limit: u64,
+}
+
+impl NodeLocal {
+    /// The most bytes to keep there. What also lies on external storage gives way to newer versions; without external storage,
+    /// nothing does. What lies there alone when the engine is built is kept even if it is more.
+    #[must_use]
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = bytes.min(UNLIMITED);
+        self
+    }
+}
+
+impl From<NodeLocal> for Tier {
+    fn from(local: NodeLocal) -> Self {
+        Self(AnyTier::NodeLocal(local))
+    }
+}

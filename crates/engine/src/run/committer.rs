@@ -1,0 +1,133 @@
+//! Group commit: small versions that callers make at the same time are kept in one write and one synchronisation, and reported as one.
+
+use super::commits::Gathering;
+use super::core::Shared;
+use super::ends::Lying;
+use super::job::{Direction, Job, Task};
+use super::medium::medium;
+use super::sync::{Builder, JoinHandle, Mutex, Ordering};
+use crate::plan::TierId;
+use crate::{Error, Result};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+use tierflow_device::{Access, ReadLoan};
+use tierflow_timeline::{TimelineLane, What};
+
+/// Threads that commit to one directory: while one writes what has come by now, another reports what it wrote before and wakes those who
+/// wait for that, and a third one is there for what comes next.
+const COMMITTERS: usize = 3;
+
+/// One of those who commit to a tier.
+struct Committer {
+    shared: Weak<Shared>,
+    gathering: Gathering,
+    tier: TierId,
+    /// Held while versions are written: what comes meanwhile is the next group.
+    turn: Arc<Mutex<()>>,
+    row: Option<TimelineLane>,
+}
+
+/// Starts the threads that commit to `tier`. They end when nothing can be put into their queue any more.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    (tier, gathering): (usize, Gathering),
+) -> Result<Vec<JoinHandle<()>>> {
+    let name = shared.tiers.get(tier).map_or("", |tier| tier.kind.name());
+    let turn = Arc::new(Mutex::new(()));
+    let start = |number: usize| {
+        let row = format!("host → {name}, commits {}", number + 1);
+        let committer = Committer {
+            shared: Arc::downgrade(shared),
+            gathering: gathering.clone(),
+            tier: TierId(tier),
+            turn: Arc::clone(&turn),
+            row: shared.recorder.worker_lane(&row),
+        };
+        let thread = Builder::new().name(format!("tierflow-commit{tier}"));
+        thread.spawn(move || committer.run()).map_err(Error::Thread)
+    };
+    (0..COMMITTERS).map(start).collect()
+}
+
+impl Committer {
+    fn run(&self) {
+        while self.gathering.wait() {
+            let shared = self.shared.upgrade();
+            let Some(shared) = shared.filter(|shared| !shared.is_stopping()) else {
+                return;
+            };
+            let turn = self.turn.lock();
+            let jobs = self.gathering.take();
+            if jobs.is_empty() {
+                // Who had the turn before took them with its own.
+                continue;
+            }
+            let is_wanted = |job: &Arc<Job>| !job.cancelled.load(Ordering::Relaxed);
+            let (jobs, mut left): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_wanted);
+            let begun = Instant::now();
+            let committed = commit(&shared, &jobs);
+            drop(turn);
+            match committed {
+                Ok(()) => self.report(&shared, &jobs, begun),
+                // Each is to meet the failure for itself.
+                Err(_) => left.extend(jobs),
+            }
+            let crew = match left.as_slice() {
+                [] => None,
+                _ => shared.crew(Direction::Down, self.tier),
+            };
+            for job in left {
+                // Without workers the engine goes, which ends all that is left.
+                let _ = crew.as_ref().map(|crew| crew.send(Task::Transfer(job)));
+            }
+        }
+    }
+
+    fn report(&self, shared: &Shared, jobs: &[Arc<Job>], begun: Instant) {
+        if self.row.is_some() {
+            for job in jobs {
+                let what = What {
+                    name: "flush",
+                    version: Some(job.transfer.version),
+                    bytes: job.transfer.from.iter().map(|piece| piece.place.size).sum(),
+                };
+                shared.recorder.worked(self.row, what, begun);
+            }
+        }
+        shared.delivered(jobs.iter().map(|job| job.transfer.id));
+        shared.housekeep(self.tier);
+    }
+}
+
+/// None that was put among the commits.
+const UNFIT: Error = Error::Internal {
+    what: "a version that cannot be committed with others",
+};
+
+/// Keeps jobs of one way, which all go to the same directory.
+fn commit(shared: &Shared, jobs: &[Arc<Job>]) -> Result<()> {
+    let Some(first) = jobs.first() else {
+        return Ok(());
+    };
+    let to = first.transfer.to.first();
+    let kept = to.and_then(|to| medium(&shared.tiers, to).kept());
+    let kept = kept.ok_or(UNFIT)?;
+    let from = jobs.iter().map(|job| {
+        let from = job.transfer.from.first().ok_or(UNFIT)?;
+        Ok((job.transfer.version, Lying::on(&shared.tiers, from)))
+    });
+    let lend = |job: Result<(_, Lying<'_>)>| {
+        let (version, lying) = job?;
+        shared.pending.settle(&lying.piece.place, Access::Read);
+        let lent = lying.medium.lend(lying.at(lying.all()))?;
+        Ok((version, lent))
+    };
+    let lent: Vec<(_, ReadLoan)> = from.map(lend).collect::<Result<_>>()?;
+    let versions = lent.iter();
+    let versions = versions.map(|(version, lent)| Ok((*version, lent.bytes()?)));
+    kept.save_many(&versions.collect::<Result<Vec<_>>>()?)?;
+    for (version, _) in &lent {
+        kept.end(*version, false);
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! A channel for one value. Who waits for it sleeps at once: that takes as long as a copy or a disk does, and where many wait, those
+//! who spin take their time from those who are woken.
+
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Instant;
+
+#[derive(Debug)]
+enum State<T> {
+    Waiting,
+    Sent(T),
+    /// It was taken, or will never be sent.
+    Over,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+/// The end that sends. Dropped, it tells that nothing will come.
+#[derive(Debug)]
+pub(crate) struct Answering<T>(Arc<Slot<T>>);
+
+/// The end that waits.
+#[derive(Debug)]
+pub(crate) struct Awaiting<T>(Arc<Slot<T>>);
+
+/// The two ends of a channel for one value.
+pub(crate) fn answer<T>() -> (Answering<T>, Awaiting<T>) {
+    let slot = Arc::new(Slot {
+        state: Mutex::new(State::Waiting),
+        changed: Condvar::new(),
+    });
+    (Answering(Arc::clone(&slot)), Awaiting(slot))
+}
+
+impl<T> Answering<T> {
+    pub(crate) fn send(self, value: T) {
+        *self.0.state.lock() = State::Sent(value);
+    }
+}
+
+impl<T> Drop for Answering<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if matches!(*state, State::Waiting) {
+            *state = State::Over;
+        }
+        drop(state);
+        self.0.changed.notify_one();
+    }
+}
+
+impl<T> Awaiting<T> {
+    /// Whether there is nothing to wait for.
+    pub(crate) fn is_there(&self) -> bool {
+        !matches!(*self.0.state.lock(), State::Waiting)
+    }
+
+    /// The value; `None` if it will never be sent, or not by the deadline.
+    pub(crate) fn recv(&self, deadline: Option<Instant>) -> Option<T> {
+        let mut state = self.0.state.lock();
+        while matches!(*state, State::Waiting) {
+            match deadline {
+                None => self.0.changed.wait(&mut state),
+                Some(deadline) if self.0.changed.wait_until(&mut state, deadline).timed_out() => {
+                    break;
+                }
+                Some(_) => {}
+            }
+        }
+        match std::mem::replace(&mut *state, State::Waiting) {
+            State::Sent(value) => {
+                *state = State::Over;
+                Some(value)
+            }
+            before => {
+                *state = before;
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_value_comes_once_and_whoever_waits_hears_that_none_will() {
+        let (sender, receiver) = answer();
+        let now = Instant::now();
+        assert_eq!(receiver.recv(Some(now + Duration::from_millis(1))), None);
+        let thread = std::thread::spawn(move || (receiver.recv(None), receiver.recv(None)));
+        sender.send(7);
+        assert_eq!(thread.join().unwrap(), (Some(7), None));
+        let (sender, receiver) = answer::<u8>();
+        let thread = std::thread::spawn(move || receiver.recv(None));
+        drop(sender);
+        assert_eq!(thread.join().unwrap(), None);
+    }
+}

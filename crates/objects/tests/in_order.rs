@@ -1,0 +1,73 @@
+//! Versions that are published in an order of their own, while their bytes go up side by side.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod kept;
+mod troubled;
+
+use kept::{bytes_of, numbers};
+use object_store::ObjectStore;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tierflow_objects::{Objects, Settings};
+use tierflow_store::{Error, Region, Snapshot, Vault};
+use troubled::Troubled;
+
+fn snapshot<'a>(version: u64, regions: &'a [Region<'a>]) -> Snapshot<'a> {
+    Snapshot {
+        version,
+        base: None,
+        regions,
+    }
+}
+
+/// Three parts of an upload.
+const LONG: usize = 36 << 20;
+
+#[test]
+fn all_parts_are_there_before_a_version_is_published() {
+    let troubled = Arc::new(Troubled::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as _;
+    let open = || Objects::new(Arc::clone(&store), "runs/7", Settings::default()).unwrap();
+    let objects = open();
+    let bytes = bytes_of(2, LONG);
+    let regions = [Region::new("state", &bytes)];
+    let asked = Cell::new(0);
+    objects
+        .save_when(&snapshot(2, &regions), &|| {
+            asked.set(asked.get() + 1);
+            assert_eq!(troubled.parts.load(Relaxed), 3);
+            assert!(numbers(&open()).is_empty());
+            // One that comes before it is saved meanwhile, as it is small.
+            let small = [Region::new("state", &bytes[..100])];
+            objects.save(&snapshot(1, &small))
+        })
+        .unwrap();
+    assert_eq!(asked.get(), 1);
+    assert_eq!(numbers(&open()), [1, 2]);
+    assert!(open().piece(2).unwrap().read("state").unwrap() == bytes);
+    // A copy likewise, and what is not wanted any more is not there.
+    let parts = troubled.parts.load(Relaxed);
+    let elsewhere = Arc::new(object_store::memory::InMemory::new()) as Arc<dyn ObjectStore>;
+    let other = Objects::new(elsewhere, "runs/8", Settings::default()).unwrap();
+    let long = bytes_of(3, LONG);
+    other
+        .save(&snapshot(3, &[Region::new("state", &long)]))
+        .unwrap();
+    let piece = other.piece(3).unwrap();
+    for is_wanted in [false, true] {
+        let copied = objects.copy_when(&piece, &|| match is_wanted {
+            false => Err(Error::Cancelled),
+            true => Ok(()),
+        });
+        assert_eq!(copied.is_ok(), is_wanted);
+        assert_eq!(numbers(&open()).contains(&3), is_wanted);
+    }
+    assert_eq!(troubled.parts.load(Relaxed), parts + 6);
+    assert!(open().piece(3).unwrap().read("state").unwrap() == long);
+    // A small one, too, comes no sooner than it may.
+    let small = [Region::new("state", &bytes[..100])];
+    let refused = objects.save_when(&snapshot(4, &small), &|| Err(Error::Cancelled));
+    assert!(matches!(refused, Err(Error::Cancelled)));
+    assert_eq!(numbers(&open()), [1, 2, 3]);
+}

@@ -1,0 +1,147 @@
+//! Differences on their way: the next is asked for while the one before has not arrived, and is worth what that one is.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod machine;
+
+use machine::{Ending, Machine, Setup};
+use tierflow_plan::{Differences, Overhead, TierId, TransferFailure, TransferId, Version};
+
+/// Eager tiers of so many bytes below the fastest, two transfers into each at a time.
+fn machine(below: &[u64]) -> Machine {
+    let mut setup = Setup::new(&[&[40], below].concat());
+    for tier in &mut setup.tiers[1..] {
+        tier.depth = 2;
+        tier.eager = true;
+    }
+    setup.differences = Some(Differences {
+        overhead: Overhead::fixed(1),
+        longest: 16,
+        ascending: false,
+    });
+    Machine::new(&setup)
+}
+
+fn write(machine: &mut Machine, version: Version) {
+    let ticket = machine.checkpoint(version, 4, false);
+    machine.end(Ending::Write(ticket, true));
+}
+
+fn under_way(machine: &Machine) -> Vec<TransferId> {
+    let transfers = machine.endings().into_iter().filter_map(|end| match end {
+        Ending::Transfer(id, None) => Some(id),
+        _ => None,
+    });
+    transfers.collect()
+}
+
+fn cancelled(machine: &Machine) -> u64 {
+    let hops = machine.plan().statistics().hops;
+    hops.iter().map(|hop| hop.cancelled).sum()
+}
+
+#[test]
+fn what_arrives_before_its_base_is_there_when_its_base_is() {
+    let mut machine = machine(&[40]);
+    write(&mut machine, 0);
+    write(&mut machine, 1);
+    let [first, second] = under_way(&machine)[..] else {
+        panic!("two are on their way");
+    };
+    let wait = machine.wait();
+    machine.end(Ending::Transfer(second, None));
+    assert!(!machine.plan().is_settled(1) && !machine.is_done(wait));
+    // It cannot be taken back, nor come again.
+    machine.drop_version(1);
+    write(&mut machine, 3);
+    machine.end(Ending::Transfer(first, None));
+    machine.read_back();
+    assert_eq!(cancelled(&machine), 0);
+}
+
+#[test]
+fn what_builds_upon_a_failure_is_made_again() {
+    for is_there in [true, false] {
+        let mut machine = machine(&[40]);
+        write(&mut machine, 0);
+        write(&mut machine, 1);
+        let [first, second] = under_way(&machine)[..] else {
+            panic!("two are on their way");
+        };
+        let fails = Ending::Transfer(first, Some(TransferFailure::Source));
+        let arrives = Ending::Transfer(second, None);
+        let ends = if is_there {
+            [arrives, fails]
+        } else {
+            [fails, arrives]
+        };
+        ends.into_iter().for_each(|end| machine.end(end));
+        assert_eq!(cancelled(&machine), 1);
+        assert!(!machine.plan().is_settled(1));
+        assert_eq!(under_way(&machine).len(), 1, "1 is on its way again");
+        machine.read_back();
+    }
+}
+
+/// Of version 4 hardly anything is as before, so it comes as a difference to nothing.
+#[test]
+fn what_turns_out_to_build_upon_nothing_needs_no_base() {
+    let mut machine = machine(&[40]);
+    write(&mut machine, 3);
+    write(&mut machine, 4);
+    let [first, second] = under_way(&machine)[..] else {
+        panic!("two are on their way");
+    };
+    machine.end(Ending::Transfer(first, Some(TransferFailure::Source)));
+    machine.end(Ending::Transfer(second, None));
+    assert_eq!(cancelled(&machine), 0);
+    assert!(machine.plan().is_settled(4));
+    machine.read_back();
+}
+
+#[test]
+fn what_goes_further_down_holds_up_nobody() {
+    let mut machine = machine(&[30, 40]);
+    for version in [0, 1, 3, 5, 6, 8] {
+        write(&mut machine, version);
+        assert!(machine.end_one(0));
+    }
+    machine.settle();
+    assert_eq!(cancelled(&machine), 0);
+    // A difference has one byte or two; the first stands for all others.
+    let used = machine.plan().statistics().tiers[2].used_bytes;
+    assert!(used <= 12, "{used} bytes");
+    machine.read_back();
+}
+
+/// Each may have five bytes until it is made, and there are fourteen: what is not made yet moves towards what is.
+#[test]
+fn those_on_their_way_leave_no_room_between_them() {
+    let mut machine = machine(&[14]);
+    for version in [0, 1, 3, 5, 6, 8] {
+        write(&mut machine, version);
+    }
+    let made = |machine: &Machine| {
+        let ends = machine.endings().into_iter();
+        let mut encoding = ends.filter(|end| matches!(end, Ending::Encoding(_)));
+        encoding.next()
+    };
+    while let Some(first) = made(&machine) {
+        machine.end(first);
+        let first = under_way(&machine)[0];
+        machine.end(Ending::Transfer(first, None));
+    }
+    machine.settle();
+    let mut places: Vec<_> = [0, 1, 3, 5, 6, 8]
+        .iter()
+        .flat_map(|&version| machine.plan().pieces(version, TierId(1)))
+        .map(|piece| (piece.place.offset, piece.place.offset + piece.place.size))
+        .collect();
+    places.sort_unstable();
+    assert_eq!(places.len(), 6);
+    assert!(
+        places.windows(2).all(|pair| pair[0].1 == pair[1].0),
+        "{places:?}"
+    );
+    machine.read_back();
+}

@@ -1,0 +1,90 @@
+//! Waiting for one version, whatever becomes of the others.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod machine;
+
+use machine::{Call, Ending, Machine, Setup};
+use tierflow_plan::{Refusal, TierConfig, TransferFailure};
+
+/// Two tiers, and versions 0 and 1 taken in, both on their way down.
+fn two_under_way() -> Machine {
+    let mut setup = Setup::new(&[40, 400]);
+    setup.tiers[1] = TierConfig {
+        eager: true,
+        depth: 4,
+        ..setup.tiers[1]
+    };
+    let mut machine = Machine::new(&setup);
+    for version in 0..2 {
+        let ticket = machine.checkpoint(version, 4, false);
+        machine.end(Ending::Write(ticket, true));
+    }
+    let is_transfer = |ending: &&Ending| matches!(ending, Ending::Transfer(_, None));
+    assert_eq!(machine.endings().iter().filter(is_transfer).count(), 2);
+    machine
+}
+
+/// Ends the first of the transfers under way.
+fn end_first(machine: &mut Machine, failure: Option<TransferFailure>) {
+    let endings = machine.endings();
+    let first = endings
+        .into_iter()
+        .find(|ending| matches!(ending, Ending::Transfer(_, how) if *how == failure));
+    machine.end(first.unwrap());
+}
+
+#[test]
+fn it_ends_with_that_version() {
+    let mut machine = two_under_way();
+    let waits = [0, 1, 0].map(|version| machine.wait_for(version));
+    end_first(&mut machine, None);
+    let first = u64::from(machine.plan().is_settled(1));
+    let is_done = |version| machine.is_done(waits[version as usize]);
+    assert!(is_done(first) && !is_done(1 - first));
+    let settled = machine.wait_for(first);
+    assert!(machine.is_done(settled), "what is there is not waited for");
+    end_first(&mut machine, None);
+    assert!(waits.into_iter().all(|wait| machine.is_done(wait)));
+}
+
+#[test]
+fn what_goes_or_cannot_get_there_is_refused() {
+    let mut machine = two_under_way();
+    machine.wait_for(7);
+    assert_eq!(
+        machine.refusals(),
+        [(Call::WaitFor(7), Refusal::Unknown)],
+        "at once"
+    );
+    machine.wait_for(0);
+    machine.drop_version(0);
+    assert_eq!(
+        machine.refusals()[1..],
+        [(Call::WaitFor(0), Refusal::Discarded)]
+    );
+    machine.wait_for(1);
+    while !machine.endings().is_empty() {
+        let fails = machine.endings().into_iter().find(|ending| {
+            matches!(
+                ending,
+                Ending::Transfer(_, Some(TransferFailure::Destination))
+            )
+        });
+        machine.end(fails.unwrap());
+    }
+    let stalled = Refusal::Stalled { versions: 1 };
+    assert_eq!(machine.refusals()[2..], [(Call::WaitFor(1), stalled)]);
+    let again = machine.wait_for(1);
+    machine.settle();
+    assert!(machine.is_done(again), "who waits again has it tried again");
+}
+
+#[test]
+fn who_gave_up_is_not_answered() {
+    let mut machine = two_under_way();
+    let (given_up, waits) = (machine.wait_for(0), machine.wait_for(0));
+    machine.abandon(given_up);
+    machine.settle();
+    assert!(machine.is_done(waits) && !machine.is_done(given_up));
+}
