@@ -51,8 +51,9 @@ int tf_options_new(tf_options *options);
  *   device            auto | host | cuda | cuda:N               auto: the first GPU if there is one
  *   device_cache      bytes of GPU memory to keep checkpoints in
  *   host_cache        bytes of host memory
- *   scratch           directory for a file that is deleted with the engine
- *   storage_limit     bytes of that file
+ *   scratch           directory for a file that is deleted with the engine; or several, on file systems of their own, with
+ *                     colons between them: what is written goes to the one that is predicted to have it first
+ *   storage_limit     bytes of that file, or of all of them
  *   node_local        directory of this node in which versions outlive the process
  *   node_local_limit  bytes of it; what also lies on external storage gives way
  *   external          directory, such as of a parallel file system, in which versions outlive the node; or an object store:

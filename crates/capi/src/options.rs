@@ -142,9 +142,14 @@ impl Options {
             .after_restore(self.after_restore)
             .timeline(self.timeline)
             .closing_patience(self.closing_patience);
-        if let Some(directory) = &self.scratch {
+        if let Some(directories) = &self.scratch {
             let limit = self.storage_limit.unwrap_or(u64::MAX);
-            builder = builder.tier(Tier::scratch(directory).limit(limit));
+            let mut directories: Vec<PathBuf> = std::env::split_paths(directories).collect();
+            let tier = match directories.pop() {
+                Some(one) if directories.is_empty() => Tier::scratch(one),
+                last => Tier::scratch_over(directories.into_iter().chain(last)),
+            };
+            builder = builder.tier(tier.limit(limit));
         }
         if let Some(directory) = &self.node_local {
             let limit = self.node_local_limit.unwrap_or(u64::MAX);

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use parking_lot::{Condvar, Mutex};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{BuildError, Engine, Error, Region, RegionMut};
-use tierflow_store::Storage;
+use tierflow_engine::{BuildError, Engine, Error, Region, RegionMut, Tier};
+use tierflow_store::{Error as StoreError, Storage};
 
 /// Storage in memory, of an alignment of its own.
 #[derive(Debug)]
@@ -211,4 +212,43 @@ fn a_call_whose_request_fails_ends_and_can_be_made_again() {
         .restore(0, &mut [RegionMut::from(back.as_mut_slice())])
         .unwrap();
     assert!(back == bytes);
+}
+
+#[test]
+fn several_directories_are_one_tier() {
+    let home = tempfile::tempdir().unwrap();
+    let device = open(Choice::Host).unwrap();
+    let tier = Tier::scratch_over([home.path(), home.path()]).limit(64 << 20);
+    let engine = Engine::builder(&device).host_cache(2 << 20).tier(tier);
+    let engine = engine.build().unwrap();
+    let content = |version: u64| -> Vec<u8> {
+        let word = |i: u64| (i * 31 + version * 7) as u8;
+        (0..500_000 + 4097 * version).map(word).collect()
+    };
+    for version in 0..30 {
+        let bytes = content(version);
+        engine
+            .checkpoint(version, &[Region::from(bytes.as_slice())])
+            .unwrap();
+    }
+    for version in (0..30).rev() {
+        let expected = content(version);
+        let mut back = vec![0; expected.len()];
+        engine
+            .restore(version, &mut [RegionMut::from(back.as_mut_slice())])
+            .unwrap();
+        assert!(back == expected, "version {version}");
+    }
+    let tier =
+        |directories: Vec<PathBuf>| Engine::builder(&device).tier(Tier::scratch_over(directories));
+    let none = tier(Vec::new()).build();
+    assert!(
+        matches!(none, Err(Error::Build(BuildError::Scratch(_)))),
+        "{none:?}"
+    );
+    let missing = tier(vec![home.path().to_owned(), home.path().join("none")]).build();
+    assert!(
+        matches!(missing, Err(Error::Storage(StoreError::Open { .. }))),
+        "{missing:?}"
+    );
 }

@@ -28,6 +28,14 @@ pub enum Error {
         /// The store's alignment in bytes.
         alignment: usize,
     },
+    /// The stores hold nothing: give them room.
+    #[error(
+        "no store has room for a chunk of {chunk_size} bytes: free some space, or name other stores"
+    )]
+    NoRoom {
+        /// The chunk size in bytes.
+        chunk_size: usize,
+    },
     /// It took longer than the caller would wait: wait again, or give up.
     #[error("{doing} was not done after {patience:?}: {why}")]
     TimedOut {

@@ -36,6 +36,7 @@
 
 mod backend;
 mod calibration;
+mod chunk_map;
 mod clock;
 mod error;
 mod event;
@@ -45,6 +46,7 @@ mod store;
 
 pub use backend::ChunkPlacement;
 pub use calibration::Calibration;
+pub use chunk_map::{ChunkMap, Extent, Placed};
 pub use error::{CalibrationError, PlacementError};
 pub use event::{ChunkId, Command, Event, ProducerId, StoreId};
 pub use flush_bandwidth::FlushBandwidth;

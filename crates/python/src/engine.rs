@@ -81,7 +81,7 @@ impl Engine {
         device_cache: Option<Bytes>,
         host_cache: Option<Bytes>,
         host_pool: Option<HostPool>,
-        scratch: Option<PathBuf>,
+        scratch: Option<options::Directories>,
         storage_limit: Option<Bytes>,
         node_local: Option<PathBuf>,
         node_local_limit: Option<Bytes>,
@@ -129,9 +129,9 @@ impl Engine {
             .closing_patience(closing)
             .tier(device_tier.evict_while_growing(evict_while_growing))
             .tier(host_tier)
-            .with(scratch, |b, directory| {
+            .with(scratch, |b, directories| {
                 let limit = storage_limit.map_or(u64::MAX, |bytes| bytes.0);
-                b.tier(Tier::scratch(directory).limit(limit))
+                b.tier(directories.scratch().limit(limit))
             })
             .with(node_local, |b, directory| {
                 let limit = node_local_limit.map_or(u64::MAX, |bytes| bytes.0);

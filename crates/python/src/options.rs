@@ -1,13 +1,16 @@
 //! What callers write, as the engine takes it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyString};
+use pyo3::types::{PyInt, PyList, PyString, PyTuple};
 use tierflow_device::Choice;
-use tierflow_engine::{AfterRestore, BadCompression, Compression, EngineBuilder, Flush};
+use tierflow_engine::{
+    AfterRestore, BadCompression, Compression, EngineBuilder, Flush, ScratchTier, Tier,
+};
 
 use crate::errors;
 
@@ -23,6 +26,36 @@ pub(crate) trait With: Sized {
 }
 
 impl With for EngineBuilder {}
+
+/// A directory, or several.
+pub(crate) enum Directories {
+    One(PathBuf),
+    Several(Vec<PathBuf>),
+}
+
+impl Directories {
+    /// A tier of scratch files there.
+    pub(crate) fn scratch(self) -> ScratchTier {
+        match self {
+            Self::One(directory) => Tier::scratch(directory),
+            Self::Several(directories) => Tier::scratch_over(directories),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Directories {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match given.extract() {
+            Ok(directory) => Ok(Self::One(directory)),
+            Err(_) if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() => {
+                Ok(Self::Several(given.extract()?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
 
 /// Bytes: a number, or a text such as "4GiB".
 pub(crate) struct Bytes(pub(crate) u64);

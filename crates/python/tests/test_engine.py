@@ -40,6 +40,21 @@ def test_a_history_comes_back_in_reverse(tmp_path: pathlib.Path) -> None:
     assert any(entry["name"] == "restore" for entry in entries)
 
 
+def test_several_directories_are_one_tier(tmp_path: pathlib.Path) -> None:
+    field = np.zeros(100_000)
+    with tierflow.Engine(device="host", host_cache="1MiB", scratch=[tmp_path, str(tmp_path)]) as engine:
+        for step in range(20):
+            field[:] = step
+            engine.checkpoint(step, field)
+        for step in reversed(range(20)):
+            engine.restore(step, field)
+            assert (field == step).all()
+    with pytest.raises(tierflow.ArgumentError, match="no store has room"):
+        tierflow.Engine(device="host", scratch=[])
+    with pytest.raises(TypeError):
+        tierflow.Engine(device="host", scratch=7)
+
+
 def test_hints_are_any_integers(engine: tierflow.Engine) -> None:
     engine.hint(range(3))
     engine.hint(version for version in [3, 4])

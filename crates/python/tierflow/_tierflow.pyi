@@ -180,7 +180,7 @@ class Engine:
         device_cache: _Bytes | None = None,
         host_cache: _Bytes | None = None,
         host_pool: HostPool | None = None,
-        scratch: _Path | None = None,
+        scratch: _Path | list[_Path] | tuple[_Path, ...] | None = None,
         storage_limit: _Bytes | None = None,
         node_local: _Path | None = None,
         node_local_limit: _Bytes | None = None,

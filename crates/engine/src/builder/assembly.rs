@@ -1,6 +1,5 @@
 //! An engine, from what was chosen: its tiers, its plan, its workers.
 
-use super::tier::Blocks;
 use super::{EngineBuilder, UNLIMITED};
 use crate::caught::Caught;
 use crate::flush::Flush;
@@ -19,11 +18,10 @@ use crate::run::{
 use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
-use tierflow_store::{Guarded, Scratch, Storage};
 use tierflow_tier_alloc::{DeviceArena, HostArena};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
-const ALIGNMENT: u64 = 4096;
+pub(super) const ALIGNMENT: u64 = 4096;
 
 /// Bytes of the device cache that are usable before anything else begins to grow.
 const FIRST_CHUNK: usize = 256 << 20;
@@ -64,15 +62,9 @@ impl EngineBuilder {
         let mut tiers = Vec::new();
         let mut configs = Vec::new();
         for (index, &kind) in kinds.iter().enumerate() {
-            let tier = self.make(kind, &opened)?;
-            let capacity = tier.medium.capacity().unwrap_or(match kind {
-                Kind::NodeLocal => self.node_local_limit,
-                Kind::External => UNLIMITED,
-                _ => self
-                    .scratch
-                    .as_ref()
-                    .map_or(UNLIMITED, |scratch| scratch.limit),
-            });
+            let (medium, limit) = self.make(kind, &opened)?;
+            let capacity = medium.capacity().unwrap_or(limit);
+            let tier = Tier { kind, medium };
             // What waits for its turn has a worker of its own: it may wait for what would have none.
             let takes_many = tier.medium.kept().is_some_and(Kept::takes_many);
             if takes_many {
@@ -290,7 +282,8 @@ impl EngineBuilder {
             .collect()
     }
 
-    fn make(&self, kind: Kind, opened: &Opened) -> Result<Tier> {
+    /// A tier's medium, and the most bytes to put there if it has no size of its own.
+    fn make(&self, kind: Kind, opened: &Opened) -> Result<(Medium, u64)> {
         let medium = match kind {
             Kind::Device => {
                 let arena = DeviceArena::start(
@@ -310,21 +303,16 @@ impl EngineBuilder {
             )?),
             Kind::Storage => {
                 let scratch = self.scratch.as_ref().ok_or(ABSENT)?;
-                Medium::Storage(match &scratch.on {
-                    Blocks::Storage(storage) => aligned(storage)?,
-                    Blocks::Directory(directory) => Arc::new(Scratch::open(directory)?),
-                })
+                let (storage, limit) = scratch.open()?;
+                return Ok((Medium::Storage(storage), limit));
             }
-            Kind::NodeLocal | Kind::External => {
-                let kept = match kind {
-                    Kind::NodeLocal => &opened.node_local,
-                    _ => &opened.external,
-                };
-                let kept = kept.as_ref().ok_or(ABSENT)?;
-                Medium::Kept(Arc::clone(kept))
+            Kind::NodeLocal => {
+                let kept = opened.node_local.as_ref().ok_or(ABSENT)?;
+                return Ok((Medium::Kept(Arc::clone(kept)), self.node_local_limit));
             }
+            Kind::External => Medium::Kept(Arc::clone(opened.external.as_ref().ok_or(ABSENT)?)),
         };
-        Ok(Tier { kind, medium })
+        Ok((medium, UNLIMITED))
     }
 }
 
@@ -332,20 +320,6 @@ impl EngineBuilder {
 const ABSENT: Error = Error::Internal {
     what: "a tier that was not asked for",
 };
-
-/// The application's storage, if it can be written where the tier's table puts copies.
-fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
-    let storage = Guarded::new(Arc::clone(storage));
-    let alignment = storage.alignment();
-    if alignment.is_power_of_two() && alignment as u64 <= ALIGNMENT {
-        return Ok(Arc::new(storage));
-    }
-    Err(BuildError::Alignment {
-        alignment,
-        most: ALIGNMENT,
-    }
-    .into())
-}
 
 /// As many workers for each way into a tier, and out of it, as the plan may have transfers under way there.
 fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {

@@ -1,12 +1,15 @@
 //! The tiers that an engine may have, each with what may be chosen about it.
 
+use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
 use crate::lasting::External;
+use crate::{BuildError, Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tierflow_local_stores::Volume;
 #[cfg(feature = "peers")]
 use tierflow_peers::PeerCache;
-use tierflow_store::{Storage, Vault};
+use tierflow_store::{Guarded, Scratch, Storage, Vault};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
 
 /// Bytes of the host cache that are pinned before anything is flushed there, and ahead of what is.
@@ -76,6 +79,15 @@ impl Tier {
     #[must_use]
     pub fn scratch(directory: impl Into<PathBuf>) -> ScratchTier {
         ScratchTier::new(Blocks::Directory(directory.into()))
+    }
+
+    /// A scratch file in each of these directories, on file systems of their own: what is written goes to the one that is predicted to
+    /// have it first, by [VeloC's adaptive placement](tierflow_local_stores::Volume). One that fails, or is full, is left to what lies
+    /// there. [`EngineBuilder::build`] measures them, which writes some 100 MiB to each.
+    #[must_use]
+    pub fn scratch_over<P: Into<PathBuf>>(directories: impl IntoIterator<Item = P>) -> ScratchTier {
+        let directories = directories.into_iter().map(Into::into);
+        ScratchTier::new(Blocks::Directories(directories.collect()))
     }
 
     /// Storage of your own that goes with the engine, instead of a scratch file. Its
@@ -220,6 +232,7 @@ pub struct ScratchTier {
 #[derive(Debug, Clone)]
 pub(super) enum Blocks {
     Directory(PathBuf),
+    Directories(Vec<PathBuf>),
     Storage(Arc<dyn Storage>),
 }
 
@@ -237,6 +250,36 @@ impl ScratchTier {
         self.limit = bytes.min(UNLIMITED);
         self
     }
+
+    /// Opens it: where the blocks are written, and how many bytes there are at most.
+    pub(super) fn open(&self) -> Result<(Arc<dyn Storage>, u64)> {
+        Ok(match &self.on {
+            Blocks::Directory(directory) => (Arc::new(Scratch::open(directory)?), self.limit),
+            Blocks::Directories(directories) => {
+                let volume = Volume::of_directories(directories).map_err(|error| match error {
+                    tierflow_local_stores::Error::Store(error) => Error::from(error),
+                    error => BuildError::Scratch(error).into(),
+                })?;
+                let bytes = volume.bytes();
+                (Arc::new(volume), self.limit.min(bytes))
+            }
+            Blocks::Storage(storage) => (aligned(storage)?, self.limit),
+        })
+    }
+}
+
+/// The application's storage, if it can be written where the tier's table puts copies.
+fn aligned(storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
+    let storage = Guarded::new(Arc::clone(storage));
+    let alignment = storage.alignment();
+    if alignment.is_power_of_two() && alignment as u64 <= ALIGNMENT {
+        return Ok(Arc::new(storage));
+    }
+    Err(BuildError::Alignment {
+        alignment,
+        most: ALIGNMENT,
+    }
+    .into())
 }
 
 impl From<ScratchTier> for Tier {

@@ -49,6 +49,9 @@ pub enum BuildError {
         /// The most bytes that it may say.
         most: u64,
     },
+    /// Several scratch directories cannot be used as one tier.
+    #[error(transparent)]
+    Scratch(tierflow_local_stores::Error),
     /// Differences are asked for where there can be none.
     #[error("versions cannot be stored as differences or compressed here: {why}")]
     NoDifferences {
