@@ -163,7 +163,7 @@ impl EngineBuilder {
     /// version to version. Restores and prefetches give the whole bytes.
     ///
     /// Versions of one size make chains of at most 16, which begin anew with a version that has little in common with the one
-    /// before. One that another builds upon keeps its difference when it is discarded, until nobody does. Differences are
+    /// before. One that another builds upon keeps its difference when it is discarded, until none does. Differences are
     /// made by the device where the fastest tier is device memory, in room for two checkpoints beside the device cache or for
     /// one where there is no more; else by the host's cores.
     ///

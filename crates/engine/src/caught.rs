@@ -90,7 +90,7 @@ fn caught<T>(panicked: &OnceLock<String>, ask: impl FnOnce() -> T) -> Option<T> 
     payload
         .map_err(|payload| {
             let text = message(&*payload);
-            // Dropping what somebody panicked with may panic once more.
+            // Dropping what a panic carried may panic once more.
             std::mem::forget(payload);
             tracing::error!("the policy panicked, and is asked no more: {text}");
             panicked.get_or_init(|| text);

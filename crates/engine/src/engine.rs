@@ -108,7 +108,7 @@ impl Engine {
             return;
         }
         let versions: Vec<_> = versions.into_iter().collect();
-        // One list after the other, whoever names them.
+        // One list after the other, whichever thread names them.
         let _one_list = self.shared.hinting.lock();
         for piece in versions.chunks(HINTS) {
             let versions = piece.to_vec();

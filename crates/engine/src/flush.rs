@@ -1,6 +1,6 @@
 //! When versions are written to the lowest tier.
 
-/// When versions are written to the lowest tier. Whoever is blocked, or waits for all of them, is served whatever this says.
+/// When versions are written to the lowest tier. A call that is blocked, or waits for all of them, is served whatever this says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Flush {
     /// As soon as they are taken in, in that order: for histories that are to reach the lowest tier in any case.

@@ -19,7 +19,7 @@ impl Engine {
     /// The fastest tier is the device cache; in an engine without one it is host memory, which kernels do not reach
     /// everywhere ([`WriteLoan::place`] tells).
     ///
-    /// Blocks while there is no room, as [`Engine::checkpoint`] does. A slot may be held for as long as you like: nobody
+    /// Blocks while there is no room, as [`Engine::checkpoint`] does. A slot may be held for as long as you like: no call
     /// waits for it, and what it holds counts as in use. What the bytes hold at first is unspecified.
     ///
     /// # Errors
@@ -300,7 +300,7 @@ impl ProduceSlot<'_> {
     }
 
     /// Makes the bytes the checkpoint as soon as the work given to `stream` so far has written them. Returns at once:
-    /// the flush of the version, its restore, and whoever else comes to these bytes, wait for that work.
+    /// the flush of the version, its restore, and whatever else touches these bytes, wait for that work.
     ///
     /// # Errors
     /// [`Error::Device`] if the stream's device failed. The version was not taken in then.
@@ -410,7 +410,7 @@ impl ConsumeSlot<'_> {
     }
 
     /// Gives the bytes back, and counts the version as consumed, as soon as the work given to `stream` so far is over.
-    /// Returns at once: whoever comes to overwrite the bytes waits for that work.
+    /// Returns at once: what overwrites the bytes waits for that work.
     ///
     /// # Errors
     /// [`Error::Device`] if the stream's device failed. The version is not consumed then.

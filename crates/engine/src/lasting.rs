@@ -16,7 +16,7 @@ pub(crate) use nodes::Nodes;
 use crate::plan::{Event, TierId};
 use crate::run::{Empties, Kept, Layouts, Shared};
 use crate::{BuildError, EngineBuilder, Result, Version};
-use external::Found;
+use external::Location;
 use runs::{LastRun, Runs, last_run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -212,12 +212,12 @@ impl Lasting {
         let mut damage = Vec::new();
         let found = self.external.as_ref().map(|external| external.find(group));
         let (external, directory): (Option<Arc<dyn Vault>>, _) = match found.transpose()? {
-            Some(Found::Directory(path)) => {
+            Some(Location::Directory(path)) => {
                 let opened = open_to_write_or_read("external", &path, &options, &mut damage)?;
                 let directory = Arc::new(opened);
                 (Some(Arc::clone(&directory) as _), Some(directory))
             }
-            Some(Found::Vault(vault)) => (Some(vault), None),
+            Some(Location::Vault(vault)) => (Some(vault), None),
             None => (None, None),
         };
         let local = match (&self.node_local, &external) {
@@ -316,7 +316,7 @@ impl Lasting {
                 });
                 let of = (group.ranks, agreed.as_ref());
                 let here = Survey::new((node_local.as_deref(), None), None, of, &runs)?;
-                // Nobody can tell what a run elsewhere wrote anew of these.
+                // Which of these a run elsewhere wrote anew cannot be told.
                 match last == LastRun::Elsewhere && !here.is_empty() {
                     true => Err(error),
                     false => Ok(here),
@@ -380,7 +380,7 @@ fn open_to_write_or_read(
 }
 
 /// A group's version counts once every rank's piece lies where all can see it. What a crash left on this node is brought
-/// there before anybody asks for the newest version, but for what a later run wrote anew.
+/// there before the group asks for the newest version, but for what a later run wrote anew.
 fn bring_what_was_left(local: &Repository, external: &dyn Vault, runs: &Runs) -> Result<()> {
     let there = external.pieces().unwrap_or_default().into_iter();
     let there: BTreeMap<u64, Identity> =
@@ -406,7 +406,7 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
         return Err(BuildError::NoDifferences { why }.into());
     }
     let tier_of = |kept: &Option<Arc<Kept>>| {
-        let is_it = |tier: &crate::run::Tier| {
+        let is_it = |tier: &crate::run::Level| {
             let kept = kept.as_deref().map(std::ptr::from_ref);
             kept.is_some() && tier.medium.kept().map(std::ptr::from_ref) == kept
         };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Says whether and when a job has to go, to whoever looks. Clones are of the same notice.
+/// Says whether and when a job has to go. Clones are of the same notice.
 ///
 /// Batch systems send a signal some time before they end a job: Slurm with `--signal=TERM@120`, clouds SIGTERM to the
 /// machine's services. `Notice::on_signals` (feature `signals`) receives them; a program that learns of it in another way calls
@@ -71,7 +71,7 @@ mod signals {
     use std::thread::{Builder, JoinHandle};
     use std::time::Duration;
 
-    /// A thread that receives signals, until nobody looks any more.
+    /// A thread that receives signals, as long as there is a notice that hears of them.
     #[derive(Debug)]
     pub(super) struct Listener {
         handle: Handle,

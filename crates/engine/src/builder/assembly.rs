@@ -12,7 +12,7 @@ use crate::run::Compressed;
 use crate::run::Differences;
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, COMMITTED, Crew, Direction, Kept, Lane, Medium, Pool, Recorder, Shared, Stage, Tier,
+    AHEAD, COMMITTED, Crew, Direction, Kept, Lane, Level, Medium, Pool, Recorder, Shared, Stage,
     Ways, gathering, hear_turns, start_committer, start_opening, start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
@@ -64,7 +64,7 @@ impl EngineBuilder {
         for (index, &kind) in kinds.iter().enumerate() {
             let (medium, limit) = self.make(kind, &opened)?;
             let capacity = medium.capacity().unwrap_or(limit);
-            let tier = Tier { kind, medium };
+            let tier = Level { kind, medium };
             // What waits for its turn has a worker of its own: it may wait for what would have none.
             let takes_many = tier.medium.kept().is_some_and(Kept::takes_many);
             if takes_many {
@@ -197,7 +197,7 @@ impl EngineBuilder {
         not(any(feature = "dedup", feature = "compress")),
         allow(unused_variables, clippy::unused_self, clippy::unnecessary_wraps)
     )]
-    fn stage(&self, fastest: Option<&Tier>) -> Result<Option<Box<dyn Stage>>> {
+    fn stage(&self, fastest: Option<&Level>) -> Result<Option<Box<dyn Stage>>> {
         #[cfg(feature = "dedup")]
         if let Some((config, tier)) = self.dedup.zip(fastest) {
             let stage = Differences::new(config, &self.device, &tier.medium)?;

@@ -179,7 +179,7 @@ impl Lasting {
         protected: &Option<Arc<dyn Protect>>,
         damage: &mut Vec<Damage>,
     ) -> Result<Option<BTreeSet<Version>>> {
-        // Nobody can give anything up where nothing can be written: all see the same there.
+        // Where nothing can be written nothing is given up: all ranks see the same there.
         let may_write = shared.is_none_or(|shared| !shared.is_read_only());
         let collective = self.collective.as_deref().or_else(|| vault.collective());
         let Some(collective) = collective else {

@@ -16,7 +16,7 @@ pub(crate) enum External {
 }
 
 /// What a name or vault leads to.
-pub(super) enum Found {
+pub(super) enum Location {
     Directory(PathBuf),
     Vault(Arc<dyn Vault>),
 }
@@ -33,15 +33,15 @@ impl External {
         }
     }
 
-    pub(super) fn find(&self, group: Group) -> Result<Found> {
+    pub(super) fn find(&self, group: Group) -> Result<Location> {
         let vault: Arc<dyn Vault> = match self {
             Self::Vault(vault) => Arc::clone(vault),
             Self::Named(name) => match Place::of(name)? {
-                Place::Directory(path) => return Ok(Found::Directory(path)),
+                Place::Directory(path) => return Ok(Location::Directory(path)),
                 Place::Url(url) => store(&url, group)?,
             },
         };
-        Ok(Found::Vault(Arc::new(Guarded::new(vault))))
+        Ok(Location::Vault(Arc::new(Guarded::new(vault))))
     }
 }
 

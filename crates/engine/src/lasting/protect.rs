@@ -25,7 +25,7 @@ impl EngineBuilder {
     }
 }
 
-/// That there is something to protect, and somebody to do it with.
+/// That there is something to protect, and other ranks to do it with.
 pub(super) fn check(has_directory: bool, group: Option<Group>) -> Result<()> {
     let needs = match (has_directory, group) {
         (false, _) => "a directory of the node: give it node_local, too",

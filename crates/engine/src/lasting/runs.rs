@@ -10,7 +10,7 @@ pub(super) enum LastRun {
     /// A run elsewhere, or what a directory has of it cannot be read.
     #[default]
     Elsewhere,
-    /// Nobody knows: a vault keeps no marks, or does not answer.
+    /// It cannot be known: a vault keeps no marks, or does not answer.
     Unknown,
     /// One on this node.
     Here,

@@ -236,7 +236,7 @@ impl Survey {
 /// have no piece for each rank of this one. Those of a group that agreed are what it agreed on.
 fn found(kept: &Kept, ranks: u32, agreed: Option<&BTreeSet<Version>>) -> Result<Found> {
     if let Some(agreed) = agreed {
-        // Those whose last piece came just before the group met are listed by this, for whoever reads there.
+        // Those whose last piece came just before the group met are listed by this, for other readers of the directory.
         kept.vault().versions()?;
         let pieces = kept.vault().pieces()?.into_iter();
         let own = pieces.filter(|one| one.ranks == ranks && agreed.contains(&one.version));

@@ -46,7 +46,7 @@ pub(super) fn bypass(
         done,
         helpers: Arc::default(),
     };
-    // A single part has moved before anybody comes to help.
+    // A single part has moved before a worker comes to help.
     if buffers.len() > 1
         && let Some(crew) = crews(direction, place.tier)
     {
@@ -76,7 +76,7 @@ pub(super) fn bypass(
             }
         }
     }
-    // Whatever happens, nobody uses the buffers any more when this returns.
+    // Whatever happens, the buffers are not in use any more when this returns.
     while under_way > 0 {
         let answer = match answers.try_recv() {
             Ok(answer) => Some(answer),
@@ -101,7 +101,7 @@ pub(super) fn bypass(
     outcome
 }
 
-/// What the caller does itself while fewer help than a disk can use: a request that nobody took yet, or only takes it back.
+/// What the caller does itself while fewer help than a disk can use: a request that no worker took yet, or only takes it back.
 fn mine(help: &Help, is_over: bool) -> Option<(Request, Result<()>)> {
     if !is_over && help.helpers.load(Ordering::Relaxed) >= REQUESTS {
         return None;

@@ -1,6 +1,6 @@
 //! Tiers whose size others decide: the host cache in a pool, memory that peers lend.
 //!
-//! Whoever wants bytes back has them in four steps: the plan is given a lower limit, it says when nothing lies beyond that any
+//! A caller or a lender that wants bytes back has them in four steps: the plan is given a lower limit, it says when nothing lies beyond that any
 //! more, the work that the application's streams still do there ends, and the memory goes back. A thread for each such tier sees
 //! to it; it sleeps until something happens.
 
@@ -36,7 +36,7 @@ trait Lender: Send + 'static {
     /// Makes memory of so many bytes usable.
     fn grow(&mut self, shared: &Shared, bytes: u64) -> Result<()>;
 
-    /// Takes back all beyond the first `kept` bytes, which nobody uses. Returns the bytes that may be used from now on.
+    /// Takes back all beyond the first `kept` bytes, which are not in use. Returns the bytes that may be used from now on.
     ///
     /// # Errors
     /// It is to be offered again.

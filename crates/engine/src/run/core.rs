@@ -9,7 +9,7 @@ use super::job::{Direction, Job, Task};
 use super::lane::Lane;
 use super::layouts::Layouts;
 use super::lock::Tray;
-use super::medium::{Medium, Tier};
+use super::medium::{Level, Medium};
 use super::pending::Pending;
 use super::recorder::Recorder;
 use super::regions::{Sink, Source};
@@ -30,7 +30,7 @@ use tierflow_tier_alloc::Gate;
 /// Does what the plan says: hands transfers to workers, and answers to those who wait for them.
 struct Clerk<'a> {
     desk: &'a mut Desk,
-    tiers: &'a [Tier],
+    tiers: &'a [Level],
 }
 
 impl Clerk<'_> {
@@ -142,7 +142,7 @@ pub(super) struct Resized {
 /// What callers and workers share.
 pub(crate) struct Shared {
     pub(crate) device: Device,
-    pub(crate) tiers: Vec<Tier>,
+    pub(crate) tiers: Vec<Level>,
     /// What becomes of versions that leave the fastest tier, if anything does.
     pub(crate) stage: Option<Box<dyn Stage>>,
     pub(super) core: Mutex<Core>,
@@ -177,7 +177,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         device: Device,
-        (tiers, stage): (Vec<Tier>, Option<Box<dyn Stage>>),
+        (tiers, stage): (Vec<Level>, Option<Box<dyn Stage>>),
         world: World,
         ways: Ways,
         lane: Lane,
@@ -244,7 +244,7 @@ impl Shared {
             let name = |tier| {
                 self.tiers
                     .get(tier)
-                    .map_or("tier", |tier: &Tier| tier.kind.name())
+                    .map_or("tier", |tier: &Level| tier.kind.name())
             };
             let evictions = world.plan_mut().take_evictions();
             self.recorder.evicted(&evictions, name);

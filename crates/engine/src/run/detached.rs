@@ -1,4 +1,4 @@
-//! Work with storage that somebody waits for no longer than a deadline: it goes on without them, in a thread of its own.
+//! Work with storage that a caller waits for until a deadline: it goes on beyond that, in a thread of its own.
 
 use super::core::Shared;
 use super::sync::{Builder, Mutex, bounded};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// What has become of the work.
-enum Outcome<T> {
+enum Progress<T> {
     UnderWay,
     Over(T),
-    /// Nobody waits for it any more.
+    /// The caller has left.
     GivenUp,
 }
 
@@ -25,16 +25,16 @@ pub(crate) fn work_until<T: Send + 'static>(
     work: impl FnOnce(&Shared) -> T + Send + 'static,
     too_late: impl FnOnce(&Shared) + Send + 'static,
 ) -> Result<Option<T>> {
-    let outcome = Arc::new(Mutex::new(Outcome::UnderWay));
+    let outcome = Arc::new(Mutex::new(Progress::UnderWay));
     let (sender, over) = bounded(1);
     let (theirs, its) = (Arc::clone(shared), Arc::clone(&outcome));
     let run = move || {
         let result = work(&theirs);
         let is_late = {
             let mut outcome = its.lock();
-            let is_late = matches!(*outcome, Outcome::GivenUp);
+            let is_late = matches!(*outcome, Progress::GivenUp);
             if !is_late {
-                *outcome = Outcome::Over(result);
+                *outcome = Progress::Over(result);
             }
             is_late
         };
@@ -48,8 +48,8 @@ pub(crate) fn work_until<T: Send + 'static>(
     shared.keep_thread(thread.map_err(Error::Thread)?);
     let _in_time = over.recv_deadline(deadline);
     let mut outcome = outcome.lock();
-    match std::mem::replace(&mut *outcome, Outcome::GivenUp) {
-        Outcome::Over(result) => Ok(Some(result)),
-        Outcome::UnderWay | Outcome::GivenUp => Ok(None),
+    match std::mem::replace(&mut *outcome, Progress::GivenUp) {
+        Progress::Over(result) => Ok(Some(result)),
+        Progress::UnderWay | Progress::GivenUp => Ok(None),
     }
 }

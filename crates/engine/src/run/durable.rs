@@ -3,7 +3,7 @@
 use super::ends::{Held, Lying, Origin};
 use super::kept::{Form, Kept};
 use super::lane::{Failed, Lane, at_destination, at_source};
-use super::medium::{Medium, Tier, medium};
+use super::medium::{Level, Medium, medium};
 use super::regions::{Sink, Source};
 use super::sync::{AtomicBool, Mutex, Ordering};
 use crate::plan::{Piece, TransferFailure};
@@ -60,7 +60,7 @@ impl Lane {
     /// Keeps a version that lies on other tiers, in the form that it has there.
     pub(super) fn keep(
         &mut self,
-        (tiers, from): (&[Tier], &[Piece]),
+        (tiers, from): (&[Level], &[Piece]),
         kept: &Kept,
         (version, form): (Version, Form),
         cancelled: &AtomicBool,
@@ -159,7 +159,7 @@ impl Lane {
         &mut self,
         kept: &Kept,
         version: Version,
-        (tiers, to): (&[Tier], &[Piece]),
+        (tiers, to): (&[Level], &[Piece]),
         cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         if let [piece] = to

@@ -1,7 +1,7 @@
 //! The ends of a copy: a piece on a tier, the application's regions, or bytes of the engine's own. Offsets are those in the
 //! version.
 
-use super::medium::Tier;
+use super::medium::Level;
 use super::medium::{Medium, medium, to_usize};
 use super::regions::{Sink, Source};
 use crate::plan::Piece;
@@ -108,7 +108,7 @@ pub(crate) struct Lying<'a> {
 }
 
 impl<'a> Lying<'a> {
-    pub(super) fn on(tiers: &'a [Tier], piece: &'a Piece) -> Self {
+    pub(super) fn on(tiers: &'a [Level], piece: &'a Piece) -> Self {
         let medium = medium(tiers, piece);
         Self { medium, piece }
     }

@@ -44,7 +44,7 @@ pub(super) struct Request {
     pub(super) buffer: Staging,
 }
 
-/// A caller's requests, for whoever has time. It ends with the call.
+/// A caller's requests, for workers that have time. It ends with the call.
 #[derive(Debug, Clone)]
 pub(crate) struct Help {
     pub(super) storage: Arc<dyn Storage>,

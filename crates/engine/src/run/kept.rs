@@ -98,7 +98,7 @@ impl Kept {
         directory.map(Repository::own_pieces).transpose()
     }
 
-    /// Removes differences to what is nowhere, neither here nor below: a crash kept it from coming, or somebody took it away.
+    /// Removes differences to what is nowhere, neither here nor below: a crash kept it from coming, or it was removed from outside.
     /// They would take what comes under its number next for it.
     pub(crate) fn remove_orphans(&self, below: impl Fn(Version) -> bool) -> Result<()> {
         // What cannot be read may be readable again.
@@ -266,7 +266,7 @@ impl Kept {
         }
     }
 
-    /// The engine ends: nobody waits for a turn any more.
+    /// The engine ends: no transfer waits for its turn any more.
     pub(super) fn close(&self) {
         if let Some(turns) = &self.turns {
             turns.close();

@@ -5,7 +5,7 @@ use super::bypass::{BUFFERS, Crews, bypass};
 use super::ends::{Destination, Lying, Origin, Streams};
 use super::job::Direction;
 use super::kept::Form;
-use super::medium::{Tier, medium};
+use super::medium::{Level, medium};
 use super::regions::{Sink, Source};
 use super::staging::Pinned;
 use super::sync::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ impl Lane {
     pub(crate) fn write(
         &mut self,
         source: &Source<'_, '_>,
-        (tiers, crews): (&[Tier], Crews<'_>),
+        (tiers, crews): (&[Level], Crews<'_>),
         (version, pieces): (Version, &[Piece]),
         stream: Option<&Stream>,
     ) -> Result<()> {
@@ -95,7 +95,7 @@ impl Lane {
     pub(crate) fn read(
         &mut self,
         sink: &mut Sink<'_, '_>,
-        (tiers, crews): (&[Tier], Crews<'_>),
+        (tiers, crews): (&[Level], Crews<'_>),
         (version, pieces): (Version, &[Piece]),
         stream: Option<&Stream>,
     ) -> Result<()> {
@@ -134,7 +134,7 @@ impl Lane {
     /// Carries pieces of a version from tiers to one other, until all is there or `cancelled`.
     pub(super) fn carry(
         &mut self,
-        tiers: &[Tier],
+        tiers: &[Level],
         (version, form): (Version, Form),
         (from, to): (&[Piece], &[Piece]),
         cancelled: &AtomicBool,
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_copy_between_two_storages_goes_through_the_lane() {
         let directory = tempfile::tempdir().unwrap();
-        let storage = || Tier {
+        let storage = || Level {
             kind: Kind::Storage,
             medium: Medium::Storage(std::sync::Arc::new(
                 Scratch::open(directory.path()).unwrap(),

@@ -54,7 +54,7 @@ impl Tray {
 
 /// The lock, held: the plan has heard of all that was put before. Its fields are dropped in this order: the lock opens, callers are
 /// woken, and what was put meanwhile is heard.
-pub(crate) struct Held<'a> {
+pub(crate) struct Locked<'a> {
     core: MutexGuard<'a, Core>,
     woken: Woken,
     _rest: Rest<'a>,
@@ -68,13 +68,13 @@ impl Drop for Rest<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.woken = std::mem::take(&mut self.core.desk.woken);
     }
 }
 
-impl Deref for Held<'_> {
+impl Deref for Locked<'_> {
     type Target = Core;
 
     fn deref(&self) -> &Core {
@@ -82,7 +82,7 @@ impl Deref for Held<'_> {
     }
 }
 
-impl DerefMut for Held<'_> {
+impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut Core {
         &mut self.core
     }
@@ -90,17 +90,17 @@ impl DerefMut for Held<'_> {
 
 impl Shared {
     /// Waits for the lock.
-    pub(crate) fn lock(&self) -> Held<'_> {
+    pub(crate) fn lock(&self) -> Locked<'_> {
         self.held(self.core.lock())
     }
 
     /// The lock, if it is open.
-    pub(super) fn try_lock(&self) -> Option<Held<'_>> {
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         Some(self.held(self.core.try_lock()?))
     }
 
-    fn held<'a>(&'a self, core: MutexGuard<'a, Core>) -> Held<'a> {
-        let mut held = Held {
+    fn held<'a>(&'a self, core: MutexGuard<'a, Core>) -> Locked<'a> {
+        let mut held = Locked {
             core,
             woken: Woken::default(),
             _rest: Rest(self),

@@ -13,7 +13,7 @@ use tierflow_tier_alloc::{DeviceArena, Gate, HostArena, Pass, Transferring};
 
 /// A tier: its kind and its medium.
 #[derive(Debug)]
-pub(crate) struct Tier {
+pub(crate) struct Level {
     pub(crate) kind: Kind,
     pub(crate) medium: Medium,
 }
@@ -117,6 +117,6 @@ fn not_memory() -> Error {
 }
 
 /// What a piece lies on: the plan knows the tiers that there are.
-pub(super) fn medium<'a>(tiers: &'a [Tier], piece: &Piece) -> &'a Medium {
+pub(super) fn medium<'a>(tiers: &'a [Level], piece: &Piece) -> &'a Medium {
     &tiers[piece.place.tier.0].medium
 }

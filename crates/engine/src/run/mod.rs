@@ -85,7 +85,7 @@ pub(crate) use job::Direction;
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;
 pub(crate) use layouts::Layouts;
-pub(crate) use medium::{Medium, Tier};
+pub(crate) use medium::{Level, Medium};
 pub(crate) use opening::start as start_opening;
 pub(crate) use recorder::Recorder;
 pub(crate) use regions::{Sink, Source};

@@ -28,7 +28,7 @@ pub(crate) fn start(shared: &Arc<Shared>, tier: usize) -> Result<Option<JoinHand
             open = arena.usable();
             let resized = theirs.resized.lock();
             if resized.is {
-                // Its size is somebody else's affair now.
+                // A pool, or a resize, sees to its size now.
                 return;
             }
             tell(&theirs, tier, open);

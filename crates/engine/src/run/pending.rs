@@ -1,7 +1,7 @@
 //! Work that the application's streams still do on slots that it has given back.
 //!
-//! Giving a slot back does not wait for the device: the plan goes on, and whoever comes to touch the bytes next waits
-//! for the work that must come first. Until then the bytes stay lent, so that nobody can come before by mistake.
+//! Giving a slot back does not wait for the device: the plan goes on, and the thread that touches the bytes next waits
+//! for the work that must come first. Until then the bytes stay lent, so that no other thread can come before by mistake.
 
 use super::sync::Mutex;
 use crate::plan::{Place, TierId};
@@ -51,7 +51,7 @@ impl Pending {
         }));
     }
 
-    /// Waits for all work that must be over before somebody reads or writes the bytes at `place`.
+    /// Waits for all work that must be over before the bytes at `place` are read or written.
     pub(crate) fn settle(&self, place: &Place, access: Access) {
         let wanted = bytes(place);
         let is_before = |work: &Arc<Work>| {

@@ -60,11 +60,11 @@ pub(crate) struct Recorder {
 #[derive(Debug)]
 struct Recording {
     origin: Instant,
-    kept: Mutex<Kept>,
+    kept: Mutex<Rows>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Rows {
     timeline: Timeline,
     callers: HashMap<ThreadId, TimelineLane>,
 }
@@ -74,7 +74,7 @@ impl Recorder {
     pub(crate) fn new(limit: usize) -> Self {
         let timeline = (limit > 0).then(|| Recording {
             origin: Instant::now(),
-            kept: Mutex::new(Kept {
+            kept: Mutex::new(Rows {
                 timeline: Timeline::new(limit),
                 callers: HashMap::new(),
             }),
@@ -173,13 +173,13 @@ impl Recording {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn span(&self, kept: &mut Kept, lane: TimelineLane, what: What, begun: Instant) {
+    fn span(&self, kept: &mut Rows, lane: TimelineLane, what: What, begun: Instant) {
         let (begin, end) = (self.since(begun), self.since(Instant::now()));
         kept.timeline.span(lane, what, begin, end);
     }
 }
 
-impl Kept {
+impl Rows {
     /// Each thread that calls has a lane of its own.
     fn caller(&mut self, thread: &Thread) -> TimelineLane {
         if let Some(&lane) = self.callers.get(&thread.id()) {

@@ -17,7 +17,7 @@ mod stored;
 use super::ends::Lying;
 use super::lane::{Failed, Lane};
 use super::layouts::Layout;
-use super::medium::Tier;
+use super::medium::Level;
 use super::regions::Sink;
 use super::sync::AtomicBool;
 use crate::plan::{Overhead, Piece, Place, Stored};
@@ -68,7 +68,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     fn down(
         &self,
         lane: &mut Lane,
-        tiers: &[Tier],
+        tiers: &[Level],
         descent: &Descent<'_>,
         ends: (Lying<'_>, Lying<'_>),
         cancelled: &AtomicBool,
@@ -78,7 +78,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     fn up(
         &self,
         lane: &mut Lane,
-        tiers: &[Tier],
+        tiers: &[Level],
         chain: Links<'_>,
         to: Lying<'_>,
     ) -> std::result::Result<(), Failed>;
@@ -87,7 +87,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     fn read(
         &self,
         lane: &mut Lane,
-        tiers: &[Tier],
+        tiers: &[Level],
         of: (Links<'_>, u64),
         to: (&mut Sink<'_, '_>, Option<&Stream>),
     ) -> Result<()>;

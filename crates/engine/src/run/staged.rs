@@ -62,7 +62,7 @@ fn settle(transfer: Option<Transfer>) -> Result<()> {
 
 impl Lane {
     /// Copies the first of these bytes through pinned buffers: all of them if one end is on the device, else as many as a buffer
-    /// holds. Returns how many. Whatever happens, nobody uses the buffers any more then.
+    /// holds. Returns how many. Whatever happens, the buffers are not in use any more then.
     pub(super) fn copy_staged(
         &mut self,
         from: &dyn Origin,
@@ -120,7 +120,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::super::ends::Lying;
-    use super::super::medium::{Medium, Tier};
+    use super::super::medium::{Level, Medium};
     use super::*;
     use crate::kind::Kind;
     use crate::plan::{Piece, Place, TierId, TransferFailure};
@@ -133,15 +133,15 @@ mod tests {
     const SIZE: u64 = 5 * STAGED + 12_345;
 
     /// A device cache and a file below it.
-    fn tiers(device: &Device, storage: Arc<dyn Storage>) -> [Tier; 2] {
+    fn tiers(device: &Device, storage: Arc<dyn Storage>) -> [Level; 2] {
         let room = 2 * (SIZE as usize).next_multiple_of(2 << 20);
         let arena = DeviceArena::start(device, room, DeviceOptions::default()).unwrap();
         [
-            Tier {
+            Level {
                 kind: Kind::Device,
                 medium: Medium::Device(arena),
             },
-            Tier {
+            Level {
                 kind: Kind::Storage,
                 medium: Medium::Storage(storage),
             },
@@ -158,7 +158,7 @@ mod tests {
         Piece { start: 0, place }
     }
 
-    fn put(tiers: &[Tier], at: &Piece, bytes: &[u8]) {
+    fn put(tiers: &[Level], at: &Piece, bytes: &[u8]) {
         let mut lent = Lying::on(tiers, at);
         let mut lent = Destination::lend_mut(&mut lent, 0..SIZE).unwrap().unwrap();
         lent.bytes_mut().unwrap().copy_from_slice(bytes);
@@ -170,7 +170,7 @@ mod tests {
 
     type Copied = std::result::Result<u64, Failed>;
 
-    fn copy(tiers: &[Tier], from: &Piece, to: &Piece, cancelled: Option<&AtomicBool>) -> Copied {
+    fn copy(tiers: &[Level], from: &Piece, to: &Piece, cancelled: Option<&AtomicBool>) -> Copied {
         let device = open(Choice::Host).unwrap();
         let mut lane = Lane::new(&device);
         let (from, mut to) = (Lying::on(tiers, from), Lying::on(tiers, to));

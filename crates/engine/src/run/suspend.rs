@@ -2,7 +2,7 @@
 
 use super::core::Shared;
 use super::desk::{Answer, Later};
-use super::medium::Tier;
+use super::medium::Level;
 use crate::Version;
 use crate::plan::{Event, Plan, Scope};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Shared {
     /// What the next run needs to go on from a version: those before it, too, where versions build upon others, or are durable
     /// in the order of their numbers.
     fn scope(&self, plan: &Plan) -> Scope {
-        let is_in_order = |tier: &Tier| {
+        let is_in_order = |tier: &Level| {
             tier.medium
                 .kept()
                 .is_some_and(super::kept::Kept::is_in_order)

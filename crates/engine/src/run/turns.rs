@@ -55,14 +55,14 @@ impl Turns {
         }
     }
 
-    /// The engine ends: what is under way may never come, and nobody waits for it.
+    /// The engine ends: what is under way may never come, and is not waited for.
     pub(super) fn close(&self) {
         self.coming.lock().is_closed = true;
     }
 
     /// Says who hears of waiting.
     pub(super) fn tell(&self, hear: Box<Hear>) {
-        // Whoever was told first hears it.
+        // The one that was told first hears it.
         let _told_before = self.hear.set(hear);
     }
 

@@ -192,7 +192,7 @@ pub(crate) struct Pace {
     /// ns for which each of the transfers under way was served since the beginning, and up to when that was added up.
     served: f64,
     until_ns: u64,
-    /// Transfers under way whose bytes are there: nobody serves these.
+    /// Transfers under way whose bytes are there: they take nothing of the rate.
     moved: usize,
     recent: VecDeque<Delivered>,
 }
@@ -249,7 +249,7 @@ impl Pace {
             Stage::Moving => {
                 let passed = now_ns.saturating_sub(service.ns) as f64;
                 let served = self.served(now_ns, transfers) - service.served;
-                // Its own time came first, and passed whoever else was there; rather too little of its bytes than too much.
+                // Its own time came first, and passed whatever others were there; rather too little of its bytes than too much.
                 let own = passed.min(whole.each_ns);
                 let share = if passed > 0.0 { served / passed } else { 0.0 };
                 Left {
@@ -319,7 +319,7 @@ impl Pace {
         });
         Some(Lines {
             moving: Line::through(&moving.collect::<Vec<_>>(), false)?,
-            // Where nobody waits for turns, nothing comes after them.
+            // Where no transfer waits for turns, nothing comes after them.
             last: Line::through(&last.collect::<Vec<_>>(), true).unwrap_or_default(),
         })
     }

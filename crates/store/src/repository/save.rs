@@ -315,7 +315,7 @@ impl Repository {
         })
     }
 
-    /// Pieces are there: nobody is saving them any more. Of a group, one caller says so for all.
+    /// Pieces are there, and not being saved any more. Of a group, one caller says so for all.
     fn keep(&self, rank: u32, records: impl IntoIterator<Item = Record>) {
         let mut state = self.state();
         let State {

@@ -70,7 +70,7 @@ struct Queue {
 pub(crate) struct Packer {
     directory: Directory,
     queue: Mutex<Queue>,
-    /// Nobody writes any more.
+    /// No more is written.
     written: Condvar,
     /// As many wait as were expected.
     gathered: Condvar,

@@ -36,7 +36,7 @@ impl Bell {
         let all = std::iter::once(self.0.as_fd()).chain(others.iter().copied());
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // A signal ends it, too: whoever waits looks, and waits again.
+        // A signal ends it, too: the caller looks, and waits again.
         let _ = poll(&mut all.map(readable).collect::<Vec<_>>(), limit.as_ref());
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
@@ -116,7 +116,7 @@ impl Waiting {
     /// Nothing lies beyond the first `bytes` of a tier any more.
     pub(in crate::run) fn released(&self, tier: TierId, bytes: u64) {
         if tier == self.tier {
-            // Whoever waits may have given up.
+            // The one that waits may have given up.
             let _ = self.released.send(bytes);
         }
     }

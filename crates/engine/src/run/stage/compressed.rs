@@ -19,7 +19,7 @@ use crate::plan::{Overhead, Stored, TransferFailure};
 use crate::run::ends::{Held, Lying, Origin};
 use crate::run::kept::Form;
 use crate::run::lane::{Failed, Lane, at_source};
-use crate::run::medium::{Medium, Tier, to_usize};
+use crate::run::medium::{Level, Medium, to_usize};
 use crate::run::regions::Sink;
 use crate::run::sync::{AtomicBool, Mutex, Ordering};
 use crate::{Compression, CompressionMetrics, Error, Result, Version};
@@ -43,27 +43,27 @@ pub(crate) struct Compressed {
     predictors: Predictors,
     /// For memory that only the device reads.
     #[cfg(feature = "cuda")]
-    kernels: Option<on_device::OnDevice>,
+    kernels: Option<on_device::DeviceCodec>,
     /// What the host encodes to.
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
 /// What was made of a checkpoint.
 enum Made<'s> {
-    OnHost(Encoded<'s>),
+    OnHost(HostContainers<'s>),
     #[cfg(feature = "cuda")]
-    OnDevice(on_device::Encoded<'s>),
+    OnDevice(on_device::DeviceContainers<'s>),
 }
 
 /// Containers in a buffer that goes back where it came from.
-struct Encoded<'s> {
+struct HostContainers<'s> {
     buffer: Vec<u8>,
     bytes: usize,
     nanoseconds: u64,
     of: &'s Mutex<Vec<Vec<u8>>>,
 }
 
-impl Drop for Encoded<'_> {
+impl Drop for HostContainers<'_> {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         self.of.lock().push(buffer);
@@ -82,7 +82,7 @@ impl Compressed {
             measured: Measured::default(),
             predictors: Predictors::default(),
             #[cfg(feature = "cuda")]
-            kernels: on_device::OnDevice::new(device, fastest)?,
+            kernels: on_device::DeviceCodec::new(device, fastest)?,
             buffers: Mutex::default(),
         })
     }
@@ -97,7 +97,7 @@ impl Compressed {
         let source = from.medium.lend(from.at(from.all()))?;
         let whole = source.bytes()?;
         let most = runs.iter().map(Run::most).sum::<Result<u64>>()?;
-        let mut made = Encoded {
+        let mut made = HostContainers {
             buffer: self.buffers.lock().pop().unwrap_or_default(),
             bytes: 0,
             nanoseconds: 0,
@@ -144,7 +144,7 @@ impl Stage for Compressed {
     fn down(
         &self,
         lane: &mut Lane,
-        tiers: &[Tier],
+        tiers: &[Level],
         descent: &Descent<'_>,
         (from, to): (Lying<'_>, Lying<'_>),
         cancelled: &AtomicBool,
@@ -210,7 +210,7 @@ impl Stage for Compressed {
     fn up(
         &self,
         lane: &mut Lane,
-        tiers: &[Tier],
+        tiers: &[Level],
         chain: Links<'_>,
         #[cfg_attr(not(feature = "cuda"), allow(unused_mut))] mut to: Lying<'_>,
     ) -> std::result::Result<(), Failed> {
@@ -231,7 +231,7 @@ impl Stage for Compressed {
     fn read(
         &self,
         lane: &mut Lane,
-        tiers: &[Tier],
+        tiers: &[Level],
         (chain, size): (Links<'_>, u64),
         (sink, stream): (&mut Sink<'_, '_>, Option<&Stream>),
     ) -> Result<()> {

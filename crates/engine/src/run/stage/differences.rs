@@ -18,7 +18,7 @@ use crate::plan::{Overhead, Piece, Stored, TransferFailure};
 use crate::run::ends::{Held, Lying, Origin};
 use crate::run::kept::Form;
 use crate::run::lane::{Failed, Lane, at_source};
-use crate::run::medium::{Medium, Tier};
+use crate::run::medium::{Level, Medium};
 use crate::run::regions::Sink;
 use crate::run::sync::{AtomicBool, Mutex, Ordering};
 use crate::{CompressionMetrics, Error, Result, Version};
@@ -321,7 +321,7 @@ impl Stage for Differences {
     fn down(
         &self,
         lane: &mut Lane,
-        _: &[Tier],
+        _: &[Level],
         descent: &Descent<'_>,
         (from, to): (Lying<'_>, Lying<'_>),
         cancelled: &AtomicBool,
@@ -357,7 +357,7 @@ impl Stage for Differences {
     fn up(
         &self,
         lane: &mut Lane,
-        tiers: &[Tier],
+        tiers: &[Level],
         chain: Links<'_>,
         to: Lying<'_>,
     ) -> std::result::Result<(), Failed> {
@@ -374,7 +374,7 @@ impl Stage for Differences {
     fn read(
         &self,
         lane: &mut Lane,
-        tiers: &[Tier],
+        tiers: &[Level],
         (chain, size): (Links<'_>, u64),
         to: (&mut Sink<'_, '_>, Option<&Stream>),
     ) -> Result<()> {

@@ -7,7 +7,7 @@ use crate::plan::Piece;
 use crate::run::durable::told;
 use crate::run::ends::{Held, Lying, Origin};
 use crate::run::lane::{Failed, Lane, at_destination, at_source};
-use crate::run::medium::Tier;
+use crate::run::medium::Level;
 use crate::run::regions::Sink;
 use crate::{RegionMut, Result, Version};
 use tierflow_device::{ReadLoan, Stream};
@@ -31,7 +31,7 @@ impl AsRef<[u8]> for Bytes {
 /// What a version is made of, the oldest first.
 pub(super) fn fetch_all(
     lane: &mut Lane,
-    tiers: &[Tier],
+    tiers: &[Level],
     (version, from, bases): Links<'_>,
 ) -> Result<Vec<Bytes>> {
     let oldest_first = bases.iter().rev().map(|(version, place)| (*version, place));

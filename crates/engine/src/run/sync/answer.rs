@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 #[derive(Debug)]
-enum State<T> {
+enum AnswerState<T> {
     Waiting,
     Sent(T),
     /// It was taken, or will never be sent.
@@ -15,7 +15,7 @@ enum State<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<AnswerState<T>>,
     changed: Condvar,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Awaiting<T>(Arc<Slot<T>>);
 /// The two ends of a channel for one value.
 pub(crate) fn answer<T>() -> (Answering<T>, Awaiting<T>) {
     let slot = Arc::new(Slot {
-        state: Mutex::new(State::Waiting),
+        state: Mutex::new(AnswerState::Waiting),
         changed: Condvar::new(),
     });
     (Answering(Arc::clone(&slot)), Awaiting(slot))
@@ -38,15 +38,15 @@ pub(crate) fn answer<T>() -> (Answering<T>, Awaiting<T>) {
 
 impl<T> Answering<T> {
     pub(crate) fn send(self, value: T) {
-        *self.0.state.lock() = State::Sent(value);
+        *self.0.state.lock() = AnswerState::Sent(value);
     }
 }
 
 impl<T> Drop for Answering<T> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        if matches!(*state, State::Waiting) {
-            *state = State::Over;
+        if matches!(*state, AnswerState::Waiting) {
+            *state = AnswerState::Over;
         }
         drop(state);
         self.0.changed.notify_one();
@@ -56,13 +56,13 @@ impl<T> Drop for Answering<T> {
 impl<T> Awaiting<T> {
     /// Whether there is nothing to wait for.
     pub(crate) fn is_there(&self) -> bool {
-        !matches!(*self.0.state.lock(), State::Waiting)
+        !matches!(*self.0.state.lock(), AnswerState::Waiting)
     }
 
     /// The value; `None` if it will never be sent, or not by the deadline.
     pub(crate) fn recv(&self, deadline: Option<Instant>) -> Option<T> {
         let mut state = self.0.state.lock();
-        while matches!(*state, State::Waiting) {
+        while matches!(*state, AnswerState::Waiting) {
             match deadline {
                 None => self.0.changed.wait(&mut state),
                 Some(deadline) if self.0.changed.wait_until(&mut state, deadline).timed_out() => {
@@ -71,9 +71,9 @@ impl<T> Awaiting<T> {
                 Some(_) => {}
             }
         }
-        match std::mem::replace(&mut *state, State::Waiting) {
-            State::Sent(value) => {
-                *state = State::Over;
+        match std::mem::replace(&mut *state, AnswerState::Waiting) {
+            AnswerState::Sent(value) => {
+                *state = AnswerState::Over;
                 Some(value)
             }
             before => {

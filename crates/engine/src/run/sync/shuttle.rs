@@ -125,18 +125,18 @@ impl<T> JoinHandle<T> {
 
 /// A channel without a limit, as crossbeam's. A limit of one serves a single answer here, so it is none.
 struct Channel<T> {
-    state: shuttle::sync::Mutex<State<T>>,
+    state: shuttle::sync::Mutex<Queue<T>>,
     changed: shuttle::sync::Condvar,
 }
 
-struct State<T> {
+struct Queue<T> {
     queue: VecDeque<T>,
     senders: usize,
     receivers: usize,
 }
 
 impl<T> Channel<T> {
-    fn with<R>(&self, act: impl FnOnce(&mut State<T>) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut Queue<T>) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut state);
         self.changed.notify_all();
@@ -159,7 +159,7 @@ pub(crate) enum RecvTimeoutError {
 
 pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new(Channel {
-        state: shuttle::sync::Mutex::new(State {
+        state: shuttle::sync::Mutex::new(Queue {
             queue: VecDeque::new(),
             senders: 1,
             receivers: 1,

@@ -20,7 +20,7 @@ const UNIT: u64 = 1 << 20;
 
 /// The device, its kernels, and what transfers work in.
 #[derive(Debug)]
-pub(super) struct OnDevice {
+pub(super) struct DeviceCodec {
     device: Device,
     kernels: gpu::Kernels,
     decoder: gpu::Decoder,
@@ -39,7 +39,7 @@ struct Working {
 /// It, until it is dropped.
 struct Taken<'d> {
     working: Working,
-    of: &'d OnDevice,
+    of: &'d DeviceCodec,
 }
 
 impl Drop for Taken<'_> {
@@ -50,7 +50,7 @@ impl Drop for Taken<'_> {
 }
 
 /// The containers of a checkpoint, how many bytes they are, and how long encoding took.
-pub(super) struct Encoded<'d> {
+pub(super) struct DeviceContainers<'d> {
     pub(super) containers: Memory,
     pub(super) bytes: u64,
     pub(super) nanoseconds: u64,
@@ -67,7 +67,7 @@ fn at_least(memory: &mut Option<Memory>, device: &Device, bytes: u64) -> Result<
     Ok(memory.insert(device.alloc(bytes)?).clone())
 }
 
-impl OnDevice {
+impl DeviceCodec {
     /// `None` where the processor reads the fastest tier.
     pub(super) fn new(device: &Device, fastest: &Medium) -> Result<Option<Self>> {
         let needs_kernels = matches!(fastest, Medium::Device(_)) && device.as_cuda().is_some();
@@ -98,7 +98,7 @@ impl OnDevice {
         from: Lying<'_>,
         runs: &[Run],
         predictors: &Predictors,
-    ) -> Result<Encoded<'_>> {
+    ) -> Result<DeviceContainers<'_>> {
         let mut taken = self.take();
         let most = runs.iter().map(Run::most).sum::<Result<u64>>()?;
         let containers = at_least(&mut taken.working.containers, &self.device, most)?;
@@ -140,7 +140,7 @@ impl OnDevice {
             ended.synchronize()?;
             took += ended.elapsed_since(&begun)?.as_nanos() as u64;
         }
-        Ok(Encoded {
+        Ok(DeviceContainers {
             containers,
             bytes: end,
             nanoseconds: took,

@@ -1,4 +1,4 @@
-//! How the values of a run are stored: as they are, or as how they differ from those before them. Found by trying both, on
+//! How the values of a run are stored: as they are, or as how they differ from those before them. Chosen by trying both, on
 //! the first checkpoints and, as data change, now and then.
 
 use crate::run::sync::Mutex;
@@ -10,10 +10,10 @@ const ANEW: u64 = 64;
 
 /// What was found, by the number of the run and its type.
 #[derive(Debug, Default)]
-pub(super) struct Predictors(Mutex<HashMap<(usize, u8), Found>>);
+pub(super) struct Predictors(Mutex<HashMap<(usize, u8), Chosen>>);
 
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct Chosen {
     planes: Planes,
     uses: u64,
 }
@@ -36,7 +36,7 @@ impl Predictors {
         }
         let planes = find()?;
         let mut known = self.0.lock();
-        let found = known.entry(key).or_insert(Found { planes, uses: 0 });
+        let found = known.entry(key).or_insert(Chosen { planes, uses: 0 });
         found.planes = planes;
         Ok(planes)
     }

@@ -4,7 +4,7 @@ use super::super::line::wait_until;
 use super::super::stored;
 use super::{Lane, Links, Lying};
 use crate::run::lane::{Failed, at_destination, at_source};
-use crate::run::medium::{Medium, Tier};
+use crate::run::medium::{Level, Medium};
 use crate::run::sync::{AtomicBool, Mutex, Ordering};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -96,8 +96,8 @@ impl OnDevice {
         })
     }
 
-    /// Room for the difference of a checkpoint of `len` bytes, when there is some; `None` if `is_over` says before that nobody
-    /// wants it any more.
+    /// Room for the difference of a checkpoint of `len` bytes, when there is some; `None` if `is_over` says before that it
+    /// is not wanted any more.
     pub(super) fn landing(
         &self,
         len: u64,
@@ -207,7 +207,7 @@ impl OnDevice {
     pub(super) fn up(
         &self,
         lane: &mut Lane,
-        tiers: &[Tier],
+        tiers: &[Level],
         (version, place, bases): Links<'_>,
         to: Lying<'_>,
     ) -> std::result::Result<bool, Failed> {

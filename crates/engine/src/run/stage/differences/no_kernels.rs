@@ -3,7 +3,7 @@
 use super::{Lane, Links, Lying};
 use crate::Result;
 use crate::run::lane::Failed;
-use crate::run::medium::{Medium, Tier};
+use crate::run::medium::{Level, Medium};
 use std::marker::PhantomData;
 use tierflow_dedup::{Config, Summary};
 use tierflow_device::{Device, Memory, ReadLoan};
@@ -49,7 +49,7 @@ impl OnDevice {
     pub(super) fn up(
         &self,
         _: &mut Lane,
-        _: &[Tier],
+        _: &[Level],
         _: Links<'_>,
         _: Lying<'_>,
     ) -> std::result::Result<bool, Failed> {
