@@ -8,10 +8,14 @@ mod support;
 use support::{build, must, program};
 
 fn run(compiler: &str, standard: &str, source: &str) {
+    run_with(compiler, standard, source, &[]);
+}
+
+fn run_with(compiler: &str, standard: &str, source: &str, arguments: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let options = [standard, "-pedantic", "-D_POSIX_C_SOURCE=200809L"];
     let built = build(compiler, &options, source, directory.path());
-    must(program(&built).arg(directory.path()));
+    must(program(&built).arg(directory.path()).args(arguments));
 }
 
 #[test]
@@ -32,6 +36,13 @@ fn a_job_that_has_to_go_is_served_in_c() {
 #[test]
 fn velocs_api_does_what_it_says() {
     run("cc", "-std=c99", "veloc.c");
+}
+
+#[test]
+#[ignore = "needs an S3 server by the environment (AWS_ENDPOINT_URL and so on), with a bucket `runs`"]
+fn velocs_api_over_an_object_store() {
+    let place = format!("s3://runs/veloc-{}", std::process::id());
+    run_with("cc", "-std=c99", "veloc.c", &[&place]);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The versions in one place, whatever that is.
 
 use crate::{Objects, Settings};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use tierflow_store::{
-    Damage, Options, Piece, Place, Pruned, Repository, Result, Retention, Scrubbed, Vault,
+    Damage, Error, Options, Piece, Place, Pruned, Repository, Result, Retention, Scrubbed, Vault,
     VersionInfo,
 };
 
@@ -59,6 +61,32 @@ impl History {
                 Box::new(Objects::open(&url, settings)?)
             }
         })
+    }
+
+    /// The places directly below one: directories, or prefixes of an object store.
+    ///
+    /// # Errors
+    /// [`Error::File`](tierflow_store::Error::File) if a directory cannot be read, and as [`Objects::open`].
+    pub fn places_below(place: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+        let place = place.as_ref();
+        let names: Vec<OsString> = match Place::of(place)? {
+            Place::Directory(path) => {
+                let failed = |source: std::io::Error| Error::File {
+                    doing: "reading",
+                    path: path.clone(),
+                    source: Errno::from_io_error(&source).unwrap_or(Errno::IO),
+                };
+                let entries = std::fs::read_dir(&path).map_err(failed)?;
+                let entries = entries.filter_map(std::result::Result::ok);
+                let directories = entries.filter(|entry| entry.path().is_dir());
+                directories.map(|entry| entry.file_name()).collect()
+            }
+            Place::Url(url) => {
+                let store = Objects::open(&url, Settings::default())?;
+                store.prefixes()?.into_iter().map(OsString::from).collect()
+            }
+        };
+        Ok(names.into_iter().map(|name| place.join(name)).collect())
     }
 
     /// Whether nothing was ever saved there.

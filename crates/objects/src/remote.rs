@@ -110,6 +110,14 @@ impl Remote {
         })
     }
 
+    /// The prefixes directly below `prefix`: what follows it up to the next slash.
+    pub(crate) fn prefixes(&self, prefix: &Path) -> Result<Vec<String>> {
+        let list = self.store.list_with_delimiter(Some(prefix));
+        let listed = self.wait(self.request(prefix, list))?;
+        let names = listed.common_prefixes.iter().filter_map(Path::filename);
+        Ok(names.map(str::to_owned).collect())
+    }
+
     /// Asks for the beginning of the list, to find out whether the store can be used at all.
     #[cfg(feature = "cloud")]
     pub(crate) fn probe(&self, prefix: &Path) -> Result<object_store::Result<()>> {

@@ -138,6 +138,11 @@ impl Objects {
         }
     }
 
+    /// The prefixes directly below this one's.
+    pub(crate) fn prefixes(&self) -> Result<Vec<String>> {
+        self.remote.prefixes(&self.prefix)
+    }
+
     fn known(&self) -> MutexGuard<'_, Catalog> {
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -487,14 +487,14 @@ pub(super) fn named(name: &str, version: i32) -> Outcome<u64> {
     u64::try_from(version).map_err(wrong)
 }
 
-/// Removes this rank's pieces of all but these versions: `VELOC_Cleanup` removed the others, or ranks since killed discarded them.
-fn remove_unlisted(directory: &Path, (rank, ranks): (u32, u32), kept: &BTreeSet<u64>) -> Outcome {
-    let options = tierflow_store::Options::default().rank(rank, ranks);
-    let directory = tierflow_store::Repository::open(directory, options)?;
-    let pieces = directory
-        .own_pieces()?
-        .into_iter()
-        .map(|piece| piece.version);
+/// Removes this rank's pieces of all but these versions from a directory or an object store: `VELOC_Cleanup` removed the others, or
+/// ranks since killed discarded them.
+fn remove_unlisted(place: &Path, (rank, ranks): (u32, u32), kept: &BTreeSet<u64>) -> Outcome {
+    let place = tierflow_objects::History::writer(place, rank, ranks)?;
+    let pieces = place.pieces()?.into_iter().map(|piece| piece.version);
     let others: BTreeSet<u64> = pieces.filter(|version| !kept.contains(version)).collect();
-    Ok(directory.remove(&others)?)
+    match others.is_empty() {
+        true => Ok(()),
+        false => Ok(place.remove(&others)?),
+    }
 }

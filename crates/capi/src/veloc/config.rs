@@ -166,11 +166,6 @@ impl Config {
         };
         let scratch = PathBuf::from(take("scratch").ok_or_else(missing)?);
         let persistent = take("persistent").map(PathBuf::from);
-        if persistent.as_ref().is_some_and(Place::is_url) {
-            return Err(Failure::argument(
-                "`persistent` is a directory: object stores are there for tf_open, as its option `external`",
-            ));
-        }
         let interval = take("persistent_interval").map(|value| {
             let read = value.parse::<i64>().map_err(|error| error.to_string());
             read.map_err(|why| wrong("persistent_interval", &value, why))
@@ -193,8 +188,10 @@ impl Config {
             let text = "`ec_interval` is as if it were 0: redundancy is made of every version";
             warnings.push(text.to_owned());
         }
-        let within = |directory: &Path| directory.join("tierflow").join(home);
-        for directory in [Some(&scratch), persistent.as_ref()].into_iter().flatten() {
+        // The same for directories and URLs.
+        let within = |place: &Path| place.join("tierflow").join(home);
+        let directory = persistent.as_ref().filter(|place| !Place::is_url(place));
+        for directory in [Some(&scratch), directory].into_iter().flatten() {
             let made = std::fs::create_dir_all(within(directory));
             made.map_err(|error| Failure::file(directory, &error))?;
         }
@@ -364,6 +361,9 @@ mod tests {
         assert!(some.persistent.is_some() && some.warnings.len() == 1);
         let bounded = config(&format!("{text}\nwait_patience = 2.5")).unwrap();
         assert_eq!(bounded.wait_patience, Some(Duration::from_millis(2500)));
+        let url = format!("scratch = {scratch}\npersistent = s3://bucket/runs");
+        let stored = config(&url).unwrap().options.external;
+        assert_eq!(stored, Some("s3://bucket/runs/tierflow/here".into()));
     }
 
     #[test]
@@ -372,7 +372,6 @@ mod tests {
             ("mode = soon", "mode = soon"),
             ("mode = sync", "`scratch`"),
             ("scratch = /tmp\nmax_versions = -1", "max_versions = -1"),
-            ("scratch = /tmp\npersistent = s3://bucket/runs", "tf_open"),
             ("nonsense", "1"),
         ] {
             let failure = config(text).unwrap_err();

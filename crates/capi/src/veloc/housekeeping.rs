@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use tierflow_store::{Options, Repository};
 
 use super::files;
 use super::head::Head;
@@ -54,9 +53,9 @@ struct Work {
     history: Arc<Mutex<History>>,
     /// Versions of a name to keep; 0 for all.
     most: usize,
-    /// The lowest directory, in which a group's version is seen to be whole.
+    /// The lowest directory, or the URL of an object store, in which a group's version is seen to be whole.
     lowest: PathBuf,
-    lowest_opened: Option<Repository>,
+    lowest_opened: Option<tierflow_objects::History>,
 }
 
 impl Housekeeping {
@@ -208,7 +207,7 @@ impl Work {
         let is_whole: Box<dyn Fn(&Head) -> bool> = if self.core.group.is_some() {
             let opened = match self.lowest_opened.take() {
                 Some(opened) => opened,
-                None => Repository::read_only(&self.lowest, Options::default())?,
+                None => tierflow_objects::History::open(&self.lowest)?,
             };
             let whole = opened.versions()?;
             self.lowest_opened = Some(opened);

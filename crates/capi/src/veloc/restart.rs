@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tierflow_engine::RegionMut;
-use tierflow_store::{Options, Piece, Repository};
+use tierflow_objects::History;
+use tierflow_store::{Piece, Place};
 
 use super::client::{Client, Protected, State, Which, named, not_begun, of_name};
 use super::config::Hints;
@@ -23,8 +24,8 @@ pub(super) struct Reading {
 enum From {
     /// This rank's engine.
     Engine,
-    /// A directory in which another rank's parts lie.
-    Rank(Arc<Repository>, u32),
+    /// A directory or an object store in which another rank's parts lie.
+    Rank(Arc<History>, u32),
 }
 
 impl Client {
@@ -132,14 +133,14 @@ impl Client {
         *hinted = order;
     }
 
-    /// Another rank's newest checkpoint of a name that is wanted, and the directory in which it lies: of this group, or of one of
+    /// Another rank's newest checkpoint of a name that is wanted, and the place in which it lies: of this group, or of one of
     /// another size.
     fn elsewhere(
         &self,
         name: &str,
         rank: u32,
         is_wanted: impl Fn(u64) -> bool,
-    ) -> Outcome<Option<(Head, Repository)>> {
+    ) -> Outcome<Option<(Head, History)>> {
         let own = self.config.options.external.as_ref();
         let own = own.or(self.config.options.node_local.as_ref());
         let Some(home) = own.and_then(|own| own.parent()) else {
@@ -147,8 +148,7 @@ impl Client {
         };
         let mut places = vec![home.join(format!("id-{rank}"))];
         if self.core.group.is_some() {
-            let listed = std::fs::read_dir(home).map_err(|error| Failure::file(home, &error))?;
-            let groups = listed.filter_map(|entry| Some(entry.ok()?.path()));
+            let groups = History::places_below(home)?.into_iter();
             let of_group = |path: &PathBuf| {
                 let name = path.file_name().and_then(|name| name.to_str());
                 name.is_some_and(|name| name.starts_with("ranks-"))
@@ -157,9 +157,12 @@ impl Client {
             // This group's own first, of two that are as good.
             places.sort_by_key(|place| own.is_some_and(|own| own != place));
         }
-        let mut best: Option<(u64, Head, Repository)> = None;
-        for place in places.iter().filter(|place| place.is_dir()) {
-            let opened = Repository::read_only(place, Options::default())?;
+        let mut best: Option<(u64, Head, History)> = None;
+        for place in places {
+            if !Place::is_url(&place) && !place.is_dir() {
+                continue;
+            }
+            let opened = History::open(place)?;
             let whole = opened.versions()?;
             let mut found: Option<(u64, Head)> = None;
             for info in whole.iter().filter(|info| is_head(info.version)) {
@@ -361,7 +364,7 @@ impl Reading {
 }
 
 /// A rank's piece; that of a process on its own is rank 0's.
-fn piece(directory: &Repository, number: u64, rank: u32) -> Outcome<Piece> {
+fn piece(directory: &History, number: u64, rank: u32) -> Outcome<Piece> {
     Ok(directory
         .piece_of(number, rank)
         .or_else(|_| directory.piece_of(number, 0))?)

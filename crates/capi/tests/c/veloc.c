@@ -282,7 +282,7 @@ int main(int argc, char **argv)
 {
     char path[4096];
     FILE *file;
-    CHECK(argc == 2);
+    CHECK(argc == 2 || argc == 3);
     snprintf(path, sizeof path, "%s/veloc.cfg", argv[1]);
     config = path;
     file = fopen(path, "w");
@@ -291,7 +291,8 @@ int main(int argc, char **argv)
     CHECK(fclose(file) == 0);
     snprintf(path + 2048, 2048, "%s/scratch", argv[1]);
     CHECK(setenv("VELOC_SCRATCH", path + 2048, 1) == 0);
-    snprintf(path + 2048, 2048, "%s/persistent", argv[1]);
+    /* A directory, or an object store by its URL. */
+    snprintf(path + 2048, 2048, "%s/persistent", argc == 3 ? argv[2] : argv[1]);
     CHECK(setenv("VELOC_PERSISTENT", path + 2048, 1) == 0);
     before_init();
     memory();
