@@ -81,6 +81,7 @@ const ROOMS: &[Room] = &[
             "tierflow-codec",
             "tierflow-dedup",
             "tierflow-store",
+            "tierflow-local-stores",
             "tierflow-objects",
             "tierflow-peers",
             "tierflow-timeline",
