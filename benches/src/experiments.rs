@@ -24,6 +24,7 @@ pub mod regions;
 pub mod shared;
 pub mod store;
 pub mod veloc;
+pub mod volume;
 
 /// All experiments, in the order in which they run and are reported.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -45,6 +46,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     placement::EXPERIMENT,
     peers::EXPERIMENT,
     veloc::EXPERIMENT,
+    volume::EXPERIMENT,
     cache::EXPERIMENT,
     cache::sweep::SWEEP,
     cache::real::GOALS,
