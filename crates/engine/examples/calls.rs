@@ -116,10 +116,10 @@ fn touch(device: &Device, memory: &Memory) -> tierflow_device::Result<()> {
         .fill(&mut memory.lend_mut(0..memory.len())?, 1)
 }
 
-/// Nothing moves, and nobody waits.
-struct Nobody;
+/// Nothing moves, and no call waits.
+struct Idle;
 
-impl Executor for Nobody {
+impl Executor for Idle {
     fn write(&mut self, _: Ticket, _: Version, _: Vec<Piece>) {}
     fn read(&mut self, _: Ticket, _: Version, _: Vec<Piece>, _: Coding) {}
     fn transfer(&mut self, _: Transfer) {}
@@ -139,8 +139,8 @@ fn plans(cache: u64, size: u64, count: u64) -> anyhow::Result<(Vec<f64>, Vec<f64
     let mut both = |ask: fn(Ticket, Version, u64) -> Event, tell: fn(Ticket) -> Event| {
         times(count, Duration::ZERO, |version| {
             let ticket = world.ticket();
-            world.tell(0, ask(ticket, version, size), &mut Nobody)?;
-            world.tell(0, tell(ticket), &mut Nobody)
+            world.tell(0, ask(ticket, version, size), &mut Idle)?;
+            world.tell(0, tell(ticket), &mut Idle)
         })
     };
     let written = both(

@@ -231,7 +231,7 @@ fn bad_calls_are_refused_and_harm_nothing() {
     engine.discard(2).unwrap();
     assert!(matches!(engine.discard(2), Err(Error::Discarded { .. })));
     assert!(matches!(engine.discard(77), Err(Error::Unknown { .. })));
-    // Memory that somebody else is writing cannot be checkpointed; its version stays free.
+    // Memory that is lent for writing cannot be checkpointed; its version stays free.
     let memory = device.alloc(100).unwrap();
     let writing = memory.lend_mut(0..100).unwrap();
     assert!(matches!(
@@ -288,7 +288,7 @@ fn a_full_disk_refuses_checkpoints_and_loses_none() {
     assert!(matches!(engine.wait(), Err(Error::Stalled { .. })));
     assert_eq!(engine.versions(), (0..refused).collect::<Vec<_>>());
 
-    // Somebody made room: the same call goes through.
+    // There is room now: the same call goes through.
     faults.full.store(false, Ordering::Relaxed);
     checkpoint(&engine, refused, size).unwrap();
     engine.wait().unwrap();

@@ -161,7 +161,7 @@ fn leases_and_arenas_in_a_fork_are_the_parents() {
     assert_eq!(answer, Some(true));
 
     let (lease, arena) = held.take().unwrap();
-    // Whoever comes now finds the account.
+    // The process that comes next finds the account.
     assert_eq!(pool.members().unwrap().len(), 1);
     arena.wait_grown();
     assert_eq!(lease.terms(), terms);

@@ -126,7 +126,7 @@ fn a_slot_that_is_dropped_was_never_there() {
     drop(slot);
     produce(&engine, 5, MIB);
     assert_eq!(engine.versions(), [5]);
-    // Neither is one that nobody gives back; only its room is gone.
+    // Neither is one that is never given back; only its room is gone.
     let small = Engine::builder(&host()).host_cache(MIB).build().unwrap();
     std::mem::forget(small.produce(1, MIB).unwrap());
     assert!(matches!(small.produce(2, 1), Err(Error::NoRoom { .. })));
@@ -287,7 +287,7 @@ fn a_slot_may_hold_its_engine_and_no_other() {
     assert!(matches!(slot, Err(Error::OtherEngine { version: 1 })));
     // Given back, it was not consumed.
     let slot = one.consume(1).unwrap().owned(Arc::clone(&one)).unwrap();
-    // In another thread, and with nobody else who holds the engine.
+    // In another thread, and with no other handle of the engine.
     let last = Arc::downgrade(&one);
     drop(one);
     let read = std::thread::spawn(move || slot.bytes().map(|bytes| bytes == [7; 1000]));

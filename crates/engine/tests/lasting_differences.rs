@@ -166,7 +166,7 @@ fn what_others_build_upon_stays_with_them_and_goes_with_them() {
     assert_restores(&engine, 11);
     drop(engine);
     assert_eq!(listed(&home.near).len(), 12);
-    // The next one finds them, and gives them up for good once nobody builds upon them.
+    // The next one finds them, and gives them up for good once none builds upon them.
     let engine = builder().node_local(&home.near).build().unwrap();
     assert_eq!(engine.versions(), (0..12).collect::<Vec<_>>());
     (0..12).for_each(|version| engine.discard(version).unwrap());

@@ -39,7 +39,7 @@ fn a_url_that_leads_nowhere_says_what_to_do() {
     assert!(text.contains(expected), "{text}");
 }
 
-/// The address of a server is that of nobody: the engine is not built, and says where to look.
+/// No server has that address: the engine is not built, and says where to look.
 #[cfg(feature = "objects")]
 #[test]
 fn a_url_with_credentials_is_refused_without_repeating_them() {

@@ -2,7 +2,7 @@
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p tierflow-engine --release --test shuttle`. `TIERFLOW_SCHEDULES_TRIED` says how
 //! many of each kind, for a longer search.
 //!
-//! What a thread waits for and nobody brings is a deadlock here, and found. Each history is checked to the byte. A failure prints
+//! What a thread waits for and no other brings is a deadlock here, and found. Each history is checked to the byte. A failure prints
 //! the schedule; `shuttle::replay` runs it again, as far as the arenas, whose threads are real, have no part in it.
 
 #![cfg(shuttle)]
@@ -109,7 +109,7 @@ fn callers_wait_while_workers_report() {
     });
 }
 
-/// The engine goes while it flushes and prefetches: its threads end, and nobody touches the store afterwards.
+/// The engine goes while it flushes and prefetches: its threads end, and the store is not touched afterwards.
 #[test]
 fn an_engine_ends_with_transfers_in_flight() {
     explore(|| {
@@ -219,7 +219,7 @@ fn a_client_goes_and_the_other_goes_on() {
         };
         let store = Store::new();
         let leaving = client(&store);
-        // More than its share, as long as nobody else wants it.
+        // More than its share, as long as no other engine wants it.
         for version in 0..7 {
             checkpoint(&leaving, version, PAGES);
         }

@@ -191,7 +191,7 @@ fn small_versions_of_many_threads_are_kept_together_and_outlive_the_engine() {
     }
 }
 
-/// What cannot be kept is told to everybody who waits for it, and nobody waits for ever.
+/// What cannot be kept is told to all calls that wait for it, and none waits for ever.
 #[test]
 fn a_directory_that_takes_nothing_is_told_to_each_thread() {
     let device = open(Choice::Host).unwrap();

@@ -282,7 +282,7 @@ fn what_another_node_wrote_anew_counts_though_the_run_that_saw_it_removed_nothin
         engine.close().unwrap();
     };
     run(DIRECTORIES.on(home, "near"), 1, &[0, 1, 2]);
-    // With the node alone, so that nobody else knows of it; in this order, its 3 is the last that it wrote.
+    // With the node alone, so that no other run knows of it; in this order, its 3 is the last that it wrote.
     let alone = World {
         far: false,
         ..DIRECTORIES

@@ -186,7 +186,7 @@ impl Played {
         }
     }
 
-    /// Who waits for nobody any more has its turn.
+    /// What waits for no other version any more has its turn.
     fn take_turns(&mut self) {
         let to = self.hands.rates.len() - 1;
         let there = self.hands.flows.values_mut().filter(|flow| flow.to == to);

@@ -12,7 +12,7 @@ pub(crate) struct Store {
     pages: Mutex<BTreeMap<u64, Vec<u8>>>,
     closed: AtomicBool,
     refuses: AtomicBool,
-    /// Somebody came nevertheless: a panic there would be an error of the storage's.
+    /// It was touched nevertheless: a panic there would be an error of the storage's.
     misused: AtomicBool,
 }
 
@@ -23,7 +23,7 @@ impl Store {
         Arc::default()
     }
 
-    /// Nobody may come any more.
+    /// It may not be touched any more.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }

@@ -23,7 +23,7 @@ impl Gate {
         self.resumed.notify_all();
     }
 
-    /// Somebody waits to pass.
+    /// A call waits to pass.
     pub(crate) fn is_met(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
