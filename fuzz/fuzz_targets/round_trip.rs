@@ -21,7 +21,8 @@ fuzz_target!(|input: Input| {
     let len = usize::from(len).max(1);
     let config = Config::new(METHODS[usize::from(method) % METHODS.len()])
         .chunk(32 << (chunk % 12))
-        .record_capacity(capacity.into());
+        .record_capacity(capacity.into())
+        .seed(0);
     let mut lineage = Lineage::new(config).expect("a sound configuration");
     let mut chain = Chain::new();
     let mut history = vec![vec![0_u8; len]];
