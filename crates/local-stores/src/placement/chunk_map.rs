@@ -128,7 +128,8 @@ impl ChunkMap {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let chunks = self.stores.iter();
-        let chunks: u64 = chunks.map(|slots| slots.store.capacity() as u64).sum();
+        let chunks = chunks.map(|slots| slots.store.capacity() as u64);
+        let chunks = chunks.fold(0, u64::saturating_add);
         chunks.saturating_mul(self.chunk_size)
     }
 
