@@ -1,42 +1,42 @@
-//! Whose turn it is: many versions are written at a time, and each by one thread.
+//! One lock for each version: many versions are written at a time, each by one thread.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The versions that are being written, or removed.
+/// The versions that a thread writes or removes.
 #[derive(Debug, Default)]
-pub(crate) struct Saving {
-    versions: Mutex<BTreeSet<u64>>,
-    ended: Condvar,
+pub(crate) struct VersionLocks {
+    locked: Mutex<BTreeSet<u64>>,
+    unlocked: Condvar,
 }
 
-impl Saving {
-    fn versions(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+impl VersionLocks {
+    fn locked(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody else has this version in hands.
-    pub(crate) fn begin(&self, version: u64) -> Turn<'_> {
-        let is_taken = |versions: &mut BTreeSet<u64>| !versions.insert(version);
-        let waited = self.ended.wait_while(self.versions(), is_taken);
+    /// Waits until no other thread has locked this version.
+    pub(crate) fn lock(&self, version: u64) -> VersionLock<'_> {
+        let is_locked = |versions: &mut BTreeSet<u64>| !versions.insert(version);
+        let waited = self.unlocked.wait_while(self.locked(), is_locked);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
-        Turn {
-            saving: self,
+        VersionLock {
+            locks: self,
             version,
         }
     }
 }
 
-/// Until it is dropped, nobody else writes this version.
+/// While it lives, no other thread writes or removes this version.
 #[derive(Debug)]
-pub(crate) struct Turn<'s> {
-    saving: &'s Saving,
+pub(crate) struct VersionLock<'l> {
+    locks: &'l VersionLocks,
     version: u64,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for VersionLock<'_> {
     fn drop(&mut self) {
-        self.saving.versions().remove(&self.version);
-        self.saving.ended.notify_all();
+        self.locks.locked().remove(&self.version);
+        self.locks.unlocked.notify_all();
     }
 }
