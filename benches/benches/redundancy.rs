@@ -49,7 +49,7 @@ fn encode(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// As many data shards are lost as the code bears.
+/// As many data shards are lost as the code tolerates.
 fn rebuild(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("redundancy/rebuild");
     for &(data, parity) in CODES {

@@ -10,7 +10,7 @@ use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
     AfterRestore, BadCompression, Compression, Engine, EngineBuilder, Flush, Retention, Tier,
 };
-use tierflow_redundancy::{Directory, Error, Nodes, Redundancy, Transport};
+use tierflow_redundancy::{Directory, Error, NodeProtection, Redundancy, Transport};
 use tierflow_store::Collective;
 use tierflow_tier_alloc::{HostOptions, Pace};
 
@@ -191,7 +191,11 @@ impl Options {
     }
 
     /// What the ranks of the group keep of each other's versions, and how they send it.
-    fn protection(&self, scheme: Redundancy, group: Option<(&Arc<Group>, u64)>) -> Outcome<Nodes> {
+    fn protection(
+        &self,
+        scheme: Redundancy,
+        group: Option<(&Arc<Group>, u64)>,
+    ) -> Outcome<NodeProtection> {
         let alone =
             || Failure::argument("redundancy is kept by other ranks: open the engine with a group");
         let (group, run) = group.ok_or_else(alone)?;

@@ -51,7 +51,7 @@ fn what_lost_nodes_had_is_there_again() {
                     })
                     .collect();
                 run(8, &replaced, "0");
-                // More than any of the schemes bears: the first versions are taken anew.
+                // More than any of the schemes tolerates: the first versions are taken anew.
                 let most: String = replaced.chars().take(3).collect();
                 lose(own.path(), &most);
                 let printed = run(12, &replaced, "1");

@@ -1,4 +1,4 @@
-//! What every codec does.
+//! The interface of all codecs.
 
 use std::fmt::Debug;
 

@@ -79,9 +79,9 @@ pub enum Invalid {
     /// The container was written by another codec.
     #[error("the container was written by {written}, not by {asked}: decode with `decode`")]
     OtherCodec {
-        /// Who wrote it.
+        /// The codec that wrote it.
         written: &'static str,
-        /// Who was asked to read it.
+        /// The codec that was called to decode it.
         asked: &'static str,
     },
     /// The device is no GPU.

@@ -1,16 +1,16 @@
-//! Whether encoding shortens the way to the tier below.
+//! Whether encoding raises the throughput to the tier below.
 
 use std::fmt;
 
 /// Decides, input by input, whether to encode before a link or to send bytes as they are.
 ///
-/// The stage and the link work at the same time, on different inputs. So the way takes as long as the slower of
-/// the two: a stage that takes in `s` bytes a second and makes them `r` times smaller before a link of `l` bytes
-/// a second moves `min(s, r l)` bytes a second, and is worth it if that is above `l`. The governor
-/// turns the stage off where it is not, and says so; tries it again on an input now and then, as long as the
-/// trials take no more than a small share of the time; and turns it on again when it has become worth it.
+/// The stage and the link are a pipeline, whose throughput is that of the slower of the two: a stage that takes in
+/// `s` bytes a second and makes them `r` times smaller before a link of `l` bytes a second moves `min(s, r l)`
+/// bytes a second, and pays off if that is above `l`. The governor turns the stage off where it does not; tries it
+/// on an input now and then, as long as trials take no more than a small share of the time; and turns it on again
+/// when it pays off.
 ///
-/// It has no clock and moves no bytes: what was measured is told to it.
+/// It has no clock and moves no bytes: the caller reports what it measured.
 ///
 /// ```
 /// use tierflow_codec::{Decision, Governor, Policy};
@@ -50,17 +50,17 @@ pub struct Governor {
 /// When to turn the stage on and off.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
-    /// How much faster the way must be with the stage for it to be turned on: 1.05 is 5%. It is turned off
-    /// where half of that is not gained. The gap keeps it from going back and forth.
+    /// The gain in throughput from which on the stage is turned on: 1.05 is 5%. It is turned off below half of
+    /// that. The difference (hysteresis) keeps it from switching back and forth.
     pub worth: f64,
-    /// The share of the time that trials may take while the stage is off.
+    /// The share of the time that trials may take while the stage is off, from 0 to 1.
     pub trials: f64,
-    /// How much a new measurement counts against those before, from above 0 up to 1.
+    /// The weight of a new measurement in the moving averages, from above 0 up to 1.
     pub weight: f64,
 }
 
 impl Default for Policy {
-    /// 5% to be gained, 1% of the time for trials, a quarter for the newest measurement.
+    /// A gain of 5%, 1% of the time for trials, a weight of a quarter.
     fn default() -> Self {
         Self {
             worth: 1.05,
@@ -73,9 +73,9 @@ impl Default for Policy {
 /// What to do with an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Encode it: the way is shorter so, or nobody knows yet.
+    /// Encode it: that pays off, or was not measured yet.
     Encode,
-    /// Encode it to see whether that has become worth it.
+    /// Encode it, to measure whether that pays off by now.
     Try,
     /// Send it as it is.
     Bypass,
@@ -101,8 +101,8 @@ pub struct Figures {
 }
 
 impl Governor {
-    /// A governor of a stage that is on until it is known not to be worth it. What of the policy makes no sense is
-    /// brought to the nearest that does.
+    /// A governor of a stage that is on until it is measured not to pay off. Values of the policy outside their ranges
+    /// are replaced by the nearest ones within.
     pub fn new(policy: Policy) -> Self {
         let sound = |value: f64, low: f64, high: f64| {
             if value.is_nan() {
@@ -152,9 +152,9 @@ impl Governor {
         }
         self.encoded += 1;
         let weight = if self.is_on { self.policy.weight } else { 1.0 };
-        self.stage.see(rate(raw, nanoseconds), weight);
-        self.ratio.see(raw as f64 / stored.max(1) as f64, weight);
-        self.judge();
+        self.stage.add(rate(raw, nanoseconds), weight);
+        self.ratio.add(raw as f64 / stored.max(1) as f64, weight);
+        self.switch();
     }
 
     /// The link moved so many bytes, encoded or not, in so many nanoseconds.
@@ -162,11 +162,11 @@ impl Governor {
         if bytes == 0 {
             return;
         }
-        self.link.see(rate(bytes, nanoseconds), self.policy.weight);
+        self.link.add(rate(bytes, nanoseconds), self.policy.weight);
         if !self.is_on {
             self.earned += self.policy.trials * nanoseconds as f64;
         }
-        self.judge();
+        self.switch();
     }
 
     /// The data are of another kind from now on: the next input is encoded to see what comes of it.
@@ -174,13 +174,13 @@ impl Governor {
         self.is_due = true;
     }
 
-    /// How much faster the way is with the stage; `None` until link and stage have been measured.
+    /// The throughput with the stage over that without; `None` until link and stage have been measured.
     pub fn gain(&self) -> Option<f64> {
-        let (link, stage, ratio) = (self.link.seen?, self.stage.seen?, self.ratio.seen?);
+        let (link, stage, ratio) = (self.link.value?, self.stage.value?, self.ratio.value?);
         Some((stage / link).min(ratio))
     }
 
-    /// For metrics.
+    /// What was measured and decided, for metrics.
     pub fn figures(&self) -> Figures {
         Figures {
             is_on: self.is_on,
@@ -193,7 +193,8 @@ impl Governor {
         }
     }
 
-    fn judge(&mut self) {
+    /// Turns the stage on or off by the gain.
+    fn switch(&mut self) {
         let Some(gain) = self.gain() else { return };
         let worth = self.policy.worth;
         let is_on = gain >= if self.is_on { 0.5 + worth / 2.0 } else { worth };
@@ -223,20 +224,20 @@ fn rate(bytes: u64, nanoseconds: u64) -> f64 {
     bytes as f64 / nanoseconds.max(1) as f64 * 1e9
 }
 
-/// An average in which older values count less and less.
+/// An exponentially weighted moving average.
 #[derive(Clone, Copy, Debug, Default)]
 struct Average {
-    seen: Option<f64>,
+    value: Option<f64>,
 }
 
 impl Average {
-    fn see(&mut self, value: f64, weight: f64) {
-        let old = self.seen.unwrap_or(value);
-        self.seen = Some(old + weight * (value - old));
+    fn add(&mut self, value: f64, weight: f64) {
+        let old = self.value.unwrap_or(value);
+        self.value = Some(old + weight * (value - old));
     }
 
     fn value(&self) -> f64 {
-        self.seen.unwrap_or(0.0)
+        self.value.unwrap_or(0.0)
     }
 }
 
@@ -317,7 +318,7 @@ mod tests {
             pass(&mut governor, noise);
         }
         assert_eq!(pass(&mut governor, fields).1, Decision::Bypass);
-        // Who knows better need not wait.
+        // A reported change is tried at once.
         governor.changed();
         assert_eq!(pass(&mut governor, fields).1, Decision::Try);
         assert_eq!(pass(&mut governor, fields).1, Decision::Encode);

@@ -1,7 +1,7 @@
 //! The first bytes of a container, which say what it is. docs/src/codec.md has them byte by byte.
 
 use crate::element::Element;
-use crate::error::{Error, Result};
+use crate::error::{Error, Invalid, Result};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 64;
@@ -34,12 +34,12 @@ impl CodecId {
     }
 }
 
-/// What a container says of itself.
+/// The header of a container.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Header {
-    /// Who wrote it.
+    /// The codec that wrote it.
     pub codec: CodecId,
-    /// What its input was made of.
+    /// The type of its input's values.
     pub element: Element,
     /// The codec's parameter: 1 if [`Planes`](crate::Planes) stored differences of neighbours.
     pub(crate) parameter: u8,
@@ -117,7 +117,24 @@ impl Header {
         Ok(header)
     }
 
-    /// Bytes of the container and of its input, where no more than so many are left of each.
+    /// Reads a header of a container of this codec.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse), and [`Invalid::OtherCodec`].
+    pub(crate) fn parse_of(codec: CodecId, bytes: &[u8]) -> Result<Self> {
+        let header = Self::parse(bytes)?;
+        match header.codec == codec {
+            true => Ok(header),
+            false => Err(Invalid::OtherCodec {
+                written: header.codec.name(),
+                asked: codec.name(),
+            }
+            .into()),
+        }
+    }
+
+    /// Bytes of the container and of its input, of which at most `stored` and `raw` are left in the caller's buffers.
     ///
     /// # Errors
     ///
@@ -190,7 +207,7 @@ pub(crate) fn payload_at(blocks: u64) -> u64 {
     HEADER_BYTES as u64 + (4 * blocks).next_multiple_of(ALIGNMENT as u64)
 }
 
-/// A sum of the header's words before it.
+/// A checksum of the header's words before it.
 fn check(bytes: &[u8; HEADER_BYTES]) -> u64 {
     let (words, _) = bytes.as_chunks::<8>();
     words[..7].iter().fold(0, |sum, word| {

@@ -2,14 +2,14 @@
 //!
 //! # How it is laid out
 //!
-//! `header` is what a container says of itself, and `container` how blocks become one, on all threads.
-//! [`Planes`] and [`Bounded`] say what a block is made of. [`gpu`] is the same with kernels. [`Governor`]
+//! `header` is the header of a container, and `container` joins blocks to one, on all threads.
+//! [`Planes`] and [`Bounded`] encode blocks. [`gpu`] is the same with kernels. [`Governor`]
 //! decides whether to encode at all.
 //!
 //! # What is deliberately absent
 //!
-//! No sums of the content: what is stored is summed by who stores it. No shapes of fields: a codec sees
-//! values in the order of memory. No clock: times are measured by who moves the bytes.
+//! No checksums of the content: the store that holds a container has them. No shapes of fields: a codec sees
+//! values in the order of memory. No clock: the caller that moves the bytes measures the times.
 #![deny(unsafe_code)]
 
 mod bits;

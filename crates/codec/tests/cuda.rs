@@ -204,7 +204,7 @@ fn too_little_room_is_found_on_the_gpu() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn damaged_containers_harm_nobody_on_the_gpu() {
+fn damaged_containers_do_no_harm_on_the_gpu() {
     let gpu = gpu();
     let mut random = Random(5);
     let mut refused = 0;

@@ -1,4 +1,4 @@
-//! Containers that nobody vouches for: an error that says what, or bytes; never a panic.
+//! Damaged and forged containers: an error that says what is wrong, or bytes; never a panic.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
 
 mod common;

@@ -1,10 +1,10 @@
-//! What lies in the store, as far as the heads tell.
+//! The objects in the store, by name, with what their heads say.
 
+use crate::entry::{Content, Entry, ROW, of_rows, sum_of, tag_of, to_row};
 use crate::index::{BATCH, Indexes, MOST_ROWS};
-use crate::look;
-use crate::name::{Holds, Name, Parsed};
+use crate::inspect;
+use crate::name::{Name, ObjectKind, Parsed};
 use crate::remote::Remote;
-use crate::seen::{Found, ROW, Seen, of_rows, sum_of, tag_of, to_row};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,33 +15,33 @@ use tierflow_store::{Damage, Heads, Identity, Listed, PieceInfo, Result, with_ba
 /// All objects under a prefix: about 200 bytes of memory for each.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
-    seen: BTreeMap<Name, Seen>,
+    entries: BTreeMap<Name, Entry>,
     indexes: Indexes,
-    /// Whether the store was ever asked for its list.
+    /// Whether the store's objects were ever listed.
     pub(crate) is_listed: bool,
-    /// What has no row in an index yet.
+    /// Objects that have no row in an index yet.
     without_row: Vec<Name>,
-    /// Rows are written once there are so many.
-    enough: usize,
+    /// The number of such objects from which on rows are written.
+    batch: usize,
     /// The highest epoch and the highest sequence number of each rank.
     orders: BTreeMap<u32, (u32, u64)>,
 }
 
-/// An object that is on the list.
+/// An object as the store lists it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
+pub(crate) struct ListEntry {
     pub(crate) name: Name,
     pub(crate) size: u64,
     pub(crate) tag: u64,
-    /// Whether the tag is made of the store's own.
+    /// Whether the tag is of the store's entity tag, and not of the time of the last write.
     has_tag: bool,
 }
 
-/// Rows for indexes, and the indexes that are not needed once those are there.
+/// Rows for new indexes, and the indexes that these replace.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(crate) parts: Vec<Part>,
-    pub(crate) worn: Vec<u32>,
+    pub(crate) replaced: Vec<u32>,
 }
 
 /// The rows of one index.
@@ -52,12 +52,12 @@ pub(crate) struct Part {
 }
 
 impl Catalog {
-    /// Looks at what changed.
+    /// Lists the store's objects, and reads indexes and heads of those that are new or changed.
     pub(crate) fn refresh(&mut self, remote: &Arc<Remote>, prefix: &Path) -> Result<()> {
         let (mut there, mut indexes) = (Vec::new(), Vec::new());
         remote.list(prefix, |meta| match Parsed::of(prefix, &meta.location) {
             Some(Parsed::Record(name)) => {
-                there.push(Entry {
+                there.push(ListEntry {
                     name,
                     size: meta.size,
                     tag: tag_of(&meta),
@@ -67,10 +67,10 @@ impl Catalog {
             Some(Parsed::Index(rank)) => indexes.push((rank, meta)),
             None => {}
         })?;
-        there.sort_unstable_by_key(|entry: &Entry| entry.name);
-        let find = |name: &Name| there.binary_search_by_key(name, |entry| entry.name);
+        there.sort_unstable_by_key(|listed: &ListEntry| listed.name);
+        let find = |name: &Name| there.binary_search_by_key(name, |listed| listed.name);
         let lost: Vec<Name> = self
-            .seen
+            .entries
             .keys()
             .filter(|name| find(name).is_err())
             .copied()
@@ -78,41 +78,42 @@ impl Catalog {
         lost.into_iter().for_each(|name| self.forget(name));
         let paths: BTreeSet<&Path> = indexes.iter().map(|(_, meta)| &meta.location).collect();
         self.indexes.retain(|path| paths.contains(path));
-        if there.iter().any(|entry| !self.knows(entry)) {
+        if there.iter().any(|listed| !self.knows(listed)) {
             self.read_indexes(remote, indexes, &there)?;
         }
-        let unknown = there.into_iter().filter(|entry| !self.knows(entry));
-        let unknown: Vec<Entry> = unknown.collect();
-        for (entry, found) in look::at_all(remote, prefix, unknown)? {
-            match found {
-                Some(found) => self.insert(
-                    entry.name,
-                    Seen {
-                        size: entry.size,
-                        tag: entry.tag,
+        let unknown = there.into_iter().filter(|listed| !self.knows(listed));
+        let unknown: Vec<ListEntry> = unknown.collect();
+        for (listed, content) in inspect::heads(remote, prefix, unknown)? {
+            match content {
+                Some(content) => self.insert(
+                    listed.name,
+                    Entry {
+                        size: listed.size,
+                        tag: listed.tag,
                         is_listed: true,
-                        found,
+                        content,
                         index: 0,
                     },
                 ),
-                // It went since the list was made.
-                None => self.forget(entry.name),
+                // It was removed after it was listed.
+                None => self.forget(listed.name),
             }
         }
         self.is_listed = true;
         Ok(())
     }
 
-    /// Whether an object that is on the list was looked at, and notes its tag.
-    fn knows(&mut self, entry: &Entry) -> bool {
-        let Some(seen) = self.seen.get_mut(&entry.name) else {
+    /// Whether a listed object is in the catalog, unchanged; if so, its listed tag is entered.
+    fn knows(&mut self, listed: &ListEntry) -> bool {
+        let Some(entry) = self.entries.get_mut(&listed.name) else {
             return false;
         };
-        // What was written here, nobody else writes as this rank, and the list may have tags of another kind.
-        let is_own = !seen.is_listed && (seen.tag == 0 || !entry.has_tag);
-        let is_same = seen.size == entry.size && (seen.tag == entry.tag || is_own);
+        // An object that this process wrote is not written by another, as only one writes as a rank; and the answer to a write may
+        // have another kind of tag than the list.
+        let is_own = !entry.is_listed && (entry.tag == 0 || !listed.has_tag);
+        let is_same = entry.size == listed.size && (entry.tag == listed.tag || is_own);
         if is_same {
-            (seen.tag, seen.is_listed) = (entry.tag, true);
+            (entry.tag, entry.is_listed) = (listed.tag, true);
         }
         is_same
     }
@@ -121,74 +122,74 @@ impl Catalog {
         &mut self,
         remote: &Arc<Remote>,
         indexes: Vec<(u32, ObjectMeta)>,
-        there: &[Entry],
+        there: &[ListEntry],
     ) -> Result<()> {
         let new = indexes.into_iter();
         let new = new.filter(|(_, meta)| !self.indexes.knows(&meta.location));
-        look::at_indexes(remote, new.collect(), |rank, path, rows| {
+        inspect::indexes(remote, new.collect(), |rank, path, rows| {
             let number = self.indexes.add(path, rank, rows.len() / ROW);
-            for (name, mut seen) in of_rows(rank, &rows) {
-                let at = there.binary_search_by_key(&name, |entry| entry.name);
+            for (name, mut entry) in of_rows(rank, &rows) {
+                let at = there.binary_search_by_key(&name, |listed| listed.name);
                 let counts = at
                     .ok()
                     .and_then(|at| there.get(at))
-                    .is_some_and(|entry| (entry.size, entry.tag) == (seen.size, seen.tag));
-                if counts && self.seen.get(&name).is_none_or(|old| old.index == 0) {
-                    seen.index = number;
-                    self.replace(name, seen);
+                    .is_some_and(|listed| (listed.size, listed.tag) == (entry.size, entry.tag));
+                if counts && self.entries.get(&name).is_none_or(|old| old.index == 0) {
+                    entry.index = number;
+                    self.replace(name, entry);
                 }
             }
         })
     }
 
-    /// Takes what was just written, or looked at.
-    pub(crate) fn insert(&mut self, name: Name, seen: Seen) {
-        self.replace(name, seen);
+    /// Enters an object that was written, or whose head was read.
+    pub(crate) fn insert(&mut self, name: Name, entry: Entry) {
+        self.replace(name, entry);
         self.without_row.push(name);
     }
 
-    fn replace(&mut self, name: Name, seen: Seen) {
-        self.indexes.gain(seen.index);
-        if let Some((epoch, sequence)) = seen.found.order() {
+    fn replace(&mut self, name: Name, entry: Entry) {
+        self.indexes.add_live(entry.index);
+        if let Some((epoch, sequence)) = entry.content.order() {
             let order = self.orders.entry(name.rank).or_default();
             *order = (order.0.max(epoch), order.1.max(sequence));
         }
-        if let Some(old) = self.seen.insert(name, seen) {
-            self.indexes.lose(old.index);
+        if let Some(old) = self.entries.insert(name, entry) {
+            self.indexes.remove_live(old.index);
         }
     }
 
-    /// Forgets what was removed.
+    /// Removes the entry of an object that was removed.
     pub(crate) fn forget(&mut self, name: Name) {
-        if let Some(old) = self.seen.remove(&name) {
-            self.indexes.lose(old.index);
+        if let Some(old) = self.entries.remove(&name) {
+            self.indexes.remove_live(old.index);
         }
     }
 
-    /// The rows of a rank that are to be written into indexes, if there are enough.
+    /// The rows of a rank that are to be written into indexes, if there are enough; also those of indexes to be compacted.
     pub(crate) fn take_rows(&mut self, rank: u32) -> Option<Rows> {
-        if self.without_row.len() < self.enough.max(BATCH) {
+        if self.without_row.len() < self.batch.max(BATCH) {
             return None;
         }
         let mut names: BTreeSet<Name> = std::mem::take(&mut self.without_row)
             .into_iter()
             .filter(|name| name.rank == rank)
-            .filter(|name| self.seen.get(name).is_some_and(|seen| seen.index == 0))
+            .filter(|name| self.entries.get(name).is_some_and(|entry| entry.index == 0))
             .collect();
-        let worn = self.indexes.worn(rank);
-        if !worn.is_empty() {
-            let rows = self.seen.iter();
-            let rows = rows.filter(|(_, seen)| worn.contains(&seen.index));
+        let replaced = self.indexes.to_compact(rank);
+        if !replaced.is_empty() {
+            let rows = self.entries.iter();
+            let rows = rows.filter(|(_, entry)| replaced.contains(&entry.index));
             names.extend(rows.map(|(name, _)| *name));
         }
         let mut rows = Rows {
             parts: Vec::new(),
-            worn,
+            replaced,
         };
         let mut part = Part::default();
         for name in names {
-            let seen = self.seen.get(&name);
-            let row = seen.and_then(|seen| Some((seen.tag, to_row(name, seen)?)));
+            let entry = self.entries.get(&name);
+            let row = entry.and_then(|entry| Some((entry.tag, to_row(name, entry)?)));
             if let Some((tag, row)) = row {
                 part.bytes.extend(row);
                 part.objects.push((name, tag));
@@ -203,64 +204,65 @@ impl Catalog {
         Some(rows)
     }
 
-    /// Takes an index that was written.
+    /// Enters an index that was written.
     pub(crate) fn add_index(&mut self, path: Path, rank: u32, part: &Part) {
         let number = self.indexes.add(path, rank, part.objects.len());
         for (name, tag) in &part.objects {
-            if let Some(seen) = self.seen.get_mut(name).filter(|seen| seen.tag == *tag) {
-                let old = std::mem::replace(&mut seen.index, number);
-                self.indexes.gain(number);
-                self.indexes.lose(old);
+            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.tag == *tag) {
+                let old = std::mem::replace(&mut entry.index, number);
+                self.indexes.add_live(number);
+                self.indexes.remove_live(old);
             }
         }
     }
 
-    /// Takes back rows that could not be written: they are tried again with as many more.
+    /// Takes back rows that could not be written: they are tried again with [`BATCH`] more.
     pub(crate) fn take_back(&mut self, rows: &Rows) {
         let objects = rows.parts.iter().flat_map(|part| &part.objects);
         self.without_row.extend(objects.map(|(name, _)| *name));
-        self.enough = self.without_row.len() + BATCH;
+        self.batch = self.without_row.len() + BATCH;
     }
 
-    /// All rows were written: the indexes that are not needed any more, to be removed from the store.
-    pub(crate) fn take_worn(&mut self, worn: &[u32]) -> Vec<Path> {
-        self.enough = BATCH;
-        worn.iter()
-            .filter_map(|number| self.indexes.take(*number))
+    /// After all rows were written: forgets the replaced indexes, and returns their paths, to be removed from the store.
+    pub(crate) fn take_replaced(&mut self, replaced: &[u32]) -> Vec<Path> {
+        self.batch = BATCH;
+        replaced
+            .iter()
+            .filter_map(|number| self.indexes.remove(*number))
             .collect()
     }
 
-    /// The highest epoch and the highest sequence number of a rank that were ever seen.
+    /// The highest epoch and the highest sequence number of a rank's objects, removed ones included.
     pub(crate) fn order(&self, rank: u32) -> (u32, u64) {
         self.orders.get(&rank).copied().unwrap_or_default()
     }
 
     /// A rank's pieces, oldest version first.
     pub(crate) fn pieces(&self, rank: u32) -> Vec<PieceInfo> {
-        let own = self.seen.iter().filter(|(name, _)| name.rank == rank);
-        let pieces = own.filter_map(|(_, seen)| match seen.found {
-            Found::Piece(Listed { info, .. }) => Some(info),
-            Found::Manifest(..) | Found::Damaged { .. } => None,
+        let own = self.entries.iter().filter(|(name, _)| name.rank == rank);
+        let pieces = own.filter_map(|(_, entry)| match entry.content {
+            Content::Piece(Listed { info, .. }) => Some(info),
+            Content::Manifest(..) | Content::Damaged { .. } => None,
         });
         pieces.collect()
     }
 
     /// The names of all objects.
     pub(crate) fn names(&self) -> impl Iterator<Item = Name> {
-        self.seen.keys().copied()
+        self.entries.keys().copied()
     }
 
-    /// What is wrong with objects of any rank.
+    /// The damaged objects of all ranks.
     pub(crate) fn all_damage(&self, prefix: &Path) -> Vec<Damage> {
-        let names = self.seen.keys();
+        let names = self.entries.keys();
         names
             .filter_map(|name| self.damage(*name, prefix))
             .collect()
     }
 
-    /// What is wrong with an object that is there.
+    /// The damage of an object, if it is in the catalog and damaged.
     pub(crate) fn damage(&self, name: Name, prefix: &Path) -> Option<Damage> {
-        let Found::Damaged { offset, what } = self.seen.get(&name)?.found else {
+        let Content::Damaged { offset, what } = self.entries.get(&name)?.content else {
             return None;
         };
         Some(Damage {
@@ -271,34 +273,37 @@ impl Catalog {
         })
     }
 
-    /// What a rank's piece of a version is.
+    /// The identity of a rank's piece of a version.
     pub(crate) fn identity(&self, version: u64, rank: u32) -> Option<Identity> {
         Some(self.listed(version, rank)?.info.identity)
     }
 
     /// The bytes of a piece's object.
     pub(crate) fn size(&self, version: u64, rank: u32) -> Option<u64> {
-        Some(self.seen.get(&Name::piece(version, rank))?.size)
+        Some(self.entries.get(&Name::piece(version, rank))?.size)
     }
 
-    /// The versions of which a rank's piece is there.
+    /// The versions of which there is a piece of a rank.
     pub(crate) fn versions_of(&self, rank: u32) -> Vec<u64> {
         let own = self
             .names()
-            .filter(|name| name.rank == rank && name.holds == Holds::Piece);
+            .filter(|name| name.rank == rank && name.kind == ObjectKind::Piece);
         own.map(|name| name.version).collect()
     }
 
-    /// What pieces are differences against: versions and their bases.
+    /// The bases of versions whose pieces are differences.
     pub(crate) fn bases(&self) -> BTreeMap<u64, u64> {
-        let found = self.seen.values().filter_map(|seen| match seen.found {
-            Found::Piece(Listed { info, .. }) => Some((info.version, info.identity.base?)),
-            Found::Manifest(..) | Found::Damaged { .. } => None,
-        });
-        found.collect()
+        let bases = self
+            .entries
+            .values()
+            .filter_map(|entry| match entry.content {
+                Content::Piece(Listed { info, .. }) => Some((info.version, info.identity.base?)),
+                Content::Manifest(..) | Content::Damaged { .. } => None,
+            });
+        bases.collect()
     }
 
-    /// `versions` but for those that others which stay are differences against.
+    /// `versions` without the bases, direct and indirect, of versions that are not among them.
     pub(crate) fn without_bases(&self, versions: &BTreeSet<u64>) -> BTreeSet<u64> {
         let bases = self.bases();
         let stay = bases.keys().filter(|version| !versions.contains(version));
@@ -308,28 +313,28 @@ impl Catalog {
 
 impl Heads for Catalog {
     fn listed(&self, version: u64, rank: u32) -> Option<Listed> {
-        match self.seen.get(&Name::piece(version, rank))?.found {
-            Found::Piece(listed) => Some(listed),
-            Found::Manifest(..) | Found::Damaged { .. } => None,
+        match self.entries.get(&Name::piece(version, rank))?.content {
+            Content::Piece(listed) => Some(listed),
+            Content::Manifest(..) | Content::Damaged { .. } => None,
         }
     }
 
     fn has_manifest(&self, version: u64, rows: &[ManifestRow]) -> bool {
         let sum = sum_of(rows.iter().copied());
         let ranks = (0..).take(rows.len());
-        let seen = |rank| self.seen.get(&Name::manifest(version, rank));
-        let mut found = ranks.filter_map(seen).map(|seen| seen.found);
-        found.any(|found| matches!(found, Found::Manifest(_, there) if there == sum))
+        let manifest = |rank| self.entries.get(&Name::manifest(version, rank));
+        let mut contents = ranks.filter_map(manifest).map(|entry| entry.content);
+        contents.any(|content| matches!(content, Content::Manifest(_, other) if other == sum))
     }
 
     fn candidates(&self, before: Option<u64>) -> Box<dyn DoubleEndedIterator<Item = u64> + '_> {
         let end = before.map(|version| Name::piece(version, 0));
         let names = match end {
-            Some(end) => self.seen.range(..end),
-            None => self.seen.range(..),
+            Some(end) => self.entries.range(..end),
+            None => self.entries.range(..),
         };
         let names = names.map(|(name, _)| name);
-        let first = names.filter(|name| name.rank == 0 && name.holds == Holds::Piece);
+        let first = names.filter(|name| name.rank == 0 && name.kind == ObjectKind::Piece);
         Box::new(first.map(|name| name.version))
     }
 }

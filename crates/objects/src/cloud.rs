@@ -1,9 +1,9 @@
-//! Stores by their URLs, and why they cannot be used.
+//! Opens stores by their URLs, with errors that say what to change.
 
 mod client;
 mod crypto;
 
-use crate::remote::{Remote, told};
+use crate::remote::{Remote, message};
 use crate::{Objects, Settings};
 use client::Connector;
 use crypto::Graviola;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tierflow_store::{Error, Result};
 use url::Url;
 
-/// What the first request may take: who misspells an endpoint need not wait longer.
+/// What the first request may take at most, so that a misspelt endpoint is an error soon.
 const FIRST_PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn open(url: &str, settings: Settings) -> Result<Objects> {
@@ -115,7 +115,10 @@ fn store(
     };
     built.map_err(|error| {
         let advice = advice(scheme);
-        Error::Argument(format!("{url} cannot be used: {}; {advice}", told(&error)))
+        Error::Argument(format!(
+            "{url} cannot be used: {}; {advice}",
+            message(&error)
+        ))
     })
 }
 
@@ -139,7 +142,7 @@ fn advice(scheme: &ObjectStoreScheme) -> &'static str {
 
 /// Why the first request failed, and what to do.
 fn refused(scheme: &ObjectStoreScheme, url: &Url, error: &StoreError) -> Error {
-    let (why, advice) = (told(error), advice(scheme));
+    let (why, advice) = (message(error), advice(scheme));
     // Lists fail with the answer's text alone.
     let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
     let bucket = url.host_str().unwrap_or_default();
@@ -159,9 +162,9 @@ fn refused(scheme: &ObjectStoreScheme, url: &Url, error: &StoreError) -> Error {
     )
 }
 
-/// What stores say if there is no such bucket, ...
-const NO_BUCKET: &[&str] = &["NoSuchBucket", "ContainerNotFound", "404 Not Found"];
-/// ... if the credentials are not those of anybody, ...
+/// What stores answer if there is no such bucket, ...
+const NO_BUCKET: &[&str] = &["NoSuchBucket", "ContainerNotFound", "404 Not Content"];
+/// ... if they do not know the credentials, ...
 const NO_LOGIN: &[&str] = &[
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
@@ -170,7 +173,7 @@ const NO_LOGIN: &[&str] = &[
     "AuthenticationFailed",
     "401 Unauthorized",
 ];
-/// ... and if they are those of somebody else.
+/// ... and if the credentials do not permit the request.
 const NO_RIGHT: &[&str] = &["AccessDenied", "AuthorizationFailure", "403 Forbidden"];
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ impl History {
         }
     }
 
-    /// Opens a place to give versions up. Nobody else writes there meanwhile; of a directory, that is made sure.
+    /// Opens a place to remove versions, while no process writes there: a directory is locked, an object store is not.
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`Error::Busy`](tierflow_store::Error::Busy).

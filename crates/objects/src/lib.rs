@@ -4,15 +4,15 @@
 mod catalog;
 #[cfg(feature = "cloud")]
 mod cloud;
+mod entry;
 mod history;
 mod index;
-mod look;
+mod inspect;
+mod maintenance;
 mod name;
 mod remote;
-mod saving;
-mod seen;
-mod upkeep;
 mod vault;
+mod version_locks;
 
 pub use history::History;
 pub use vault::{Objects, Settings};

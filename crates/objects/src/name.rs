@@ -1,45 +1,45 @@
-//! What an object is, by its name.
+//! The names of objects.
 
 use object_store::path::Path;
 
-/// What an object holds.
+/// The kind of an object that has a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Holds {
+pub(crate) enum ObjectKind {
     Piece,
     Manifest,
 }
 
-/// Whose piece, or manifest, of which version.
+/// A piece or manifest, by its version and rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) version: u64,
     pub(crate) rank: u32,
-    pub(crate) holds: Holds,
+    pub(crate) kind: ObjectKind,
 }
 
 impl Name {
     pub(crate) fn piece(version: u64, rank: u32) -> Self {
-        let holds = Holds::Piece;
+        let kind = ObjectKind::Piece;
         Self {
             version,
             rank,
-            holds,
+            kind,
         }
     }
 
     pub(crate) fn manifest(version: u64, rank: u32) -> Self {
-        let holds = Holds::Manifest;
+        let kind = ObjectKind::Manifest;
         Self {
             version,
             rank,
-            holds,
+            kind,
         }
     }
 
     pub(crate) fn path(self, prefix: &Path) -> Path {
-        let ending = match self.holds {
-            Holds::Piece => "tfc",
-            Holds::Manifest => "tfm",
+        let ending = match self.kind {
+            ObjectKind::Piece => "tfc",
+            ObjectKind::Manifest => "tfm",
         };
         let version = self.version;
         rank_path(prefix, self.rank).join(format!("v{version:020}.{ending}"))
@@ -50,12 +50,12 @@ fn rank_path(prefix: &Path, rank: u32) -> Path {
     prefix.clone().join(format!("rank-{rank}"))
 }
 
-/// The object that holds heads of a rank's pieces, as they were when the rank wrote its record of this epoch and sequence.
+/// The path of an index of a rank, which the rank wrote as its record of this epoch and sequence.
 pub(crate) fn index_path(prefix: &Path, rank: u32, (epoch, sequence): (u32, u64)) -> Path {
     rank_path(prefix, rank).join(format!("index-{epoch:010}-{sequence:020}.tfi"))
 }
 
-/// What a name under a prefix says. Names with other forms belong to somebody else.
+/// A path under a prefix. Objects with names of other forms are not of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parsed {
     Record(Name),

@@ -31,7 +31,7 @@ pub(crate) struct Remote {
     runtime: Option<Runtime>,
 }
 
-/// No more than its name: what it was given to log in with is nobody else's.
+/// Without the store's own `Debug`, which may show credentials.
 impl Debug for Remote {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "Remote({}, {:?})", self.store, self.patience)
@@ -61,7 +61,7 @@ impl Remote {
         if Handle::try_current().is_err() {
             return runtime.block_on(work);
         }
-        // A thread of somebody else's runtime may not wait for ours.
+        // A thread of the caller's runtime may not block on this one.
         std::thread::scope(
             |scope| match scope.spawn(|| runtime.block_on(work)).join() {
                 Ok(result) => result,
@@ -92,7 +92,7 @@ impl Remote {
         }
     }
 
-    /// Hands everything below `prefix` on as the list comes, a thousand names a request.
+    /// Calls `take` with every object below `prefix`, as the list comes: a thousand names a request.
     pub(crate) fn list(
         &self,
         prefix: &Path,
@@ -118,7 +118,7 @@ impl Remote {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// Asks for the beginning of the list, to find out whether the store can be used at all.
+    /// Asks for the first object below `prefix`, to find out whether the store can be used at all.
     #[cfg(feature = "cloud")]
     pub(crate) fn probe(&self, prefix: &Path) -> Result<object_store::Result<()>> {
         let mut list = self.store.list(Some(prefix));
@@ -155,14 +155,14 @@ impl Remote {
         })
     }
 
-    /// Makes an object of a record, no sooner than `ready` returns; a large one is on its way before. It is there as a whole,
-    /// or not at all. `None` if there is one already and it may not be written over; a large one is looked for before. Else
-    /// what the store calls it, if it does.
+    /// Makes an object of a record, atomically and no sooner than `ready` returns; the parts of a large one are sent before. `None` if
+    /// there is one already and `overwrite` is false; uploads in parts have no such condition. Else the entity tag, if the store
+    /// has it.
     pub(crate) fn put(
         &self,
         path: &Path,
         record: &Encoded<'_>,
-        over: bool,
+        overwrite: bool,
         ready: &Ready<'_>,
     ) -> Result<Option<Option<String>>> {
         let length = record.head().record_length();
@@ -182,13 +182,13 @@ impl Remote {
             self.answer(self.store.put_opts(path, bytes.clone(), options))
         };
         self.wait(async {
-            let first = match over {
+            let first = match overwrite {
                 true => PutMode::Overwrite,
                 false => PutMode::Create,
             };
             let mut put_once = put(first).await.map_err(|error| at(path, &error))?;
-            if let (false, Err(StoreError::NotImplemented { .. })) = (over, &put_once) {
-                // A store without conditions: the list has told that there is none.
+            if let (false, Err(StoreError::NotImplemented { .. })) = (overwrite, &put_once) {
+                // A store without conditional requests: by the list, there is none.
                 put_once = put(PutMode::Overwrite)
                     .await
                     .map_err(|error| at(path, &error))?;
@@ -216,7 +216,7 @@ impl Remote {
                 put.map(|put| put.e_tag)
             }
             Err(error) => {
-                // What was sent is nothing until it is finished, and the store clears it away in time.
+                // Parts of an upload that is not completed are no object, and the store removes them in time.
                 let _cleared_by_the_store = self.wait(self.request(path, upload.abort()));
                 Err(error)
             }
@@ -289,7 +289,7 @@ impl Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting is not allowed on a thread of somebody else's runtime, and a store that hangs is not waited for.
+            // A thread of the caller's runtime may not block, and a store that hangs is not waited for.
             runtime.shutdown_background();
         }
     }
@@ -306,12 +306,12 @@ fn at(path: &Path, error: &Error) -> Error {
 }
 
 fn failed(path: &Path, error: &StoreError) -> Error {
-    Error::Remote(format!("{path}: {}", told(error)))
+    Error::Remote(format!("{path}: {}", message(error)))
 }
 
-/// What a store's error says. Of an answer in XML, its code and message alone: the rest may repeat the request, and with it
+/// The message of a store's error. Of an answer in XML, its code and message alone: the rest may repeat the request, and with it
 /// the key that it was signed with.
-pub(crate) fn told(error: &StoreError) -> String {
+pub(crate) fn message(error: &StoreError) -> String {
     let text = error.to_string();
     let within = |name: &str| {
         let (_, after) = text.split_once(&format!("<{name}>"))?;
@@ -332,8 +332,8 @@ pub(crate) struct Object {
     pub(crate) remote: Arc<Remote>,
     pub(crate) path: Path,
     pub(crate) size: u64,
-    /// Its first bytes, as far as they were asked for. The end of the object is read of them once: who reads it again wants to
-    /// know what lies there now.
+    /// Its first bytes, as far as they were read when it was opened. They are dropped when its last byte was read from them: a second
+    /// read is a request, as the object may have changed.
     pub(crate) first: Mutex<Vec<u8>>,
 }
 
@@ -395,15 +395,15 @@ mod tests {
     }
 
     #[test]
-    fn of_an_answer_the_code_and_the_message_are_told() {
+    fn of_an_answer_only_the_code_and_the_message_are_in_the_error() {
         let text = "403: <Error><Code>SignatureDoesNotMatch</Code><Message>no.</Message><AWSAccessKeyId>KEY\
                     </AWSAccessKeyId><StringToSign>secret</StringToSign></Error>";
         let error = |text: &str| StoreError::Generic {
             store: "S3",
             source: text.into(),
         };
-        assert_eq!(told(&error(text)), "SignatureDoesNotMatch: no.");
-        assert_eq!(told(&error("<Code>X</Code>")), "X");
-        assert!(told(&error("it broke")).contains("it broke"));
+        assert_eq!(message(&error(text)), "SignatureDoesNotMatch: no.");
+        assert_eq!(message(&error("<Code>X</Code>")), "X");
+        assert!(message(&error("it broke")).contains("it broke"));
     }
 }

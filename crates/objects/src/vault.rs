@@ -3,11 +3,11 @@
 mod indexing;
 
 use crate::catalog::Catalog;
-use crate::look::FIRST;
+use crate::entry::{Content, Entry, sum_of, tag_of_text};
+use crate::inspect::FIRST;
 use crate::name::Name;
 use crate::remote::{Object, Remote};
-use crate::saving::Saving;
-use crate::seen::{Found, Seen, sum_of, tag_of_text};
+use crate::version_locks::VersionLocks;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use tierflow_store::{
     Snapshot, Stamp, Vault, VersionInfo,
 };
 
-/// Nothing has to be waited for.
+/// For records that need not wait for others before they are published.
 const AT_ONCE: &Ready<'static> = &|| Ok(());
 
 /// How versions are kept in an object store.
@@ -83,10 +83,10 @@ pub struct Objects {
     settings: Settings,
     catalog: Mutex<Catalog>,
     order: Order,
-    /// Versions that may have been written though the store did not say so.
-    unsure: Mutex<BTreeSet<u64>>,
-    /// What is being written.
-    saving: Saving,
+    /// Versions whose writes failed, though the store may have executed them.
+    unconfirmed: Mutex<BTreeSet<u64>>,
+    /// Held while a version is written or removed.
+    locks: VersionLocks,
     /// Held while heads are written into indexes.
     indexing: Mutex<()>,
 }
@@ -112,8 +112,8 @@ impl Objects {
             settings,
             catalog: Mutex::default(),
             order: Order::default(),
-            unsure: Mutex::default(),
-            saving: Saving::default(),
+            unconfirmed: Mutex::default(),
+            locks: VersionLocks::default(),
             indexing: Mutex::default(),
         })
     }
@@ -147,14 +147,15 @@ impl Objects {
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What lies there now.
+    /// The catalog, after the store's objects are listed.
     pub(crate) fn catalog(&self) -> Result<MutexGuard<'_, Catalog>> {
         let mut catalog = self.known();
         catalog.refresh(&self.remote, &self.prefix)?;
         Ok(catalog)
     }
 
-    /// What lies there of this rank, as which nobody else writes: the list is asked for once.
+    /// The catalog, as far as this rank's objects are concerned. Only this process writes them, so in a group of one they are listed
+    /// once.
     fn own(&self) -> Result<MutexGuard<'_, Catalog>> {
         let catalog = self.known();
         if catalog.is_listed && self.settings.ranks == 1 {
@@ -164,16 +165,16 @@ impl Objects {
         self.catalog()
     }
 
-    /// Takes what was just written, and what the store calls it.
-    fn take(&self, name: Name, size: u64, tag: Option<&str>, found: Found) {
-        let seen = Seen {
+    /// Enters an object that was just written, with the entity tag of the store's answer.
+    fn enter(&self, name: Name, size: u64, tag: Option<&str>, content: Content) {
+        let entry = Entry {
             size,
             tag: tag.map_or(0, tag_of_text),
             is_listed: false,
-            found,
+            content,
             index: 0,
         };
-        self.known().insert(name, seen);
+        self.known().insert(name, entry);
     }
 
     fn stamp(&self, catalog: &Catalog, kind: Kind) -> Stamp {
@@ -196,60 +197,63 @@ impl Objects {
         }
     }
 
-    /// Puts a piece where there is none, an older one, or one of a version that never became whole. If the same bytes are
-    /// there already, written by this run, the answer of the store was lost before: that is a success.
+    /// Puts a piece where there is none, an older one, or one of a version that never became whole. If this run has already
+    /// written the same bytes there, an earlier answer of the store was lost: that is a success.
     fn put(&self, record: &Encoded<'_>, ready: &Ready<'_>) -> Result<()> {
         let (head, rank) = (record.head(), self.settings.rank);
         let (version, identity) = (head.version, Identity::of(head));
         let name = Name::piece(version, rank);
-        let over = {
+        let overwrite = {
             let catalog = self.own()?;
             let there = catalog.identity(version, rank);
             if let Some(there) = there
                 && catalog.has_all(version).is_some()
             {
                 if self.is_ours(version, &there, &identity) {
-                    self.unsure().remove(&version);
+                    self.unconfirmed().remove(&version);
                     return Ok(());
                 }
                 if !identity.is_newer_than(&there) || identity.epoch == there.epoch {
                     return Err(Error::Exists { version });
                 }
             }
-            // What is damaged is written over, too.
+            // A damaged piece is overwritten, too.
             there.is_some() || catalog.damage(name, &self.prefix).is_some()
         };
         let path = name.path(&self.prefix);
-        let put = self.remote.put(&path, record, over, ready);
+        let put = self.remote.put(&path, record, overwrite, ready);
         match put {
-            Ok(_) => self.unsure().remove(&version),
-            Err(_) => self.unsure().insert(version),
+            Ok(_) => self.unconfirmed().remove(&version),
+            Err(_) => self.unconfirmed().insert(version),
         };
         let Some(tag) = put? else {
-            self.unsure().insert(version);
+            self.unconfirmed().insert(version);
             let there = self.catalog()?.identity(version, rank);
             return match there {
                 Some(there) if self.is_ours(version, &there, &identity) => {
-                    self.unsure().remove(&version);
+                    self.unconfirmed().remove(&version);
                     Ok(())
                 }
                 _ => Err(Error::Exists { version }),
             };
         };
-        self.take(
+        self.enter(
             name,
             head.record_length(),
             tag.as_deref(),
-            Found::piece(head),
+            Content::piece(head),
         );
         Ok(())
     }
 
-    fn unsure(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unconfirmed(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.unconfirmed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether what is there is what is to be written: the same piece, or the same bytes that this run tried to write before.
+    /// Whether the piece that is there is the one to be written: the same identity, or the same bytes that this run tried to write
+    /// before.
     fn is_ours(&self, version: u64, there: &Identity, identity: &Identity) -> bool {
         let same = |identity: &Identity| {
             (
@@ -260,7 +264,7 @@ impl Objects {
             )
         };
         there.is_same(identity)
-            || (self.unsure().contains(&version) && same(there) == same(identity))
+            || (self.unconfirmed().contains(&version) && same(there) == same(identity))
     }
 
     /// Writes the manifest of a version if all its pieces are there and no manifest is.
@@ -291,9 +295,9 @@ impl Objects {
         let path = name.path(&self.prefix);
         let put = self.remote.put(&path, &record, true, AT_ONCE)?;
         if let Some(tag) = put {
-            let found = Found::Manifest((stamp.epoch, stamp.sequence), sum_of(rows));
+            let content = Content::Manifest((stamp.epoch, stamp.sequence), sum_of(rows));
             let size = record.head().record_length();
-            self.take(name, size, tag.as_deref(), found);
+            self.enter(name, size, tag.as_deref(), content);
         }
         Ok(())
     }
@@ -365,7 +369,7 @@ impl Objects {
         let size = size.ok_or(Error::NoVersion { version, older })?;
         drop(catalog);
         let path = name.path(&self.prefix);
-        // The head and, of a small piece, everything: one request.
+        // One request for the head and, of a small piece, for all of it.
         let first = self.remote.read(&path, 0..size.min(FIRST))?;
         let object = Object {
             remote: Arc::clone(&self.remote),
@@ -381,7 +385,7 @@ impl Objects {
 impl Vault for Objects {
     fn versions(&self) -> Result<Vec<VersionInfo>> {
         if self.settings.ranks > 1 {
-            // Those whose last rank crashed between its piece and the manifest.
+            // Completes versions whose last rank crashed between its piece and the manifest.
             let catalog = self.catalog()?;
             let first = catalog.versions_of(self.settings.rank);
             let complete = |version: &u64| {
@@ -419,7 +423,7 @@ impl Vault for Objects {
 
     fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
         {
-            let _turn = self.saving.begin(snapshot.version);
+            let _lock = self.locks.lock(snapshot.version);
             let stamp = self.stamp(&*self.own()?, Kind::Piece);
             self.put(&Encoded::new(snapshot, stamp)?, ready)?;
         }
@@ -441,7 +445,7 @@ impl Vault for Objects {
             )));
         }
         {
-            let _turn = self.saving.begin(head.version);
+            let _lock = self.locks.lock(head.version);
             let (there, sequence) = {
                 let catalog = self.own()?;
                 let (_, sequence) = catalog.order(rank);
@@ -461,7 +465,7 @@ impl Vault for Objects {
         let rank = self.settings.rank;
         let free = self.own()?.without_bases(versions);
         for version in free {
-            let _turn = self.saving.begin(version);
+            let _lock = self.locks.lock(version);
             // The manifest first: without it, the version is not there.
             let manifest = (self.settings.ranks > 1).then_some(Name::manifest(version, rank));
             for name in manifest.into_iter().chain([Name::piece(version, rank)]) {

@@ -1,9 +1,9 @@
 //! Objects cut off anywhere.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod kept;
+mod common;
 
-use kept::{bytes_of, change, numbers, objects};
+use common::{bytes_of, change, numbers, objects};
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tierflow_engine::Engine;
 use tierflow_objects::{Objects, Settings};
 use tierflow_store::{Error, Region, Snapshot, Vault};
 
-/// An object of every length that it can be cut to, under a vault that knew it whole and under new ones: no wrong bytes, and
-/// always said.
+/// An object of every length that it can be cut to, in a vault opened before the cut and in new ones: no wrong bytes, and always
+/// an error.
 #[test]
-fn objects_cut_anywhere_are_said_and_never_read_wrong() {
+fn objects_cut_anywhere_are_errors_and_never_read_wrong() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let contents = [bytes_of(0, 700), bytes_of(1, 900)];
     let names = ["a", "b"];
@@ -65,7 +65,7 @@ fn objects_cut_anywhere_are_said_and_never_read_wrong() {
             assert!(vault.piece(0).unwrap().read("a").unwrap() == contents[0][..333]);
         }
     }
-    // An engine says it, too, and goes on from the one before.
+    // An engine reports it, too, and goes on from the version before.
     let device = open(Choice::Host).unwrap();
     let vault = Arc::new(objects(&store));
     let builder = Engine::builder(&device).host_cache(1 << 20);
@@ -108,7 +108,7 @@ fn a_groups_objects_cut_anywhere_make_no_version() {
         change(&store, &path, |bytes| whole = bytes.clone());
         for cut in 0..whole.len() {
             change(&store, &path, |bytes| bytes.truncate(cut));
-            // A manifest is only a list of what is there: who opens as a rank of the group writes it anew.
+            // A manifest is only a list of what is there: a rank of the group that opens the history writes it anew.
             let expected: &[u64] = if name.ends_with("tfm") { &[0, 1] } else { &[0] };
             let readers = [rank(0), rank(1)];
             for vault in &readers {

@@ -1,17 +1,17 @@
 //! Versions that are published in an order of their own, while their bytes go up side by side.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod kept;
-mod troubled;
+mod common;
+mod faulty;
 
-use kept::{bytes_of, numbers};
+use common::{bytes_of, numbers};
+use faulty::Faulty;
 use object_store::ObjectStore;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_objects::{Objects, Settings};
 use tierflow_store::{Error, Region, Snapshot, Vault};
-use troubled::Troubled;
 
 fn snapshot<'a>(version: u64, regions: &'a [Region<'a>]) -> Snapshot<'a> {
     Snapshot {
@@ -26,8 +26,8 @@ const LONG: usize = 36 << 20;
 
 #[test]
 fn all_parts_are_there_before_a_version_is_published() {
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as _;
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as _;
     let open = || Objects::new(Arc::clone(&store), "runs/7", Settings::default()).unwrap();
     let objects = open();
     let bytes = bytes_of(2, LONG);
@@ -36,7 +36,7 @@ fn all_parts_are_there_before_a_version_is_published() {
     objects
         .save_when(&snapshot(2, &regions), &|| {
             asked.set(asked.get() + 1);
-            assert_eq!(troubled.parts.load(Relaxed), 3);
+            assert_eq!(faulty.parts.load(Relaxed), 3);
             assert!(numbers(&open()).is_empty());
             // One that comes before it is saved meanwhile, as it is small.
             let small = [Region::new("state", &bytes[..100])];
@@ -47,7 +47,7 @@ fn all_parts_are_there_before_a_version_is_published() {
     assert_eq!(numbers(&open()), [1, 2]);
     assert!(open().piece(2).unwrap().read("state").unwrap() == bytes);
     // A copy likewise, and what is not wanted any more is not there.
-    let parts = troubled.parts.load(Relaxed);
+    let parts = faulty.parts.load(Relaxed);
     let elsewhere = Arc::new(object_store::memory::InMemory::new()) as Arc<dyn ObjectStore>;
     let other = Objects::new(elsewhere, "runs/8", Settings::default()).unwrap();
     let long = bytes_of(3, LONG);
@@ -63,7 +63,7 @@ fn all_parts_are_there_before_a_version_is_published() {
         assert_eq!(copied.is_ok(), is_wanted);
         assert_eq!(numbers(&open()).contains(&3), is_wanted);
     }
-    assert_eq!(troubled.parts.load(Relaxed), parts + 6);
+    assert_eq!(faulty.parts.load(Relaxed), parts + 6);
     assert!(open().piece(3).unwrap().read("state").unwrap() == long);
     // A small one, too, comes no sooner than it may.
     let small = [Region::new("state", &bytes[..100])];

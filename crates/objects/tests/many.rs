@@ -1,17 +1,17 @@
 //! Many versions in one history: few requests, and many threads.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod kept;
-mod troubled;
+mod common;
+mod faulty;
 
-use kept::{change, indexes, numbers, objects, path_of};
+use common::{change, indexes, numbers, objects, path_of};
+use faulty::Faulty;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_objects::{History, Objects, Settings};
 use tierflow_store::{Error, Region, Retention, Snapshot, Vault};
-use troubled::Troubled;
 
 /// Saves so many versions of a few bytes, from a number on.
 fn save_small(vault: &dyn Vault, from: u64, count: u64) {
@@ -30,13 +30,13 @@ fn save(vault: &dyn Vault, version: u64) -> Result<(), Error> {
 
 #[test]
 fn a_long_history_is_opened_with_few_requests() {
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
-    let gets = || troubled.gets.swap(0, Relaxed);
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
+    let gets = || faulty.gets.swap(0, Relaxed);
     let writer = objects(&store);
     save_small(&writer, 0, 2100);
     assert_eq!(gets(), 0);
-    assert_eq!(troubled.lists.load(Relaxed), 1);
+    assert_eq!(faulty.lists.load(Relaxed), 1);
     // Two indexes, and the heads that are in none yet.
     let expected: Vec<u64> = (0..2100).collect();
     assert_eq!(numbers(&objects(&store)), expected);
@@ -52,7 +52,7 @@ fn a_long_history_is_opened_with_few_requests() {
     assert_eq!(numbers(&reader), left);
     assert_eq!(reader.damage().len(), 1);
     assert_eq!(gets(), 2 + (2100 - 2048) + 1);
-    // Indexes that were lost or damaged are made anew in time, and worn ones go.
+    // Indexes that were lost or damaged are written anew in time, and sparse ones are removed.
     for index in indexes(&store) {
         change(&store, &index, |bytes| bytes.truncate(300));
     }
@@ -68,18 +68,18 @@ fn a_long_history_is_opened_with_few_requests() {
 
 #[test]
 fn a_writer_goes_on_without_indexes_that_cannot_be_written() {
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
-    troubled.no_indexes.store(true, Relaxed);
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
+    faulty.no_indexes.store(true, Relaxed);
     let writer = objects(&store);
     save_small(&writer, 0, 1500);
     assert!(indexes(&store).is_empty());
-    troubled.no_indexes.store(false, Relaxed);
+    faulty.no_indexes.store(false, Relaxed);
     save_small(&writer, 1500, 1000);
     assert_eq!(indexes(&store).len(), 1);
-    troubled.gets.store(0, Relaxed);
+    faulty.gets.store(0, Relaxed);
     assert_eq!(numbers(&objects(&store)).len(), 2500);
-    let gets = troubled.gets.load(Relaxed);
+    let gets = faulty.gets.load(Relaxed);
     assert!(gets < 1000, "{gets} requests");
 }
 
@@ -118,7 +118,7 @@ fn many_threads_save_at_a_time() {
     }
 }
 
-/// A history of two ranks is read and looked after by somebody who is none of them.
+/// A history of two ranks is read and pruned by a process that is neither of them.
 #[test]
 fn a_history_is_looked_after_whichever_ranks_wrote_it() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -171,16 +171,16 @@ fn opening_takes_few_requests_however_many_versions_there_are() {
         let number = line.and_then(|line| line.trim().split(' ').next());
         number.unwrap().parse::<u64>().unwrap()
     };
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
     let count = std::env::var("TIERFLOW_VERSIONS");
     let count = count.map_or(20_000, |count| count.parse().unwrap());
     save_small(&objects(&store), 0, count);
-    troubled.gets.store(0, Relaxed);
+    faulty.gets.store(0, Relaxed);
     let (before, begun) = (resident(), std::time::Instant::now());
     let vault = objects(&store);
     assert_eq!(vault.latest(None).unwrap(), Some(count - 1));
-    let (gets, memory) = (troubled.gets.load(Relaxed), resident() - before);
+    let (gets, memory) = (faulty.gets.load(Relaxed), resident() - before);
     println!(
         "{gets} requests for {memory} KiB after {:?}",
         begun.elapsed()

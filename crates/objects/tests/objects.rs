@@ -1,10 +1,11 @@
-//! Versions in object stores: in memory, in a directory, and in ones that fail, hang, and hold what nobody vouches for.
+//! Versions in object stores: in memory, in a directory, and in ones that fail, hang, and hold damaged objects.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod kept;
-mod troubled;
+mod common;
+mod faulty;
 
-use kept::{bytes_of, change, numbers, objects};
+use common::{bytes_of, change, numbers, objects};
+use faulty::Faulty;
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -16,7 +17,6 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region as EngineRegion, RegionMut};
 use tierflow_objects::{Objects, Settings};
 use tierflow_store::{Error, Options, Region, Repository, Snapshot, Vault};
-use troubled::Troubled;
 
 /// Nothing, little, and more than one part of an upload.
 fn length_of(version: u64) -> usize {
@@ -62,7 +62,7 @@ fn what_was_saved_comes_back_from_every_store() {
             save(&objects, 11, Some(10)).unwrap();
             save(&objects, 9, Some(3)).unwrap();
         }
-        // Another life.
+        // Opened again.
         let objects = objects(&store);
         assert_eq!(numbers(&objects), [0, 1, 2, 3, 4, 5, 9]);
         (0..6).for_each(|version| assert_right(&objects, version));
@@ -177,24 +177,24 @@ fn an_engine_keeps_its_versions_there() {
     let home = tempfile::tempdir().unwrap();
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let device = open(Choice::Host).unwrap();
-    for life in 0..2_u64 {
-        // Each life on another node.
-        let near = home.path().join(life.to_string());
+    for run in 0..2_u64 {
+        // Each run on another node.
+        let near = home.path().join(run.to_string());
         let engine = Engine::builder(&device)
             .host_cache(64 << 20)
             .node_local(near)
             .external_vault(Arc::new(objects(&store)))
             .build()
             .unwrap();
-        assert_eq!(engine.latest(None), (3 * life).checked_sub(1));
-        for version in 0..3 * life {
+        assert_eq!(engine.latest(None), (3 * run).checked_sub(1));
+        for version in 0..3 * run {
             let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
             engine
                 .restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])
                 .unwrap();
             assert!(bytes == bytes_of(version, 5_000 << (version % 3 * 4)));
         }
-        for version in 3 * life..3 * life + 3 {
+        for version in 3 * run..3 * run + 3 {
             let bytes = bytes_of(version, 5_000 << (version % 3 * 4));
             engine
                 .checkpoint(version, &[EngineRegion::from(bytes.as_slice())])
@@ -205,13 +205,13 @@ fn an_engine_keeps_its_versions_there() {
 }
 
 #[test]
-fn a_store_in_trouble_loses_nothing_and_blocks_nobody_for_ever() {
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+fn a_faulty_store_loses_nothing_and_blocks_no_caller_for_ever() {
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
     let settings = Settings::default().patience(Duration::from_millis(500));
     let vault = Objects::new(Arc::clone(&store), "runs/7", settings).unwrap();
     save(&vault, 1, None).unwrap();
-    for switch in [&troubled.fails, &troubled.hangs] {
+    for switch in [&faulty.fails, &faulty.hangs] {
         switch.store(true, Relaxed);
         for version in [4, 5] {
             let error = save(&vault, version, None).unwrap_err();
@@ -227,9 +227,9 @@ fn a_store_in_trouble_loses_nothing_and_blocks_nobody_for_ever() {
     }
     // Parts that fail on the way leave nothing behind.
     for fail_after in 1..12 {
-        troubled.fail_after.store(fail_after, Relaxed);
+        faulty.fail_after.store(fail_after, Relaxed);
         let failed = save(&vault, 8, None).is_err();
-        troubled.fail_after.store(u64::MAX, Relaxed);
+        faulty.fail_after.store(u64::MAX, Relaxed);
         assert_eq!(numbers(&vault).contains(&8), !failed);
         vault.remove(&BTreeSet::from([8])).unwrap();
     }
@@ -238,8 +238,8 @@ fn a_store_in_trouble_loses_nothing_and_blocks_nobody_for_ever() {
 #[test]
 fn an_engine_is_built_without_a_store_that_does_not_answer_and_says_so() {
     let home = tempfile::tempdir().unwrap();
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
     let device = open(Choice::Host).unwrap();
     let engine = || {
         Engine::builder(&device)
@@ -256,7 +256,7 @@ fn an_engine_is_built_without_a_store_that_does_not_answer_and_says_so() {
     first.wait().unwrap();
     assert_eq!(first.damage(), []);
     drop(first);
-    troubled.fails.store(true, Relaxed);
+    faulty.fails.store(true, Relaxed);
     let second = engine();
     assert!(
         second
@@ -273,7 +273,7 @@ fn an_engine_is_built_without_a_store_that_does_not_answer_and_says_so() {
         .checkpoint(2, &[EngineRegion::from([8; 100].as_slice())])
         .unwrap();
     assert!(second.wait().is_err(), "it is not there");
-    troubled.fails.store(false, Relaxed);
+    faulty.fails.store(false, Relaxed);
     second.wait().unwrap();
     drop(second);
     assert_eq!(numbers(&objects(&store)), [1, 2]);
@@ -281,17 +281,17 @@ fn an_engine_is_built_without_a_store_that_does_not_answer_and_says_so() {
 
 #[test]
 fn an_answer_that_was_lost_is_no_failure() {
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
     let vault = objects(&store);
     // Tried again on the way.
-    troubled.retries.store(true, Relaxed);
+    faulty.retries.store(true, Relaxed);
     save(&vault, 1, None).unwrap();
-    troubled.retries.store(false, Relaxed);
+    faulty.retries.store(false, Relaxed);
     // Tried again by the caller.
-    troubled.loses_answers.store(true, Relaxed);
+    faulty.loses_answers.store(true, Relaxed);
     assert!(matches!(save(&vault, 4, None), Err(Error::Remote(_))));
-    troubled.loses_answers.store(false, Relaxed);
+    faulty.loses_answers.store(false, Relaxed);
     save(&vault, 4, None).unwrap();
     assert_eq!(numbers(&vault), [1, 4]);
     [1, 4]
@@ -308,9 +308,9 @@ fn an_answer_that_was_lost_is_no_failure() {
     let local = Repository::open(directory.path(), Options::default()).unwrap();
     save(&local, 7, None).unwrap();
     let piece = local.own_piece(7).unwrap();
-    troubled.loses_answers.store(true, Relaxed);
+    faulty.loses_answers.store(true, Relaxed);
     assert!(matches!(vault.copy(&piece), Err(Error::Remote(_))));
-    troubled.loses_answers.store(false, Relaxed);
+    faulty.loses_answers.store(false, Relaxed);
     vault.copy(&piece).unwrap();
     assert_right(&vault, 7);
     // Other bytes under the number are another version.
@@ -329,24 +329,24 @@ fn an_answer_that_was_lost_is_no_failure() {
 
 #[test]
 fn a_save_is_one_request_and_an_open_no_long_row_of_them() {
-    let troubled = Arc::new(Troubled::default());
-    let store: Arc<dyn ObjectStore> = Arc::clone(&troubled) as Arc<dyn ObjectStore>;
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
     {
         let vault = objects(&store);
         (0..60).for_each(|version| save(&vault, 3 * version + 1, None).unwrap());
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
-        assert_eq!(count(&troubled.puts), 60);
-        assert_eq!((count(&troubled.lists), count(&troubled.gets)), (1, 0));
+        assert_eq!(count(&faulty.puts), 60);
+        assert_eq!((count(&faulty.lists), count(&faulty.gets)), (1, 0));
         assert_eq!(numbers(&vault).len(), 60);
-        assert_eq!(count(&troubled.gets), 0, "it knows what it wrote");
+        assert_eq!(count(&faulty.gets), 0, "it knows what it wrote");
     }
-    let before = troubled.lists.load(Relaxed);
+    let before = faulty.lists.load(Relaxed);
     let vault = objects(&store);
     // Heads are asked for side by side: each waits until twelve are.
-    troubled.gets_meet.store(true, Relaxed);
+    faulty.gets_meet.store(true, Relaxed);
     assert_eq!(numbers(&vault).len(), 60);
-    assert_eq!(troubled.gets.load(Relaxed), 60, "one for each head");
-    assert_eq!(troubled.lists.load(Relaxed), before + 1);
+    assert_eq!(faulty.gets.load(Relaxed), 60, "one for each head");
+    assert_eq!(faulty.lists.load(Relaxed), before + 1);
 }
 
 #[test]
@@ -374,9 +374,9 @@ fn a_newer_piece_takes_the_place_of_an_older_one() {
     let vault = objects(&store);
     let directory = tempfile::tempdir().unwrap();
     let mut old = None;
-    for life in 0..2_u8 {
+    for run in 0..2_u8 {
         let local = Repository::open(directory.path(), Options::default()).unwrap();
-        let bytes = [life; 100];
+        let bytes = [run; 100];
         let regions = [Region::new("state", &bytes)];
         local.remove(&BTreeSet::from([1])).unwrap();
         let snapshot = Snapshot {
@@ -398,7 +398,7 @@ fn a_newer_piece_takes_the_place_of_an_older_one() {
 }
 
 #[tokio::test]
-async fn it_may_be_used_within_anothers_runtime() {
+async fn it_may_be_used_within_the_callers_runtime() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let vault = objects(&store);
     save(&vault, 1, None).unwrap();

@@ -97,7 +97,7 @@ def test_what_lost_nodes_had_is_there_again(how: str, tmp_path: Path) -> None:
     run(how, home, program, "xor:4", 1, 0, 0)
     shutil.rmtree(home / "node2")
     run(how, home, program, "xor:4", 2, 3, 0)
-    # More than is borne.
+    # More than is tolerated.
     shutil.rmtree(home / "node0")
     shutil.rmtree(home / "node1")
     run(how, home, program, "xor:4", 3, 6, 1)

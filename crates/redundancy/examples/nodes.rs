@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region};
 use tierflow_redundancy::{
-    CHUNK, Code, Directory, Exchange, Keep, Member, Pieces, Redundancy, Sets, Transport,
+    CHUNK, Code, Directory, Exchange, Member, ParityStore, Pieces, Redundancy, Sets, Transport,
 };
 use tierflow_store::{Options, Repository, Snapshot};
 
@@ -74,14 +74,17 @@ impl Group {
         builder.build().unwrap()
     }
 
-    fn run<T: Send>(&self, life: impl Fn(u32) -> T + Sync) -> Vec<T> {
+    fn run<T: Send>(&self, body: impl Fn(u32) -> T + Sync) -> Vec<T> {
         std::thread::scope(|scope| {
-            let lives = (0..self.ranks).map(|rank| {
-                let life = &life;
-                scope.spawn(move || life(rank))
+            let threads = (0..self.ranks).map(|rank| {
+                let body = &body;
+                scope.spawn(move || body(rank))
             });
-            let lives: Vec<_> = lives.collect();
-            lives.into_iter().map(|life| life.join().unwrap()).collect()
+            let threads: Vec<_> = threads.collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
         })
     }
 
@@ -181,22 +184,22 @@ fn rebuild(group: &Group) {
     let sets = Sets::choose(&members.collect::<Vec<_>>(), group.scheme).unwrap();
     let shared = group.others.join("shared");
     let together = Barrier::new(group.ranks as usize);
-    let live = |session, life: &(dyn Fn(u32, &Repository, &Pieces<'_>, Instant) + Sync)| {
+    let run = |session, body: &(dyn Fn(u32, &Repository, &Pieces<'_>, Instant) + Sync)| {
         group.run(|rank| {
             let node = group.node(rank);
             std::fs::create_dir_all(&node).unwrap();
             let options = Options::default().rank(rank, group.ranks);
             let repository = Repository::open(node.join("run"), options).unwrap();
-            let keep = Keep::open(&node.join("keep")).unwrap();
+            let store = ParityStore::open(&node.join("parity")).unwrap();
             let transport = Directory::open(&shared, session, rank).unwrap();
             let set = sets.of(rank).unwrap();
-            let exchange = Exchange::new(set, rank, &transport, &keep, PATIENCE).unwrap();
-            let pieces = Pieces::new(&repository, exchange, &keep);
+            let exchange = Exchange::new(set, rank, &transport, &store, PATIENCE).unwrap();
+            let pieces = Pieces::new(&repository, exchange, &store);
             together.wait();
-            life(rank, &repository, &pieces, Instant::now());
+            body(rank, &repository, &pieces, Instant::now());
         });
     };
-    live(1, &|rank, repository, pieces, _| {
+    run(1, &|rank, repository, pieces, _| {
         let state = group.state(rank);
         let regions = [tierflow_store::Region::new("state", &state)];
         let (version, base, regions) = (0, None, regions.as_slice());
@@ -216,8 +219,8 @@ fn rebuild(group: &Group) {
     std::fs::remove_dir_all(group.node(LOST)).unwrap();
     // What the lost member takes in and writes: its part and its parity, of as many shards as there are data.
     let (data, parity) = (
-        group.ranks as usize - group.scheme.bears(),
-        group.scheme.bears(),
+        group.ranks as usize - group.scheme.tolerates(),
+        group.scheme.tolerates(),
     );
     let written = group.bytes / data * (data + parity);
     let received = written * data;
@@ -235,7 +238,7 @@ fn rebuild(group: &Group) {
         disk / 1e9,
         code_rate(data, parity) / 1e9
     );
-    live(2, &|rank, repository, pieces, begun| {
+    run(2, &|rank, repository, pieces, begun| {
         let rebuilt = pieces.rebuild(0).unwrap();
         let took = begun.elapsed().as_secs_f64();
         together.wait();

@@ -8,12 +8,12 @@ use thiserror::Error;
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A member whose bytes are not there, or not as they were written.
+/// A member whose part or parity is missing, or does not have the checksum that was protected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     /// Its rank in the group.
     pub rank: u32,
-    /// Its node, or whatever else fails as one.
+    /// Its failure domain: its node, unless the user names another.
     pub node: String,
 }
 
@@ -29,25 +29,25 @@ pub enum Error {
         /// What is wrong with it, and what would be right.
         why: String,
     },
-    /// Restart from an older version, or from external storage: more is lost than the code bears.
+    /// Restart from an older version, or from external storage: more is lost than the code tolerates.
     #[error(
         "version {version} cannot be rebuilt: {}; restart from external storage or from an older version",
-        too_many(lost, *bears)
+        too_many(lost, *tolerates)
     )]
     TooManyLost {
         /// The version.
         version: u64,
-        /// Whose bytes are lost.
+        /// The members that lost something.
         lost: Vec<Lost>,
-        /// How many of a set's members may lose theirs.
-        bears: usize,
+        /// How many members of the set may be lost.
+        tolerates: usize,
     },
     /// Restart from an older version, or from external storage: whole sets are lost.
-    #[error("version {version} cannot be rebuilt: {}", with_all(lost))]
+    #[error("version {version} cannot be rebuilt: {}", whole_sets(lost))]
     SetLost {
         /// The version.
         version: u64,
-        /// Whose bytes are lost.
+        /// The members that lost something.
         lost: Vec<Lost>,
     },
     /// Ask for another version: no member of the set knows this one.
@@ -63,10 +63,10 @@ pub enum Error {
     Damaged {
         /// The version.
         version: u64,
-        /// Whose part it is.
+        /// The rank whose part or parity was rebuilt.
         rank: u32,
     },
-    /// See whether the rank still runs, then start all ranks again: it sent nothing, or took nothing, for so long.
+    /// See whether the rank still runs, then start all ranks again: it sent or received nothing for so long.
     #[error("rank {rank} did not answer within {patience:?}: start all ranks of its set together")]
     Absent {
         /// The rank that was waited for.
@@ -74,7 +74,7 @@ pub enum Error {
         /// How long it was waited for.
         patience: Duration,
     },
-    /// Start all ranks again: a rank ended before this one's versions were protected.
+    /// Start all ranks again: a rank ended before this rank's versions were protected.
     #[error(
         "rank {rank} ended before all versions were protected: start all ranks of its set together"
     )]
@@ -82,7 +82,7 @@ pub enum Error {
         /// The rank.
         rank: u32,
     },
-    /// Wait again, or see what the other ranks do: they did not take this version, or take long.
+    /// Wait again, or see what the other ranks do: they did not checkpoint this version, or are slower.
     #[error(
         "version {version} is not protected after {patience:?}: some rank of the set does not have it yet"
     )]
@@ -103,7 +103,7 @@ pub enum Error {
     Transport {
         /// The other rank.
         rank: u32,
-        /// What it said.
+        /// Its message.
         why: String,
     },
     /// See what the repository says.
@@ -120,7 +120,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The version that is lost for good, if that is what it tells.
+    /// The version that cannot be rebuilt, if that is the error.
     #[must_use]
     pub fn lost_version(&self) -> Option<u64> {
         match self {
@@ -132,11 +132,13 @@ impl Error {
         }
     }
 
-    /// Why a version is lost, without saying which.
+    /// Why a version cannot be rebuilt, without its number.
     pub(crate) fn why_lost(&self) -> String {
         match self {
-            Self::TooManyLost { lost, bears, .. } => too_many(lost, *bears),
-            Self::SetLost { lost, .. } => with_all(lost),
+            Self::TooManyLost {
+                lost, tolerates, ..
+            } => too_many(lost, *tolerates),
+            Self::SetLost { lost, .. } => whole_sets(lost),
             Self::Unknown { .. } => "no member of its set knows it".to_owned(),
             error => error.to_string(),
         }
@@ -151,16 +153,16 @@ impl Error {
     }
 }
 
-fn too_many(lost: &[Lost], bears: usize) -> String {
+fn too_many(lost: &[Lost], tolerates: usize) -> String {
     format!(
-        "{} lost it, and its set bears the loss of {bears}",
+        "{} lost it, and its set tolerates the loss of {tolerates}",
         named(lost)
     )
 }
 
-fn with_all(lost: &[Lost]) -> String {
+fn whole_sets(lost: &[Lost]) -> String {
     format!(
-        "{} lost it, and so did all who kept redundancy of it",
+        "{} lost it, which are whole sets: no parity of it is left",
         named(lost)
     )
 }

@@ -1,28 +1,30 @@
-//! What the members of a set do together: they protect a version, and rebuild what some of them lost.
+//! The collective calls of a set's members: to protect a version, and to rebuild what some of them lost.
 
-mod talk;
+mod messages;
 
-use crate::fresh::Fresh;
-use crate::manifest::Digesting;
-use crate::rebuilding::{Both, Pass, Sink, shards};
+use crate::atomic_file::AtomicFile;
+use crate::manifest::Digester;
+use crate::part_and_parity::{Intact, PartAndParity};
+use crate::rebuilding::{Pass, Sink, shards};
 use crate::{
-    Code, Digest, Error, Keep, Layout, Lost, Manifest, Part, Place, Result, Row, Set, Transport,
+    Code, Digest, Error, Layout, Lost, Manifest, ParityStore, Part, Place, Result, Row, Set,
+    Transport,
 };
+pub(crate) use messages::Step;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
-pub(crate) use talk::Step;
 
-/// A member's side of its set's work.
+/// One member's side of its set's collective calls.
 ///
-/// Its calls are collective: every member of the set makes the same ones in the same order, each in a thread or process of its
-/// own. Each holds a few rows in memory at most: [`CHUNK`](crate::CHUNK) times the members of the set for each.
+/// Every member of the set makes the same calls in the same order, each in a thread or process of its own. Each holds a few rows in
+/// memory at most, each of [`CHUNK`](crate::CHUNK) bytes times the members of the set.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     set: &'a Set,
     pub(crate) me: usize,
     pub(crate) transport: &'a dyn Transport,
-    keep: &'a Keep,
+    store: &'a ParityStore,
     patience: Duration,
     start: u64,
 }
@@ -32,28 +34,20 @@ pub struct Exchange<'a> {
 pub struct Rebuilt {
     /// Whether this member's part was rebuilt.
     pub part: bool,
-    /// Whether the parity that it keeps was.
+    /// Whether the parity that it stores was.
     pub parity: bool,
     /// The members that had lost something.
     pub lost: Vec<Lost>,
 }
 
-/// Rows that are on their way to be encoded at most, and those that are encoded.
+/// Rows that are sent ahead of the one that is encoded at most, and rows that are encoded ahead of the one whose parity is stored.
 const LAG: usize = 16;
 
-/// What a member has of a version, as it was protected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Has {
-    pub(crate) part: bool,
-    pub(crate) parity: bool,
-}
-
-/// Makes what a lost part of so many bytes is written to.
+/// Opens what a lost part of so many bytes is written to.
 pub(crate) type Target<'t, 'o> = dyn FnMut(u64) -> Result<Box<dyn Sink + 'o>> + 't;
 
 impl<'a> Exchange<'a> {
-    /// `patience`: how long a call waits for another member at most, each time that it needs something of it; as long as reading
-    /// its whole part takes it, or longer.
+    /// `patience`: how long a call waits for a message of another member at most; longer than a member takes to read its whole part.
     ///
     /// # Errors
     /// [`Error::Scheme`] if the rank is not of the set.
@@ -61,58 +55,60 @@ impl<'a> Exchange<'a> {
         set: &'a Set,
         rank: u32,
         transport: &'a dyn Transport,
-        keep: &'a Keep,
+        store: &'a ParityStore,
         patience: Duration,
     ) -> Result<Self> {
-        let stranger = || Error::Scheme {
+        let not_of_set = || Error::Scheme {
             scheme: "a set".to_owned(),
             why: format!("rank {rank} is not one of its members"),
         };
         Ok(Self {
-            me: set.place_of(rank).ok_or_else(stranger)?,
+            me: set.place_of(rank).ok_or_else(not_of_set)?,
             set,
             transport,
-            keep,
+            store,
             patience,
             start: 0,
         })
     }
 
-    /// Which start of the application's this is, the same for all members and higher than those before: what members protect
-    /// now takes the place of what others still have from an earlier one.
+    /// `start`: the number of this start of the application, the same for all members and higher than those before. What members
+    /// protect now replaces what others still have of the same versions from an earlier start.
     #[must_use]
     pub fn of_start(self, start: u64) -> Self {
         Self { start, ..self }
     }
 
-    /// Protects a version, whose parts lie on the members' nodes to stay. When it returns, every member keeps its share of the
-    /// redundancy on its disk. `None` for a member on its own: nobody keeps anything for it.
+    /// Protects a version, whose parts are durable on the members' nodes. When it returns, every member has its share of the
+    /// parity on its disk. `None` if the set has no parity, as it has one member.
     ///
     /// # Errors
     /// [`Error::Absent`], [`Error::Message`] and [`Error::Io`]: the version is not protected, or some members do not know that it is.
     pub fn protect(&self, version: u64, part: &dyn Part) -> Result<Option<Manifest>> {
-        if self.set.bears == 0 {
+        if self.set.tolerates == 0 {
             return Ok(None);
         }
         let bytes = part.bytes().map_err(Error::io(OWN))?;
         let lengths = self.all(Step::Part, version, &vec![bytes])?;
         let layout = self.layout(lengths.into_iter().flatten().collect())?;
-        let is_mine = |row: &Row| matches!(row.place(self.me), Some(Place::Parity { .. }));
-        let kept = layout.rows().filter(is_mine).map(|row| row.bytes as u64);
-        let parity = Fresh::new(&self.keep.parity_path(version), kept.sum())?;
+        let stores_parity = |row: &Row| matches!(row.place(self.me), Some(Place::Parity { .. }));
+        let stored = layout
+            .rows()
+            .filter(stores_parity)
+            .map(|row| row.bytes as u64);
+        let parity = AtomicFile::new(&self.store.parity_path(version), stored.sum())?;
         let mut protecting = Protecting {
             code: Code::new(layout.data(), layout.parity())?,
             part,
-            read: Digesting::default(),
+            part_digest: Digester::default(),
             encoded: VecDeque::new(),
             parity,
-            kept: Digesting::default(),
+            parity_digest: Digester::default(),
         };
-        // Nobody waits for what it has not sent yet itself: rows are encoded when later ones are on their way, and what was encoded
-        // is kept when later ones are encoded. So are messages received in the order in which they are sent.
+        // Step s sends row s, encodes row s - lag and stores the parity of row s - 2 lag. So no member waits for a row before it has sent
+        // its own shard of it, and messages are received in the order in which they are sent.
         let lag = LAG.min(2 * layout.members());
-        let (mut encoded, mut kept) = (layout.rows(), layout.rows());
-        let mut sent = layout.rows();
+        let (mut sent, mut encoded, mut stored) = (layout.rows(), layout.rows(), layout.rows());
         for step in 0.. {
             if let Some(row) = sent.next() {
                 self.send_own(&layout, &row, &mut protecting)?;
@@ -121,41 +117,45 @@ impl<'a> Exchange<'a> {
                 self.encode(&layout, &row, &mut protecting)?;
             }
             if step >= 2 * lag {
-                let Some(row) = kept.next() else { break };
-                self.keep_parity(&layout, &row, &mut protecting)?;
+                let Some(row) = stored.next() else { break };
+                self.store_parity(&layout, &row, &mut protecting)?;
             }
         }
-        let mine = (protecting.read.end(), protecting.kept.end());
+        let mine = (
+            protecting.part_digest.finish(),
+            protecting.parity_digest.finish(),
+        );
         protecting.parity.publish()?;
         let all = self.all(Step::Parity, version, &mine)?;
         let members = self.set.members.iter();
         let manifest = Manifest {
             version,
             start: self.start,
-            bears: self.set.bears,
+            tolerates: self.set.tolerates,
             nodes: members.clone().map(|member| member.node.clone()).collect(),
             members: members
                 .zip(all)
                 .map(|(member, (part, parity))| (member.rank, part, parity))
                 .collect(),
         };
-        self.keep.put(&manifest)?;
+        self.store.put(&manifest)?;
         self.done(version, true)?;
         Ok(Some(manifest))
     }
 
-    /// A row's data goes to the first member that keeps parity of it.
+    /// Sends this member's data shard of a row to the row's encoder, the member of its first parity shard.
     fn send_own(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
         let Some(place @ Place::Data { .. }) = row.place(self.me) else {
             return Ok(());
         };
         let (bytes, chunk) = read_shard(own.part, place, row.bytes)?;
-        own.read.update(chunk.get(..bytes).unwrap_or_default());
+        own.part_digest
+            .update(chunk.get(..bytes).unwrap_or_default());
         let encoder = layout.parity_member(row.number, 0);
         self.send(encoder, Step::Shard, row.number, chunk)
     }
 
-    /// The first that keeps parity of a row encodes, and sends the others theirs.
+    /// As a row's encoder: receives the data shards, and sends the other parity shards to their members.
     fn encode(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
         if layout.parity_member(row.number, 0) != self.me {
             return Ok(());
@@ -170,21 +170,21 @@ impl<'a> Exchange<'a> {
         let mut made = made.into_iter().enumerate();
         own.encoded.extend(made.next().map(|(_, chunk)| chunk));
         for (shard, chunk) in made {
-            let keeper = layout.parity_member(row.number, shard);
-            self.send(keeper, Step::Shard, row.number, chunk)?;
+            let holder = layout.parity_member(row.number, shard);
+            self.send(holder, Step::Shard, row.number, chunk)?;
         }
         Ok(())
     }
 
-    /// A row's parity is written by those who keep it.
-    fn keep_parity(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
+    /// Appends this member's parity shard of a row to its file.
+    fn store_parity(&self, layout: &Layout, row: &Row, own: &mut Protecting<'_>) -> Result<()> {
         let encoder = layout.parity_member(row.number, 0);
         let chunk = match row.place(self.me) {
             Some(Place::Parity { shard: 0, .. }) => own.encoded.pop_front().unwrap_or_default(),
             Some(Place::Parity { .. }) => self.receive_row(encoder, row)?,
             _ => return Ok(()),
         };
-        own.kept.update(&chunk);
+        own.parity_digest.update(&chunk);
         own.parity.append(&chunk)
     }
 
@@ -194,12 +194,12 @@ impl<'a> Exchange<'a> {
     /// # Errors
     /// [`Error::Absent`], [`Error::Message`] and [`Error::Io`].
     pub fn versions(&self) -> Result<Vec<u64>> {
-        let known = self.all(Step::Versions, 0, &self.keep.versions()?)?;
+        let known = self.all(Step::Versions, 0, &self.store.versions()?)?;
         let known: BTreeSet<u64> = known.into_iter().flatten().collect();
         Ok(known.into_iter().collect())
     }
 
-    /// The versions, of those that each member names, that all of them do, in ascending order.
+    /// The versions that are in the lists of all members, in ascending order.
     pub(crate) fn common(&self, mine: &[u64]) -> Result<Vec<u64>> {
         let all = self.all(Step::Versions, 1, &mine.to_vec())?;
         let all = all.into_iter().map(BTreeSet::from_iter);
@@ -207,21 +207,21 @@ impl<'a> Exchange<'a> {
         Ok(common.unwrap_or_default().into_iter().collect())
     }
 
-    /// Rebuilds what members lost of a version, or what is not as it was protected any more: their parts, and the parity that they
-    /// kept. `part` is this member's own, if it still has one; if it is lost or wrong, it is written to `into`, whole or not at
-    /// all. Members may run anywhere: on the node that they were on, or on one that replaces it.
+    /// Rebuilds the parts and the parity of a version that members lost or that do not have the checksums that were protected.
+    /// `part`: this member's own, if it has one; if it is lost or wrong, it is written to `into`, whole or not at all. Members may
+    /// run anywhere: on the node that they were on, or on one that replaces it.
     ///
     /// # Errors
-    /// The same on all members: [`Error::Unknown`] if nobody knows the version, [`Error::TooManyLost`] with the nodes if the code
-    /// does not bear it, and [`Error::Damaged`] if the result is not what was protected. [`Error::Absent`], [`Error::Message`]
+    /// The same on all members: [`Error::Unknown`] if no member has its manifest, [`Error::TooManyLost`] with the nodes if the code
+    /// does not tolerate it, and [`Error::Damaged`] if the result is not what was protected. [`Error::Absent`], [`Error::Message`]
     /// and [`Error::Io`] where something of it happens.
     pub fn rebuild(&self, version: u64, part: Option<&dyn Part>, into: &Path) -> Result<Rebuilt> {
         self.rebuild_to(version, part, &mut |bytes| {
-            Ok(Box::new(Fresh::new(into, bytes)?))
+            Ok(Box::new(AtomicFile::new(into, bytes)?))
         })
     }
 
-    /// [`Exchange::rebuild`] of a part to whatever takes it.
+    /// [`Exchange::rebuild`] with the part written to the sink that `target` opens.
     pub(crate) fn rebuild_to<'o>(
         &self,
         version: u64,
@@ -232,80 +232,68 @@ impl<'a> Exchange<'a> {
         let (_, own_part, own_parity) = self.of_member(&manifest, self.me)?;
         let has_length = |part: &&dyn Part| part.bytes().is_ok_and(|bytes| bytes == own_part.bytes);
         let part = part.filter(has_length);
-        let parity = self.keep.parity(version, own_parity.bytes)?;
-        let mine = Has {
-            part: part.is_some(),
-            parity: parity.is_some(),
+        let parity = self.store.parity(version, own_parity.bytes)?;
+        let own = PartAndParity {
+            part,
+            parity: parity.as_ref().map(|file| file as &dyn Part),
         };
-        let mut has = self.all(Step::Has, version, &mine)?;
+        let mut intact = self.all(Step::Intact, version, &own.map(|own| own.is_some()))?;
         let lengths = manifest.members.iter().map(|(_, part, _)| part.bytes);
         let layout = self.layout(lengths.collect())?;
-        let wanted = Both {
+        let wanted = PartAndParity {
             part: own_part,
             parity: own_parity,
         };
-        // What is found to be wrong on the way is lost, too, and all begin again.
+        let parity_sink = || -> Result<Box<dyn Sink + 'o>> {
+            let path = self.store.parity_path(version);
+            Ok(Box::new(AtomicFile::new(&path, own_parity.bytes)?))
+        };
+        // If a checksum turns out to be wrong, that part or parity is lost, too, and all members begin again.
         loop {
-            let lost = lost(&manifest, &has);
-            self.check(version, &layout, &has, &lost)?;
-            let mine = has.get(self.me).copied().unwrap_or(mine);
-            let own = Both {
-                part: part.filter(|_| mine.part),
-                parity: parity
-                    .as_ref()
-                    .filter(|_| mine.parity)
-                    .map(|file| file as &dyn Part),
+            let lost = lost(&manifest, &intact);
+            self.check(version, &layout, &intact, &lost)?;
+            let mine = intact.get(self.me).copied().unwrap_or_default();
+            let own = own.zip(mine);
+            let own = own.map(|(own, is_intact)| own.filter(|_| is_intact));
+            let sinks = PartAndParity {
+                part: (!mine.part).then(|| target(own_part.bytes)).transpose()?,
+                parity: (!mine.parity).then(parity_sink).transpose()?,
             };
-            let part_to = (!mine.part).then(|| target(own_part.bytes)).transpose()?;
-            let parity_to = match mine.parity {
-                true => None,
-                false => Some(Fresh::new(
-                    &self.keep.parity_path(version),
-                    own_parity.bytes,
-                )?),
-            };
-            let lacking = Both {
-                part: part_to,
-                parity: parity_to.map(|fresh| Box::new(fresh) as Box<dyn Sink + 'o>),
-            };
-            let (found, made) = Pass::new(self, &layout, &has, wanted).run(own, lacking)?;
-            let found = self.all(Step::Found, version, &found)?;
-            let still = has.iter().zip(&found).map(|(has, found)| Has {
-                part: has.part && found.part,
-                parity: has.parity && found.parity,
-            });
-            let still: Vec<Has> = still.collect();
-            if still != has {
-                has = still;
+            let (right, sinks) = Pass::new(self, &layout, &intact, wanted).run(own, sinks)?;
+            let right = self.all(Step::Right, version, &right)?;
+            let still = intact.iter().zip(&right);
+            let still = still.map(|(intact, right)| intact.zip(*right).map(|(a, b)| a && b));
+            let still: Vec<Intact> = still.collect();
+            if still != intact {
+                intact = still;
                 continue;
             }
-            if let Some(wrong) = found.iter().position(|found| !(found.part && found.parity)) {
+            if let Some(wrong) = right.iter().position(|right| !(right.part && right.parity)) {
                 let rank = self.rank_of(wrong);
                 return Err(Error::Damaged { version, rank });
             }
             let rebuilt = Rebuilt {
-                part: made.part.is_some(),
-                parity: made.parity.is_some(),
+                part: sinks.part.is_some(),
+                parity: sinks.parity.is_some(),
                 lost,
             };
-            let keep = |made: Option<(Box<dyn Sink + 'o>, Result<()>)>| match made {
-                Some((sink, taken)) => taken.and_then(|()| sink.keep()),
+            let committed = sinks.map(|sink| match sink {
+                Some((sink, written)) => written.and_then(|()| sink.commit()),
                 None => Ok(()),
-            };
-            let (part, parity) = (keep(made.part), keep(made.parity));
-            if parity.is_ok() && !is_known {
-                self.keep.put(&manifest)?;
+            });
+            if committed.parity.is_ok() && !is_known {
+                self.store.put(&manifest)?;
             }
-            // What this member cannot keep is its own affair.
+            // That this member could not write is its own error: the others have what they need.
             self.done(version, true)?;
-            return part.and(parity).map(|()| rebuilt);
+            return committed.part.and(committed.parity).map(|()| rebuilt);
         }
     }
 
-    /// The manifest of the latest start, or of several the one that most members know, and whether this one does. One member's
-    /// word would do; they differ if a member's disk is of another run.
+    /// The manifest of the latest start, if there are several, the one that most members have, and whether this member has it. Those of
+    /// one start differ only if a member's disk is of another run of the application.
     fn agree(&self, version: u64) -> Result<(Manifest, bool)> {
-        let mine = self.keep.manifest(version)?;
+        let mine = self.store.manifest(version)?;
         let mine = mine.filter(|manifest| manifest.is_of(self.set));
         let known: Vec<Option<Manifest>> = self.all(Step::Manifest, version, &mine)?;
         let known: Vec<&Manifest> = known
@@ -314,7 +302,7 @@ impl<'a> Exchange<'a> {
             .filter(|one| one.version == version && one.is_of(self.set))
             .collect();
         let votes = |manifest: &Manifest| known.iter().filter(|other| **other == manifest).count();
-        // All members see the same in the same order: they choose the same.
+        // All members have the same list in the same order: they choose the same.
         let chosen = known
             .iter()
             .max_by_key(|manifest| (manifest.start, votes(manifest)));
@@ -335,40 +323,40 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    fn check(&self, version: u64, layout: &Layout, has: &[Has], lost: &[Lost]) -> Result<()> {
+    fn check(&self, version: u64, layout: &Layout, intact: &[Intact], lost: &[Lost]) -> Result<()> {
         let missing = |row| {
-            shards(layout, row, has)
+            shards(layout, row, intact)
                 .iter()
-                .filter(|(_, has)| !has)
+                .filter(|(_, is_intact)| !is_intact)
                 .count()
         };
-        let bears = layout.parity();
-        match (0..layout.members() as u64).all(|row| missing(row) <= bears) {
+        let tolerates = layout.parity();
+        match (0..layout.members() as u64).all(|row| missing(row) <= tolerates) {
             true => Ok(()),
             false => Err(Error::TooManyLost {
                 version,
                 lost: lost.to_vec(),
-                bears,
+                tolerates,
             }),
         }
     }
 }
 
-/// What a member works with while it protects a version.
+/// One member's state while it protects a version.
 struct Protecting<'p> {
     code: Code,
     part: &'p dyn Part,
-    read: Digesting,
-    /// Parity of this member's own making that it has not written yet.
+    part_digest: Digester,
+    /// Parity shards that this member encoded and has not written yet.
     encoded: VecDeque<Vec<u8>>,
-    parity: Fresh,
-    kept: Digesting,
+    parity: AtomicFile,
+    parity_digest: Digester,
 }
 
-/// The members that lost something, with what they were on.
-fn lost(manifest: &Manifest, has: &[Has]) -> Vec<Lost> {
-    let members = manifest.members.iter().zip(&manifest.nodes).zip(has);
-    let lost = members.filter(|(_, has)| !has.part || !has.parity);
+/// The members that lost something, with the nodes that they were on.
+fn lost(manifest: &Manifest, intact: &[Intact]) -> Vec<Lost> {
+    let members = manifest.members.iter().zip(&manifest.nodes).zip(intact);
+    let lost = members.filter(|(_, intact)| !intact.part || !intact.parity);
     lost.map(|(((rank, ..), node), _)| Lost {
         rank: *rank,
         node: node.clone(),
@@ -376,16 +364,17 @@ fn lost(manifest: &Manifest, has: &[Has]) -> Vec<Lost> {
     .collect()
 }
 
+/// The path in an error of reading this member's part or parity.
 const OWN: &str = "what this member has";
 
-/// A shard of `length` bytes, and how many of them are the member's own; the others are 0. There is room behind them for what is
-/// said of a message.
+/// Reads a shard of `length` bytes. Returns how many of them are the member's, and the shard; its other bytes are 0. Its vector has
+/// capacity for the trailer of a message.
 pub(crate) fn read_shard(from: &dyn Part, place: Place, length: usize) -> Result<(usize, Vec<u8>)> {
     let (offset, bytes) = match place {
         Place::Data { offset, bytes, .. } => (offset, bytes),
         Place::Parity { offset, .. } => (offset, length),
     };
-    let mut chunk = Vec::with_capacity(length + talk::TRAILER);
+    let mut chunk = Vec::with_capacity(length + messages::TRAILER);
     chunk.resize(length, 0);
     let own = chunk.get_mut(..bytes).unwrap_or_default();
     if !own.is_empty() {

@@ -1,15 +1,15 @@
 //! Where the bytes of a set's parts lie in its rows.
 //!
-//! A set of n members that bears the loss of p of them has rows of n shards of the same length. Of row r, members r, r + 1, … r + p - 1
-//! (modulo n) keep the parity, and the d = n - p others have the next bytes of their part each. So every member reads and writes
-//! its part and its parity from their starts to their ends, and keeps and computes as much as the others.
+//! A set of n members that tolerates the loss of p of them has rows of n shards of the same length. Of row r, members r, r + 1, … r + p - 1
+//! (modulo n) store the parity, and the d = n - p others have the next bytes of their part each. So every member reads and writes
+//! its part and its parity from their starts to their ends, and stores and computes as much as the others.
 
 use crate::{CHUNK, Set};
 
 /// Lengths of shards are multiples of this: the code's own unit.
 const UNIT: u64 = 64;
 
-/// What a member contributes to a row.
+/// The shard of a row that a member has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The next bytes of its part.
@@ -21,7 +21,7 @@ pub enum Place {
         /// How many they are; the shard's other bytes are 0.
         bytes: usize,
     },
-    /// Parity that it keeps.
+    /// Parity that it stores.
     Parity {
         /// Its index among the row's parity shards.
         shard: usize,
@@ -39,7 +39,7 @@ pub struct Layout {
     most: u64,
 }
 
-/// Shards of the same length, one of each member.
+/// One shard of each member, all of the same length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// Its number; those that would have no bytes are left out.
@@ -50,7 +50,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What a member contributes.
+    /// The shard that a member has.
     #[must_use]
     pub fn place(&self, member: usize) -> Option<Place> {
         self.places.get(member).copied()
@@ -63,15 +63,15 @@ impl Layout {
     #[must_use]
     pub fn new(set: &Set, lengths: Vec<u64>) -> Option<Self> {
         let fits = lengths.len() == set.members.len();
-        let is_code = (1..set.members.len()).contains(&set.bears);
+        let is_code = (1..set.members.len()).contains(&set.tolerates);
         let is_sane = lengths.iter().all(|bytes| *bytes <= u64::MAX >> 8);
         let longest = lengths.iter().copied().max().unwrap_or_default();
-        let data = lengths.len().saturating_sub(set.bears).max(1) as u64;
+        let data = lengths.len().saturating_sub(set.tolerates).max(1) as u64;
         // Short parts are spread over all rows, too.
         let even = longest.div_ceil(data).next_multiple_of(UNIT);
         (fits && is_code && is_sane).then_some(Self {
             lengths,
-            parity: set.bears,
+            parity: set.tolerates,
             most: even.clamp(UNIT, CHUNK as u64),
         })
     }
@@ -100,12 +100,12 @@ impl Layout {
         Rows {
             layout: self,
             number: 0,
-            read: vec![0; self.members()],
-            kept: vec![0; self.members()],
+            data: vec![0; self.members()],
+            parity: vec![0; self.members()],
         }
     }
 
-    /// The member whose place in a row is this: parity shards first.
+    /// The member of a row's shard, parity shards counted first.
     fn member(&self, row: u64, position: usize) -> usize {
         (self.first(row) + position) % self.members()
     }
@@ -114,7 +114,7 @@ impl Layout {
         usize::try_from(row % self.members() as u64).unwrap_or_default()
     }
 
-    /// The member that keeps a parity shard of a row.
+    /// The member that stores a parity shard of a row.
     #[must_use]
     pub fn parity_member(&self, row: u64, shard: usize) -> usize {
         self.member(row, shard)
@@ -132,9 +132,9 @@ impl Layout {
 pub struct Rows<'a> {
     layout: &'a Layout,
     number: u64,
-    /// How far each member's part and parity went.
-    read: Vec<u64>,
-    kept: Vec<u64>,
+    /// Bytes of each member's part, and of its parity, in the rows before.
+    data: Vec<u64>,
+    parity: Vec<u64>,
 }
 
 impl Rows<'_> {
@@ -149,16 +149,16 @@ impl Rows<'_> {
         let mut longest = 0;
         let positions = (0..members).map(|member| (member + members - first) % members);
         let mut places = Vec::with_capacity(members);
-        let lengths_read = lengths.iter().zip(&mut self.read).zip(&self.kept);
-        for (position, ((length, read), kept)) in positions.zip(lengths_read) {
+        let offsets = lengths.iter().zip(&mut self.data).zip(&self.parity);
+        for (position, ((length, data), parity_offset)) in positions.zip(offsets) {
             places.push(match position.checked_sub(*parity) {
                 None => Place::Parity {
                     shard: position,
-                    offset: *kept,
+                    offset: *parity_offset,
                 },
                 Some(shard) => {
-                    let (offset, bytes) = (*read, (*length - *read).min(*most));
-                    *read += bytes;
+                    let (offset, bytes) = (*data, (*length - *data).min(*most));
+                    *data += bytes;
                     longest = longest.max(bytes);
                     // No more than a chunk.
                     let bytes = bytes as usize;
@@ -171,9 +171,9 @@ impl Rows<'_> {
             });
         }
         let bytes = longest.next_multiple_of(UNIT);
-        for (place, kept) in places.iter().zip(&mut self.kept) {
+        for (place, offset) in places.iter().zip(&mut self.parity) {
             if matches!(place, Place::Parity { .. }) {
-                *kept += bytes;
+                *offset += bytes;
             }
         }
         self.number += 1;
@@ -189,7 +189,7 @@ impl Iterator for Rows<'_> {
     type Item = Row;
 
     fn next(&mut self) -> Option<Row> {
-        while self.read != self.layout.lengths {
+        while self.data != self.layout.lengths {
             let row = self.row();
             if row.bytes > 0 {
                 return Some(row);
@@ -205,18 +205,18 @@ mod tests {
     use crate::Member;
     use proptest::prelude::*;
 
-    fn set(members: usize, bears: usize) -> Set {
+    fn set(members: usize, tolerates: usize) -> Set {
         let member = |rank| Member {
             rank,
             node: format!("n{rank}"),
         };
         Set {
             members: (0..members as u32).map(member).collect(),
-            bears,
+            tolerates,
         }
     }
 
-    /// Bytes of each member's part and of the parity that it keeps, which come in their order.
+    /// Bytes of each member's part and of the parity that it stores, which come in their order.
     fn totals(layout: &Layout) -> Vec<(u64, u64)> {
         let mut totals = vec![(0, 0); layout.members()];
         for row in layout.rows() {
@@ -247,10 +247,10 @@ mod tests {
         #[test]
         fn every_byte_is_in_one_row_and_parts_go_from_their_starts_to_their_ends(
             lengths in proptest::collection::vec(0_u64..5_000_000, 2..12),
-            bears in 1_usize..4,
+            tolerates in 1_usize..4,
         ) {
-            let bears = bears.min(lengths.len() - 1);
-            let layout = Layout::new(&set(lengths.len(), bears), lengths.clone()).unwrap();
+            let tolerates = tolerates.min(lengths.len() - 1);
+            let layout = Layout::new(&set(lengths.len(), tolerates), lengths.clone()).unwrap();
             let parts = totals(&layout).into_iter().map(|(part, _)| part);
             prop_assert_eq!(parts.collect::<Vec<_>>(), lengths);
         }
@@ -258,8 +258,8 @@ mod tests {
 
     #[test]
     fn parity_costs_what_it_has_to() {
-        let costs = |bears, lengths: &[u64]| {
-            let layout = Layout::new(&set(lengths.len(), bears), lengths.to_vec()).unwrap();
+        let costs = |tolerates, lengths: &[u64]| {
+            let layout = Layout::new(&set(lengths.len(), tolerates), lengths.to_vec()).unwrap();
             let totals = totals(&layout).into_iter();
             totals.map(|(_, parity)| parity).collect::<Vec<_>>()
         };

@@ -1,16 +1,17 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod atomic_file;
 mod code;
+mod collective;
 mod error;
 mod exchange;
-mod fresh;
-mod keep;
-mod known;
+mod inventory;
 mod layout;
 mod manifest;
-mod meeting;
-mod nodes;
+mod node_protection;
+mod parity_store;
+mod part_and_parity;
 mod pieces;
 mod protected;
 mod rebuilding;
@@ -20,13 +21,13 @@ mod transport;
 mod wire;
 
 pub use code::{Code, xor_into};
+pub use collective::TransportCollective;
 pub use error::{Error, Lost, Result};
 pub use exchange::{Exchange, Rebuilt};
-pub use keep::{Keep, Part};
 pub use layout::{Layout, Place, Row, Rows};
 pub use manifest::{Digest, Manifest};
-pub use meeting::Meeting;
-pub use nodes::Nodes;
+pub use node_protection::NodeProtection;
+pub use parity_store::{ParityStore, Part};
 pub use pieces::Pieces;
 pub use protected::{Membership, Protected};
 pub use scheme::Redundancy;

@@ -1,4 +1,4 @@
-//! What the members of a set know of each other's bytes.
+//! The manifest of a protected version: checksums of all that the members of a set have of it.
 
 use crate::wire::{Reader, Writer};
 use crate::{Member, Set};
@@ -15,20 +15,20 @@ pub struct Digest {
     pub hash: u64,
 }
 
-/// A [`Digest`] in the making.
+/// Computes a [`Digest`] of bytes that come one after the other.
 #[derive(Default)]
-pub(crate) struct Digesting {
+pub(crate) struct Digester {
     bytes: u64,
     hash: Xxh3,
 }
 
-impl Digesting {
+impl Digester {
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.hash.update(bytes);
     }
 
-    pub(crate) fn end(&self) -> Digest {
+    pub(crate) fn finish(&self) -> Digest {
         Digest {
             bytes: self.bytes,
             hash: self.hash.digest(),
@@ -36,30 +36,31 @@ impl Digesting {
     }
 }
 
-/// What a set protected of a version: every member keeps it, so that each knows what another lost.
+/// What a set protected of a version. Every member stores it, so that each knows what another lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     /// The version.
     pub version: u64,
-    /// Which start of the application's made it, counted from 1: of two, the later one counts.
+    /// The number of the application's start in which it was protected, from 1. Of two manifests of a version, that of the later start
+    /// counts.
     pub start: u64,
-    /// How many members may be lost.
-    pub bears: usize,
-    /// What each member was on, in the order of the set.
+    /// How many members may be lost at a time.
+    pub tolerates: usize,
+    /// The node of each member, in the order of the set.
     pub nodes: Vec<String>,
-    /// Each member's rank, its part and the parity that it keeps, in the order of the set.
+    /// Each member's rank, its part and the parity that it stores, in the order of the set.
     pub members: Vec<(u32, Digest, Digest)>,
 }
 
 impl Manifest {
-    /// Whether it is of these members, in this order.
+    /// Whether it is of these members, in this order, with as much parity.
     #[must_use]
     pub fn is_of(&self, set: &Set) -> bool {
         let ranks = self.members.iter().map(|(rank, ..)| *rank);
-        self.bears == set.bears && ranks.eq(set.members.iter().map(|member| member.rank))
+        self.tolerates == set.tolerates && ranks.eq(set.members.iter().map(|member| member.rank))
     }
 
-    /// The set that it is of.
+    /// The set that protected the version.
     #[must_use]
     pub fn set(&self) -> Set {
         let members = self.members.iter().zip(&self.nodes);
@@ -70,7 +71,7 @@ impl Manifest {
                     node: node.clone(),
                 })
                 .collect(),
-            bears: self.bears,
+            tolerates: self.tolerates,
         }
     }
 
@@ -78,8 +79,8 @@ impl Manifest {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Writer::default();
-        let (bears, count) = (self.bears as u64, self.members.len() as u64);
-        for word in [MAGIC, self.version, self.start, bears, count] {
+        let (tolerates, count) = (self.tolerates as u64, self.members.len() as u64);
+        for word in [MAGIC, self.version, self.start, tolerates, count] {
             to.word(word);
         }
         for ((rank, part, parity), node) in self.members.iter().zip(&self.nodes) {
@@ -106,7 +107,7 @@ impl Manifest {
             return None;
         }
         let (version, start) = (from.word()?, from.word()?);
-        let bears = usize::try_from(from.word()?).ok()?;
+        let tolerates = usize::try_from(from.word()?).ok()?;
         let (mut members, mut nodes) = (Vec::new(), Vec::new());
         for _ in 0..from.word()? {
             let mut digest = || {
@@ -120,7 +121,7 @@ impl Manifest {
         from.is_over().then_some(Self {
             version,
             start,
-            bears,
+            tolerates,
             nodes,
             members,
         })
@@ -141,7 +142,7 @@ mod tests {
         Manifest {
             version: 12,
             start: 4,
-            bears: 2,
+            tolerates: 2,
             nodes: (3..9).map(|rank| format!("node{rank}")).collect(),
             members: (3..9).map(member).collect(),
         }

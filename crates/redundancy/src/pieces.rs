@@ -1,25 +1,25 @@
-//! The pieces of a rank's repository on its node, for which the others of its set keep redundancy.
+//! The pieces of a rank's repository on its node, for which the other members of its set store parity.
 
-mod coming;
+mod streamed;
 
-use crate::{Error, Exchange, Keep, Manifest, Part, Rebuilt, Result};
-use coming::Copier;
+use crate::{Error, Exchange, Manifest, ParityStore, Part, Rebuilt, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use streamed::RepositorySink;
 use tierflow_store::container::{Head, Source};
 use tierflow_store::{Encoded, Identity, Piece, Repository};
 
-/// Payloads are read by this many bytes, and from multiples of it.
+/// Payloads are read in blocks of this many bytes, at multiples of it.
 const BLOCK: u64 = 1 << 20;
-/// The heads of records with so long payloads are followed by zeros up to such a multiple, so that the payload's blocks are those
-/// of the part, too.
+/// The head of a record with a payload of so many bytes or more is padded with zeros to a multiple of [`BLOCK`], so that blocks of the
+/// part are blocks of the payload.
 const LARGE: u64 = 16 * BLOCK;
 
-/// Where the payload starts in a part that is a record with this head.
+/// The offset of the payload in a part that is a record with this head.
 fn payload_start(head: &Head) -> u64 {
     let length = u64::from(head.length);
     match head.payload_length >= LARGE {
@@ -30,27 +30,27 @@ fn payload_start(head: &Head) -> u64 {
 
 /// A repository whose pieces are protected.
 ///
-/// Its calls are collective, as those of [`Exchange`] are. At a restart, the members ask for the
-/// [`versions`](Exchange::versions) that were protected and rebuild each of them; then every member has its pieces again.
+/// Its calls are collective, as those of [`Exchange`] are. At a restart, the members gather the
+/// [`versions`](Exchange::versions) that were protected and rebuild each of them; then every member has its pieces.
 #[derive(Debug)]
 pub struct Pieces<'a> {
     repository: &'a Repository,
     exchange: Exchange<'a>,
-    keep: &'a Keep,
+    store: &'a ParityStore,
 }
 
 impl<'a> Pieces<'a> {
-    /// `repository`: this rank's own, on its node, open for writing.
+    /// `repository`: this rank's, on its node, open for writing.
     #[must_use]
-    pub fn new(repository: &'a Repository, exchange: Exchange<'a>, keep: &'a Keep) -> Self {
+    pub fn new(repository: &'a Repository, exchange: Exchange<'a>, store: &'a ParityStore) -> Self {
         Self {
             repository,
             exchange,
-            keep,
+            store,
         }
     }
 
-    /// The versions that some member knows to be protected: [`Exchange::versions`].
+    /// The versions that were protected, as [`Exchange::versions`] gathers them.
     ///
     /// # Errors
     /// As there.
@@ -58,10 +58,10 @@ impl<'a> Pieces<'a> {
         self.exchange.versions()
     }
 
-    /// Protects the members' pieces of a version, each of which is in its repository to stay.
+    /// Protects the members' pieces of a version, each of which is durable in its repository.
     ///
     /// # Errors
-    /// As [`Exchange::protect`]; [`Error::Store`] if there is no such piece, in which case the others wait in vain.
+    /// As [`Exchange::protect`]; [`Error::Store`] if there is no such piece: the other members' calls then end with [`Error::Absent`].
     pub fn protect(&self, version: u64) -> Result<Option<Manifest>> {
         let piece = self.repository.own_piece(version)?;
         self.protect_piece(version, &piece)
@@ -71,13 +71,13 @@ impl<'a> Pieces<'a> {
         self.exchange.protect(version, &Record::new(piece)?)
     }
 
-    /// Protects the pieces that all members have and that are not protected yet, as the members ended before they were. After what
-    /// was lost is rebuilt, and but for those that this rank has `elsewhere`. Which ones they were.
+    /// Protects the versions of which all members have pieces and that are not protected, as the members ended before they were;
+    /// to be called when what was lost is rebuilt. Not those that this rank has `elsewhere`. Returns the versions.
     ///
     /// # Errors
     /// As [`Pieces::protect`].
     pub fn protect_rest(&self, elsewhere: &BTreeSet<u64>) -> Result<Vec<u64>> {
-        let protected = self.keep.versions()?;
+        let protected = self.store.versions()?;
         let own = self.repository.own_pieces()?.into_iter();
         let own = own.map(|piece| piece.version);
         let rest: Vec<u64> = own
@@ -91,7 +91,7 @@ impl<'a> Pieces<'a> {
         Ok(rest)
     }
 
-    /// Rebuilds the members' pieces of a version that are lost or damaged, and the parity that they kept of it.
+    /// Rebuilds the members' pieces of a version that are lost or damaged, and the parity that they stored of it.
     ///
     /// # Errors
     /// As [`Exchange::rebuild`]; [`Error::Store`] if the repository does not take the piece: the others have theirs.
@@ -105,35 +105,35 @@ impl<'a> Pieces<'a> {
     }
 
     fn rebuild_piece(&self, version: u64) -> Result<Rebuilt> {
-        // What cannot be read is as good as lost.
+        // A piece that cannot be read is lost.
         let piece = self.repository.own_piece(version).ok();
         let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());
         let part = record.as_ref().map(|record| record as &dyn Part);
-        let path = self.keep.piece_path(version);
+        let path = self.store.piece_path(version);
         let Some(piece) = &piece else {
-            // It is copied as it comes.
+            // It is copied while it is rebuilt.
             return std::thread::scope(|scope| {
                 self.exchange.rebuild_to(version, part, &mut |bytes| {
-                    let copier = Copier::start(scope, self.repository, path.clone(), bytes)?;
-                    Ok(Box::new(copier))
+                    let sink = RepositorySink::start(scope, self.repository, path.clone(), bytes)?;
+                    Ok(Box::new(sink))
                 })
             });
         };
         let rebuilt = self.exchange.rebuild(version, part, &path)?;
         if rebuilt.part {
-            // Of the same identity, it would be taken for the one that is brought.
+            // The repository does not copy a piece whose identity it has.
             self.repository.remove(&[piece.version()].into())?;
             let file = File::open(&path).map_err(Error::io(&path))?;
-            let source = |file, gap| Rebuild {
+            let source = |file, padding| RecordFile {
                 file,
                 path: path.clone(),
-                gap,
+                padding,
             };
             let again = file.try_clone().map_err(Error::io(&path))?;
             let first = Piece::elsewhere(source(again, None), &path, 1, None)?;
             let head = u64::from(first.head().length);
-            let gap = (head, payload_start(first.head()) - head);
-            let piece = Piece::elsewhere(source(file, Some(gap)), &path, 1, None)?;
+            let padding = (head, payload_start(first.head()) - head);
+            let piece = Piece::elsewhere(source(file, Some(padding)), &path, 1, None)?;
             self.repository.copy(&piece)?;
             drop(piece);
             std::fs::remove_file(&path).map_err(Error::io(&path))?;
@@ -142,11 +142,11 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// A piece as a record: the same bytes wherever it is copied to.
+/// A piece as a record, whose bytes do not depend on the repository that it is in.
 #[derive(Debug)]
 struct Record<'a> {
     encoded: Encoded<'a>,
-    /// Where the payload starts.
+    /// The offset of the payload.
     payload: u64,
     /// The block of the payload that was read last, and its number.
     block: Mutex<Option<(u64, Vec<u8>)>>,
@@ -162,7 +162,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Reads bytes of the payload, as far as they lie in one block. How many they were.
+    /// Reads bytes of the payload, as far as they lie in one block. Returns how many.
     fn read_payload(&self, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
         let number = offset / BLOCK;
         let left = self.encoded.head().payload_length.saturating_sub(offset);
@@ -228,23 +228,23 @@ impl Part for Record<'_> {
     }
 }
 
-/// A file with a rebuilt record.
+/// A file with a rebuilt record, read without the padding of its head.
 #[derive(Debug)]
-struct Rebuild {
+struct RecordFile {
     file: File,
     path: PathBuf,
-    /// The bytes of its head, and of the zeros behind that, once that is known.
-    gap: Option<(u64, u64)>,
+    /// The bytes of its head, and of the zeros behind it, once the head was read.
+    padding: Option<(u64, u64)>,
 }
 
-impl Rebuild {
+impl RecordFile {
     fn failed(&self, doing: &'static str) -> impl FnOnce(std::io::Error) -> tierflow_store::Error {
         let path = self.path.display().to_string();
         move |error| tierflow_store::Error::Remote(format!("{doing} {path}: {error}"))
     }
 }
 
-impl Source for Rebuild {
+impl Source for RecordFile {
     type Error = tierflow_store::Error;
 
     fn size(&self) -> std::result::Result<u64, Self::Error> {
@@ -253,8 +253,8 @@ impl Source for Rebuild {
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> std::result::Result<(), Self::Error> {
-        let gap = self.gap.filter(|(head, _)| offset >= *head);
-        let at = offset + gap.map_or(0, |(_, zeros)| zeros);
+        let padding = self.padding.filter(|(head, _)| offset >= *head);
+        let at = offset + padding.map_or(0, |(_, zeros)| zeros);
         let read = self.file.read_exact_at(bytes, at);
         read.map_err(self.failed("reading"))
     }

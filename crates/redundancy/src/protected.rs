@@ -1,10 +1,13 @@
-//! A rank's directory on its node, whose versions outlive the node.
+//! A rank's repository on its node, whose versions outlive the node.
 
-mod rounds;
+mod pending;
+mod worker;
 
-use crate::known::{self, Known, next_start, to_rebuild};
-use crate::{Error, Keep, Lost, Meeting, Member, Redundancy, Result, Set, Sets, Transport};
-use rounds::{Rounds, Shared};
+use crate::inventory::{Inventory, lost_sets, next_start, to_rebuild};
+use crate::{
+    Error, Lost, Member, ParityStore, Redundancy, Result, Set, Sets, Transport, TransportCollective,
+};
+use pending::PendingVersions;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -13,151 +16,157 @@ use tierflow_store::{
     Collective, Damage, Gone, Mark, Piece, PieceInfo, Protect, Ready, Repository, Snapshot, Vault,
     VersionInfo,
 };
+use worker::Worker;
 
-/// A rank of a group whose versions are to outlive its node.
+/// How a rank takes part in its group's redundancy.
 #[derive(Debug, Clone)]
 pub struct Membership {
     /// Its rank, counted from 0.
     pub rank: u32,
-    /// The ranks of the group.
+    /// How many ranks the group has.
     pub ranks: u32,
-    /// The node that it is on, or whatever else fails as one, such as a rack.
+    /// Its failure domain: its node, or another one, such as a rack.
     pub node: String,
-    /// What others keep of its versions.
+    /// How its versions are protected.
     pub scheme: Redundancy,
-    /// How the ranks send each other bytes.
+    /// How the ranks send each other messages.
     pub transport: Arc<dyn Transport>,
-    /// How long a rank waits for another, each time that it needs something of it.
+    /// How long a call waits for a message of another rank at most.
     pub patience: Duration,
 }
 
-/// A rank's repository on its node as a vault, for which the other members of a set keep redundancy. Opening it brings back
-/// what was lost.
+/// A rank's repository on its node as a vault, for which the other members of its set store parity. Opening it rebuilds what was
+/// lost.
 ///
-/// A version is saved as the repository saves it, and [protected](Protected::is_protected) once every member of the set keeps its
-/// share of the redundancy: by a thread of each rank, or in [`Protected::protect`] where the transport is not for
-/// [any thread](Transport::is_concurrent). The ranks of a group take the same checkpoints; a version that some rank of the set
-/// does not have is not protected. Dropping it waits for what the thread has under way with other members, which may take as long
-/// as its patience if one of them was killed.
+/// A version is saved as the repository saves it, and [protected](Protected::is_protected) once every member of the set has stored its
+/// parity: by a thread of each rank, or in [`Protected::protect`] where the transport is not
+/// [concurrent](Transport::is_concurrent). The ranks of a group take the same checkpoints; a version that some rank of the set
+/// does not have is not protected. Dropping it waits until the thread has finished its call with the other members, which may take as
+/// long as its patience if one of them was killed.
 #[derive(Debug)]
 pub struct Protected {
     repository: Arc<Repository>,
-    keep: Arc<Keep>,
-    shared: Arc<Shared>,
+    store: Arc<ParityStore>,
+    pending: Arc<PendingVersions>,
     set: Set,
+    /// How many members may be lost by the scheme.
     wanted: usize,
     lost: Vec<(u64, Error)>,
-    meeting: Meeting,
+    collective: TransportCollective,
     patience: Duration,
-    /// Those of the application's threads, if its transport is for them alone.
-    rounds: Option<Mutex<Rounds>>,
+    /// For the application's calls, if the transport is not concurrent.
+    driven: Option<Mutex<Worker>>,
+    /// Runs the worker, if the transport is concurrent.
     thread: Option<JoinHandle<()>>,
 }
 
 impl Protected {
-    /// Brings back what this rank's repository, open for writing, and what it keeps for others on the same node have lost, with all
-    /// ranks of the group; what they saved and did not come to protect is protected. What cannot be brought back is in
-    /// [`Protected::lost`]. `elsewhere`: versions that this rank has on storage that outlives the nodes.
+    /// A collective call of all ranks of the group: rebuilds what their repositories, open for writing, and their parity stores on the
+    /// same nodes have lost, then protects the versions that were saved and not protected. What cannot be rebuilt is in
+    /// [`Protected::lost`]. `elsewhere`: the versions that this rank has on storage that outlives the nodes.
     ///
     /// # Errors
-    /// As [`Exchange::rebuild`](crate::Exchange::rebuild) but for what is lost for good; [`Error::Store`] if the ranks do not meet.
+    /// As [`Exchange::rebuild`](crate::Exchange::rebuild) but for what cannot be rebuilt; [`Error::Store`] if `collective` fails.
     pub fn open(
         repository: Arc<Repository>,
-        keep: Keep,
+        store: ParityStore,
         member: Membership,
-        meeting: &dyn Collective,
+        collective: &dyn Collective,
         elsewhere: &BTreeSet<u64>,
     ) -> Result<Self> {
-        let keep = Arc::new(keep);
+        let store = Arc::new(store);
         let own = repository.own_pieces()?.into_iter();
         let own = own.map(|piece| piece.version).collect();
-        let mine = Known::of(&keep, member.node.clone(), elsewhere, own)?;
-        let given = meeting.all_gather(&mine.encode(), member.patience)?;
-        let all: Option<Vec<Known>> = given.iter().map(|bytes| Known::decode(bytes)).collect();
+        let mine = Inventory::of(&store, member.node.clone(), elsewhere, own)?;
+        let gathered = collective.all_gather(&mine.encode(), member.patience)?;
+        let all: Option<Vec<Inventory>> = gathered
+            .iter()
+            .map(|bytes| Inventory::decode(bytes))
+            .collect();
         let all = all.filter(|all| all.len() == member.ranks as usize);
         let all = all.ok_or(Error::Message { rank: 0 })?;
         let members: Vec<Member> = (0..)
             .zip(&all)
-            .map(|(rank, known)| Member {
+            .map(|(rank, inventory)| Member {
                 rank,
-                node: known.node.clone(),
+                node: inventory.node.clone(),
             })
             .collect();
         let set = Sets::choose(&members, member.scheme)?;
         let set = set.of(member.rank).cloned();
         let set = set.ok_or(Error::Message { rank: member.rank })?;
         let transport = Arc::clone(&member.transport);
-        let own_meeting = Meeting::new(transport, member.rank, member.ranks);
-        let mut rounds = Rounds {
+        let collective = TransportCollective::new(transport, member.rank, member.ranks);
+        let mut worker = Worker {
             set: set.clone(),
             rank: member.rank,
             start: next_start(&all),
             transport: member.transport,
             repository: Arc::clone(&repository),
-            keep: Arc::clone(&keep),
-            shared: Arc::default(),
+            store: Arc::clone(&store),
+            pending: Arc::default(),
             patience: member.patience,
         };
-        let mut lost = without_trace(&all, &members, &keep);
-        keep.put_nodes(members.iter().map(|member| member.node.as_str()))?;
+        let mut lost = set_losses(&all, &members, &store);
+        store.put_nodes(members.iter().map(|member| member.node.as_str()))?;
         for (version, set) in to_rebuild(&all) {
             if set.place_of(member.rank).is_some() {
-                let error = rounds.rebuild(version, set)?;
+                let error = worker.rebuild(version, set)?;
                 lost.extend(error.map(|error| (version, error)));
             }
         }
-        rounds.set = set.clone();
-        rounds.protect_rest(elsewhere)?;
-        let shared = Arc::clone(&rounds.shared);
+        worker.set = set.clone();
+        worker.protect_rest(elsewhere)?;
+        let pending = Arc::clone(&worker.pending);
         let (mut thread, mut driven) = (None, None);
-        if set.bears == 0 {
-            // Nobody keeps anything for it.
-        } else if rounds.transport.is_concurrent() {
+        if set.tolerates == 0 {
+            // A set of one has nothing to protect.
+        } else if worker.transport.is_concurrent() {
             let builder = std::thread::Builder::new().name("tierflow-redundancy".to_owned());
-            let started = builder.spawn(move || rounds.run());
+            let started = builder.spawn(move || worker.run());
             thread = Some(started.map_err(Error::io("a thread"))?);
         } else {
-            driven = Some(Mutex::new(rounds));
+            driven = Some(Mutex::new(worker));
         }
         Ok(Self {
             repository,
-            keep,
-            shared,
+            store,
+            pending,
             set,
-            wanted: member.scheme.bears(),
+            wanted: member.scheme.tolerates(),
             lost,
-            meeting: own_meeting,
+            collective,
             patience: member.patience,
-            rounds: driven,
+            driven,
             thread,
         })
     }
 
-    /// Versions that were protected and could not be brought back when it was opened, and why.
+    /// Versions that were protected and could not be rebuilt when it was opened, and why.
     #[must_use]
     pub fn lost(&self) -> &[(u64, Error)] {
         &self.lost
     }
 
-    /// The members that keep each other's redundancy now.
+    /// The members that store parity of each other's versions now.
     #[must_use]
     pub fn set(&self) -> &Set {
         &self.set
     }
 
-    /// What is missing of the redundancy that was asked for, for want of nodes; `None` if nothing is.
+    /// How the set falls short of the scheme, as there are too few nodes; `None` if it does not.
     #[must_use]
     pub fn weakness(&self) -> Option<String> {
-        if self.set.bears >= self.wanted {
+        if self.set.tolerates >= self.wanted {
             return None;
         }
         let members = self.set.members.iter();
         let members = members.map(|member| format!("rank {} on {}", member.rank, member.node));
         let members: Vec<String> = members.collect();
         Some(format!(
-            "too few nodes: the set of {} bears the loss of {} and not of {}",
+            "too few nodes: the set of {} tolerates the loss of {} and not of {}",
             members.join(", "),
-            self.set.bears,
+            self.set.tolerates,
             self.wanted
         ))
     }
@@ -165,65 +174,63 @@ impl Protected {
     /// Whether the application has to call [`Protected::protect`] for anything to be protected.
     #[must_use]
     pub fn is_driven(&self) -> bool {
-        self.rounds.is_some()
+        self.driven.is_some()
     }
 
-    /// Why nothing is protected any more, if that is so.
+    /// The error since which nothing is protected any more, if there was one.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
-        self.shared.failure()
+        self.pending.failure()
     }
 
-    /// Whether a version that lies here outlives the node; so it does as far as ever where a set has one member.
+    /// Whether a version in the repository is not waiting to be protected. In a set of one none is.
     #[must_use]
     pub fn is_protected(&self, version: u64) -> bool {
-        !self.shared.is_pending(version)
+        !self.pending.is_pending(version)
     }
 
-    /// Waits until what lies here is protected, all of it or one version.
+    /// Waits until one version, or all in the repository, are protected.
     ///
     /// # Errors
-    /// [`Error::Unprotected`] after `patience`; else why nothing is protected any more.
+    /// [`Error::Unprotected`] after `patience`; else the [failure](Self::failure).
     pub fn wait(&self, version: Option<u64>, patience: Duration) -> Result<()> {
-        self.shared.wait(version, patience)
+        self.pending.wait(version, patience)
     }
 
-    /// Protects what all members of the set have by now, on this thread if it is [driven](Self::is_driven); all of them call this
-    /// then, at about the same time. Else the same as [`Protected::wait`] for all.
+    /// Protects the versions that all members of the set have by now. If it is [driven](Self::is_driven), this is a collective call of
+    /// the set; else it waits for the thread, as [`Protected::wait`] for all versions does.
     ///
     /// # Errors
     /// As [`Exchange::protect`](crate::Exchange::protect): nothing is protected from then on.
     pub fn protect(&self) -> Result<()> {
-        match &self.rounds {
-            Some(rounds) => {
-                let rounds = rounds.lock().unwrap_or_else(PoisonError::into_inner);
-                rounds.all()
+        match &self.driven {
+            Some(worker) => {
+                let worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+                worker.protect_all()
             }
             None => self.wait(None, self.patience),
         }
     }
 
-    /// Gives up what is kept of versions of higher numbers than `after`: the group goes on from there.
+    /// Removes parity and manifests of versions of higher numbers than `after`, from which the group goes on.
     ///
     /// # Errors
-    /// [`Error::Io`] if some is still there.
+    /// [`Error::Io`] if some cannot be removed.
     pub fn forget_after(&self, after: Option<u64>) -> Result<()> {
-        let kept = self.keep.versions()?;
-        let above = kept.into_iter().filter(|version| Some(*version) > after);
-        above
-            .into_iter()
-            .try_for_each(|version| self.forget(version))
+        let versions = self.store.versions()?.into_iter();
+        let mut above = versions.filter(|version| Some(*version) > after);
+        above.try_for_each(|version| self.forget(version))
     }
 
     fn forget(&self, version: u64) -> Result<()> {
-        self.shared.give_up(version, self.patience);
-        self.keep.remove(version)
+        self.pending.discard(version, self.patience);
+        self.store.remove(version)
     }
 }
 
-/// The versions that are lost with all who kept redundancy of some ranks', by what these were on as far as that is known.
-fn without_trace(all: &[Known], members: &[Member], keep: &Keep) -> Vec<(u64, Error)> {
-    let before = keep.nodes();
+/// The versions that whole sets lost, with the nodes that their ranks were on before, as far as that is known.
+fn set_losses(all: &[Inventory], members: &[Member], store: &ParityStore) -> Vec<(u64, Error)> {
+    let before = store.nodes();
     let lost = |rank: &u32| {
         let at = *rank as usize;
         let now = members.get(at).map(|member| &member.node);
@@ -232,15 +239,15 @@ fn without_trace(all: &[Known], members: &[Member], keep: &Keep) -> Vec<(u64, Er
             node: before.get(at).or(now).cloned().unwrap_or_default(),
         }
     };
-    let gone = known::without_trace(all).into_iter();
-    gone.map(|(version, ranks)| {
-        let lost = ranks.iter().map(lost).collect();
-        (version, Error::SetLost { version, lost })
-    })
-    .collect()
+    let lost_sets = lost_sets(all).into_iter();
+    lost_sets
+        .map(|(version, ranks)| {
+            let lost = ranks.iter().map(lost).collect();
+            (version, Error::SetLost { version, lost })
+        })
+        .collect()
 }
 
-/// It is what storage elsewhere did not do.
 fn remote(error: Error) -> tierflow_store::Error {
     tierflow_store::Error::Remote(error.to_string())
 }
@@ -271,13 +278,13 @@ impl Vault for Protected {
     }
 
     fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
-        if self.set.bears == 0 {
+        if self.set.tolerates == 0 {
             return Vault::save_when(&*self.repository, snapshot, ready);
         }
-        // Before it is there, so that it is never taken to be protected in between.
-        let claim = self.shared.expect(snapshot.version);
+        // It is pending before it is in the repository: it must not count as protected in between.
+        let saving = self.pending.saving(snapshot.version);
         Vault::save_when(&*self.repository, snapshot, ready)?;
-        claim.saved();
+        saving.saved();
         Ok(())
     }
 
@@ -289,9 +296,9 @@ impl Vault for Protected {
         Vault::copy_when(&*self.repository, piece, ready)
     }
 
-    /// Over the transport: a directory on the node is not shared.
+    /// Over the transport, as the directory on the node is not shared.
     fn collective(&self) -> Option<&dyn Collective> {
-        Some(&self.meeting)
+        Some(&self.collective)
     }
 
     fn remove(&self, versions: &BTreeSet<u64>) -> tierflow_store::Result<()> {
@@ -318,8 +325,8 @@ impl Protect for Protected {
     }
 
     fn weakness(&self) -> Option<String> {
-        let broken = self.failure().map(|error| error.to_string());
-        broken.or_else(|| self.weakness())
+        let failure = self.failure().map(|error| error.to_string());
+        failure.or_else(|| self.weakness())
     }
 
     fn is_driven(&self) -> bool {
@@ -355,9 +362,9 @@ fn unprotected(error: Error) -> tierflow_store::Error {
 
 impl Drop for Protected {
     fn drop(&mut self) {
-        self.shared.end();
+        self.pending.end();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has nothing left to do.
+            // A thread that panicked has ended, too.
             let _ended = thread.join();
         }
     }

@@ -1,27 +1,28 @@
-//! One pass over the rows of a version of which something is lost: every member reads what it has once, checks it on the way and
-//! sends what is needed of it, while what is lost is made, checked and written.
+//! One pass over the rows of a version of which something is lost: every member reads what it has once, computes its checksum and
+//! sends the shards that others decode from, while lost shards are decoded, summed and written.
 //!
 //! | thread | does |
 //! |---|---|
-//! | the caller's | sends, decodes for others; receives where the transport is not for several threads |
-//! | several | decode what this member alone lacks, a row each in turn |
-//! | several | read this member's part and parity, a row each in turn |
+//! | the caller's | sends, decodes for others; receives where the transport is not [parallel](crate::Transport::is_parallel) |
+//! | [`DECODERS`] | decode where this member alone lost something, a row each in turn |
+//! | [`READERS`] | read this member's part and parity, a row each in turn |
 //! | one | computes the checksums of these |
 //! | one for each member that sends something | receives |
-//! | one for the part that is made, one for the parity | computes its checksum and writes |
+//! | one for the rebuilt part, one for the rebuilt parity | computes its checksum and writes |
 //!
-//! Each is a few rows ahead of the next at most.
+//! Each is [`AHEAD`] rows ahead of the next at most.
 
-use crate::exchange::{Exchange, Has, Step, read_shard};
-use crate::fresh::Fresh;
-use crate::manifest::Digesting;
+use crate::atomic_file::AtomicFile;
+use crate::exchange::{Exchange, Step, read_shard};
+use crate::manifest::Digester;
+use crate::part_and_parity::{Intact, PartAndParity};
 use crate::{Code, Digest, Error, Layout, Part, Place, Result, Row};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-/// Rows that a thread is ahead of the next at most.
+/// Rows in the channel from one thread to the next at most.
 const AHEAD: usize = 4;
 
 /// Threads that read what a member has.
@@ -30,142 +31,140 @@ const READERS: usize = 3;
 /// Threads that decode.
 const DECODERS: usize = 3;
 
-/// Where what is made anew goes, from its start to its end.
+/// Takes a rebuilt part or parity, from its start to its end. Dropped before it is committed, it leaves nothing.
 pub(crate) trait Sink: Send {
-    /// The next bytes.
+    /// Appends the next bytes.
     ///
     /// # Errors
-    /// Why nothing more is taken.
-    fn take(&mut self, bytes: Vec<u8>) -> Result<()>;
+    /// What the storage says; no more is written then.
+    fn write(&mut self, bytes: Vec<u8>) -> Result<()>;
 
-    /// It is all there, and right: it stays. Dropped instead, it goes.
+    /// Publishes all of it, when it has the right checksum.
     ///
     /// # Errors
-    /// Why it does not stay.
-    fn keep(self: Box<Self>) -> Result<()>;
+    /// What the storage says.
+    fn commit(self: Box<Self>) -> Result<()>;
 }
 
-impl Sink for Fresh {
-    fn take(&mut self, bytes: Vec<u8>) -> Result<()> {
+impl Sink for AtomicFile {
+    fn write(&mut self, bytes: Vec<u8>) -> Result<()> {
         self.append(&bytes)
     }
 
-    fn keep(self: Box<Self>) -> Result<()> {
+    fn commit(self: Box<Self>) -> Result<()> {
         self.publish()
     }
 }
 
-/// What a member has of a version, or what it is to have.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Both<T> {
-    pub(crate) part: T,
-    pub(crate) parity: T,
-}
-
-/// Who sends a row's shards, and who lacks theirs: shards and members, of which the first that lacks one decodes.
+/// What each member does for a row. The first member whose shard is lost decodes all that are.
 #[derive(Debug)]
 struct Roles {
-    given: Vec<(usize, usize)>,
+    /// The shards that are decoded from, as many as the row has data shards, and the members that send them.
+    sources: Vec<(usize, usize)>,
+    /// The lost shards, and their members.
     lost: Vec<(usize, usize)>,
 }
 
 impl Roles {
-    fn of(layout: &Layout, row: u64, has: &[Has]) -> Self {
-        let (there, lost): (Vec<_>, Vec<_>) = shards(layout, row, has)
+    fn of(layout: &Layout, row: u64, intact: &[Intact]) -> Self {
+        let (there, lost): (Vec<_>, Vec<_>) = shards(layout, row, intact)
             .into_iter()
             .enumerate()
-            .map(|(shard, (member, has))| ((shard, member), has))
-            .partition(|(_, has)| *has);
+            .map(|(shard, (member, is_intact))| ((shard, member), is_intact))
+            .partition(|(_, is_intact)| *is_intact);
         let members = |shards: Vec<((usize, usize), bool)>| -> Vec<(usize, usize)> {
             shards.into_iter().map(|(shard, _)| shard).collect()
         };
-        let mut given = members(there);
-        given.truncate(layout.data());
+        let mut sources = members(there);
+        sources.truncate(layout.data());
         Self {
-            given,
+            sources,
             lost: members(lost),
         }
     }
 
-    /// Who decodes, if there is anything to decode.
+    /// The member that decodes, if a shard is lost.
     fn decoder(&self) -> Option<usize> {
         self.lost.first().map(|(_, member)| *member)
     }
 
-    fn gives(&self, member: usize) -> bool {
-        !self.lost.is_empty() && self.given.iter().any(|(_, giver)| *giver == member)
+    fn is_source(&self, member: usize) -> bool {
+        !self.lost.is_empty() && self.sources.iter().any(|(_, source)| *source == member)
     }
 
-    fn lacks(&self, member: usize) -> bool {
+    fn has_lost(&self, member: usize) -> bool {
         self.lost.iter().any(|(_, other)| *other == member)
     }
 
-    /// Whether one member sends another anything.
+    /// Whether one member sends another a shard.
     fn sends(&self, from: usize, to: usize) -> bool {
         match self.decoder() == Some(to) {
-            true => self.gives(from),
-            false => self.decoder() == Some(from) && self.lacks(to),
+            true => self.is_source(from),
+            false => self.decoder() == Some(from) && self.has_lost(to),
         }
     }
 }
 
-/// The members that have a row's shards, data first, and whether they still do.
-pub(crate) fn shards(layout: &Layout, row: u64, has: &[Has]) -> Vec<(usize, bool)> {
-    let of = |member: usize| has.get(member);
+/// The members of a row's shards, data before parity, and whether each shard is intact.
+pub(crate) fn shards(layout: &Layout, row: u64, intact: &[Intact]) -> Vec<(usize, bool)> {
+    let of = |member: usize| intact.get(member);
     let data = (0..layout.data()).map(|shard| layout.data_member(row, shard));
-    let data = data.map(|member| (member, of(member).is_some_and(|has| has.part)));
+    let data = data.map(|member| (member, of(member).is_some_and(|intact| intact.part)));
     let parity = (0..layout.parity()).map(|shard| layout.parity_member(row, shard));
-    let parity = parity.map(|member| (member, of(member).is_some_and(|has| has.parity)));
+    let parity = parity.map(|member| (member, of(member).is_some_and(|intact| intact.parity)));
     data.chain(parity).collect()
 }
 
-/// A pass of one member.
+/// One member's side of the pass.
 pub(crate) struct Pass<'p> {
     exchange: &'p Exchange<'p>,
     layout: &'p Layout,
-    /// Of the rows' numbers modulo the members.
+    /// By the number of a row modulo the members of the set.
     roles: Vec<Roles>,
-    /// What this member's are to be.
-    wanted: Both<Digest>,
+    /// What was protected of this member.
+    wanted: PartAndParity<Digest>,
 }
 
-/// What is made, on its way to where it goes.
+/// The thread that writes a rebuilt part or parity, and the channel to it.
 struct Output<'s, 'o> {
     chunks: SyncSender<Vec<u8>>,
     writer: ScopedJoinHandle<'s, Written<'o>>,
 }
 
-/// What was made: whether it is right, where it went, and whether that took it.
+/// What that thread wrote: its digest, the sink, and the first error of the sink.
 struct Written<'o> {
     digest: Digest,
     sink: Box<dyn Sink + 'o>,
-    taken: Result<()>,
+    written: Result<()>,
 }
 
-/// What a pass made: to be kept, or dropped.
-pub(crate) type Made<'o> = Both<Option<(Box<dyn Sink + 'o>, Result<()>)>>;
+/// The sinks of what a pass rebuilt, with the first error of each: to be committed, or dropped.
+pub(crate) type RebuiltSinks<'o> = PartAndParity<Option<(Box<dyn Sink + 'o>, Result<()>)>>;
 
-/// What a row's shards are made anew of, and which are wanted.
-type Given = (Vec<Option<Vec<u8>>>, Vec<usize>);
-/// A thread that decodes, from the outside.
-type Decoder = (SyncSender<Given>, Receiver<Result<Vec<(usize, Vec<u8>)>>>);
-/// Shards as they are received.
-type Chunks = Receiver<Result<Vec<u8>>>;
-/// Shards as they are read, each with how many of its bytes are the member's own.
-type Own = Receiver<(usize, Vec<u8>)>;
+/// A row's shards, `None` for those that are not sent, and the indexes of those to be decoded.
+type DecoderInput = (Vec<Option<Vec<u8>>>, Vec<usize>);
+/// The channels to and from a thread that decodes.
+type Decoder = (
+    SyncSender<DecoderInput>,
+    Receiver<Result<Vec<(usize, Vec<u8>)>>>,
+);
+/// Shards that a member sent, row by row.
+type Received = Receiver<Result<Vec<u8>>>;
+/// Shards that a thread read, each with how many of its bytes are the member's; the others are zeros.
+type Read = Receiver<(usize, Vec<u8>)>;
 
 impl<'p> Pass<'p> {
     pub(crate) fn new(
         exchange: &'p Exchange<'p>,
         layout: &'p Layout,
-        has: &[Has],
-        wanted: Both<Digest>,
+        intact: &[Intact],
+        wanted: PartAndParity<Digest>,
     ) -> Self {
         let numbers = 0..layout.members() as u64;
         Self {
             exchange,
             layout,
-            roles: numbers.map(|row| Roles::of(layout, row, has)).collect(),
+            roles: numbers.map(|row| Roles::of(layout, row, intact)).collect(),
             wanted,
         }
     }
@@ -176,71 +175,61 @@ impl<'p> Pass<'p> {
         self.roles.get(at)
     }
 
-    /// The pass: whether what this member has, and what it made, is right; and what it made.
+    /// Reads `own`, what this member has, and rebuilds what is lost into `sinks`. Returns whether part and parity, read or rebuilt,
+    /// have the checksums that were protected, and the sinks.
     pub(crate) fn run<'o>(
         &self,
-        own: Both<Option<&dyn Part>>,
-        lacking: Both<Option<Box<dyn Sink + 'o>>>,
-    ) -> Result<(Has, Made<'o>)> {
+        own: PartAndParity<Option<&dyn Part>>,
+        sinks: PartAndParity<Option<Box<dyn Sink + 'o>>>,
+    ) -> Result<(Intact, RebuiltSinks<'o>)> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (to_send, read) = sync_channel(AHEAD);
             let shards = self.readers(scope, own)?;
             let checker = start(scope, move || self.check(own, &shards, &to_send))?;
-            let part = lacking.part.map(|sink| output(scope, sink)).transpose()?;
-            let parity = lacking.parity.map(|sink| output(scope, sink)).transpose()?;
+            let outputs = sinks.try_map(|sink| sink.map(|sink| output(scope, sink)).transpose())?;
             let incoming = self.incoming(scope, &stop)?;
             let decoders = self.decoders(scope)?;
-            let outputs = Both {
-                part: part.as_ref().map(|output| &output.chunks),
-                parity: parity.as_ref().map(|output| &output.chunks),
-            };
-            let passed = self.rows(&read, &incoming, &decoders, outputs);
+            let chunks = outputs.as_ref();
+            let chunks = chunks.map(|output| output.as_ref().map(|output| &output.chunks));
+            let passed = self.rows(&read, &incoming, &decoders, chunks);
             stop.store(true, Ordering::Relaxed);
             drop((read, incoming, decoders));
-            let (part, parity) = (part.map(end).transpose()?, parity.map(end).transpose()?);
-            let found = checker.join().map_err(panicked)?;
+            let rebuilt = outputs.try_map(|output| output.map(end).transpose())?;
+            let read = checker.join().map_err(panicked)?;
             passed?;
-            let is_right = |found: bool, made: &Option<Written<'_>>, wanted: Digest| match made {
-                Some(made) => made.digest == wanted,
-                None => found,
-            };
-            let has = Has {
-                part: is_right(found.part, &part, self.wanted.part),
-                parity: is_right(found.parity, &parity, self.wanted.parity),
-            };
-            let made = |written: Written<'o>| (written.sink, written.taken);
-            let (part, parity) = (part.map(made), parity.map(made));
-            Ok((has, Both { part, parity }))
+            let digests = read.zip(rebuilt.as_ref()).zip(self.wanted);
+            let intact = digests.map(|((is_read_right, rebuilt), wanted)| match rebuilt {
+                Some(rebuilt) => rebuilt.digest == wanted,
+                None => is_read_right,
+            });
+            let sinks = rebuilt.map(|output| output.map(|output| (output.sink, output.written)));
+            Ok((intact, sinks))
         })
     }
 
-    /// The rows that a member has shards of, in their order.
+    /// The rows of which this member has a shard, in their order, with the shard's place and what it is read from.
     fn held<'r>(
         &'r self,
-        own: Both<Option<&'r dyn Part>>,
+        own: PartAndParity<Option<&'r dyn Part>>,
     ) -> impl Iterator<Item = (Row, Place, &'r dyn Part)> + 'r {
         self.layout.rows().filter_map(move |row| {
             let place = row.place(self.exchange.me)?;
-            let from = match place {
-                Place::Data { .. } => own.part,
-                Place::Parity { .. } => own.parity,
-            };
-            from.map(|from| (row, place, from))
+            own.of(place).map(|from| (row, place, from))
         })
     }
 
-    /// Threads that read what this member has, a row each in turn.
+    /// Starts threads that read what this member has, a row each in turn.
     fn readers<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,
-        own: Both<Option<&'s dyn Part>>,
-    ) -> Result<Vec<Own>> {
+        own: PartAndParity<Option<&'s dyn Part>>,
+    ) -> Result<Vec<Read>> {
         let readers = (0..READERS).map(|reader| {
             let (read, shards) = sync_channel(AHEAD);
             start(scope, move || {
                 for (row, place, from) in self.held(own).skip(reader).step_by(READERS) {
-                    // The checksum will say what cannot be read; the others wait for something until then.
+                    // A shard that cannot be read is sent as zeros, as the others wait for one; the checksum tells at the end.
                     let lost = |_| (0, vec![0; row.bytes]);
                     let shard = read_shard(from, place, row.bytes).unwrap_or_else(lost);
                     if read.send(shard).is_err() {
@@ -253,41 +242,36 @@ impl<'p> Pass<'p> {
         readers.collect()
     }
 
-    /// Takes what is read, all that this member has, and hands on what is sent. Whether it is right.
+    /// Computes the checksums of what is read, and hands on the shards to be sent. Returns whether part and parity are intact.
     fn check(
         &self,
-        own: Both<Option<&dyn Part>>,
-        read: &[Own],
+        own: PartAndParity<Option<&dyn Part>>,
+        read: &[Read],
         to_send: &SyncSender<Vec<u8>>,
-    ) -> Has {
-        let (mut part, mut parity) = (Digesting::default(), Digesting::default());
+    ) -> Intact {
+        let mut digests = PartAndParity::<Digester>::default();
         let me = self.exchange.me;
         for ((row, place, _), shards) in self.held(own).zip(read.iter().cycle()) {
             let Ok((bytes, chunk)) = shards.recv() else {
                 break;
             };
-            let digest = match place {
-                Place::Data { .. } => &mut part,
-                Place::Parity { .. } => &mut parity,
-            };
+            let digest = digests.as_mut().of(place);
             digest.update(chunk.get(..bytes).unwrap_or_default());
-            let is_sent = self.roles(&row).is_some_and(|roles| roles.gives(me));
+            let is_sent = self.roles(&row).is_some_and(|roles| roles.is_source(me));
             if is_sent && to_send.send(chunk).is_err() {
                 break;
             }
         }
-        Has {
-            part: own.part.is_some() && part.end() == self.wanted.part,
-            parity: own.parity.is_some() && parity.end() == self.wanted.parity,
-        }
+        let digests = own.zip(digests).zip(self.wanted);
+        digests.map(|((own, digest), wanted)| own.is_some() && digest.finish() == wanted)
     }
 
-    /// Threads that receive what each other member sends, where the transport is for several.
+    /// Starts a thread for each other member that sends something, if the transport is parallel: it receives its shards.
     fn incoming<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,
         stop: &'s AtomicBool,
-    ) -> Result<Vec<Option<Chunks>>> {
+    ) -> Result<Vec<Option<Received>>> {
         let me = self.exchange.me;
         let sends = |member: usize| self.roles.iter().any(|roles| roles.sends(member, me));
         let threads = (0..self.layout.members()).map(|member| {
@@ -314,18 +298,18 @@ impl<'p> Pass<'p> {
         threads.collect()
     }
 
-    /// Threads that decode, where this member alone lacks anything: what is made for others is sent before anything else is, as
-    /// they wait for it.
+    /// Starts threads that decode, if this member alone lost something. Shards for other members are decoded by the caller's thread and
+    /// sent at once, as they wait for them.
     fn decoders<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<Vec<Decoder>> {
         let me = self.exchange.me;
-        let lacks_alone = |roles: &Roles| roles.lost.iter().all(|(_, member)| *member == me);
-        let lacks = self.roles.iter().any(|roles| roles.lacks(me));
-        let count = match lacks && self.roles.iter().all(lacks_alone) {
+        let lost_alone = |roles: &Roles| roles.lost.iter().all(|(_, member)| *member == me);
+        let has_lost = self.roles.iter().any(|roles| roles.has_lost(me));
+        let count = match has_lost && self.roles.iter().all(lost_alone) {
             true => DECODERS,
             false => 0,
         };
         let decoders = (0..count).map(|_| {
-            let (give, given) = sync_channel::<Given>(1);
+            let (give, given) = sync_channel::<DecoderInput>(1);
             let (done, made) = sync_channel(AHEAD);
             let mut code = Code::new(self.layout.data(), self.layout.parity())?;
             start(scope, move || {
@@ -343,13 +327,13 @@ impl<'p> Pass<'p> {
     fn rows(
         &self,
         read: &Receiver<Vec<u8>>,
-        incoming: &[Option<Chunks>],
+        incoming: &[Option<Received>],
         decoders: &[Decoder],
-        outputs: Both<Option<&SyncSender<Vec<u8>>>>,
+        outputs: PartAndParity<Option<&SyncSender<Vec<u8>>>>,
     ) -> Result<()> {
         let me = self.exchange.me;
         let mut code = Code::new(self.layout.data(), self.layout.parity())?;
-        // Rows that are being decoded, each by the decoders in turn.
+        // Rows that are being decoded, by the decoders in turn.
         let mut decoding = VecDeque::new();
         let mut turns = decoders.iter().cycle();
         let finish = |(place, made): (Option<Place>, &Receiver<Result<Vec<_>>>)| {
@@ -376,7 +360,7 @@ impl<'p> Pass<'p> {
             };
             if me == decoder {
                 let mut there: Vec<Option<Vec<u8>>> = vec![None; self.layout.members()];
-                for &(shard, member) in &roles.given {
+                for &(shard, member) in &roles.sources {
                     let chunk = receive(member)?;
                     if let Some(there) = there.get_mut(shard) {
                         *there = Some(chunk);
@@ -400,9 +384,9 @@ impl<'p> Pass<'p> {
                             .send(*member, Step::Shard, row.number, chunk)?,
                     }
                 }
-            } else if roles.lacks(me) {
+            } else if roles.has_lost(me) {
                 put(receive(decoder)?)?;
-            } else if roles.gives(me) {
+            } else if roles.is_source(me) {
                 let chunk = read.recv().map_err(|_| lost_thread())?;
                 self.exchange
                     .send(decoder, Step::Shard, row.number, chunk)?;
@@ -412,21 +396,17 @@ impl<'p> Pass<'p> {
     }
 }
 
-/// Hands what was made of a row on to where it goes.
+/// Hands a rebuilt shard to the thread that writes it.
 fn put(
     place: Place,
     mut chunk: Vec<u8>,
-    outputs: Both<Option<&SyncSender<Vec<u8>>>>,
+    outputs: PartAndParity<Option<&SyncSender<Vec<u8>>>>,
 ) -> Result<()> {
-    let output = match place {
-        Place::Data { bytes, .. } => {
-            // The rest of the shard is not of the part.
-            chunk.truncate(bytes);
-            outputs.part
-        }
-        Place::Parity { .. } => outputs.parity,
-    };
-    match output {
+    if let Place::Data { bytes, .. } = place {
+        // The zeros behind them are not of the part.
+        chunk.truncate(bytes);
+    }
+    match outputs.of(place) {
         Some(output) => output.send(chunk).map_err(|_| lost_thread()),
         None => Ok(()),
     }
@@ -438,18 +418,18 @@ fn output<'s, 'o: 's>(
 ) -> Result<Output<'s, 'o>> {
     let (chunks, made) = sync_channel::<Vec<u8>>(AHEAD);
     let writer = start(scope, move || {
-        let (mut digest, mut taken) = (Digesting::default(), Ok(()));
+        let (mut digest, mut written) = (Digester::default(), Ok(()));
         for chunk in made {
             digest.update(&chunk);
-            // What is not taken is told at the end: the others need not suffer from it.
-            if taken.is_ok() {
-                taken = sink.take(chunk);
+            // This member's error is reported at the end: the pass goes on for the others.
+            if written.is_ok() {
+                written = sink.write(chunk);
             }
         }
         Written {
-            digest: digest.end(),
+            digest: digest.finish(),
             sink,
-            taken,
+            written,
         }
     })?;
     Ok(Output { chunks, writer })

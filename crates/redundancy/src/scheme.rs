@@ -1,4 +1,4 @@
-//! Which redundancy is wanted.
+//! The schemes of redundancy.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// The most members of a set.
 const MOST: usize = 255;
 
-/// How much of a group's node-local versions others keep.
+/// How a group's node-local versions are protected against the loss of nodes.
 ///
-/// | scheme | a set has | it bears the loss of | a member keeps beside its own part |
+/// | scheme | a set has | it tolerates the loss of | a member stores beside its own part |
 /// |---|---|---|---|
 /// | `Partner` | 2 members (one of them 3 if they are odd) | 1 | as much again |
 /// | `Xor { set }` | `set` members | 1 | 1 / (`set` - 1) of its part |
@@ -18,24 +18,24 @@ const MOST: usize = 255;
 /// Sets are as large as the nodes allow: see [`Sets`](crate::Sets).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Redundancy {
-    /// Two members keep each other's parts.
+    /// Two members store copies of each other's parts.
     Partner,
-    /// The members of a set keep the exclusive or of its parts among them.
+    /// The members of a set store the exclusive or of its parts among them.
     Xor {
         /// Members of a set, 2 or more.
         set: usize,
     },
-    /// The members of a set keep several independent sums of its parts among them.
+    /// The members of a set store several parities of a Reed-Solomon code over its parts among them.
     ReedSolomon {
-        /// Members of a set that may not all be lost, 1 or more.
+        /// Data shards of a row, 1 or more.
         data: usize,
-        /// Members that may, 1 or more.
+        /// Parity shards of a row, 1 or more: as many members may be lost.
         parity: usize,
     },
 }
 
 impl Redundancy {
-    /// Members of a whole set.
+    /// Members of a set, where there are enough nodes.
     #[must_use]
     pub fn set(&self) -> usize {
         match *self {
@@ -45,9 +45,9 @@ impl Redundancy {
         }
     }
 
-    /// How many members of a whole set may be lost.
+    /// How many members of such a set may be lost at a time.
     #[must_use]
-    pub fn bears(&self) -> usize {
+    pub fn tolerates(&self) -> usize {
         match *self {
             Self::Partner | Self::Xor { .. } => 1,
             Self::ReedSolomon { parity, .. } => parity,

@@ -1,28 +1,28 @@
-//! Who keeps whose redundancy: sets of a group's members, no two of which fail together.
+//! Sets of a group's members, which store parity of each other's parts. No two members of a set fail together.
 
 use crate::{Redundancy, Result};
 use std::collections::BTreeMap;
 
-/// A rank of a group, and what it fails together with.
+/// A rank of a group, and its failure domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Its rank in the group.
     pub rank: u32,
-    /// Its node, or whatever else the user says fails as one, such as a rack.
+    /// Its failure domain: its node, or another one that the user names, such as a rack.
     pub node: String,
 }
 
-/// Members that keep each other's redundancy.
+/// Members that store parity of each other's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
-    /// In the order of their places in the code. No two are of the same node.
+    /// In the order of their shards in the code. No two are of the same node.
     pub members: Vec<Member>,
-    /// How many of them may be lost: fewer than the scheme says where the set is small, and 0 for a member on its own.
-    pub bears: usize,
+    /// How many of them may be lost at a time: fewer than the scheme says where the set is small, and 0 for a set of one.
+    pub tolerates: usize,
 }
 
 impl Set {
-    /// A rank's place in the set.
+    /// The index of a rank in the set.
     #[must_use]
     pub fn place_of(&self, rank: u32) -> Option<usize> {
         self.members.iter().position(|member| member.rank == rank)
@@ -31,9 +31,9 @@ impl Set {
 
 /// The sets of a group.
 ///
-/// There are as few as the scheme's size of a set asks for, but at least as many as the fullest node has members, for no two of a
-/// node may be in the same one; members are dealt to them in turn, node by node, the fullest first. So the sizes of two sets
-/// differ by 1 at most, and every rank finds the same sets.
+/// They are as few as the scheme's size of a set allows, and at least as many as the fullest node has members, as no two of a
+/// node may be in one set. Members are assigned to them round-robin, node by node, the fullest first. So the sizes of two sets
+/// differ by 1 at most, and every rank computes the same sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sets {
     /// All sets; each member is in exactly one.
@@ -44,7 +44,7 @@ impl Sets {
     /// Chooses the sets of a group.
     ///
     /// # Errors
-    /// [`Error::Scheme`](crate::Error::Scheme) if the scheme cannot be.
+    /// [`Error::Scheme`](crate::Error::Scheme) if the scheme's sizes are not possible.
     pub fn choose(members: &[Member], scheme: Redundancy) -> Result<Self> {
         scheme.check()?;
         let mut nodes: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
@@ -55,12 +55,12 @@ impl Sets {
         for node in &mut nodes {
             node.sort_by_key(|member| member.rank);
         }
-        // Stable: nodes that are as full stay in the order of their names.
+        // A stable sort: nodes of equal size stay in the order of their names.
         nodes.sort_by_key(|node| std::cmp::Reverse(node.len()));
         let fullest = nodes.first().map_or(0, Vec::len);
         let mut count = members.len().div_ceil(scheme.set());
         if count > 0 && members.len() / count < 2 {
-            // Rather one more in a set than one that has nobody.
+            // Larger sets, rather than one of a single member.
             count = (members.len() / scheme.set()).max(1);
         }
         let mut sets = vec![Vec::new(); count.max(fullest)];
@@ -72,7 +72,7 @@ impl Sets {
         }
         let sets = sets.into_iter().filter(|set| !set.is_empty());
         let sets = sets.map(|members| Set {
-            bears: scheme.bears().min(members.len() - 1),
+            tolerates: scheme.tolerates().min(members.len() - 1),
             members,
         });
         Ok(Self {
@@ -86,10 +86,10 @@ impl Sets {
         self.sets.iter().find(|set| set.place_of(rank).is_some())
     }
 
-    /// The sets that bear the loss of fewer members than the scheme says, as there are too few nodes: what to tell the user.
+    /// The sets that tolerate the loss of fewer members than the scheme says, as there are too few nodes.
     pub fn weak(&self, scheme: Redundancy) -> impl Iterator<Item = &Set> {
-        let wanted = scheme.bears();
-        self.sets.iter().filter(move |set| set.bears < wanted)
+        let wanted = scheme.tolerates();
+        self.sets.iter().filter(move |set| set.tolerates < wanted)
     }
 }
 
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn a_member_on_its_own_is_told() {
+    fn a_set_of_one_member_is_weak() {
         let sets = Sets::choose(&members(&[3, 1]), Redundancy::Partner).unwrap();
         let weak: Vec<u32> = sets
             .weak(Redundancy::Partner)
             .map(|set| set.members[0].rank)
             .collect();
         assert_eq!(weak, [1, 2]);
-        assert!(sets.of(1).is_some_and(|set| set.bears == 0));
+        assert!(sets.of(1).is_some_and(|set| set.tolerates == 0));
         assert!(sets.of(4).is_none());
     }
 
@@ -173,7 +173,7 @@ mod tests {
                 for set in &sets.sets {
                     let nodes: BTreeSet<&str> = set.members.iter().map(|member| member.node.as_str()).collect();
                     prop_assert_eq!(nodes.len(), set.members.len());
-                    prop_assert_eq!(set.bears, scheme.bears().min(set.members.len() - 1));
+                    prop_assert_eq!(set.tolerates, scheme.tolerates().min(set.members.len() - 1));
                 }
                 let sizes = sets.sets.iter().map(|set| set.members.len());
                 let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));

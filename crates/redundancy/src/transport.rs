@@ -1,4 +1,4 @@
-//! How the members of a set send each other bytes.
+//! Messages between the ranks of a group.
 
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -8,69 +8,69 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Messages between the ranks of a group, as the application's MPI has them, or a directory that all nodes see ([`Directory`]).
+/// Messages between the ranks of a group, over the application's MPI, or in a directory that all nodes see ([`Directory`]).
 ///
-/// Messages of one rank to another arrive once and in their order. [`Transport::send`] may wait until earlier ones were received;
-/// it must not wait for this one.
+/// Messages from one rank to another arrive once and in order. [`Transport::send`] may wait until earlier ones were received; it
+/// must not wait for its own.
 pub trait Transport: Debug + Send + Sync {
-    /// Sends bytes to a rank.
+    /// Sends a message to a rank.
     ///
     /// # Errors
-    /// [`Error::Absent`] if the rank takes nothing for so long.
+    /// [`Error::Absent`] if the rank receives nothing within `patience`.
     fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()>;
 
-    /// The next message of a rank.
+    /// Receives the next message from a rank.
     ///
     /// # Errors
     /// [`Error::Absent`] if there is none within `patience`; a later call receives it.
     fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>>;
 
-    /// Whether a thread of its own may send and receive while the application computes. An MPI that was not initialised with
-    /// `MPI_THREAD_MULTIPLE` is no such transport: nothing is sent then but within calls that all ranks of the application make.
+    /// Whether a background thread may send and receive while the application computes. Not with an MPI that was initialised without
+    /// `MPI_THREAD_MULTIPLE`: messages are then sent only within calls that all ranks of the application make.
     fn is_concurrent(&self) -> bool {
         true
     }
 
-    /// Whether several threads may receive at the same time, each from another rank, while another sends. What is rebuilt then comes
-    /// from all who send it side by side.
+    /// Whether several threads may receive at the same time, each from another rank, while another sends. A rebuild then receives from
+    /// all sending members in parallel.
     fn is_parallel(&self) -> bool {
         false
     }
 
-    /// Waits until what was sent needs no more calls of this rank to arrive.
+    /// Waits until all messages that were sent arrive without another call of this rank.
     ///
     /// # Errors
-    /// [`Error::Absent`] if some rank takes nothing for so long.
+    /// [`Error::Absent`] if some rank receives nothing within `patience`.
     fn flush(&self, _patience: Duration) -> Result<()> {
         Ok(())
     }
 }
 
-/// Messages that a rank may have under way to another before it waits.
+/// Messages from one rank to another that are not received yet, at most: with more, the sender waits.
 const WINDOW: u64 = 32;
-/// How long to sleep before looking again, at least and at most.
-const LOOK: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
+/// The time between two looks for a file, at least and at most.
+const POLL: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
 
-/// Messages as files in a directory that all nodes see: a file for each, which its receiver removes. At most 32 of a sender to a
-/// receiver are there at a time.
+/// Messages as files in a directory that all nodes see: one file for each, which its receiver removes. At most 32 from one rank to
+/// another are there at a time.
 #[derive(Debug)]
 pub struct Directory {
     home: PathBuf,
     rank: u32,
     /// The number of the next message to and from each rank.
-    next: Mutex<HashMap<(Way, u32), u64>>,
+    next: Mutex<HashMap<(Direction, u32), u64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Way {
+enum Direction {
     To,
     From,
 }
 
 impl Directory {
-    /// Opens this rank's box. `session` is a number that all ranks of one start of the application share and no other start has,
-    /// even of a job that is queued again: messages of one that was killed are not to be taken for those of the next. The
-    /// directory of a session may be removed when its run has ended.
+    /// Opens the directory for this rank. `session`: a number that all ranks of one start of the application share and no other start
+    /// has, even of a job that is queued again, so that messages of a run that was killed are not received by the next. The
+    /// subdirectory of a session may be removed when its run has ended.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be made.
@@ -85,15 +85,15 @@ impl Directory {
         })
     }
 
-    fn number(&self, way: Way, rank: u32) -> u64 {
+    fn number(&self, direction: Direction, rank: u32) -> u64 {
         let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        next.get(&(way, rank)).copied().unwrap_or_default()
+        next.get(&(direction, rank)).copied().unwrap_or_default()
     }
 
-    /// A message went this way.
-    fn count(&self, way: Way, rank: u32) {
+    /// Counts a message in this direction.
+    fn count(&self, direction: Direction, rank: u32) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        *next.entry((way, rank)).or_default() += 1;
+        *next.entry((direction, rank)).or_default() += 1;
     }
 
     fn path(&self, from: u32, to: u32, number: u64) -> PathBuf {
@@ -103,7 +103,7 @@ impl Directory {
     }
 }
 
-/// Looks again and again, ever more seldom, until something is there.
+/// Polls until `look` finds something, at growing intervals.
 fn wait_for<T>(
     rank: u32,
     patience: Duration,
@@ -117,8 +117,8 @@ fn wait_for<T>(
         if begun.elapsed() >= patience {
             return Err(Error::Absent { rank, patience });
         }
-        // What comes is seen no later than by an eighth of the time that it took.
-        std::thread::sleep((begun.elapsed() / 8).clamp(LOOK.0, LOOK.1));
+        // So what is found is found no later than an eighth of the time that it took to come.
+        std::thread::sleep((begun.elapsed() / 8).clamp(POLL.0, POLL.1));
     }
 }
 
@@ -128,7 +128,7 @@ impl Transport for Directory {
     }
 
     fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()> {
-        let number = self.number(Way::To, to);
+        let number = self.number(Direction::To, to);
         let path = self.path(self.rank, to, number);
         if let Some(earlier) = number.checked_sub(WINDOW) {
             let earlier = self.path(self.rank, to, earlier);
@@ -142,18 +142,18 @@ impl Transport for Directory {
         std::fs::create_dir_all(&folder).map_err(Error::io(folder))?;
         std::fs::write(&part, message).map_err(Error::io(&part))?;
         std::fs::rename(&part, &path).map_err(Error::io(path))?;
-        self.count(Way::To, to);
+        self.count(Direction::To, to);
         Ok(())
     }
 
     fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>> {
-        let path = self.path(from, self.rank, self.number(Way::From, from));
+        let path = self.path(from, self.rank, self.number(Direction::From, from));
         let message = wait_for(from, patience, || match std::fs::read(&path) {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(&path)(error)),
         })?;
-        self.count(Way::From, from);
+        self.count(Direction::From, from);
         std::fs::remove_file(&path).map_err(Error::io(path))?;
         Ok(message)
     }

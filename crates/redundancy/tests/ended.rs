@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tierflow_redundancy::{
-    Directory, Error, Exchange, Keep, Member, Part, Redundancy, Result, Set, Sets, Transport,
+    Directory, Error, Exchange, Member, ParityStore, Part, Redundancy, Result, Set, Sets, Transport,
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -65,7 +65,7 @@ impl Group {
         self.home.join(format!("node{rank}/part{version}"))
     }
 
-    /// One life of all ranks; rank 1 ends after so many messages, and how long do the others wait for it?
+    /// One body of all ranks; rank 1 ends after so many messages, and how long do the others wait for it?
     fn live<T: Send>(
         &self,
         session: u64,
@@ -73,15 +73,15 @@ impl Group {
         call: impl Fn(u32, &Exchange<'_>) -> Result<T> + Sync,
     ) -> Vec<Result<T>> {
         std::thread::scope(|scope| {
-            let live = |rank: u32| {
+            let spawn = |rank: u32| {
                 let call = &call;
                 scope.spawn(move || {
-                    let keep = Keep::open(&self.home.join(format!("node{rank}"))).unwrap();
+                    let store = ParityStore::open(&self.home.join(format!("node{rank}"))).unwrap();
                     let transport = Ending {
                         inner: Directory::open(&self.home.join("shared"), session, rank).unwrap(),
                         left: AtomicU64::new(if rank == 1 { messages } else { u64::MAX }),
                     };
-                    let exchange = Exchange::new(&self.set, rank, &transport, &keep, patience)?;
+                    let exchange = Exchange::new(&self.set, rank, &transport, &store, patience)?;
                     let result = call(rank, &exchange);
                     if rank == 1 {
                         let left = transport.left.load(Ordering::Relaxed);
@@ -90,8 +90,11 @@ impl Group {
                     result
                 })
             };
-            let lives: Vec<_> = (0..RANKS).map(live).collect();
-            lives.into_iter().map(|life| life.join().unwrap()).collect()
+            let threads: Vec<_> = (0..RANKS).map(spawn).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
         })
     }
 

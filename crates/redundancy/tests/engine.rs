@@ -100,15 +100,18 @@ impl Group {
     }
 
     /// One run of the application, of all its ranks.
-    fn run<T: Send>(&self, life: impl Fn(u32, &Engine) -> T + Sync) -> Vec<T> {
+    fn run<T: Send>(&self, body: impl Fn(u32, &Engine) -> T + Sync) -> Vec<T> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         std::thread::scope(|scope| {
-            let live = |rank: u32| {
-                let life = &life;
-                scope.spawn(move || life(rank, &self.open(rank, run)))
+            let spawn = |rank: u32| {
+                let body = &body;
+                scope.spawn(move || body(rank, &self.open(rank, run)))
             };
-            let lives: Vec<_> = (0..RANKS).map(live).collect();
-            lives.into_iter().map(|life| life.join().unwrap()).collect()
+            let threads: Vec<_> = (0..RANKS).map(spawn).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
         })
     }
 }
@@ -194,7 +197,7 @@ fn nothing_is_sent_but_in_the_applications_calls_where_that_is_asked_for() {
                 go_on(engine, rank, first);
                 checkpoint(engine, rank, first + 100);
                 engine.wait().unwrap();
-                // Nobody has anything of it yet.
+                // No other member has a share of its parity yet.
                 assert!(!engine.is_durable(first + 100));
                 engine.discard(first + 100).unwrap();
             });
@@ -204,8 +207,8 @@ fn nothing_is_sent_but_in_the_applications_calls_where_that_is_asked_for() {
     }
 }
 
-/// What each rank is told of a version that is lost.
-fn told(engine: &Engine, version: u64) -> String {
+/// The error of each rank for a version that is lost.
+fn loss(engine: &Engine, version: u64) -> String {
     let error = engine.restore_size(version).unwrap_err();
     assert!(
         matches!(error, EngineError::Storage(StoreError::Lost { .. })),
@@ -221,7 +224,7 @@ fn told(engine: &Engine, version: u64) -> String {
 }
 
 #[test]
-fn more_losses_are_told_and_the_group_starts_anew() {
+fn more_losses_are_errors_and_the_group_starts_anew() {
     let group = Group::new(Redundancy::Xor { set: 4 });
     group.run(|rank, engine| {
         (0..3).for_each(|version| checkpoint(engine, rank, version));
@@ -232,7 +235,7 @@ fn more_losses_are_told_and_the_group_starts_anew() {
     group.run(|rank, engine| {
         assert_eq!(engine.latest(None), None);
         for version in 0..3 {
-            let text = told(engine, version);
+            let text = loss(engine, version);
             assert!(
                 text.contains("rank 0 on node0, rank 1 on node1 lost it"),
                 "{text}"
@@ -303,7 +306,7 @@ fn more_losses_name_the_newest_version_on_external_storage() {
     group.run(|rank, engine| {
         assert_eq!(engine.latest(None), Some(7));
         assert!((0..8).all(|version| is_there(engine, rank, version)));
-        let text = told(engine, 8);
+        let text = loss(engine, 8);
         assert!(text.contains("rank 2 on node2, rank 3 on node3"), "{text}");
         assert!(
             text.contains("the newest version that can still be had is 7"),
@@ -362,7 +365,7 @@ fn what_a_rank_does_not_take_is_not_said_to_be_durable() {
 }
 
 #[test]
-fn too_few_nodes_are_told_and_what_they_keep_is_as_safe_as_before() {
+fn too_few_nodes_are_reported_and_versions_are_stored_without_parity() {
     let group = Group::new(Redundancy::ReedSolomon { data: 2, parity: 2 });
     for rank in 0..RANKS {
         // Three ranks on one node.

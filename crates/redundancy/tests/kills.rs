@@ -176,7 +176,7 @@ fn nothing_durable_is_lost_with_ranks_and_nodes() {
             durable = durable.max(told);
             // Nodes are lost of a group that had all that it lost before.
             if agreed.len() == group.len() {
-                for _ in 0..draws.below(scheme.bears() as u64 + 1) {
+                for _ in 0..draws.below(scheme.tolerates() as u64 + 1) {
                     let lost = draws.below(u64::from(RANKS)) as u32;
                     if std::fs::remove_dir_all(node(home.path(), lost)).is_ok() {
                         nodes += 1;

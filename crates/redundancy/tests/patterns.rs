@@ -1,5 +1,5 @@
-//! Groups whose nodes are directories and whose ranks are threads: whatever is lost comes back as it was, as far as the code bears
-//! it, and beyond that every rank hears the same error. `TIERFLOW_PATTERNS` says how many patterns of losses to draw for each scheme.
+//! Groups of threads as ranks, on directories as nodes: what is lost is rebuilt as it was, as far as the code tolerates the loss, and
+//! beyond that every rank gets the same error. `TIERFLOW_PATTERNS` sets how many patterns of losses are drawn for each scheme.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tierflow_redundancy::{
-    Directory, Error, Exchange, Keep, Lost, Member, Part, Rebuilt, Redundancy, Result, Sets,
+    Directory, Error, Exchange, Lost, Member, ParityStore, Part, Rebuilt, Redundancy, Result, Sets,
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Patterns that a group goes through before another one is made.
-const LIVES: usize = 20;
+const PATTERNS_OF_A_GROUP: usize = 20;
 
 /// Numbers that look random, the same for the same seed.
 struct Draws(u64);
@@ -92,12 +92,12 @@ impl Group {
             let spawn = |rank: u32| {
                 let (call, shared) = (&call, &shared);
                 scope.spawn(move || {
-                    let keep = Keep::open(&self.node(rank).join("keep")).unwrap();
+                    let store = ParityStore::open(&self.node(rank).join("parity")).unwrap();
                     let transport = Directory::open(shared, session, rank).unwrap();
                     let set = self.sets.of(rank).unwrap();
                     call(
                         rank,
-                        &Exchange::new(set, rank, &transport, &keep, PATIENCE)?,
+                        &Exchange::new(set, rank, &transport, &store, PATIENCE)?,
                     )
                 })
             };
@@ -150,17 +150,17 @@ fn damage(path: &Path, draws: &mut Draws) -> bool {
 }
 
 /// A pattern of losses after another, each upon what the rebuild of the one before made.
-fn lives(nodes: &[usize], scheme: Redundancy, seed: u64, count: usize) {
+fn lose_and_rebuild(nodes: &[usize], scheme: Redundancy, seed: u64, count: usize) {
     let mut draws = Draws(seed);
-    let (mut borne, mut refused) = (0, 0);
-    for begun in (0..count).step_by(LIVES) {
+    let (mut tolerated, mut refused) = (0, 0);
+    for begun in (0..count).step_by(PATTERNS_OF_A_GROUP) {
         let group = Group::new(nodes, scheme, &mut draws);
         let version = draws.below(1 << 40);
         group.protect(version);
-        for _ in begun..count.min(begun + LIVES) {
+        for _ in begun..count.min(begun + PATTERNS_OF_A_GROUP) {
             let ranks: Vec<u32> = (0..group.parts.len() as u32).collect();
             // Whole nodes, and single files that changed.
-            let most = (scheme.bears() + 2).min(ranks.len() + 1);
+            let most = (scheme.tolerates() + 2).min(ranks.len() + 1);
             let gone: BTreeSet<u32> = (0..draws.index(most))
                 .map(|_| ranks[draws.index(ranks.len())])
                 .collect();
@@ -171,7 +171,9 @@ fn lives(nodes: &[usize], scheme: Redundancy, seed: u64, count: usize) {
             let mut hurt = BTreeSet::new();
             for rank in ranks.iter().filter(|rank| !gone.contains(rank)) {
                 if draws.below(12) == 0 {
-                    let parity = group.node(*rank).join(format!("keep/{version:020}.parity"));
+                    let parity = group
+                        .node(*rank)
+                        .join(format!("parity/{version:020}.parity"));
                     let is_part = draws.below(2) == 0 || !parity.exists();
                     let path = if is_part { group.part(*rank) } else { parity };
                     hurt.extend(damage(&path, &mut draws).then_some(*rank));
@@ -187,12 +189,12 @@ fn lives(nodes: &[usize], scheme: Redundancy, seed: u64, count: usize) {
                 );
                 for member in &set.members {
                     let result = &results[member.rank as usize];
-                    if hit <= set.bears {
+                    if hit <= set.tolerates {
                         let rebuilt = result.as_ref().unwrap();
                         let of: BTreeSet<u32> = rebuilt.lost.iter().map(|lost| lost.rank).collect();
                         assert_eq!(of, hurt.union(&gone).copied().filter(of_set).collect());
-                    } else if all_gone > set.bears {
-                        // Nothing of them is there, so that no stripe can be rebuilt.
+                    } else if all_gone > set.tolerates {
+                        // Nothing of them is there, so that no row can be rebuilt.
                         let error = result.as_ref().unwrap_err();
                         match error {
                             Error::TooManyLost { lost, .. } => {
@@ -224,30 +226,30 @@ fn lives(nodes: &[usize], scheme: Redundancy, seed: u64, count: usize) {
                     .count();
                 assert!(succeeded == 0 || succeeded == set.members.len());
             }
-            borne += usize::from(is_whole);
+            tolerated += usize::from(is_whole);
             refused += usize::from(!is_whole);
             if !is_whole {
                 group.protect(version);
             }
         }
     }
-    eprintln!("{scheme}: {borne} patterns were borne, {refused} were too much");
-    assert!(count < 100 || (borne > 0 && refused > 0));
+    eprintln!("{scheme}: {tolerated} patterns were tolerated, {refused} were too much");
+    assert!(count < 100 || (tolerated > 0 && refused > 0));
 }
 
 #[test]
 fn partners() {
-    lives(&[1, 1, 1, 1, 1], Redundancy::Partner, 1, patterns(120));
+    lose_and_rebuild(&[1, 1, 1, 1, 1], Redundancy::Partner, 1, patterns(120));
 }
 
 #[test]
 fn exclusive_or() {
-    lives(&[2, 2, 2, 1], Redundancy::Xor { set: 4 }, 2, patterns(120));
+    lose_and_rebuild(&[2, 2, 2, 1], Redundancy::Xor { set: 4 }, 2, patterns(120));
 }
 
 #[test]
 fn reed_solomon() {
-    lives(
+    lose_and_rebuild(
         &[1, 1, 1, 1, 1, 1],
         Redundancy::ReedSolomon { data: 4, parity: 2 },
         3,
@@ -275,22 +277,24 @@ fn what_is_written_later_takes_the_place_of_what_was() {
         );
     }
     assert_eq!(std::fs::read(group.part(1)).unwrap(), vec![5; 900]);
-    let keep = Keep::open(&group.node(1).join("keep")).unwrap();
-    assert_eq!(keep.versions().unwrap(), [5]);
-    keep.remove(5).unwrap();
+    let store = ParityStore::open(&group.node(1).join("parity")).unwrap();
+    assert_eq!(store.versions().unwrap(), [5]);
+    store.remove(5).unwrap();
     // What a process that was killed left.
-    let left = group.node(1).join("keep/00000000000000000005.parity.part");
+    let left = group
+        .node(1)
+        .join("parity/00000000000000000005.parity.part");
     std::fs::write(&left, [0]).unwrap();
-    Keep::open(&group.node(1).join("keep")).unwrap();
+    ParityStore::open(&group.node(1).join("parity")).unwrap();
     assert!(!left.exists());
     assert_eq!(
-        (keep.versions().unwrap(), keep.manifest(5).unwrap()),
+        (store.versions().unwrap(), store.manifest(5).unwrap()),
         (vec![], None)
     );
 }
 
 #[test]
-fn nobody_knows_a_version_that_was_not_protected() {
+fn a_version_that_was_not_protected_is_unknown_to_all_members() {
     let group = Group::new(&[1, 1, 1], Redundancy::Partner, &mut Draws(3));
     for rank in 0..3 {
         std::fs::create_dir_all(group.node(rank)).unwrap();
@@ -301,7 +305,7 @@ fn nobody_knows_a_version_that_was_not_protected() {
 }
 
 #[test]
-fn a_member_on_its_own_has_nothing_kept() {
+fn a_set_of_one_member_has_no_parity() {
     let group = Group::new(&[1], Redundancy::Partner, &mut Draws(3));
     let protected = group.run(|_, exchange| exchange.protect(1, &vec![1_u8, 2]));
     assert!(matches!(protected.as_slice(), [Ok(None)]));
@@ -310,11 +314,11 @@ fn a_member_on_its_own_has_nothing_kept() {
 #[test]
 fn a_member_that_does_not_come_is_named() {
     let group = Group::new(&[1, 1], Redundancy::Partner, &mut Draws(3));
-    let keep = Keep::open(&group.node(0)).unwrap();
+    let store = ParityStore::open(&group.node(0)).unwrap();
     let transport = Directory::open(group.home.path(), 1, 0).unwrap();
     let set = group.sets.of(0).unwrap();
-    let exchange = Exchange::new(set, 0, &transport, &keep, Duration::ZERO).unwrap();
+    let exchange = Exchange::new(set, 0, &transport, &store, Duration::ZERO).unwrap();
     let error = exchange.protect(1, &vec![1_u8]).unwrap_err();
     assert!(matches!(error, Error::Absent { rank: 1, .. }));
-    assert!(Exchange::new(set, 7, &transport, &keep, PATIENCE).is_err());
+    assert!(Exchange::new(set, 7, &transport, &store, PATIENCE).is_err());
 }

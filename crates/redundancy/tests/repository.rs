@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierflow_redundancy::{
-    Directory, Error, Exchange, Keep, Member, Pieces, Rebuilt, Redundancy, Result, Sets,
+    Directory, Error, Exchange, Member, ParityStore, Pieces, Rebuilt, Redundancy, Result, Sets,
 };
 use tierflow_store::{Options, Region, Repository, Snapshot};
 
@@ -40,32 +40,35 @@ impl Nodes {
     /// All ranks live once.
     fn run<T: Send>(
         &mut self,
-        life: impl Fn(u32, &Repository, &Pieces<'_>) -> Result<T> + Sync,
+        body: impl Fn(u32, &Repository, &Pieces<'_>) -> Result<T> + Sync,
     ) -> Vec<Result<T>> {
         self.session += 1;
         let this = &*self;
         std::thread::scope(|scope| {
-            let live = |rank: u32| {
-                let life = &life;
+            let spawn = |rank: u32| {
+                let body = &body;
                 scope.spawn(move || {
                     let node = this.node(rank);
                     std::fs::create_dir_all(&node).unwrap();
                     let options = Options::default().rank(rank, RANKS);
                     let repository = Repository::open(node.join("run"), options).unwrap();
-                    let keep = Keep::open(&node.join("keep")).unwrap();
+                    let store = ParityStore::open(&node.join("parity")).unwrap();
                     let shared = this.home.path().join("shared");
                     let transport = Directory::open(&shared, this.session, rank).unwrap();
                     let set = this.sets.of(rank).unwrap();
-                    let exchange = Exchange::new(set, rank, &transport, &keep, PATIENCE).unwrap();
-                    life(
+                    let exchange = Exchange::new(set, rank, &transport, &store, PATIENCE).unwrap();
+                    body(
                         rank,
                         &repository,
-                        &Pieces::new(&repository, exchange, &keep),
+                        &Pieces::new(&repository, exchange, &store),
                     )
                 })
             };
-            let lives: Vec<_> = (0..RANKS).map(live).collect();
-            lives.into_iter().map(|life| life.join().unwrap()).collect()
+            let threads: Vec<_> = (0..RANKS).map(spawn).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
         })
     }
 
@@ -227,7 +230,7 @@ fn what_turns_out_to_be_damaged_while_another_is_rebuilt_is_rebuilt_with_it() {
         let lost: Vec<u32> = rebuilt[0].lost.iter().map(|lost| lost.rank).collect();
         assert_eq!(lost, [0, 2]);
     }
-    // One more than it bears, of which the last is not known to be lost before it is read.
+    // One more than it tolerates, of which the last is not known to be lost before it is read.
     std::fs::remove_dir_all(nodes.node(1)).unwrap();
     std::fs::remove_dir_all(nodes.node(3)).unwrap();
     damage(&nodes.node(2));
@@ -241,7 +244,7 @@ fn what_turns_out_to_be_damaged_while_another_is_rebuilt_is_rebuilt_with_it() {
 }
 
 #[test]
-fn more_losses_than_it_bears_are_told_to_all_with_their_nodes() {
+fn more_losses_than_it_tolerates_are_errors_of_all_members_with_the_nodes() {
     let mut nodes = Nodes::new(Redundancy::Xor { set: 4 });
     nodes.save(7..8);
     for rank in [0, 2] {
@@ -254,7 +257,7 @@ fn more_losses_than_it_bears_are_told_to_all_with_their_nodes() {
                 error,
                 Error::TooManyLost {
                     version: 7,
-                    bears: 1,
+                    tolerates: 1,
                     ..
                 }
             ),

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 use tierflow_sim::scale::{
-    Job, Outcome, Protection, Straggle, System, daly_efficiency, daly_interval, young_interval,
+    Job, JobOutcome, Protection, Straggle, System, daly_efficiency, daly_interval, young_interval,
 };
 
 const GB: f64 = 1e9;
@@ -81,8 +81,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let mut found = Vec::new();
             for protection in protections {
                 let runs = (1..=seeds).map(|seed| system.run(&job(interval, protection), seed));
-                let runs: Vec<Outcome> = runs.collect::<Result<_, _>>()?;
-                found.push(runs.iter().map(Outcome::efficiency).sum::<f64>() / seeds as f64);
+                let runs: Vec<JobOutcome> = runs.collect::<Result<_, _>>()?;
+                found.push(runs.iter().map(JobOutcome::efficiency).sum::<f64>() / seeds as f64);
             }
             let seconds = begun.elapsed().as_secs_f64() / (4 * seeds) as f64;
             println!(

@@ -4,7 +4,7 @@
 //! the dynamic programme takes for 10 000 jobs.
 
 use std::time::Instant;
-use tierflow_sim::cluster::{Candidate, Cluster, Draw, Strategy, Way, least_loss};
+use tierflow_sim::cluster::{Candidate, Cluster, StopOption, Strategy, WorkloadModel, least_loss};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seeds = std::env::args()
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (name, strategy) in strategies {
             let (mut lost, mut moving, mut missed, mut of, mut used) = (0, 0, 0, 0, 0.0);
             for seed in 1..=seeds {
-                let draw = Draw {
+                let draw = WorkloadModel {
                     batch: 400,
                     on_demand: 60,
                     load: 1.0,
@@ -71,12 +71,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let candidates: Vec<_> = (0..10_000)
         .map(|_| Candidate {
             nodes: 1 << random(6),
-            ways: vec![
-                Way {
+            options: vec![
+                StopOption {
                     loss: random(1_000_000),
                     bytes: 0,
                 },
-                Way {
+                StopOption {
                     loss: random(10_000),
                     bytes: random(1 << 40),
                 },

@@ -1,4 +1,4 @@
-//! The fluid lower bound: the least time that any schedule can hold the applications up.
+//! The fluid lower bound: the least time for which any schedule can block the applications.
 //!
 //! Bytes are a fluid here, may lie anywhere, and every schedule knows the future. What is left are two kinds of
 //! limits, both of which every run obeys: what has to cross a hop between two moments needs its time, and no call is
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 use steps::{Step, steps};
 use window::Window;
 
-/// What no run can go below, whatever its policy and whatever it knows.
+/// A lower bound of all runs, whatever their policies and hints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bound {
     /// ns, of all GPUs together, in which their applications do anything but compute: the least that
@@ -162,7 +162,7 @@ fn all_windows<'a>(hardware: &Hardware, clients: &'a [Vec<Step>], from: usize) -
         .collect()
 }
 
-/// Neighbours who have nothing but links in common: all of their needs, from the beginning to the end.
+/// The lost time in ns of neighbours that share links and nothing else, from the beginning to the end.
 fn one_after_another(hardware: &Hardware, clients: &[Vec<Step>]) -> f64 {
     let whole = clients.iter().map(|steps| {
         let mut window = Window::new(hardware, steps, 0);
@@ -192,8 +192,8 @@ fn together(hardware: &Hardware, windows: &[Window<'_>]) -> f64 {
     span
 }
 
-/// When windows that begin at one moment or later end after it, in ns, added up: of those who share a link, whoever is
-/// done as the `n`-th cannot be before the `n` smallest needs have passed.
+/// The sum of the ends of windows, in ns after a moment before which none begins: of those that share a link, the `n`-th to end
+/// ends no earlier than the link has carried the `n` smallest needs.
 fn queued(hardware: &Hardware, windows: &[Window<'_>]) -> f64 {
     let mut most = 0.0_f64;
     let mut times = Vec::new();

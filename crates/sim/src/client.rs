@@ -1,4 +1,4 @@
-//! One GPU: its application, and what is under way for it.
+//! One GPU: its application, and its copies under way.
 
 use crate::hardware::Hardware;
 use crate::network::{Direction, FlowId};
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use tierflow_plan::{Piece, Plan, Ticket, TierId, Transfer, TransferId, Version};
 
-/// What the application is in the middle of.
+/// The state of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum AppState {
     /// Nothing: its next op begins now.
     Ready,
     Computing,
@@ -53,10 +53,10 @@ impl CallKind {
     }
 }
 
-/// What a copy is for. One of each is under way at most.
+/// Names a copy of a GPU while it is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Job {
-    /// A part of a call's bytes: those that lie on one tier.
+pub(crate) enum CopyId {
+    /// The part of a call's bytes that lies on one tier.
     Call(Ticket, TierId),
     Transfer(TransferId),
 }
@@ -123,8 +123,8 @@ pub(crate) struct Client<'a> {
     /// All versions in the order of their restores, and how many of them have begun.
     restores: Vec<Version>,
     restored: usize,
-    pub(crate) doing: Doing,
-    pub(crate) flights: BTreeMap<Job, Flight>,
+    pub(crate) state: AppState,
+    pub(crate) flights: BTreeMap<CopyId, Flight>,
     pub(crate) outcome: ClientOutcome,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Client<'a> {
             ops: workload.ops.iter(),
             restores: workload.restores(),
             restored: 0,
-            doing: Doing::Ready,
+            state: AppState::Ready,
             flights: BTreeMap::new(),
             outcome: ClientOutcome::default(),
         }
@@ -146,7 +146,7 @@ impl<'a> Client<'a> {
 
     /// Begins a call.
     pub(crate) fn call(&mut self, ticket: Ticket, kind: CallKind, now: u64) {
-        self.doing = Doing::Calling(Call {
+        self.state = AppState::Calling(Call {
             ticket,
             kind,
             began: now,
@@ -166,7 +166,7 @@ impl<'a> Client<'a> {
 
     /// The plan lets the call's copies begin: so many, down to this tier.
     pub(crate) fn grant(&mut self, copies: usize, tier: TierId, now: u64) {
-        if let Doing::Calling(call) = &mut self.doing {
+        if let AppState::Calling(call) = &mut self.state {
             call.granted = Some((now, tier));
             call.copies = copies;
         }
@@ -174,7 +174,7 @@ impl<'a> Client<'a> {
 
     /// One of the call's copies has landed. Returns what was called if it was the last.
     pub(crate) fn copied(&mut self) -> Option<CallKind> {
-        let Doing::Calling(call) = &mut self.doing else {
+        let AppState::Calling(call) = &mut self.state else {
             return None;
         };
         call.copies = call.copies.saturating_sub(1);
@@ -183,7 +183,7 @@ impl<'a> Client<'a> {
 
     /// The call returns to the application.
     pub(crate) fn returned(&mut self, now: u64) {
-        let Doing::Calling(call) = std::mem::replace(&mut self.doing, Doing::Ready) else {
+        let AppState::Calling(call) = std::mem::replace(&mut self.state, AppState::Ready) else {
             return;
         };
         let stalls = &mut self.outcome.stalls;
@@ -210,9 +210,9 @@ impl<'a> Client<'a> {
     }
 
     pub(crate) fn leave_barrier(&mut self, now: u64) {
-        if let Doing::AtBarrier { since } = self.doing {
+        if let AppState::AtBarrier { since } = self.state {
             self.outcome.stalls.barrier_ns += now - since;
-            self.doing = Doing::Ready;
+            self.state = AppState::Ready;
         }
     }
 }

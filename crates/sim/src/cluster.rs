@@ -9,11 +9,11 @@
 //! Times are in ms, bandwidths in bytes/ms, and work, done or lost, is in node-ms: nodes times ms.
 
 mod choice;
-mod draw;
+mod model;
 mod run;
 
-pub use choice::{Candidate, Choice, Way, least_loss};
-pub use draw::{Draw, Jobs};
+pub use choice::{Candidate, Choice, StopOption, least_loss};
+pub use model::{Jobs, WorkloadModel};
 
 /// A job that runs whenever there is room, from its own checkpoint if it was stopped before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct OnDemandJob {
     pub begins_by: u64,
 }
 
-/// How room is made for an on-demand job where there is too little.
+/// How nodes are freed for an on-demand job where there are too few.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
     /// No job is stopped; so many nodes are set aside.
@@ -56,7 +56,7 @@ pub enum Strategy {
     System,
     /// The critical data of the jobs that were begun last are saved.
     Application,
-    /// The jobs and ways that lose the least: killed, critical data saved, or waited for if they end in time.
+    /// The jobs and options that lose the least: killed, critical data saved, or waited for if they end in time.
     LeastLoss,
 }
 
@@ -69,9 +69,9 @@ pub struct Cluster {
     pub bandwidth: u64,
 }
 
-/// What became of a workload.
+/// The outcome of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outcome {
+pub struct ClusterOutcome {
     /// Node-ms of batch jobs' progress that was lost, to be done again.
     pub lost: u64,
     /// Node-ms during which jobs were saved and brought back.
@@ -86,7 +86,7 @@ pub struct Outcome {
     pub ended: u64,
 }
 
-impl Outcome {
+impl ClusterOutcome {
     /// The share of all nodes' time until the last job ended in which something was done that was not lost.
     #[must_use]
     pub fn utilisation(&self, cluster: &Cluster) -> f64 {

@@ -11,7 +11,7 @@ pub enum Error {
     /// The workload is not one that an application could run: correct what the message names.
     #[error("the workload of GPU {gpu} cannot be run: {reason}")]
     Workload {
-        /// Whose.
+        /// The GPU that it is for.
         gpu: usize,
         /// What is wrong with it.
         reason: String,
@@ -19,7 +19,7 @@ pub enum Error {
     /// The plan refused a call: the workload asks for a version that is gone, or the tiers are too small for it.
     #[error("GPU {gpu}'s call for version {version} was refused: {refusal:?}")]
     Refused {
-        /// Whose call.
+        /// The GPU that made the call.
         gpu: usize,
         /// The version that it named.
         version: Version,
@@ -29,7 +29,7 @@ pub enum Error {
     /// `wait` was answered before everything was on the lowest tier: it is too small.
     #[error("GPU {gpu} waits for {versions} versions that cannot reach tier {}", lowest.0)]
     Stalled {
-        /// Whose call.
+        /// The GPU that made the call.
         gpu: usize,
         /// How many versions are left.
         versions: u64,
@@ -39,7 +39,7 @@ pub enum Error {
     /// The plan broke one of its own invariants, or left a call unanswered: a defect to report.
     #[error("a defect of the plan on GPU {gpu}: {reason}")]
     Defect {
-        /// Whose plan.
+        /// The GPU of the plan.
         gpu: usize,
         /// What happened.
         reason: String,

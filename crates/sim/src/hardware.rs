@@ -89,7 +89,7 @@ impl Link {
     }
 }
 
-/// The way between a tier and the one above it (for the first: the application's own memory).
+/// The connection between a tier and the one above it (for the first: the application's own memory).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
     /// What every transfer passes through, all of it at once.
@@ -108,14 +108,14 @@ impl Hop {
         }
     }
 
-    /// One more link on the way.
+    /// One more link, which transfers pass at the same time.
     #[must_use]
     pub fn and(mut self, link: Link) -> Self {
         self.links.push(link);
         self
     }
 
-    /// Whether what passes one way can slow down what passes the other way.
+    /// Whether transfers in one direction can slow down those in the other.
     pub(crate) fn is_shared(&self) -> bool {
         let mut links = self.links.iter();
         links.any(|link| link.both < link.down.saturating_add(link.up))

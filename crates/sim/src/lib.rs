@@ -7,6 +7,7 @@ pub mod cluster;
 mod error;
 mod hardware;
 mod network;
+mod ordered;
 mod outcome;
 mod recorder;
 pub mod scale;

@@ -1,10 +1,10 @@
 //! Transfers as fluid flows: every moment the bandwidth of each link is shared max-min fairly by those that pass it
 //! (Bertsekas and Gallager, *Data Networks*, §6.5.2: progressive filling).
 //!
-//! A link is *narrow* if at most [`NARROW`] GPUs share it, else a *trunk*. When flows come or go, the flows that meet theirs on
-//! narrow links are filled anew, with the levels of the trunks as given (`fill`); then the trunks find their new levels, and only
-//! those flows are looked at again whose bottleneck changes by that (`trunk`). So an event costs what the flows of a node do,
-//! and the logarithm of all others.
+//! A link is *narrow* if at most [`NARROW`] GPUs share it, else a *trunk*. When flows start or end, their components are filled anew:
+//! the flows that share narrow links with them, directly or by way of others, with the levels of the trunks as given (`fill`). Then
+//! the trunks find their new levels, and only those components are filled again whose bottlenecks change by that (`trunk`). So an
+//! event costs the number of a node's flows, and the logarithm of all others.
 
 mod fill;
 #[cfg(test)]
@@ -23,7 +23,7 @@ const NARROW: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowId(usize);
 
-/// Which way bytes go.
+/// The direction in which bytes move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Down,
@@ -48,9 +48,9 @@ struct Flow {
     limit: Limit,
     /// What the filling found.
     next_limit: Limit,
-    /// Bytes left at `looked_at`, in ns. Of a flow that a trunk limits: the trunk's service with which its last byte arrives.
+    /// Bytes left at `updated_at`, which is in ns. Of a flow that a trunk limits: the trunk's service with which its last byte arrives.
     remaining: f64,
-    looked_at: u64,
+    updated_at: u64,
     /// When the last byte arrives at its rate, rounded up to whole ns; never while a trunk limits it.
     ends: u64,
     /// The narrow links that it passes, and the trunks.
@@ -70,7 +70,7 @@ struct Resource {
     users: usize,
     capped: usize,
     limits: bool,
-    /// The filling that came here last.
+    /// The number of the filling that came here last.
     visit: u64,
 }
 
@@ -94,7 +94,7 @@ impl Resource {
 
 /// The links of one hop that one GPU passes one way.
 #[derive(Debug, Clone, Default)]
-struct Way {
+struct Route {
     narrow: Vec<usize>,
     trunks: Vec<usize>,
 }
@@ -105,15 +105,15 @@ pub(crate) struct Network {
     resources: Vec<Resource>,
     trunks: Vec<Trunk>,
     /// By GPU of the group, hop and direction.
-    ways: Vec<Vec<[Way; 2]>>,
+    routes: Vec<Vec<[Route; 2]>>,
     flows: Vec<Option<Flow>>,
     free: Vec<usize>,
     started: u64,
-    /// Narrow links whose flows are to be filled anew, trunks whose levels are, and flows that pass no link.
+    /// Narrow links whose components are to be filled anew, trunks whose levels are to be found anew, and flows that pass no link.
     changed: Vec<usize>,
-    uneven: BTreeSet<usize>,
+    changed_trunks: BTreeSet<usize>,
     unlimited: Vec<usize>,
-    /// The flows that end first of those that meet on narrow links: when, which, where. Some are outdated.
+    /// The flows that end first in their components: when, which, where. Some are outdated.
     ends: BinaryHeap<Reverse<(u64, u64, usize)>>,
     /// Flows limited by trunks that have ended and were not taken out yet, by their starts; since when.
     due: BTreeSet<(u64, usize)>,
@@ -129,7 +129,8 @@ impl Network {
     /// A network in which links that more than `narrow` GPUs share are trunks.
     fn with_narrow(hardware: &Hardware, gpus: usize, narrow: usize) -> Self {
         let (mut resources, mut trunks) = (Vec::new(), Vec::new());
-        let mut ways = vec![vec![[Way::default(), Way::default()]; hardware.hops.len()]; gpus];
+        let mut routes =
+            vec![vec![[Route::default(), Route::default()]; hardware.hops.len()]; gpus];
         for (at, hop) in hardware.hops.iter().enumerate() {
             for link in &hop.links {
                 for first in (0..gpus).step_by(link.gpus) {
@@ -146,11 +147,11 @@ impl Network {
                         let capacity = bandwidth as f64 / 1e9;
                         let is_trunk = sharers.len() > narrow;
                         for gpu in sharers.clone() {
-                            for (way, passes) in ways[gpu][at].iter_mut().zip([down, up]) {
+                            for (route, passes) in routes[gpu][at].iter_mut().zip([down, up]) {
                                 match is_trunk {
                                     _ if !passes => {}
-                                    true => way.trunks.push(trunks.len()),
-                                    false => way.narrow.push(resources.len()),
+                                    true => route.trunks.push(trunks.len()),
+                                    false => route.narrow.push(resources.len()),
                                 }
                             }
                         }
@@ -162,22 +163,22 @@ impl Network {
                 }
             }
         }
-        // Every flow is found by way of a narrow link: a way of trunks alone has one more that is as wide as they are.
-        for way in ways.iter_mut().flatten().flatten() {
-            if let (true, Some(&trunk)) = (way.narrow.is_empty(), way.trunks.first()) {
-                way.narrow.push(resources.len());
+        // Components are found by narrow links: a route of trunks alone gets one more link that is as wide as they are.
+        for route in routes.iter_mut().flatten().flatten() {
+            if let (true, Some(&trunk)) = (route.narrow.is_empty(), route.trunks.first()) {
+                route.narrow.push(resources.len());
                 resources.push(Resource::new(trunks[trunk].capacity));
             }
         }
         Self {
             resources,
             trunks,
-            ways,
+            routes,
             flows: Vec::new(),
             free: Vec::new(),
             started: 0,
             changed: Vec::new(),
-            uneven: BTreeSet::new(),
+            changed_trunks: BTreeSet::new(),
             unlimited: Vec::new(),
             ends: BinaryHeap::new(),
             due: BTreeSet::new(),
@@ -194,10 +195,14 @@ impl Network {
         direction: Direction,
         bytes: u64,
     ) -> FlowId {
-        let ways = self.ways[gpu][hops].iter();
-        let ways = ways.map(|way| &way[direction as usize]);
-        let path: Box<[usize]> = ways.clone().flat_map(|way| &way.narrow).copied().collect();
-        let trunks: Box<[usize]> = ways.flat_map(|way| &way.trunks).copied().collect();
+        let routes = self.routes[gpu][hops].iter();
+        let routes = routes.map(|route| &route[direction as usize]);
+        let path: Box<[usize]> = routes
+            .clone()
+            .flat_map(|route| &route.narrow)
+            .copied()
+            .collect();
+        let trunks: Box<[usize]> = routes.flat_map(|route| &route.trunks).copied().collect();
         let index = self.free.pop().unwrap_or_else(|| {
             self.flows.push(None);
             self.flows.len() - 1
@@ -209,7 +214,7 @@ impl Network {
         }
         for &at in &trunks {
             let others = trunks.iter().filter(|other| **other != at);
-            self.trunks[at].meets.extend(others);
+            self.trunks[at].crossing.extend(others);
         }
         match path.is_empty() {
             true => self.unlimited.push(index),
@@ -220,7 +225,7 @@ impl Network {
             limit: Limit::Unknown,
             next_limit: Limit::Rate(f64::INFINITY),
             remaining: bytes as f64,
-            looked_at: 0,
+            updated_at: 0,
             ends: u64::MAX,
             path,
             trunks,
@@ -228,7 +233,7 @@ impl Network {
         FlowId(index)
     }
 
-    /// Takes a flow out, whatever it still had to carry.
+    /// Removes a flow, ended or not.
     pub(crate) fn remove(&mut self, id: FlowId) {
         let Some(flow) = self.flows[id.0].take() else {
             return;
@@ -273,7 +278,7 @@ impl Network {
         narrow.into_iter().chain(trunks).min()
     }
 
-    /// Of the flows that narrow links limit: when it ends, which, where.
+    /// The first to end of the flows that narrow links limit: when, which, where.
     fn first_end(&mut self) -> Option<(u64, u64, usize)> {
         while let Some(&Reverse((ends, order, index))) = self.ends.peek() {
             let flow = self.flows[index].as_ref();
@@ -288,14 +293,14 @@ impl Network {
     /// Shares the links anew, from `now` on, among the flows that are there.
     pub(crate) fn share(&mut self, now: u64) {
         for index in std::mem::take(&mut self.unlimited) {
-            self.look_at(&[index], now);
+            self.update(&[index], now);
         }
         for round in 0_u32.. {
             self.visit += 1;
             for first in std::mem::take(&mut self.changed) {
                 if self.resources[first].visit < self.visit {
-                    let met = self.fill(first);
-                    self.look_at(&met, now);
+                    let component = self.fill(first);
+                    self.update(&component, now);
                 }
             }
             if !self.level_next(round, now) {
@@ -304,10 +309,10 @@ impl Network {
         }
     }
 
-    /// Moves flows that meet on to `now` as they were limited, and limits them as the filling found.
-    fn look_at(&mut self, met: &[usize], now: u64) {
+    /// Moves the flows of a component on to `now` at their former rates, and gives them the limits that the filling found.
+    fn update(&mut self, component: &[usize], now: u64) {
         let mut first = u64::MAX;
-        for &index in met {
+        for &index in component {
             let Some(flow) = self.flows[index].as_ref() else {
                 continue;
             };
@@ -316,7 +321,7 @@ impl Network {
             }
             first = first.min(self.flows[index].as_ref().map_or(first, |flow| flow.ends));
         }
-        let flows = met
+        let flows = component
             .iter()
             .filter_map(|&index| Some((index, self.flows[index].as_ref()?)));
         let ending = flows.filter(|(_, flow)| flow.ends == first && first < u64::MAX);
@@ -331,7 +336,7 @@ impl Network {
         self.uncount(&flow);
         let left = match flow.limit {
             Limit::Unknown => flow.remaining,
-            Limit::Rate(rate) => flow.remaining - rate * (now - flow.looked_at) as f64,
+            Limit::Rate(rate) => flow.remaining - rate * (now - flow.updated_at) as f64,
             Limit::Trunk(at) => flow.remaining - self.trunks[at].serve(now),
         };
         let left = left.max(0.0);
@@ -341,7 +346,7 @@ impl Network {
         match flow.limit {
             Limit::Unknown => {}
             Limit::Rate(rate) => {
-                (flow.remaining, flow.looked_at) = (left, now);
+                (flow.remaining, flow.updated_at) = (left, now);
                 flow.ends = now.saturating_add((left / rate).ceil() as u64);
             }
             Limit::Trunk(at) => {

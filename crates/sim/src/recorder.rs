@@ -1,13 +1,13 @@
 //! The time line of a run: rows for each GPU's application, for what its transfers pass through, and for its evictions.
 
-use crate::client::{Call, CallKind, Flight, Job};
+use crate::client::{Call, CallKind, CopyId, Flight};
 use crate::network::Direction;
 use std::collections::BTreeMap;
 use tierflow_plan::{Eviction, Version};
 use tierflow_timeline::{Timeline, TimelineLane, What};
 
-/// Which way between two tiers: the upper one, and the direction.
-type Way = (usize, bool);
+/// A direction of a hop: the tier above it, and whether it is downwards.
+type HopDirection = (usize, bool);
 
 /// A transfer on its row.
 #[derive(Debug)]
@@ -21,9 +21,9 @@ struct Row {
 pub(crate) struct Recorder<'a> {
     timeline: &'a mut Timeline,
     names: Vec<String>,
-    /// By GPU and way: the transfers under way, each on a row of its own.
-    rows: BTreeMap<(usize, Way), Vec<Option<Job>>>,
-    under_way: BTreeMap<(usize, Job), Row>,
+    /// By GPU, hop and direction: the transfers under way, each on a row of its own.
+    rows: BTreeMap<(usize, HopDirection), Vec<Option<CopyId>>>,
+    under_way: BTreeMap<(usize, CopyId), Row>,
 }
 
 impl<'a> Recorder<'a> {
@@ -74,7 +74,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// A transfer was started.
-    pub(crate) fn started(&mut self, gpu: usize, job: Job, version: Version, flight: &Flight) {
+    pub(crate) fn started(&mut self, gpu: usize, copy: CopyId, version: Version, flight: &Flight) {
         let upper = flight.hops.start() - 1;
         let is_flush = flight.direction == Direction::Down;
         let rows = self.rows.entry((gpu, (upper, is_flush))).or_default();
@@ -83,24 +83,24 @@ impl<'a> Recorder<'a> {
         if at == rows.len() {
             rows.push(None);
         }
-        rows[at] = Some(job);
+        rows[at] = Some(copy);
         let (name, number) = (self.name(upper), at + 1);
         let lane = match is_flush {
             true => format!("GPU {gpu}: {name} → below, worker {number}"),
             false => format!("GPU {gpu}: below → {name}, worker {number}"),
         };
         let lane = self.timeline.lane(&lane);
-        self.under_way.insert((gpu, job), Row { lane, version });
+        self.under_way.insert((gpu, copy), Row { lane, version });
     }
 
     /// A transfer is over, well or not.
-    pub(crate) fn ended(&mut self, gpu: usize, job: Job, flight: &Flight, ok: bool, now: u64) {
-        let Some(Row { lane, version }) = self.under_way.remove(&(gpu, job)) else {
+    pub(crate) fn ended(&mut self, gpu: usize, copy: CopyId, flight: &Flight, ok: bool, now: u64) {
+        let Some(Row { lane, version }) = self.under_way.remove(&(gpu, copy)) else {
             return;
         };
         let rows = self.rows.iter_mut().filter(|((of, _), _)| *of == gpu);
         let mut rows = rows.flat_map(|(_, rows)| rows);
-        if let Some(row) = rows.find(|row| **row == Some(job)) {
+        if let Some(row) = rows.find(|row| **row == Some(copy)) {
             *row = None;
         }
         let name = match (ok, flight.direction) {

@@ -3,7 +3,7 @@
 //!
 //! Here is no plan: a version goes from the application to its node's own memory or storage (the application waits), is protected by
 //! other nodes' (in the background), and is flushed to the file system (in the background). Nodes are simulated one by one,
-//! rounds of computing and checkpointing one after the other; between two rounds all nodes meet.
+//! rounds of computing and checkpointing one after the other; between two rounds is a barrier of all nodes.
 //!
 //! | | |
 //! |---|---|
@@ -32,13 +32,13 @@ pub struct System {
     pub nodes: usize,
     /// GPUs of each.
     pub gpus: u32,
-    /// What a node's own memory or storage takes in while the application waits.
+    /// Bytes/s into a node's own memory or storage, while the application waits.
     pub local: f64,
-    /// What a node sends to those that protect its versions.
+    /// Bytes/s that a node sends to those that protect its versions.
     pub network: f64,
-    /// The most that one node writes to the file system, or reads from there.
+    /// Bytes/s that one node writes to the file system, or reads from there, at most.
     pub link: f64,
-    /// What the file system takes from all nodes together, or gives them.
+    /// Bytes/s that all nodes together write to the file system, or read from there, at most.
     pub shared: f64,
     /// Mean time between failures of one node; infinite for none.
     pub mtbf: f64,
@@ -61,15 +61,15 @@ pub struct Job {
     pub slots: usize,
     /// Every so manieth version is flushed to the file system.
     pub every: usize,
-    /// What other nodes keep of a node's versions.
+    /// How other nodes protect a node's versions.
     pub protection: Protection,
     /// How GPUs are slowed down.
     pub straggle: Straggle,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// When the last round ended.
     pub elapsed: f64,
     /// When all that was to be flushed was on the file system.
@@ -90,7 +90,7 @@ pub struct Outcome {
     pub from_shared: usize,
 }
 
-impl Outcome {
+impl JobOutcome {
     /// Computing as a share of the time until the last round ended.
     #[must_use]
     pub fn efficiency(&self) -> f64 {

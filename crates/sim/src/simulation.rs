@@ -1,7 +1,7 @@
 //! The plans of all GPUs in virtual time.
 
+mod machine;
 mod run;
-mod stage;
 
 use crate::client::Client;
 use crate::hardware::Hardware;
@@ -9,8 +9,8 @@ use crate::outcome::Outcome;
 use crate::recorder::Recorder;
 use crate::workload::Workload;
 use crate::{Error, Result};
+use machine::Machine;
 use run::Run;
-use stage::Stage;
 use tierflow_plan::{ExtentSize, Plan, PlanConfig, Policy, Residency, TierConfig, World};
 use tierflow_timeline::Timeline;
 
@@ -106,8 +106,8 @@ impl Simulation {
             plans.for_each(Plan::keep_evictions);
             Recorder::new(timeline, names)
         });
-        let stage = Stage::new(&self.hardware, clients, recorder);
-        Run::new(worlds, stage, self.checks).run()
+        let machine = Machine::new(&self.hardware, clients, recorder);
+        Run::new(worlds, machine, self.checks).run()
     }
 
     fn world(&self, workload: &Workload) -> Result<World> {

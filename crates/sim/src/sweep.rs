@@ -1,8 +1,8 @@
 //! A sweep: configurations drawn from a seed, on which plans are compared with each other and with the fluid bound.
 //!
 //! Every parameter of a cell is drawn for itself, so no machine and no shot is special. A cell depends on the seed and on
-//! its place alone: the first hundred of six hundred are those that a hundred would be. Whoever tunes anything by one
-//! seed judges it by another.
+//! its index alone: the first hundred of six hundred are those that a hundred would be. A policy that was tuned on one
+//! seed is to be judged by another.
 //!
 //! ```
 //! use tierflow_sim::{Simulation, fluid_bound, sweep};
@@ -16,7 +16,7 @@
 //! # Ok::<(), tierflow_sim::Error>(())
 //! ```
 
-mod draw;
+mod random;
 mod ratios;
 mod shape;
 
@@ -24,7 +24,7 @@ pub use ratios::Ratios;
 
 use crate::hardware::{Hardware, Link};
 use crate::workload::{Hints, Mistake, Mistakes, Order, Shot, Workload};
-use draw::Draw;
+use random::CellRandom;
 use shape::Shape;
 use std::fmt;
 use tierflow_plan::AfterRestore;
@@ -52,7 +52,7 @@ pub fn cells(seed: u64, count: usize) -> Vec<Cell> {
 /// to the number of versions of the cell, and scaled to its bytes. Without any, they are made up.
 #[must_use]
 pub fn cells_with(seed: u64, count: usize, recorded: &[Vec<u64>]) -> Vec<Cell> {
-    let each = (0..count as u64).map(|at| Parameters::drawn(Draw::of(seed, at), recorded));
+    let each = (0..count as u64).map(|at| Parameters::drawn(CellRandom::of(seed, at), recorded));
     each.map(|parameters| parameters.cell(recorded)).collect()
 }
 
@@ -82,23 +82,26 @@ struct Parameters {
 
 impl Parameters {
     /// Draws all of them, whatever the others are.
-    fn drawn(mut draw: Draw, recorded: &[Vec<u64>]) -> Self {
-        let interval_us = draw.logarithmic(1_000, 100_000);
-        let device_mib = draw.logarithmic(512, 16 << 10);
-        let host_mib = draw.logarithmic(4 << 10, 128 << 10);
-        let (disk, ratio) = (draw.logarithmic(500, 8_000), draw.logarithmic(500, 2_000));
-        let other = [disk, (disk * ratio / 1_000).clamp(500, 8_000)][draw.below(2)];
-        let [disk_down, disk_up] = [[disk, other], [other, disk]][draw.below(2)];
-        let is_shared = draw.below(2) == 1;
-        let versions = 100 + draw.below(301);
-        let megabytes = 4_000 + draw.below(96_001) as u64;
-        let seed = draw.below(1 << 20) as u64;
-        let shape = Shape::ALL[draw.below(Shape::ALL.len())].among(recorded, seed);
-        let order = order(&mut draw, seed);
-        let hints = hints(&mut draw, seed);
-        let shots = [1, 1, 2, 3][draw.below(4)];
-        let wait = draw.below(2) == 1;
-        let (keep, passes) = [(false, 1), (false, 1), (true, 1), (true, 2)][draw.below(4)];
+    fn drawn(mut random: CellRandom, recorded: &[Vec<u64>]) -> Self {
+        let interval_us = random.logarithmic(1_000, 100_000);
+        let device_mib = random.logarithmic(512, 16 << 10);
+        let host_mib = random.logarithmic(4 << 10, 128 << 10);
+        let (disk, ratio) = (
+            random.logarithmic(500, 8_000),
+            random.logarithmic(500, 2_000),
+        );
+        let other = [disk, (disk * ratio / 1_000).clamp(500, 8_000)][random.below(2)];
+        let [disk_down, disk_up] = [[disk, other], [other, disk]][random.below(2)];
+        let is_shared = random.below(2) == 1;
+        let versions = 100 + random.below(301);
+        let megabytes = 4_000 + random.below(96_001) as u64;
+        let seed = random.below(1 << 20) as u64;
+        let shape = Shape::ALL[random.below(Shape::ALL.len())].among(recorded, seed);
+        let order = order(&mut random, seed);
+        let hints = hints(&mut random, seed);
+        let shots = [1, 1, 2, 3][random.below(4)];
+        let wait = random.below(2) == 1;
+        let (keep, passes) = [(false, 1), (false, 1), (true, 1), (true, 2)][random.below(4)];
         Self {
             interval_us,
             device_mib,
@@ -135,7 +138,7 @@ impl Parameters {
         if let Some(hop) = hardware.hops.last_mut() {
             hop.links = vec![disk];
         }
-        // Who waits for all to be written says so beforehand.
+        // A workload that waits for the lowest tier has versions flushed eagerly.
         if let Some(tier) = hardware.tiers.last_mut() {
             tier.eager = self.wait;
         }
@@ -235,8 +238,8 @@ impl fmt::Display for Parameters {
     }
 }
 
-fn order(draw: &mut Draw, seed: u64) -> Order {
-    let length = [4, 8, 16, 32][draw.below(4)];
+fn order(random: &mut CellRandom, seed: u64) -> Order {
+    let length = [4, 8, 16, 32][random.below(4)];
     let orders = [
         Order::Sequential,
         Order::Reverse,
@@ -245,19 +248,19 @@ fn order(draw: &mut Draw, seed: u64) -> Order {
         Order::IrregularBlocks { length, seed },
         Order::Strides(length),
     ];
-    orders[draw.below(orders.len())]
+    orders[random.below(orders.len())]
 }
 
 /// Of 18: six times all, three times each of one and none, twice each of the others.
-fn hints(draw: &mut Draw, seed: u64) -> Hints {
-    let late = Hints::Late([0, 10, 25, 50][draw.below(4)]);
-    let parts = Hints::Parts([2, 4, 8, 16][draw.below(4)]);
+fn hints(random: &mut CellRandom, seed: u64) -> Hints {
+    let late = Hints::Late([0, 10, 25, 50][random.below(4)]);
+    let parts = Hints::Parts([2, 4, 8, 16][random.below(4)]);
     let wrong = Hints::Wrong(Mistakes {
-        percent: [2, 5, 10, 25][draw.below(4)],
-        kind: [Mistake::Misplaced, Mistake::Unwritten][draw.below(2)],
+        percent: [2, 5, 10, 25][random.below(4)],
+        kind: [Mistake::Misplaced, Mistake::Unwritten][random.below(2)],
         seed,
     });
-    match draw.below(18) {
+    match random.below(18) {
         0..6 => Hints::All,
         6..9 => Hints::Single,
         9..12 => Hints::None,

@@ -4,7 +4,8 @@
 
 use tierflow_sim::Error;
 use tierflow_sim::cluster::{
-    BatchJob, Candidate, Cluster, Draw, Jobs, OnDemandJob, Outcome, Strategy, Way, least_loss,
+    BatchJob, Candidate, Cluster, ClusterOutcome, Jobs, OnDemandJob, StopOption, Strategy,
+    WorkloadModel, least_loss,
 };
 
 struct Random(u64);
@@ -25,9 +26,9 @@ fn all_choices(candidates: &[Candidate], nodes: u64, budget: u64) -> Option<u64>
         return (nodes == 0).then_some(0);
     };
     let left = nodes.saturating_sub(first.nodes);
-    let stopped = first.ways.iter().filter_map(|way| {
-        let budget = budget.checked_sub(way.bytes)?;
-        Some(way.loss + all_choices(others, left, budget)?)
+    let stopped = first.options.iter().filter_map(|option| {
+        let budget = budget.checked_sub(option.bytes)?;
+        Some(option.loss + all_choices(others, left, budget)?)
     });
     let not_stopped = all_choices(others, nodes, budget);
     stopped.chain(not_stopped).min()
@@ -41,8 +42,8 @@ fn the_choice_is_the_best_of_all() {
         let candidates: Vec<_> = (0..random.below(8))
             .map(|_| Candidate {
                 nodes: random.below(6),
-                ways: (0..random.below(4))
-                    .map(|_| Way {
+                options: (0..random.below(4))
+                    .map(|_| StopOption {
                         loss: random.below(30),
                         bytes: random.below(3) * random.below(8),
                     })
@@ -61,10 +62,10 @@ fn the_choice_is_the_best_of_all() {
         let Some(choice) = choice else { continue };
         possible += 1;
         let (mut freed, mut bytes, mut loss) = (0, 0, 0);
-        for (which, way) in &choice.stopped {
+        for (which, option) in &choice.stopped {
             freed += candidates[*which].nodes;
-            bytes += candidates[*which].ways[*way].bytes;
-            loss += candidates[*which].ways[*way].loss;
+            bytes += candidates[*which].options[*option].bytes;
+            loss += candidates[*which].options[*option].loss;
         }
         assert!(freed >= nodes && bytes <= budget, "case {case}: {choice:?}");
         assert_eq!(loss, choice.loss, "case {case}");
@@ -73,7 +74,7 @@ fn the_choice_is_the_best_of_all() {
         // Coarser parts are within the budget, too, and no better.
         if let Some(coarse) = least_loss(&candidates, nodes, budget, 3) {
             let bytes = coarse.stopped.iter();
-            let bytes = bytes.map(|(which, way)| candidates[*which].ways[*way].bytes);
+            let bytes = bytes.map(|(which, option)| candidates[*which].options[*option].bytes);
             assert!(
                 bytes.sum::<u64>() <= budget && coarse.loss >= loss,
                 "case {case}"
@@ -115,20 +116,20 @@ fn two_jobs(notice: u64) -> Jobs {
 #[test]
 fn each_strategy_does_what_it_says() {
     let of = |strategy, notice| CLUSTER.run(&two_jobs(notice), strategy).unwrap();
-    let all = Outcome {
+    let all = ClusterOutcome {
         done: 2 * 500 + 2 * 500 + 2 * 50,
-        ..Outcome::default()
+        ..ClusterOutcome::default()
     };
     // The second job has run for 90, and begins anew at 150.
-    let killed = Outcome {
+    let killed = ClusterOutcome {
         lost: 180,
         stopped: 1,
         ended: 650,
         ..all
     };
     assert_eq!(of(Strategy::Kill, 0), killed);
-    // Its 100 critical bytes take 10 ms both ways: from 110 to 160 it is stopped, then brought back, and 410 are left.
-    let saved = Outcome {
+    // Its 100 critical bytes take 10 ms both options: from 110 to 160 it is stopped, then brought back, and 410 are left.
+    let saved = ClusterOutcome {
         moving: 2 * 20,
         stopped: 1,
         ended: 160 + 10 + 410,
@@ -136,20 +137,20 @@ fn each_strategy_does_what_it_says() {
     };
     assert_eq!(of(Strategy::Application, 20), saved);
     // Either job loses as much; the first one has 400 left.
-    let first = Outcome {
+    let first = ClusterOutcome {
         ended: 160 + 10 + 400,
         ..saved
     };
     assert_eq!(of(Strategy::LeastLoss, 20), first);
     // All of its memory takes 100.
-    let whole = Outcome {
+    let whole = ClusterOutcome {
         moving: 2 * 200,
         ended: 250 + 100 + 410,
         ..saved
     };
     assert_eq!(of(Strategy::System, 100), whole);
     // Too late to be saved: missed, or killed.
-    let missed = Outcome {
+    let missed = ClusterOutcome {
         missed: 1,
         ended: 510,
         done: all.done - 100,
@@ -159,10 +160,10 @@ fn each_strategy_does_what_it_says() {
     assert_eq!(of(Strategy::Application, 9), missed);
     assert_eq!(of(Strategy::LeastLoss, 9), killed);
     // The first job ends by then.
-    let awaited = Outcome { ended: 550, ..all };
+    let awaited = ClusterOutcome { ended: 550, ..all };
     assert_eq!(of(Strategy::LeastLoss, 400), awaited);
     // Two nodes are set aside, so the second batch job waits for the first.
-    let reserved = Outcome {
+    let reserved = ClusterOutcome {
         ended: 1_000,
         ..all
     };
@@ -194,7 +195,7 @@ fn every_job_ends_under_every_strategy() {
     ];
     let (mut lost, mut stopped) = ([0; 5], [0; 5]);
     for seed in 1..=30 {
-        let draw = Draw {
+        let draw = WorkloadModel {
             batch: 60,
             on_demand: 20,
             load: 0.9,

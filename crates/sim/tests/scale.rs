@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use tierflow_sim::scale::{
-    Job, Outcome, Protection, Straggle, System, daly_efficiency, daly_interval, young_interval,
+    Job, JobOutcome, Protection, Straggle, System, daly_efficiency, daly_interval, young_interval,
 };
 
 const GB: f64 = 1e9;
@@ -46,7 +46,7 @@ fn flushes_hide_behind_computing_where_there_is_time_and_show_where_there_is_non
     assert!(is_close(hidden.elapsed, 10.0 * 21.0, 1e-9), "{hidden:?}");
     assert!(is_close(hidden.settled, 10.0 * 21.0 + 8.0, 1e-9));
     assert_eq!((hidden.waiting, hidden.failures), (0.0, 0));
-    // 8 s a version go to the file system, and no two more than it has taken may be owed.
+    // 8 s a version go to the file system, and no two more than it has taken may be unflushed.
     let bound = system.run(&job(100, 1.0), 1).unwrap();
     assert!(
         is_close(bound.settled, 2.0 + 100.0 * 8.0, 1e-9),
@@ -130,7 +130,7 @@ fn gpus_of_a_node_are_one_node() {
 }
 
 /// Means over seeds.
-fn mean(system: &System, job: &Job, of: impl Fn(&Outcome) -> f64) -> f64 {
+fn mean(system: &System, job: &Job, of: impl Fn(&JobOutcome) -> f64) -> f64 {
     let outcomes = (1..=24).map(|seed| system.run(job, seed).unwrap());
     outcomes.map(|outcome| of(&outcome)).sum::<f64>() / 24.0
 }
@@ -148,13 +148,13 @@ fn failures_cost_what_daly_says() {
         let rounds = (400_000.0 / interval) as usize;
         let job = Job {
             protection: Protection {
-                bears: 64,
+                tolerates: 64,
                 ..Protection::xor(64)
             },
             every: 1_000_000,
             ..job(rounds, interval)
         };
-        let found = mean(&failing, &job, Outcome::efficiency);
+        let found = mean(&failing, &job, JobOutcome::efficiency);
         let (cost, mtbf) = (failing.cost(&job), 2000.0);
         // To go on takes the time to read back, too.
         let expected = daly_efficiency(interval, cost, 60.0 + cost, mtbf);
@@ -193,7 +193,7 @@ fn what_other_nodes_keep_is_not_read_from_the_file_system() {
             assert!(parts.iter().sum::<f64>() >= outcome.elapsed * 0.999);
             outcome.from_shared as f64 / outcome.failures as f64
         });
-        (shared, mean(&failing, &job, Outcome::efficiency))
+        (shared, mean(&failing, &job, JobOutcome::efficiency))
     };
     let (none, plain) = lost(Protection::none());
     let (partner, better) = lost(Protection::partner());

@@ -205,7 +205,7 @@ impl Client {
             remove_unlisted(external, ranks, &held)?;
         }
         if let (Some(scratch), Some(_)) = (&options.node_local, options.redundancy) {
-            tierflow_redundancy::Keep::of_rank(scratch, ranks.0)?.retain(&held)?;
+            tierflow_redundancy::ParityStore::of_rank(scratch, ranks.0)?.retain(&held)?;
         }
         let (state, history) = (self.state.into_inner(), self.history.lock());
         let cleaned = state.cleaned.iter().flat_map(|name| history.versions(name));

@@ -11,14 +11,14 @@ use super::{SEGMENT, SEGMENTS, segment};
 use crate::container::BlockCoder;
 use crate::header::ALIGNMENT;
 
-/// Encodes blocks of one type of values.
+/// Encodes blocks of `F` to multiples of a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coder<F> {
+pub(super) struct BoundedCoder<F> {
     quantiser: Quantiser,
     values: PhantomData<F>,
 }
 
-impl<F> Coder<F> {
+impl<F> BoundedCoder<F> {
     pub(super) const fn new(quantiser: Quantiser) -> Self {
         Self {
             quantiser,
@@ -27,7 +27,7 @@ impl<F> Coder<F> {
     }
 }
 
-impl<F: Float> BlockCoder for Coder<F> {
+impl<F: Float> BlockCoder for BoundedCoder<F> {
     fn encode(&self, values: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);

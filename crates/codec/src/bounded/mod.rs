@@ -63,22 +63,21 @@ impl Bounded {
 
     /// Decodes a container of any bound.
     pub(crate) fn decode_any(bytes: &[u8], out: &mut [u8]) -> Result<()> {
-        let header = Header::parse(bytes)?;
-        if header.codec != CodecId::Bounded {
-            return Err(Invalid::OtherCodec {
-                written: header.codec.name(),
-                asked: CodecId::Bounded.name(),
-            }
-            .into());
-        }
+        let header = Header::parse_of(CodecId::Bounded, bytes)?;
         let quantiser = Quantiser::new(header.bound);
         match header.element {
-            Element::F32 => {
-                container::decode(&block::Coder::<f32>::new(quantiser), &header, bytes, out)
-            }
-            Element::F64 => {
-                container::decode(&block::Coder::<f64>::new(quantiser), &header, bytes, out)
-            }
+            Element::F32 => container::decode(
+                &block::BoundedCoder::<f32>::new(quantiser),
+                &header,
+                bytes,
+                out,
+            ),
+            Element::F64 => container::decode(
+                &block::BoundedCoder::<f64>::new(quantiser),
+                &header,
+                bytes,
+                out,
+            ),
             _ => Err(Error::corrupt("the header's fields contradict each other")),
         }
     }
@@ -137,10 +136,18 @@ impl Codec for Bounded {
         }
         let quantiser = Quantiser::new(header.bound);
         match element {
-            Element::F32 => {
-                container::encode(&block::Coder::<f32>::new(quantiser), header, input, out)
-            }
-            _ => container::encode(&block::Coder::<f64>::new(quantiser), header, input, out),
+            Element::F32 => container::encode(
+                &block::BoundedCoder::<f32>::new(quantiser),
+                header,
+                input,
+                out,
+            ),
+            _ => container::encode(
+                &block::BoundedCoder::<f64>::new(quantiser),
+                header,
+                input,
+                out,
+            ),
         }
     }
 

@@ -17,8 +17,8 @@ pub struct Decoder {
     reports: Reports,
 }
 
-/// A container that the GPU is decoding. It owns the loans, so nobody can touch the bytes meanwhile. Dropping it
-/// waits; forgetting it leaks them, which harms nobody.
+/// A container that the GPU is decoding. It owns the loans, so no caller can access the bytes meanwhile. Dropping it
+/// waits; forgetting it leaks them, so that the kernels' memory is never freed or lent again.
 #[must_use = "dropping a decoding waits for it"]
 #[derive(Debug)]
 pub struct Decoding(Pending<(Origin, WriteLoan)>);

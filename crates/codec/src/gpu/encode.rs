@@ -30,8 +30,8 @@ pub struct Encoder {
     done: Option<Arc<Event>>,
 }
 
-/// An input that the GPU is encoding. It owns the loans, so nobody can touch the bytes meanwhile. Dropping it
-/// waits; forgetting it leaks them, which harms nobody.
+/// An input that the GPU is encoding. It owns the loans, so no caller can access the bytes meanwhile. Dropping it
+/// waits; forgetting it leaks them, so that the kernels' memory is never freed or lent again.
 #[must_use = "dropping an encoding waits for it"]
 #[derive(Debug)]
 pub struct Encoding {

@@ -17,7 +17,7 @@ pub(super) struct Flight {
 }
 
 /// The loans of a caller, for as long as the kernels of a flight may use them. Dropping it waits; forgetting it
-/// leaks them, which harms nobody.
+/// leaks them, so that the kernels' memory is never freed or lent again.
 #[derive(Debug)]
 pub(super) struct Pending<L> {
     /// `None` once they have been handed out.
@@ -60,7 +60,7 @@ impl<L> Drop for Pending<L> {
         if self.loans.is_some()
             && let Ok(flight) = &self.enqueued
         {
-            // Either way nothing uses the bytes afterwards; who drops it wants no result.
+            // After success and failure alike, no kernel uses the bytes; the caller that drops it wants no result.
             let _ = flight.done.synchronize();
         }
     }

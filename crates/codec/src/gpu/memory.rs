@@ -11,7 +11,7 @@ use crate::error::{Error, Invalid, Result};
 pub struct Landing(pub(super) WriteLoan);
 
 impl Landing {
-    /// Device memory: the container is copied on from there by whoever wants it.
+    /// Device memory, from which the caller copies the container on.
     ///
     /// # Errors
     ///

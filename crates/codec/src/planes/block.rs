@@ -12,14 +12,14 @@ use crate::container::BlockCoder;
 use crate::element::Element;
 use crate::header::ALIGNMENT;
 
-/// Encodes blocks of one type of values.
+/// Encodes blocks of values of a type, plane by plane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coder {
+pub(super) struct PlanesCoder {
     pub(super) element: Element,
     pub(super) predictor: Predictor,
 }
 
-impl BlockCoder for Coder {
+impl BlockCoder for PlanesCoder {
     fn encode(&self, values: &[u8], out: &mut Vec<u8>) {
         let planes = self.element.bytes();
         let segments = UNITS / planes;

@@ -9,7 +9,7 @@ mod values;
 use crate::codec::Codec;
 use crate::container;
 use crate::element::Element;
-use crate::error::{Invalid, Result};
+use crate::error::Result;
 use crate::header::{CodecId, Header};
 
 pub(crate) use shape::{BLOCK_BYTES, GROUP, SEGMENT, UNITS, most_block_bytes};
@@ -79,8 +79,8 @@ impl Planes {
         self.predictor
     }
 
-    const fn coder(&self, element: Element) -> block::Coder {
-        block::Coder {
+    const fn coder(&self, element: Element) -> block::PlanesCoder {
+        block::PlanesCoder {
             element,
             predictor: self.predictor,
         }
@@ -102,14 +102,7 @@ impl Codec for Planes {
     }
 
     fn decode(&self, container: &[u8], out: &mut [u8]) -> Result<()> {
-        let header = Header::parse(container)?;
-        if header.codec != CodecId::Planes {
-            return Err(Invalid::OtherCodec {
-                written: header.codec.name(),
-                asked: CodecId::Planes.name(),
-            }
-            .into());
-        }
+        let header = Header::parse_of(CodecId::Planes, container)?;
         let predictor = match header.parameter {
             0 => Predictor::None,
             _ => Predictor::Previous,

@@ -1,11 +1,11 @@
-//! Writers and an S3 server that die at any time: is what was acknowledged there, and nothing else half of it?
+//! Writers and an S3 server that are killed at any time: every acknowledged version must be there whole, and no other one in part.
 //!
 //! ```text
 //! cargo run -p tierflow-objects --features cloud --example crash -- --url s3://bucket/prefix --kills 500 \
 //!     --server 's3s-fs --access-key KEY --secret-key SECRET /tmp/root'
 //! ```
-//! with `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP=true` and the keys in the environment. The server has to be one that answers for what
-//! it acknowledged after `kill -9` and a new start. Each time, a process of its own saves versions by many threads and says
+//! with `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP=true` and the keys in the environment. The server has to be one that keeps what
+//! it acknowledged through `kill -9` and a restart. Each time, a process of its own saves versions by many threads and prints
 //! which were acknowledged; it is killed, or the server is, or both. Then a new vault lists the history and reads what was
 //! acknowledged in this run, what was under way, and a sample of what is older; at the end, everything.
 #![allow(
@@ -18,7 +18,7 @@
 mod process;
 mod writer;
 
-use process::{Rng, Server, Writer, peak_memory, told};
+use process::{Rng, Server, Writer, expect, peak_memory};
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
@@ -66,11 +66,11 @@ struct Experiment {
     seed: u64,
     /// Acknowledged versions after which it ends, too.
     goal: u64,
-    /// A process lives so long at least, and at most.
+    /// The time until a process is killed, at least and at most.
     milliseconds: (u64, u64),
     /// Versions that stay in the store.
     keep: u64,
-    /// Runs after which it says how far it is.
+    /// Runs between two reports.
     every: u64,
     load: Load,
 }
@@ -84,8 +84,8 @@ struct Tally {
     /// Whole, though never acknowledged: the answer was lost.
     unacknowledged: u64,
     read: u64,
-    /// How often the writer, the server or both died.
-    deaths: [u64; 3],
+    /// How often the writer, the server or both were killed.
+    kills: [u64; 3],
     writers_peak: u64,
     opening: Duration,
 }
@@ -104,22 +104,22 @@ impl Experiment {
             };
             let writer = Writer::start(&load);
             let (least, most) = self.milliseconds;
-            let live = Duration::from_millis(least + rng.below(most - least + 1));
-            std::thread::sleep(live);
-            let who = rng.below(3) as usize;
-            if who > 0 {
+            let lifetime = Duration::from_millis(least + rng.below(most - least + 1));
+            std::thread::sleep(lifetime);
+            let killed = rng.below(3) as usize;
+            if killed > 0 {
                 server.kill();
             }
-            if who == 1 {
-                // The writer lives on, and finds the server again.
+            if killed == 1 {
+                // The writer goes on, and connects to the server again.
                 std::thread::sleep(Duration::from_millis(rng.below(500)));
                 server.restart();
-                std::thread::sleep(live / 4);
+                std::thread::sleep(lifetime / 4);
             }
-            tally.deaths[who] += 1;
+            tally.kills[killed] += 1;
             tally.writers_peak = tally.writers_peak.max(writer.peak_memory());
             let (acknowledged, highest) = writer.kill();
-            if who == 2 {
+            if killed == 2 {
                 server.restart();
             }
             next = highest.map_or(next, |highest| highest + 1).max(next);
@@ -130,7 +130,7 @@ impl Experiment {
             }
             runs = kill + 1;
             if runs % self.every == 0 {
-                self.say(&tally, runs, removed, begun);
+                self.report(&tally, runs, removed, begun);
             }
             if tally.acknowledged.len() as u64 + removed >= self.goal {
                 break;
@@ -138,7 +138,7 @@ impl Experiment {
         }
         let all: Vec<u64> = tally.acknowledged.iter().copied().collect();
         self.read(&self.open(), &mut tally, &all);
-        self.say(&tally, runs, removed, begun);
+        self.report(&tally, runs, removed, begun);
         assert_eq!(
             (tally.lost, tally.torn),
             (0, 0),
@@ -148,14 +148,14 @@ impl Experiment {
 
     fn open(&self) -> Objects {
         let opened = Objects::open(&self.load.url, Settings::default());
-        told(opened, "the store cannot be opened")
+        expect(opened, "the store cannot be opened")
     }
 
     /// Opens the history anew, and reads what is new and a sample of what is not.
     fn check(&self, tally: &mut Tally, new: std::ops::Range<u64>, rng: &mut Rng) {
         let begun = Instant::now();
         let vault = self.open();
-        let there = told(vault.versions(), "the history cannot be listed");
+        let there = expect(vault.versions(), "the history cannot be listed");
         tally.opening = begun.elapsed();
         let there: BTreeSet<u64> = there.iter().map(|info| info.version).collect();
         let damage = vault.damage();
@@ -196,7 +196,7 @@ impl Experiment {
     /// 1 if a version does not hold what was saved, else 0.
     fn torn(&self, vault: &Objects, version: u64) -> u64 {
         let found = vault.piece(version);
-        let piece = told(
+        let piece = expect(
             found,
             format_args!("version {version} is listed and has no piece"),
         );
@@ -206,7 +206,7 @@ impl Experiment {
             end = offset + bytes.len() as u64;
             Ok(())
         });
-        told(
+        expect(
             read,
             format_args!("version {version} is listed and cannot be read"),
         );
@@ -222,13 +222,13 @@ impl Experiment {
             .take(surplus as usize)
             .copied()
             .collect();
-        told(self.open().remove(&old), "old versions cannot be removed");
+        expect(self.open().remove(&old), "old versions cannot be removed");
         tally.acknowledged.retain(|version| !old.contains(version));
         surplus
     }
 
-    fn say(&self, tally: &Tally, kills: u64, removed: u64, begun: Instant) {
-        let [writer, server, both] = tally.deaths;
+    fn report(&self, tally: &Tally, kills: u64, removed: u64, begun: Instant) {
+        let [writer, server, both] = tally.kills;
         println!(
             "{kills} runs ({writer} writers, {server} servers, {both} both killed), {} versions acknowledged, {} read, {} whole \
              without an answer, {} lost, {} torn; the last open took {:?}; peak memory: writers {} KiB, reader {} KiB; {:?}",

@@ -1,4 +1,4 @@
-//! Processes that are killed, and what is said of one that ends by itself.
+//! Processes that are killed, and the reports of one that ends by itself.
 
 use crate::writer::Load;
 use std::error::Error;
@@ -22,8 +22,8 @@ impl Rng {
     }
 }
 
-/// What succeeded. What did not ends the experiment, and says with all its causes why, where its figures are said.
-pub(crate) fn told<T, E: Error + 'static>(result: Result<T, E>, what: impl Display) -> T {
+/// The value of a call that succeeded. An error ends the experiment, and is printed with all its causes where the figures are.
+pub(crate) fn expect<T, E: Error + 'static>(result: Result<T, E>, what: impl Display) -> T {
     result.unwrap_or_else(|error| {
         let mut text = format!("{what}: {error}");
         let mut cause = error.source();
@@ -101,7 +101,7 @@ fn spawn(command: &str) -> Child {
 /// A process that saves versions.
 pub(crate) struct Writer {
     child: Child,
-    heard: JoinHandle<(Vec<u64>, Option<u64>)>,
+    reports: JoinHandle<(Vec<u64>, Option<u64>)>,
 }
 
 impl Writer {
@@ -111,8 +111,8 @@ impl Writer {
         command.args(load.arguments()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the writer starts");
         let output = child.stdout.take().expect("a pipe");
-        let heard = std::thread::spawn(move || hear(BufReader::new(output)));
-        Self { child, heard }
+        let reports = std::thread::spawn(move || read_reports(BufReader::new(output)));
+        Self { child, reports }
     }
 
     pub(crate) fn peak_memory(&self) -> u64 {
@@ -123,14 +123,14 @@ impl Writer {
     pub(crate) fn kill(mut self) -> (Vec<u64>, Option<u64>) {
         self.child.kill().expect("the writer can be killed");
         self.child.wait().expect("the writer is gone");
-        self.heard
+        self.reports
             .join()
             .unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
 /// Lines are written as a whole, so the last one is whole, too.
-fn hear(lines: impl BufRead) -> (Vec<u64>, Option<u64>) {
+fn read_reports(lines: impl BufRead) -> (Vec<u64>, Option<u64>) {
     let (mut acknowledged, mut highest) = (Vec::new(), None);
     for line in lines.lines() {
         let line = line.expect("lines of a pipe");

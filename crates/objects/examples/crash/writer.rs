@@ -56,10 +56,10 @@ pub(crate) fn contents(version: u64, offset: u64, length: usize) -> impl Iterato
     words.flat_map(u64::to_le_bytes).take(length)
 }
 
-/// Ends the writer, which says why to whoever started it.
+/// Ends the writer, and prints the reason for the process that started it.
 fn fail(why: &str) -> ! {
     let line = format!("failed {}\n", why.replace('\n', " "));
-    let _nobody_listens = std::io::stdout().write_all(line.as_bytes());
+    let _without_reader = std::io::stdout().write_all(line.as_bytes());
     std::process::exit(1)
 }
 
@@ -69,18 +69,18 @@ pub(crate) fn write(load: &Load) {
     let vault =
         opened.unwrap_or_else(|error| fail(&format!("the store cannot be opened: {error:?}")));
     let next = AtomicU64::new(load.from);
-    let say = |what: &str, version: u64| {
+    let report = |what: &str, version: u64| {
         let line = format!("{what} {version}\n");
         std::io::stdout()
             .write_all(line.as_bytes())
-            .expect("somebody listens");
+            .expect("the parent process reads");
     };
     let work = || loop {
         let version = next.fetch_add(1, Relaxed);
         if version - load.from >= load.most {
             return;
         }
-        say("begun", version);
+        report("begun", version);
         let length = load.length(version);
         // Made as it is written: a large one is never in memory.
         let pull = |offset: u64, bytes: &mut [u8]| {
@@ -103,14 +103,14 @@ pub(crate) fn write(load: &Load) {
                 fail(&format!("version {version} cannot be saved: {error:?}"));
             }
         }
-        say("saved", version);
+        report("saved", version);
     };
     std::thread::scope(|scope| {
         for _ in 0..load.threads {
             scope.spawn(work);
         }
     });
-    // Whoever kills this decides when it ends.
+    // The parent process decides when it ends.
     loop {
         std::thread::park();
     }

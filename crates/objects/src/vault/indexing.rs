@@ -1,15 +1,14 @@
-//! Heads of pieces in objects of their own, for who opens the history next.
+//! Writes heads of pieces into indexes, which the next process that opens the history reads instead of the pieces.
 
 use super::{AT_ONCE, Objects};
 use crate::catalog::{Part, Rows};
-use crate::look::ROWS;
+use crate::inspect::ROWS;
 use crate::name::index_path;
 use tierflow_store::container::Kind;
 use tierflow_store::{Encoded, Region, Result, Snapshot};
 
 impl Objects {
-    /// Writes heads into indexes if there are enough that are in none. Who opens the history reads those instead of the
-    /// pieces; if this fails, the pieces are read.
+    /// Writes heads into indexes if there are enough that are in none. If that fails, the pieces are read when the history is opened.
     pub(super) fn index(&self) {
         let Ok(_one_at_a_time) = self.indexing.try_lock() else {
             return;
@@ -21,9 +20,9 @@ impl Objects {
             self.known().take_back(&rows);
             return;
         }
-        let worn = self.known().take_worn(&rows.worn);
-        for path in worn {
-            // What is left is found to be worn by who comes next.
+        let replaced = self.known().take_replaced(&rows.replaced);
+        for path in replaced {
+            // If that fails, a later process compacts it again.
             let _tried_again = self.remote.remove(&path);
         }
     }

@@ -1,4 +1,4 @@
-//! A workload as the bound sees it: calls, and the computing before each.
+//! A workload as the calls that the bound counts, and the computing before each.
 
 use crate::Result;
 use crate::hardware::Hardware;
@@ -9,7 +9,7 @@ use tierflow_plan::AfterRestore;
 /// One call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    pub(super) call: Call,
+    pub(super) kind: StepKind,
     /// ns that the application computes before it.
     pub(super) compute_ns: f64,
     /// ns that it has computed by then, since the beginning.
@@ -18,9 +18,9 @@ pub(super) struct Step {
     pub(super) copy_ns: f64,
 }
 
-/// What a call does to the bytes that have to be kept. Versions are numbered in the order of their checkpoints.
+/// What a call does to the bytes that have to be stored. Versions are numbered in the order of their checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Call {
+pub(super) enum StepKind {
     Checkpoint {
         version: usize,
         bytes: f64,
@@ -41,12 +41,12 @@ pub(super) enum Call {
 
 impl Step {
     pub(super) fn is_barrier(&self) -> bool {
-        self.call == Call::Barrier
+        self.kind == StepKind::Barrier
     }
 
     /// Whether it writes and the one before did not, or it reads and the one before did not.
     pub(super) fn begins_phase_after(&self, before: &Self) -> bool {
-        std::mem::discriminant(&self.call) != std::mem::discriminant(&before.call)
+        std::mem::discriminant(&self.kind) != std::mem::discriminant(&before.kind)
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn steps(hardware: &Hardware, workload: &Workload, gpu: usize) -> Res
     let mut computed_ns = 0.0;
     let mut steps = Vec::new();
     for op in &workload.ops {
-        let call = match op {
+        let kind = match op {
             Op::Compute(ns) => {
                 compute_ns += *ns as f64;
                 continue;
@@ -67,53 +67,53 @@ pub(super) fn steps(hardware: &Hardware, workload: &Workload, gpu: usize) -> Res
             Op::Checkpoint { version, bytes } => {
                 let number = numbers.len();
                 numbers.insert(*version, number);
-                Call::Checkpoint {
+                StepKind::Checkpoint {
                     version: number,
                     bytes: *bytes as f64,
                 }
             }
-            Op::Restore(version) => Call::Restore {
+            Op::Restore(version) => StepKind::Restore {
                 version: numbers.get(version).copied().unwrap_or(0),
                 bytes: size(version),
                 last: workload.after_restore == AfterRestore::Discard,
             },
-            Op::Drop(version) => Call::Drop {
+            Op::Drop(version) => StepKind::Drop {
                 version: numbers.get(version).copied().unwrap_or(0),
                 bytes: size(version),
             },
-            Op::Wait => Call::Wait,
-            Op::Barrier => Call::Barrier,
+            Op::Wait => StepKind::Wait,
+            Op::Barrier => StepKind::Barrier,
         };
         computed_ns += compute_ns;
         steps.push(Step {
             computed_ns,
-            call,
+            kind,
             compute_ns: std::mem::take(&mut compute_ns),
-            copy_ns: copy_ns(hardware, call),
+            copy_ns: copy_ns(hardware, kind),
         });
     }
     Ok(steps)
 }
 
 /// The least time of one copy between the application and any tier: each passes the first hop.
-fn copy_ns(hardware: &Hardware, call: Call) -> f64 {
-    let (Some(hop), Some(need)) = (hardware.hops.first(), need(call)) else {
+fn copy_ns(hardware: &Hardware, kind: StepKind) -> f64 {
+    let (Some(hop), Some(need)) = (hardware.hops.first(), need(kind)) else {
         return 0.0;
     };
     let links = hop.links.iter().map(|link| need.over(link));
     hop.latency_ns as f64 + links.fold(0.0, f64::max)
 }
 
-fn need(call: Call) -> Option<super::Need> {
-    match call {
-        Call::Checkpoint { bytes, .. } => Some(super::Need {
+fn need(kind: StepKind) -> Option<super::Need> {
+    match kind {
+        StepKind::Checkpoint { bytes, .. } => Some(super::Need {
             down: bytes,
             up: 0.0,
         }),
-        Call::Restore { bytes, .. } => Some(super::Need {
+        StepKind::Restore { bytes, .. } => Some(super::Need {
             down: 0.0,
             up: bytes,
         }),
-        Call::Drop { .. } | Call::Wait | Call::Barrier => None,
+        StepKind::Drop { .. } | StepKind::Wait | StepKind::Barrier => None,
     }
 }

@@ -1,7 +1,7 @@
 //! What has to cross each hop between the beginning of one call and the end of another.
 
 use super::Need;
-use super::steps::{Call, Step};
+use super::steps::{Step, StepKind};
 use crate::hardware::{Hardware, UNLIMITED};
 
 /// From the beginning of the call of one step to the end of that of another.
@@ -28,7 +28,7 @@ impl<'a> Window<'a> {
     pub(super) fn new(hardware: &Hardware, steps: &'a [Step], from: usize) -> Self {
         let before = steps[..from].iter();
         let first = before
-            .filter(|step| matches!(step.call, Call::Checkpoint { .. }))
+            .filter(|step| matches!(step.kind, StepKind::Checkpoint { .. }))
             .count();
         let mut above = 0.0;
         let capacities = hardware.tiers.iter().map(|tier| {
@@ -62,9 +62,9 @@ impl<'a> Window<'a> {
             self.compute_ns += step.compute_ns;
         }
         self.to += 1;
-        match step.call {
-            Call::Checkpoint { bytes, .. } => self.live += bytes,
-            Call::Restore {
+        match step.kind {
+            StepKind::Checkpoint { bytes, .. } => self.live += bytes,
+            StepKind::Restore {
                 version,
                 bytes,
                 last,
@@ -76,10 +76,10 @@ impl<'a> Window<'a> {
                     self.live -= bytes;
                 }
             }
-            Call::Drop { version, bytes } if version >= self.first => self.live -= bytes,
-            Call::Drop { .. } | Call::Wait | Call::Barrier => {}
+            StepKind::Drop { version, bytes } if version >= self.first => self.live -= bytes,
+            StepKind::Drop { .. } | StepKind::Wait | StepKind::Barrier => {}
         }
-        let is_wait = step.call == Call::Wait;
+        let is_wait = step.kind == StepKind::Wait;
         for (need, above) in self.needs.iter_mut().zip(&self.above).skip(1) {
             // What is not above at the end has crossed; and at the beginning no more was above than fits there.
             let kept_above = if is_wait { 0.0 } else { *above };

@@ -1,8 +1,8 @@
 //! The least loss that makes room: a covering knapsack with a budget, by dynamic programming.
 
-/// One way of stopping a job.
+/// One option of stopping a job: killed, or saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
+pub struct StopOption {
     /// What is lost by it.
     pub loss: u64,
     /// Bytes that have to be written before the nodes are free.
@@ -15,23 +15,23 @@ pub struct Candidate {
     /// Nodes that it frees.
     pub nodes: u64,
     /// One of these is chosen if it is stopped; 255 at most.
-    pub ways: Vec<Way>,
+    pub options: Vec<StopOption>,
 }
 
 /// Which jobs are stopped, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Choice {
-    /// Candidates in ascending order, each with its way.
+    /// Candidates in ascending order, each with its option.
     pub stopped: Vec<(usize, usize)>,
     /// What they lose together.
     pub loss: u64,
 }
 
-/// The jobs, and their ways, that free at least `nodes` nodes, write at most `budget` bytes and lose the least; `None` if no
+/// The jobs, and their options, that free at least `nodes` nodes, write at most `budget` bytes and lose the least; `None` if no
 /// jobs do.
 ///
-/// Bytes are counted in `steps` equal parts of the budget, each way's rounded up, so what is chosen is within the budget, and is
-/// the best of all choices if all ways' bytes are multiples of a part. If all jobs can be written within the budget, or none of
+/// Bytes are counted in `steps` equal parts of the budget, each option's rounded up, so what is chosen is within the budget, and is
+/// the best of all choices if all options' bytes are multiples of a part. If all jobs can be written within the budget, or none of
 /// them writes, bytes do not matter, and one part will do.
 ///
 /// Takes time and as many bytes as candidates times `nodes` times `steps`.
@@ -42,7 +42,7 @@ pub fn least_loss(
     budget: u64,
     steps: usize,
 ) -> Option<Choice> {
-    let most = |candidate: &Candidate| candidate.ways.iter().map(|way| way.bytes).max();
+    let most = |candidate: &Candidate| candidate.options.iter().map(|option| option.bytes).max();
     let all: u128 = candidates.iter().filter_map(most).map(u128::from).sum();
     let ample = all <= u128::from(budget);
     let (steps, nodes) = (if ample { 0 } else { steps }, usize::try_from(nodes).ok()?);
@@ -62,20 +62,20 @@ pub fn least_loss(
     for parts in 0..=steps {
         least[parts * row] = 0;
     }
-    // By candidate and state: 0, or the way by which it got there, and one.
+    // By candidate and state: 0, or one more than the option by which it was reached.
     let mut came: Vec<Vec<u8>> = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         let freed = usize::try_from(candidate.nodes).unwrap_or(nodes).min(nodes);
         let mut by = vec![0; least.len()];
-        let ways = candidate.ways.iter().zip(1..=u8::MAX);
-        let ways: Vec<_> = ways
-            .filter_map(|(way, number)| Some((way.loss, step_of(way.bytes)?, number)))
+        let options = candidate.options.iter().zip(1..=u8::MAX);
+        let options: Vec<_> = options
+            .filter_map(|(option, number)| Some((option.loss, step_of(option.bytes)?, number)))
             .collect();
         // From the most parts and nodes down, so that each state is read before this candidate changes it.
         for parts in (0..=steps).rev() {
             for to in (1..row).rev() {
                 let at = parts * row + to;
-                for &(loss, takes, number) in ways.iter().filter(|way| way.1 <= parts) {
+                for &(loss, takes, number) in options.iter().filter(|option| option.1 <= parts) {
                     let from = (parts - takes) * row + to.saturating_sub(freed);
                     // Nothing is to be gained by jobs without nodes.
                     let reached = least[from].saturating_add(loss);
@@ -91,11 +91,11 @@ pub fn least_loss(
     let loss = Some(least[at]).filter(|loss| *loss < u64::MAX)?;
     let mut stopped = Vec::new();
     for (which, (candidate, by)) in candidates.iter().zip(&came).enumerate().rev() {
-        let Some(way) = usize::from(by[at]).checked_sub(1) else {
+        let Some(option) = usize::from(by[at]).checked_sub(1) else {
             continue;
         };
-        stopped.push((which, way));
-        let takes = step_of(candidate.ways[way].bytes).unwrap_or(0);
+        stopped.push((which, option));
+        let takes = step_of(candidate.options[option].bytes).unwrap_or(0);
         let freed = usize::try_from(candidate.nodes).unwrap_or(nodes);
         at = (at / row - takes) * row + (at % row).saturating_sub(freed);
     }

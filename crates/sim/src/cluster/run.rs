@@ -1,16 +1,19 @@
 //! A workload in virtual time.
 
-use super::{BatchJob, Candidate, Cluster, Jobs, OnDemandJob, Outcome, Strategy, Way, least_loss};
+use super::{
+    BatchJob, Candidate, Cluster, ClusterOutcome, Jobs, OnDemandJob, StopOption, Strategy,
+    least_loss,
+};
 use crate::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-/// Parts of what can be written before a deadline: ways of stopping are told apart so finely.
+/// Steps of the bytes that can be written before a deadline, to which those of options are rounded up.
 const STEPS: usize = 32;
 
-/// At the same moment, what ends comes first.
+/// Of events at the same moment, ends come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Event {
     /// A batch job has run to its end, if it was not stopped since its `n`-th beginning.
     Ended(usize, u64),
     /// A batch job was saved for an on-demand job, and its nodes are free.
@@ -23,7 +26,7 @@ enum What {
 
 /// A batch job that waits for nodes.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct QueuedJob {
     job: usize,
     /// How long it need not run any more.
     done: u64,
@@ -32,15 +35,15 @@ struct Waiting {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Running {
-    waited: Waiting,
+struct RunningJob {
+    waited: QueuedJob,
     begun: u64,
     beginning: u64,
     /// The on-demand job that gets its nodes when it ends.
     promised: Option<usize>,
 }
 
-impl Running {
+impl RunningJob {
     /// How long it has run by `now`, before it was stopped included.
     fn progress(&self, now: u64) -> u64 {
         self.waited.done + (now - self.begun).saturating_sub(self.waited.back)
@@ -58,12 +61,12 @@ impl Running {
     }
 }
 
-/// An on-demand job for which room is made.
+/// The nodes of an on-demand job that waits for some of them.
 #[derive(Debug, Default)]
-struct Making {
+struct Allocation {
     held: u64,
-    /// Batch jobs whose nodes are on their way.
-    coming: BTreeSet<usize>,
+    /// Batch jobs whose nodes will be free, and become its own.
+    awaited: BTreeSet<usize>,
 }
 
 /// How a batch job is stopped.
@@ -75,7 +78,7 @@ enum Stop {
     Await,
 }
 
-struct Run<'a> {
+struct ClusterRun<'a> {
     cluster: &'a Cluster,
     jobs: &'a Jobs,
     strategy: Strategy,
@@ -85,15 +88,15 @@ struct Run<'a> {
     /// The file system is busy until then.
     writing_until: u64,
     beginnings: u64,
-    queue: VecDeque<Waiting>,
-    running: BTreeMap<usize, Running>,
+    queue: VecDeque<QueuedJob>,
+    running: BTreeMap<usize, RunningJob>,
     /// On-demand jobs for which no room could be made yet, by their deadlines; and those for which it is being made.
     held_up: BTreeSet<(u64, usize)>,
-    making: BTreeMap<usize, Making>,
+    allocations: BTreeMap<usize, Allocation>,
     /// Nodes of those that run, and how many of these were set aside.
     on_demand: BTreeMap<usize, (u64, u64)>,
-    events: BinaryHeap<Reverse<(u64, What)>>,
-    outcome: Outcome,
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    outcome: ClusterOutcome,
 }
 
 impl Cluster {
@@ -101,7 +104,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Error::Cluster`] if a job has no nodes or more than there are, or there is no bandwidth.
-    pub fn run(&self, jobs: &Jobs, strategy: Strategy) -> Result<Outcome> {
+    pub fn run(&self, jobs: &Jobs, strategy: Strategy) -> Result<ClusterOutcome> {
         let set_aside = match strategy {
             Strategy::Reserve(nodes) => nodes,
             _ => 0,
@@ -118,7 +121,7 @@ impl Cluster {
                 return refuse(format!("a job of {nodes} nodes does not fit {room}"));
             }
         }
-        let mut run = Run {
+        let mut run = ClusterRun {
             cluster: self,
             jobs,
             strategy,
@@ -130,24 +133,24 @@ impl Cluster {
             queue: VecDeque::new(),
             running: BTreeMap::new(),
             held_up: BTreeSet::new(),
-            making: BTreeMap::new(),
+            allocations: BTreeMap::new(),
             on_demand: BTreeMap::new(),
             events: BinaryHeap::new(),
-            outcome: Outcome::default(),
+            outcome: ClusterOutcome::default(),
         };
         for (index, job) in jobs.batch.iter().enumerate() {
-            run.at(job.arrives, What::Submitted(index));
+            run.at(job.arrives, Event::Submitted(index));
         }
         for (index, job) in jobs.on_demand.iter().enumerate() {
-            run.at(job.arrives, What::OnDemand(index));
+            run.at(job.arrives, Event::OnDemand(index));
         }
         run.play();
         Ok(run.outcome)
     }
 }
 
-impl Run<'_> {
-    fn at(&mut self, time: u64, what: What) {
+impl ClusterRun<'_> {
+    fn at(&mut self, time: u64, what: Event) {
         self.events.push(Reverse((time, what)));
     }
 
@@ -163,26 +166,26 @@ impl Run<'_> {
         while let Some(Reverse((time, what))) = self.events.pop() {
             self.now = time;
             match what {
-                What::Ended(index, beginning) => self.ended(index, beginning),
-                What::Saved(index, by) => self.arrived(index, by),
-                What::OnDemandEnded(index) => {
+                Event::Ended(index, beginning) => self.ended(index, beginning),
+                Event::Saved(index, by) => self.arrived(index, by),
+                Event::OnDemandEnded(index) => {
                     let (nodes, aside) = self.on_demand.remove(&index).unwrap_or_default();
                     self.free += nodes - aside;
                     self.set_aside += aside;
                     self.outcome.done += nodes * self.wanted(index).runs;
                     self.outcome.ended = time;
                 }
-                What::Submitted(job) => self.queue.push_back(Waiting {
+                Event::Submitted(job) => self.queue.push_back(QueuedJob {
                     job,
                     done: 0,
                     back: 0,
                 }),
-                What::OnDemand(index) => {
+                Event::OnDemand(index) => {
                     let begins_by = self.wanted(index).begins_by;
                     self.held_up.insert((begins_by, index));
-                    self.at(begins_by, What::Deadline(index));
+                    self.at(begins_by, Event::Deadline(index));
                 }
-                What::Deadline(index) => {
+                Event::Deadline(index) => {
                     // Room may have come at this very moment.
                     self.make_room();
                     let begins_by = self.wanted(index).begins_by;
@@ -190,7 +193,7 @@ impl Run<'_> {
                     self.outcome.missed += usize::from(missed);
                 }
             }
-            // All that happens at a moment, before anybody begins.
+            // Jobs begin after all other events of the moment.
             if self.events.peek().is_none_or(|next| next.0.0 > time) {
                 self.make_room();
                 self.begin_batch();
@@ -199,7 +202,7 @@ impl Run<'_> {
     }
 
     fn ended(&mut self, index: usize, beginning: u64) {
-        let is_it = |running: &&Running| running.beginning == beginning;
+        let is_it = |running: &&RunningJob| running.beginning == beginning;
         let Some(running) = self.running.get(&index).filter(is_it).copied() else {
             return;
         };
@@ -216,21 +219,21 @@ impl Run<'_> {
     /// The nodes of a batch job are free for an on-demand job.
     fn arrived(&mut self, index: usize, by: usize) {
         let nodes = self.job(index).nodes;
-        if let Some(making) = self.making.get_mut(&by) {
-            making.held += nodes;
-            making.coming.remove(&index);
-            if making.coming.is_empty() {
+        if let Some(allocation) = self.allocations.get_mut(&by) {
+            allocation.held += nodes;
+            allocation.awaited.remove(&index);
+            if allocation.awaited.is_empty() {
                 self.begin_on_demand(by);
             }
         }
     }
 
     fn begin_on_demand(&mut self, index: usize) {
-        let making = self.making.remove(&index).unwrap_or_default();
+        let allocation = self.allocations.remove(&index).unwrap_or_default();
         let wanted = *self.wanted(index);
-        self.free += making.held.saturating_sub(wanted.nodes);
+        self.free += allocation.held.saturating_sub(wanted.nodes);
         self.on_demand.insert(index, (wanted.nodes, 0));
-        self.at(self.now + wanted.runs, What::OnDemandEnded(index));
+        self.at(self.now + wanted.runs, Event::OnDemandEnded(index));
     }
 
     fn begin_batch(&mut self) {
@@ -242,7 +245,7 @@ impl Run<'_> {
             }
             self.free -= job.nodes;
             self.beginnings += 1;
-            let running = Running {
+            let running = RunningJob {
                 waited: waiting,
                 begun: self.now,
                 beginning: self.beginnings,
@@ -251,7 +254,7 @@ impl Run<'_> {
             self.outcome.moving += job.nodes * waiting.back;
             self.at(
                 running.end(&job),
-                What::Ended(waiting.job, running.beginning),
+                Event::Ended(waiting.job, running.beginning),
             );
             self.running.insert(waiting.job, running);
         }
@@ -266,12 +269,12 @@ impl Run<'_> {
                 self.set_aside -= aside;
                 self.free -= wanted.nodes - aside;
                 self.on_demand.insert(index, (wanted.nodes, aside));
-                self.at(self.now + wanted.runs, What::OnDemandEnded(index));
+                self.at(self.now + wanted.runs, Event::OnDemandEnded(index));
                 self.held_up.remove(&(begins_by, index));
             } else if let Some(stops) = self.choose(wanted.nodes - self.free, begins_by) {
                 self.held_up.remove(&(begins_by, index));
                 let held = std::mem::take(&mut self.free);
-                self.making.entry(index).or_default().held = held;
+                self.allocations.entry(index).or_default().held = held;
                 self.stop(index, &stops);
             }
         }
@@ -313,7 +316,7 @@ impl Run<'_> {
 
     fn choose_least<'r>(
         &self,
-        running: impl Iterator<Item = (usize, &'r Running)>,
+        running: impl Iterator<Item = (usize, &'r RunningJob)>,
         nodes: u64,
         budget: u64,
         by: u64,
@@ -327,25 +330,25 @@ impl Run<'_> {
                 _ => job.critical.div_ceil(self.cluster.bandwidth),
             };
             let moving = 2 * job.critical.div_ceil(self.cluster.bandwidth);
-            let mut ways = vec![
+            let mut options = vec![
                 (Stop::Kill, job.nodes * (lost + back), 0),
                 (Stop::Save(job.critical), job.nodes * moving, job.critical),
             ];
             if running.end(job) <= by {
-                ways = vec![(Stop::Await, 0, 0)];
+                options = vec![(Stop::Await, 0, 0)];
             }
-            let all_ways = ways.iter();
+            let all_options = options.iter();
             candidates.push(Candidate {
                 nodes: job.nodes,
-                ways: all_ways
-                    .map(|&(_, loss, bytes)| Way { loss, bytes })
+                options: all_options
+                    .map(|&(_, loss, bytes)| StopOption { loss, bytes })
                     .collect(),
             });
-            all.push((index, ways));
+            all.push((index, options));
         }
         let choice = least_loss(&candidates, nodes, budget, STEPS)?;
         let stops = choice.stopped.into_iter();
-        let stops = stops.map(|(which, way)| (all[which].0, all[which].1[way].0));
+        let stops = stops.map(|(which, option)| (all[which].0, all[which].1[option].0));
         Some(stops.collect())
     }
 
@@ -354,8 +357,8 @@ impl Run<'_> {
         let mut again = Vec::new();
         for &(index, stop) in stops {
             let job = *self.job(index);
-            if let Some(making) = self.making.get_mut(&by) {
-                making.coming.insert(index);
+            if let Some(allocation) = self.allocations.get_mut(&by) {
+                allocation.awaited.insert(index);
             }
             if stop == Stop::Await {
                 if let Some(running) = self.running.get_mut(&index) {
@@ -376,7 +379,7 @@ impl Run<'_> {
                     let begin = self.now.max(self.writing_until);
                     self.writing_until = begin + bytes.div_ceil(self.cluster.bandwidth);
                     self.outcome.moving += job.nodes * (self.writing_until - self.now);
-                    self.at(self.writing_until, What::Saved(index, by));
+                    self.at(self.writing_until, Event::Saved(index, by));
                     (progress, bytes)
                 }
                 _ => {
@@ -390,7 +393,7 @@ impl Run<'_> {
                 0 => 0,
                 _ => bytes.div_ceil(self.cluster.bandwidth),
             };
-            again.push(Waiting {
+            again.push(QueuedJob {
                 job: index,
                 done,
                 back,

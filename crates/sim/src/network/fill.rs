@@ -2,7 +2,8 @@
 
 use super::trunk::Bounds;
 use super::{Limit, Network};
-use std::cmp::Ordering;
+use crate::ordered::Ordered;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// What may be the bottleneck of flows. At the same share, trunks come first.
@@ -12,50 +13,39 @@ enum Bottleneck {
     Narrow(usize),
 }
 
-/// What a flow has at a bottleneck: the smallest first.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Share(f64, Bottleneck);
+/// The rate that a bottleneck gives each of its flows, the smallest first.
+type Share = Reverse<(Ordered, Bottleneck)>;
 
-impl Eq for Share {}
-
-impl Ord for Share {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let order = self.0.total_cmp(&other.0).then(self.1.cmp(&other.1));
-        order.reverse()
-    }
-}
-
-impl PartialOrd for Share {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Flows that meet on narrow links.
+/// Flows that share narrow links, directly or by way of others.
 #[derive(Debug, Default)]
-struct Met {
+struct Component {
     flows: Vec<usize>,
     /// The narrow links that they pass.
     links: Vec<usize>,
-    /// By trunk, those that pass it.
+    /// By trunk, the flows that pass it.
     by_trunk: Vec<(usize, Vec<usize>)>,
 }
 
 impl Network {
-    /// The max-min fair rates of the flows that meet those of a narrow link: the tightest link or trunk fixes those that pass it,
+    /// Finds the max-min fair rates of the flows of a narrow link's component: the tightest link or trunk fixes those that pass it,
     /// and so on. Returns these flows.
     pub(super) fn fill(&mut self, first: usize) -> Vec<usize> {
-        let met = self.meet(first);
-        let share = |&at: &usize| Share(self.resources[at].share(), Bottleneck::Narrow(at));
-        let links = met.links.iter().filter(|at| self.resources[**at].users > 0);
-        let trunks = met.by_trunk.iter().map(|(at, _)| *at);
-        let levels = trunks.map(|at| Share(self.trunks[at].level, Bottleneck::Trunk(at)));
-        let levels = levels.filter(|share| share.0 < f64::INFINITY);
-        let mut shares: BinaryHeap<Share> = links.map(share).chain(levels).collect();
-        while let Some(Share(share, tightest)) = shares.pop() {
+        let component = self.component(first);
+        let share = |&at: &usize| (self.resources[at].share(), Bottleneck::Narrow(at));
+        let links = component
+            .links
+            .iter()
+            .filter(|at| self.resources[**at].users > 0);
+        let trunks = component.by_trunk.iter().map(|(at, _)| *at);
+        let levels = trunks.map(|at| (self.trunks[at].level, Bottleneck::Trunk(at)));
+        let levels = levels.filter(|(level, _)| *level < f64::INFINITY);
+        let shares = links.map(share).chain(levels);
+        let shares = shares.map(|(share, of)| Reverse((Ordered(share), of)));
+        let mut shares: BinaryHeap<Share> = shares.collect();
+        while let Some(Reverse((Ordered(share), tightest))) = shares.pop() {
             match tightest {
                 Bottleneck::Trunk(trunk) => {
-                    let of_trunk = met.by_trunk.iter().find(|(at, _)| *at == trunk);
+                    let of_trunk = component.by_trunk.iter().find(|(at, _)| *at == trunk);
                     for &index in of_trunk.map_or(&[][..], |(_, flows)| flows) {
                         self.fix(index, Limit::Trunk(trunk), share);
                     }
@@ -64,7 +54,7 @@ impl Network {
                     // Others were fixed since: what they leave is shared by fewer.
                     let now = self.resources[at].share();
                     if now != share {
-                        shares.push(Share(now, tightest));
+                        shares.push(Reverse((Ordered(now), tightest)));
                         continue;
                     }
                     let rate = share.max(f64::MIN_POSITIVE);
@@ -77,25 +67,25 @@ impl Network {
                 Bottleneck::Narrow(_) => {}
             }
         }
-        self.watch_levels(first, &met);
-        met.flows
+        self.watch_levels(first, &component);
+        component.flows
     }
 
-    /// All flows that meet those of a narrow link, and what they pass, with nothing given to any of them.
-    fn meet(&mut self, first: usize) -> Met {
+    /// A narrow link's component: all flows that share links with its flows, directly or by way of others. None of them has a rate.
+    fn component(&mut self, first: usize) -> Component {
         let Self {
             resources,
             flows,
             visit,
             ..
         } = self;
-        let mut met = Met {
+        let mut component = Component {
             links: vec![first],
-            ..Met::default()
+            ..Component::default()
         };
         resources[first].visit = *visit;
         let mut next = 0;
-        while let Some(&at) = met.links.get(next) {
+        while let Some(&at) = component.links.get(next) {
             next += 1;
             let resource = &mut resources[at];
             (resource.left, resource.users) = (resource.capacity, resource.flows.len());
@@ -105,16 +95,16 @@ impl Network {
                 let Some(flow) = &mut flows[index] else {
                     continue;
                 };
-                // Met at the first link of its path alone.
+                // Entered at the first link of its path alone.
                 if flow.path[0] != at {
                     continue;
                 }
                 flow.next_limit = Limit::Unknown;
-                met.flows.push(index);
+                component.flows.push(index);
                 for &trunk in &flow.trunks {
-                    match met.by_trunk.iter_mut().find(|(at, _)| *at == trunk) {
+                    match component.by_trunk.iter_mut().find(|(at, _)| *at == trunk) {
                         Some((_, passing)) => passing.push(index),
-                        None => met.by_trunk.push((trunk, vec![index])),
+                        None => component.by_trunk.push((trunk, vec![index])),
                     }
                 }
             }
@@ -123,12 +113,12 @@ impl Network {
                 for &other in flows[index].iter().flat_map(|flow| &flow.path) {
                     if resources[other].visit < *visit {
                         resources[other].visit = *visit;
-                        met.links.push(other);
+                        component.links.push(other);
                     }
                 }
             }
         }
-        met
+        component
     }
 
     /// Gives a flow its rate, unless it has one.
@@ -146,11 +136,11 @@ impl Network {
         }
     }
 
-    /// Between which levels of the trunks the flows that were filled keep their bottlenecks: no lower than what narrow links give to
-    /// those that pass the trunk, and no higher than what the narrow links bear that flows pass to which trunks give their level.
+    /// Watches the levels of trunks between which the component's flows keep their bottlenecks: no lower than the rates of narrow links
+    /// for flows that pass the trunk, and no higher than the narrow links have room for, of flows that trunks limit.
     /// Where such a link limits others, too, their rates follow every change.
-    fn watch_levels(&mut self, first: usize, met: &Met) {
-        let links = met.links.iter().map(|at| &self.resources[*at]);
+    fn watch_levels(&mut self, first: usize, component: &Component) {
+        let links = component.links.iter().map(|at| &self.resources[*at]);
         let shared = links.filter(|link| link.capped > 0);
         let (mut room, mut fixed) = (f64::INFINITY, false);
         for link in shared {
@@ -159,7 +149,7 @@ impl Network {
                 false => room = room.min(link.left / link.capped as f64),
             }
         }
-        for (trunk, passing) in &met.by_trunk {
+        for (trunk, passing) in &component.by_trunk {
             let (mut low, mut limited) = (0.0_f64, false);
             for flow in passing.iter().filter_map(|at| self.flows[*at].as_ref()) {
                 match flow.next_limit {

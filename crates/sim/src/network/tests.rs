@@ -35,7 +35,7 @@ impl Network {
     fn end(&self, flow: &Flow) -> f64 {
         match flow.limit {
             Limit::Trunk(at) => self.trunks[at].end(flow.remaining),
-            _ => flow.looked_at as f64 + flow.remaining / self.rate(flow),
+            _ => flow.updated_at as f64 + flow.remaining / self.rate(flow),
         }
     }
 }
@@ -160,7 +160,7 @@ fn shared_files(gpus: usize, files: Link) -> Hardware {
 }
 
 #[test]
-fn what_is_looked_at_alone_is_as_if_all_were() {
+fn components_updated_alone_are_as_if_all_were() {
     for gpus in [4, 16] {
         let hardware = shared_files(gpus, Link::own(25_000_000_000));
         follow(&hardware, gpus, usize::MAX, 7, 600, 3);
@@ -214,7 +214,7 @@ fn what_one_flow_cannot_use_goes_to_the_others() {
     for gpu in [0, 0, 0, 1] {
         net.start(gpu, 0..=0, Direction::Down, 100);
     }
-    // The shared link gives 3 to each of four; nobody is limited earlier.
+    // The shared link gives 3 to each of four; no flow is limited earlier.
     assert_eq!(rates(&mut net), [3.0; 4]);
     let mut net = network(2);
     net.start(0, 0..=0, Direction::Down, 100);

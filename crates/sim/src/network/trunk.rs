@@ -1,4 +1,4 @@
-//! Trunks: links that so many flows share that not all of them are looked at when one comes or goes.
+//! Trunks: links that so many flows share that not all of them are updated when one starts or ends.
 //!
 //! All flows that a trunk limits have the same rate, its *level*. So it counts the service that each of them gets, in bytes, as
 //! fair queueing counts virtual time (Demers, Keshav and Shenker, *Analysis and Simulation of a Fair Queueing Algorithm*,
@@ -7,10 +7,11 @@
 //!
 //! As a function of the level, what passes the trunk is concave and piecewise linear: each flow has the level, or what it gets
 //! elsewhere if that is less. Newton's method finds the level at which the trunk is full; it comes from below without
-//! passing it, and from above goes from one kink to the next. Flows say at which levels they have to be looked at again.
+//! passing it, and from above goes from one kink to the next. Components of flows say at which levels they have to be filled again.
 
 use super::{Flow, Limit, Network};
-use std::cmp::{Ordering, Reverse};
+use crate::ordered::Ordered;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Differences of levels that are rounding, relative.
@@ -22,31 +23,13 @@ const BELOW: f64 = 1.0 - 1e-9;
 /// Rounds after which differences are taken for rounding that are twice as large.
 const ROUNDS: u32 = 10_000;
 
-/// A number that is ordered.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Number(f64);
-
-impl Eq for Number {}
-
-impl Ord for Number {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-impl PartialOrd for Number {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Flows that meet those of a narrow link, as the `n`-th filling found them.
+/// The component of flows that was filled from a narrow link, in the filling of this number.
 type Filled = (usize, u64);
 
-/// The same, at a level.
-type Watch = (Number, Filled);
+/// The level at which a component is to be filled again.
+type Watch = (Ordered, Filled);
 
-/// When flows that were filled have to be looked at again: how a trunk's level may change before.
+/// How a trunk's level may change before a component is to be filled again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// No lower than this: at lower levels it limits more of them.
@@ -67,7 +50,7 @@ pub(super) struct Trunk {
     /// How many flows it limits.
     users: usize,
     /// By the service with which they end, and by their starts, those of them that have not ended.
-    pub(super) limited: BTreeSet<(Number, u64, usize)>,
+    pub(super) limited: BTreeSet<(Ordered, u64, usize)>,
     /// Bytes that each of them got until `at`.
     service: f64,
     at: u64,
@@ -75,9 +58,9 @@ pub(super) struct Trunk {
     elsewhere: i128,
     /// By trunk, how many flows pass here that it limits.
     others: BTreeMap<usize, usize>,
-    /// The trunks that flows pass that pass this one.
-    pub(super) meets: BTreeSet<usize>,
-    /// Who is to be looked at when the level falls below, rises above, or changes. Some are outdated.
+    /// The other trunks of flows that pass this one.
+    pub(super) crossing: BTreeSet<usize>,
+    /// The components to be filled again when the level falls below, rises above, or changes. Some are outdated.
     below: BinaryHeap<Watch>,
     above: BinaryHeap<Reverse<Watch>>,
     always: Vec<Filled>,
@@ -98,7 +81,7 @@ impl Trunk {
             at: 0,
             elsewhere: 0,
             others: BTreeMap::new(),
-            meets: BTreeSet::new(),
+            crossing: BTreeSet::new(),
             below: BinaryHeap::new(),
             above: BinaryHeap::new(),
             always: Vec::new(),
@@ -117,12 +100,12 @@ impl Trunk {
     }
 
     pub(super) fn admit(&mut self, service: f64, order: u64, index: usize) {
-        self.limited.insert((Number(service), order, index));
+        self.limited.insert((Ordered(service), order, index));
     }
 
     /// Of the flows that it limits: when it ends, rounded up to whole ns, which, where.
     pub(super) fn first_end(&self) -> Option<(u64, u64, usize)> {
-        let &(Number(service), order, index) = self.limited.first()?;
+        let &(Ordered(service), order, index) = self.limited.first()?;
         let left = (service - self.service).max(0.0) / self.level;
         Some((self.at.saturating_add(left.ceil() as u64), order, index))
     }
@@ -142,7 +125,7 @@ impl Trunk {
 }
 
 impl Network {
-    /// Adds a flow to what its trunks know of.
+    /// Adds a flow to the sums of its trunks.
     pub(super) fn count(&mut self, flow: &Flow) {
         for &at in &flow.trunks {
             let trunk = &mut self.trunks[at];
@@ -152,11 +135,11 @@ impl Network {
                 Limit::Trunk(limiting) if limiting == at => trunk.users += 1,
                 Limit::Trunk(other) => *trunk.others.entry(other).or_default() += 1,
             }
-            self.uneven.insert(at);
+            self.changed_trunks.insert(at);
         }
     }
 
-    /// The contrary of [`count`](Self::count).
+    /// Removes a flow from these sums.
     pub(super) fn uncount(&mut self, flow: &Flow) {
         for &at in &flow.trunks {
             let trunk = &mut self.trunks[at];
@@ -173,21 +156,21 @@ impl Network {
                     }
                 }
             }
-            self.uneven.insert(at);
+            self.changed_trunks.insert(at);
         }
     }
 
-    /// A flow that may have been limited by a trunk is so no more.
+    /// Removes a flow from the trunk that limits it, if one does.
     pub(super) fn leave_trunk(&mut self, flow: &Flow, index: usize) {
         if let Limit::Trunk(at) = flow.limit {
             let limited = &mut self.trunks[at].limited;
-            if !limited.remove(&(Number(flow.remaining), flow.order, index)) {
+            if !limited.remove(&(Ordered(flow.remaining), flow.order, index)) {
                 self.due.remove(&(flow.order, index));
             }
         }
     }
 
-    /// The flows that meet those of a narrow link, as they were filled last, are to be looked at when the level leaves these bounds.
+    /// Has the component that was filled from a narrow link filled again when the trunk's level leaves these bounds.
     pub(super) fn watch(&mut self, trunk: usize, first: usize, bounds: Bounds) {
         let (resources, filled) = (&self.resources, (first, self.visit));
         let trunk = &mut self.trunks[trunk];
@@ -195,10 +178,10 @@ impl Network {
             trunk.always.push(filled);
         }
         if bounds.low > 0.0 {
-            trunk.below.push((Number(bounds.low), filled));
+            trunk.below.push((Ordered(bounds.low), filled));
         }
         if bounds.high < f64::INFINITY {
-            trunk.above.push(Reverse((Number(bounds.high), filled)));
+            trunk.above.push(Reverse((Ordered(bounds.high), filled)));
         }
         let most = 64 + 4 * resources.len();
         let holds = |&(at, visit): &Filled| resources[at].visit == visit;
@@ -213,13 +196,13 @@ impl Network {
         }
     }
 
-    /// The level, of those that are not even, of the lowest trunk. Returns whether there was one.
+    /// Finds the level of the lowest of the trunks whose sums changed. Returns whether there was one.
     pub(super) fn level_next(&mut self, round: u32, now: u64) -> bool {
-        let level = |at: &usize| Number(self.trunks[*at].level);
-        let Some(&at) = self.uneven.iter().min_by_key(|at| level(at)) else {
+        let level = |at: &usize| Ordered(self.trunks[*at].level);
+        let Some(&at) = self.changed_trunks.iter().min_by_key(|at| level(at)) else {
             return false;
         };
-        self.uneven.remove(&at);
+        self.changed_trunks.remove(&at);
         let rounding = ROUNDING * 2_f64.powi((round / ROUNDS) as i32);
         let old = self.trunks[at].level;
         let new = self.level_of(at, rounding);
@@ -231,9 +214,9 @@ impl Network {
         trunk.level = new;
         if trunk.users > 0 {
             // There may be a kink on the way.
-            self.uneven.insert(at);
+            self.changed_trunks.insert(at);
         }
-        self.wake(at);
+        self.mark_dependents(at);
         true
     }
 
@@ -259,10 +242,10 @@ impl Network {
         }
     }
 
-    /// The highest level below which flows are to be looked at; 0 if there is none.
+    /// The highest level below which a component is to be filled again; 0 if there is none.
     fn highest_below(&mut self, at: usize) -> f64 {
         let below = &mut self.trunks[at].below;
-        while let Some(&(Number(low), (first, visit))) = below.peek() {
+        while let Some(&(Ordered(low), (first, visit))) = below.peek() {
             if self.resources[first].visit == visit {
                 return low;
             }
@@ -271,8 +254,8 @@ impl Network {
         0.0
     }
 
-    /// Whoever has to be looked at since a trunk has another level.
-    fn wake(&mut self, at: usize) {
+    /// Marks the components to be filled again, and the trunks to be levelled again, after a trunk's level changed.
+    fn mark_dependents(&mut self, at: usize) {
         let Self {
             trunks,
             resources,
@@ -281,33 +264,33 @@ impl Network {
         } = self;
         let trunk = &mut trunks[at];
         let level = trunk.level;
-        let mut woken = std::mem::take(&mut trunk.always);
-        while let Some(&(Number(low), filled)) = trunk.below.peek()
+        let mut leaving = std::mem::take(&mut trunk.always);
+        while let Some(&(Ordered(low), filled)) = trunk.below.peek()
             && low > level
         {
             trunk.below.pop();
-            woken.push(filled);
+            leaving.push(filled);
         }
-        while let Some(&Reverse((Number(high), filled))) = trunk.above.peek()
+        while let Some(&Reverse((Ordered(high), filled))) = trunk.above.peek()
             && high < level
         {
             trunk.above.pop();
-            woken.push(filled);
+            leaving.push(filled);
         }
         let holds = |(at, visit): &Filled| resources[*at].visit == *visit;
-        changed.extend(woken.into_iter().filter(holds).map(|(first, _)| first));
-        for met in self.trunks[at].meets.clone() {
-            if self.trunks[met].others.contains_key(&at) {
-                self.uneven.insert(met);
-                self.pass(at, met);
+        changed.extend(leaving.into_iter().filter(holds).map(|(first, _)| first));
+        for other in self.trunks[at].crossing.clone() {
+            if self.trunks[other].others.contains_key(&at) {
+                self.changed_trunks.insert(other);
+                self.pass(at, other);
             }
-            if self.trunks[at].others.contains_key(&met) {
-                self.pass(met, at);
+            if self.trunks[at].others.contains_key(&other) {
+                self.pass(other, at);
             }
         }
     }
 
-    /// If one trunk's level has passed another's, flows that pass both are limited by the other.
+    /// If the level of the trunk that limits flows has risen above another's, those of them that pass both are filled again.
     fn pass(&mut self, limiting: usize, other: usize) {
         let [limits, lower] = [limiting, other].map(|at| &self.trunks[at]);
         if limits.level <= lower.level * (1.0 + ROUNDING) {

@@ -3,38 +3,21 @@
 //! All flows have the same limit of their own, so at any moment all have the same rate, and one number says how many bytes each
 //! flow that was always there would have had: the *level*. A flow ends when the level has risen by its bytes.
 
-use std::cmp::{Ordering, Reverse};
+use crate::ordered::Ordered;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A number that is compared as a whole, with whose it is.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct At(pub(super) f64, pub(super) usize);
-
-impl Eq for At {}
-
-impl Ord for At {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
-    }
-}
-
-impl PartialOrd for At {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct SharedLink {
     own: f64,
     shared: f64,
     level: f64,
     now: f64,
-    /// By the level at which they end.
-    flows: BinaryHeap<Reverse<At>>,
+    /// By the level at which they end: the node of each.
+    flows: BinaryHeap<Reverse<(Ordered, usize)>>,
 }
 
-impl Link {
+impl SharedLink {
     pub(super) fn new(own: f64, shared: f64) -> Self {
         Self {
             own,
@@ -61,20 +44,21 @@ impl Link {
 
     pub(super) fn begin(&mut self, node: usize, bytes: f64, now: f64) {
         self.pass(now);
-        self.flows.push(Reverse(At(self.level + bytes, node)));
+        self.flows
+            .push(Reverse((Ordered(self.level + bytes), node)));
     }
 
     /// When the next flow ends.
     pub(super) fn next_end(&self) -> Option<f64> {
-        let Reverse(At(level, _)) = self.flows.peek()?;
+        let Reverse((Ordered(level), _)) = self.flows.peek()?;
         Some(self.now + (level - self.level).max(0.0) / self.rate())
     }
 
-    /// Ends the next flow, at the moment at which it does. Returns whose it was.
+    /// Ends the next flow, at the moment at which it ends. Returns its node.
     pub(super) fn end(&mut self) -> Option<usize> {
         let at = self.next_end()?;
         self.pass(at);
-        self.flows.pop().map(|Reverse(At(level, node))| {
+        self.flows.pop().map(|Reverse((Ordered(level), node))| {
             self.level = level;
             node
         })
@@ -120,7 +104,7 @@ mod tests {
                 .collect();
             flows.sort_by(|a, b| a.0.total_cmp(&b.0));
             let (own, shared) = (1.0 + random.uniform(), 2.0 + random.uniform());
-            let mut link = Link::new(own, shared);
+            let mut link = SharedLink::new(own, shared);
             let mut ends = vec![0.0; flows.len()];
             let mut begun = 0;
             loop {

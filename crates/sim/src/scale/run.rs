@@ -1,24 +1,25 @@
 //! A job in virtual time, round by round.
 
-use super::link::{At, Link};
+use super::link::SharedLink;
 use super::straggle::Random;
-use super::{Job, Outcome, System};
+use super::{Job, JobOutcome, System};
+use crate::ordered::Ordered;
 use crate::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A version that a node still has to flush: of which round, and when it is copied.
+/// A version that a node has not flushed: its round, and the moment at which it is copied.
 #[derive(Debug, Clone, Copy)]
-struct Owed {
+struct UnflushedVersion {
     round: usize,
     copied: f64,
 }
 
-/// What one node is in the middle of.
+/// The state of one node.
 #[derive(Debug, Clone, Default)]
 struct Node {
-    /// The first one may be on its way.
-    owed: VecDeque<Owed>,
+    /// The first one may be being flushed.
+    unflushed: VecDeque<UnflushedVersion>,
     is_flushing: bool,
     /// When its application goes on from the last checkpoint.
     resumes: f64,
@@ -26,25 +27,25 @@ struct Node {
     blocked: bool,
 }
 
-/// A version that not all nodes have flushed yet: how many.
+/// A version that not all nodes have flushed yet, and how many have.
 #[derive(Debug)]
-struct Flushed {
+struct FlushCount {
     round: usize,
     nodes: usize,
 }
 
-struct Run<'a> {
+struct JobRun<'a> {
     system: &'a System,
     job: &'a Job,
     random: Random,
     now: f64,
     nodes: Vec<Node>,
-    link: Link,
+    link: SharedLink,
     /// Nodes whose copies end, and whose flushes begin if they have nothing under way.
-    begins: BinaryHeap<Reverse<At>>,
+    begins: BinaryHeap<Reverse<(Ordered, usize)>>,
     blocked: usize,
-    flushing: VecDeque<Flushed>,
-    /// Rounds whose versions are whole: on the file system, and protected on the nodes, with the moment of that.
+    flushing: VecDeque<FlushCount>,
+    /// The last round whose version is whole on the file system; those whose versions are protected on the nodes, from a moment on.
     on_shared: usize,
     protected: VecDeque<(usize, f64)>,
     /// The round that was the last to be protected.
@@ -53,7 +54,7 @@ struct Run<'a> {
     /// How long each round took that was not undone.
     took: Vec<f64>,
     failure: f64,
-    outcome: Outcome,
+    outcome: JobOutcome,
 }
 
 /// A node failed.
@@ -65,17 +66,17 @@ impl System {
     /// # Errors
     /// [`Error::Cluster`] if there are no nodes or GPUs, or something takes no bytes; if the job has no rounds, slots or
     /// interval, or never flushes.
-    pub fn run(&self, job: &Job, seed: u64) -> Result<Outcome> {
+    pub fn run(&self, job: &Job, seed: u64) -> Result<JobOutcome> {
         self.check(job)?;
         let mut random = Random(seed);
         let failure = random.exponential(self.mtbf / self.nodes as f64);
-        let run = Run {
+        let run = JobRun {
             system: self,
             job,
             random,
             now: 0.0,
             nodes: vec![Node::default(); self.nodes],
-            link: Link::new(self.link, self.shared),
+            link: SharedLink::new(self.link, self.shared),
             begins: BinaryHeap::new(),
             blocked: 0,
             flushing: VecDeque::new(),
@@ -85,9 +86,9 @@ impl System {
             protected_at: 0.0,
             took: Vec::new(),
             failure,
-            outcome: Outcome {
+            outcome: JobOutcome {
                 work: job.interval * job.rounds as f64,
-                ..Outcome::default()
+                ..JobOutcome::default()
             },
         };
         Ok(run.play())
@@ -131,8 +132,8 @@ impl System {
     }
 }
 
-impl Run<'_> {
-    fn play(mut self) -> Outcome {
+impl JobRun<'_> {
+    fn play(mut self) -> JobOutcome {
         while self.took.len() < self.job.rounds {
             let begun = self.now;
             match self.round(self.took.len() + 1) {
@@ -150,28 +151,28 @@ impl Run<'_> {
         self.outcome
     }
 
-    /// All nodes compute, meet, and checkpoint: until the last of them goes on.
+    /// All nodes compute, wait at a barrier and checkpoint, until the last of them goes on.
     fn round(&mut self, round: usize) -> std::result::Result<(), Failed> {
         let Job {
             interval, straggle, ..
         } = *self.job;
-        let mut meeting = self.now;
+        let mut barrier = self.now;
         for node in &self.nodes {
             let slowdown = straggle.largest_of(self.system.gpus, self.random.uniform());
-            meeting = meeting.max(node.resumes + interval * (1.0 + slowdown));
+            barrier = barrier.max(node.resumes + interval * (1.0 + slowdown));
         }
-        self.pass(meeting)?;
+        self.pass(barrier)?;
         // A node protects one version after the other.
-        let ready = meeting.max(self.protected_at);
+        let ready = barrier.max(self.protected_at);
         self.pass(ready)?;
         let cost = self.system.cost(self.job);
         let is_flushed = round.is_multiple_of(self.job.every);
         for at in 0..self.nodes.len() {
             let node = &mut self.nodes[at];
-            let is_full = is_flushed && node.owed.len() >= self.job.slots;
+            let is_full = is_flushed && node.unflushed.len() >= self.job.slots;
             if is_flushed {
                 let copied = f64::INFINITY;
-                node.owed.push_back(Owed { round, copied });
+                node.unflushed.push_back(UnflushedVersion { round, copied });
             }
             match is_full {
                 true => {
@@ -182,10 +183,10 @@ impl Run<'_> {
             }
         }
         if is_flushed {
-            self.flushing.push_back(Flushed { round, nodes: 0 });
+            self.flushing.push_back(FlushCount { round, nodes: 0 });
         }
         while self.blocked > 0 {
-            // What is waited for is under way.
+            // A blocked node waits for a flush that is under way.
             let Some(next) = self.next() else { break };
             self.pass(next)?;
         }
@@ -193,10 +194,10 @@ impl Run<'_> {
         let resumed = resumes.fold(self.now, f64::max);
         self.pass(resumed)?;
         self.outcome.copying += cost;
-        self.outcome.waiting += (resumed - meeting - cost).max(0.0);
+        self.outcome.waiting += (resumed - barrier - cost).max(0.0);
         let sent = self.system.bytes(self.job) * self.job.protection.sent;
         self.protected_at = resumed + sent / self.system.network;
-        if self.job.protection.bears > 0 {
+        if self.job.protection.tolerates > 0 {
             self.protected.push_back((round, self.protected_at));
         }
         Ok(())
@@ -208,30 +209,30 @@ impl Run<'_> {
         let node = &mut self.nodes[at];
         node.blocked = false;
         node.resumes = resumes;
-        if is_flushed && let Some(last) = node.owed.back_mut() {
+        if is_flushed && let Some(last) = node.unflushed.back_mut() {
             last.copied = resumes;
-            self.begins.push(Reverse(At(resumes, at)));
+            self.begins.push(Reverse((Ordered(resumes), at)));
         }
     }
 
     /// When something happens to a flush.
     fn next(&self) -> Option<f64> {
-        let begins = self.begins.peek().map(|Reverse(At(at, _))| *at);
+        let begins = self.begins.peek().map(|Reverse((Ordered(at), _))| *at);
         match (begins, self.link.next_end()) {
             (Some(begin), Some(end)) => Some(begin.min(end)),
             (begin, end) => begin.or(end),
         }
     }
 
-    /// Time passes, with all that happens to flushes, until then or until a node fails.
+    /// Lets time pass, with all that happens to flushes, until then or until a node fails.
     fn pass(&mut self, until: f64) -> std::result::Result<(), Failed> {
         while let Some(next) = self.next().filter(|next| *next <= until.min(self.failure)) {
             self.now = self.now.max(next);
             let end = self.link.next_end();
-            let begins = self.begins.peek().map(|Reverse(At(at, _))| *at);
+            let begins = self.begins.peek().map(|Reverse((Ordered(at), _))| *at);
             match begins.filter(|begin| end.is_none_or(|end| *begin <= end)) {
                 Some(begin) => {
-                    let node = self.begins.pop().map_or(0, |Reverse(At(_, node))| node);
+                    let node = self.begins.pop().map_or(0, |Reverse((_, node))| node);
                     self.flush(node, begin);
                 }
                 None => {
@@ -250,7 +251,10 @@ impl Run<'_> {
     /// Begins a node's next flush, unless one is under way.
     fn flush(&mut self, at: usize, now: f64) {
         let node = &mut self.nodes[at];
-        let is_copied = node.owed.front().is_some_and(|owed| owed.copied <= now);
+        let is_copied = node
+            .unflushed
+            .front()
+            .is_some_and(|unflushed| unflushed.copied <= now);
         if is_copied && !node.is_flushing {
             node.is_flushing = true;
             self.link.begin(at, self.system.bytes(self.job), now);
@@ -261,7 +265,7 @@ impl Run<'_> {
     fn flushed(&mut self, at: usize, now: f64) {
         let node = &mut self.nodes[at];
         node.is_flushing = false;
-        let round = node.owed.pop_front().map(|owed| owed.round);
+        let round = node.unflushed.pop_front().map(|unflushed| unflushed.round);
         self.flush(at, now);
         if self.nodes[at].blocked {
             self.blocked -= 1;
@@ -279,7 +283,7 @@ impl Run<'_> {
         }
     }
 
-    /// After a failure: nodes are replaced and what they had is brought back. Returns the round that the job goes on from.
+    /// After a failure: nodes are replaced, and their versions are rebuilt or read back. Returns the round from which the job goes on.
     fn restart(&mut self) -> usize {
         let System {
             nodes,
@@ -313,8 +317,8 @@ impl Run<'_> {
             }
             lost.sort_unstable();
             lost.dedup();
-            let is_near =
-                self.on_nodes >= self.on_shared.max(1) && self.job.protection.bears(&lost, nodes);
+            let is_near = self.on_nodes >= self.on_shared.max(1)
+                && self.job.protection.tolerates(&lost, nodes);
             let (round, back) = match is_near {
                 true => {
                     let parts = self.job.protection.set.saturating_sub(1).max(1) as f64;

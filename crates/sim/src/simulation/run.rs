@@ -1,7 +1,7 @@
-//! One run: what applications do, and what their plans are told.
+//! One run: the ops of applications, and the events of their plans.
 
-use super::stage::{Hands, Stage, Wake};
-use crate::client::{CallKind, Doing, Job};
+use super::machine::{GpuExecutor, Machine, SimEvent};
+use crate::client::{AppState, CallKind, CopyId};
 use crate::outcome::Outcome;
 use crate::workload::Op;
 use crate::{Error, Result};
@@ -11,17 +11,17 @@ use tierflow_plan::{Event, Ticket, World};
 pub(super) struct Run<'a> {
     /// By GPU.
     worlds: Vec<World>,
-    stage: Stage<'a>,
+    machine: Machine<'a>,
     at_barrier: usize,
     checks: bool,
     events: u64,
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(worlds: Vec<World>, stage: Stage<'a>, checks: bool) -> Self {
+    pub(super) fn new(worlds: Vec<World>, machine: Machine<'a>, checks: bool) -> Self {
         Self {
             worlds,
-            stage,
+            machine,
             at_barrier: 0,
             checks,
             events: 0,
@@ -30,16 +30,16 @@ impl<'a> Run<'a> {
 
     pub(super) fn run(mut self) -> Result<Outcome> {
         loop {
-            while let Some(gpu) = self.stage.ready.pop_front() {
-                self.go_on(gpu)?;
+            while let Some(gpu) = self.machine.ready.pop_front() {
+                self.advance(gpu)?;
             }
-            self.stage.share_links();
-            let Some(now) = self.stage.next_moment() else {
+            self.machine.share_links();
+            let Some(now) = self.machine.next_moment() else {
                 break;
             };
-            self.stage.now = now;
-            while let Some(wake) = self.stage.next_wake() {
-                self.wake(wake)?;
+            self.machine.now = now;
+            while let Some(event) = self.machine.next_event() {
+                self.handle(event)?;
             }
         }
         self.outcome()
@@ -47,11 +47,15 @@ impl<'a> Run<'a> {
 
     fn outcome(self) -> Result<Outcome> {
         let mut clients = Vec::new();
-        for (gpu, (mut client, world)) in
-            self.stage.clients.into_iter().zip(self.worlds).enumerate()
+        for (gpu, (mut client, world)) in self
+            .machine
+            .clients
+            .into_iter()
+            .zip(self.worlds)
+            .enumerate()
         {
-            if client.doing != Doing::Done {
-                let reason = format!("nothing is under way, but {:?}", client.doing);
+            if client.state != AppState::Done {
+                let reason = format!("nothing is under way, but {:?}", client.state);
                 return Err(Error::Defect { gpu, reason });
             }
             let check = world.plan().check();
@@ -65,48 +69,49 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn wake(&mut self, wake: Wake) -> Result<()> {
-        match wake {
-            Wake::Computed(gpu) => {
-                self.stage.clients[gpu].doing = Doing::Ready;
-                self.stage.ready.push_back(gpu);
+    fn handle(&mut self, event: SimEvent) -> Result<()> {
+        match event {
+            SimEvent::Computed(gpu) => {
+                self.machine.clients[gpu].state = AppState::Ready;
+                self.machine.ready.push_back(gpu);
             }
-            Wake::Begin(gpu, job) => self.stage.begin(gpu, job),
-            Wake::Flows(group, shared) => {
-                while let Some((gpu, job)) = self.stage.next_ended(group, shared) {
-                    self.landed(gpu, job)?;
+            SimEvent::Begin(gpu, copy) => self.machine.begin(gpu, copy),
+            SimEvent::Flows(group, shared) => {
+                while let Some((gpu, copy)) = self.machine.next_ended(group, shared) {
+                    self.landed(gpu, copy)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn landed(&mut self, gpu: usize, job: Job) -> Result<()> {
-        let Some(event) = self.stage.landed(gpu, job) else {
+    fn landed(&mut self, gpu: usize, copy: CopyId) -> Result<()> {
+        let Some(event) = self.machine.landed(gpu, copy) else {
             return Ok(());
         };
         self.tell(gpu, event)?;
-        if matches!(job, Job::Call(..)) {
-            self.stage.returned(gpu);
+        if matches!(copy, CopyId::Call(..)) {
+            self.machine.returned(gpu);
         }
         Ok(())
     }
 
-    /// The application's ops, until one takes time.
-    fn go_on(&mut self, gpu: usize) -> Result<()> {
-        let now = self.stage.now;
-        while self.stage.clients[gpu].doing == Doing::Ready {
-            let client = &mut self.stage.clients[gpu];
+    /// Runs the application's ops, until one takes time.
+    fn advance(&mut self, gpu: usize) -> Result<()> {
+        let now = self.machine.now;
+        while self.machine.clients[gpu].state == AppState::Ready {
+            let client = &mut self.machine.clients[gpu];
             let Some(op) = client.next_op() else {
-                client.doing = Doing::Done;
+                client.state = AppState::Done;
                 client.outcome.elapsed_ns = now;
                 return Ok(());
             };
             match *op {
                 Op::Compute(0) => {}
                 Op::Compute(ns) => {
-                    client.doing = Doing::Computing;
-                    self.stage.at(now.saturating_add(ns), Wake::Computed(gpu));
+                    client.state = AppState::Computing;
+                    self.machine
+                        .at(now.saturating_add(ns), SimEvent::Computed(gpu));
                 }
                 Op::Checkpoint { version, bytes } => {
                     let ticket = self.call(gpu, CallKind::Checkpoint { version, bytes });
@@ -147,8 +152,8 @@ impl<'a> Run<'a> {
                     )?;
                 }
                 Op::Barrier => {
-                    client.doing = Doing::AtBarrier { since: now };
-                    self.meet();
+                    client.state = AppState::AtBarrier { since: now };
+                    self.enter_barrier();
                     return Ok(());
                 }
             }
@@ -158,44 +163,44 @@ impl<'a> Run<'a> {
 
     fn call(&mut self, gpu: usize, kind: CallKind) -> Ticket {
         let ticket = self.worlds[gpu].ticket();
-        self.stage.clients[gpu].call(ticket, kind, self.stage.now);
+        self.machine.clients[gpu].call(ticket, kind, self.machine.now);
         ticket
     }
 
-    /// One more GPU is at the barrier; the last one lets all go on.
-    fn meet(&mut self) {
-        let stage = &mut self.stage;
+    /// One more GPU is at the barrier; with the last one, all go on.
+    fn enter_barrier(&mut self) {
+        let machine = &mut self.machine;
         self.at_barrier += 1;
-        if self.at_barrier < stage.clients.len() {
+        if self.at_barrier < machine.clients.len() {
             return;
         }
         self.at_barrier = 0;
-        for (gpu, client) in stage.clients.iter_mut().enumerate() {
-            if let (Some(recorder), Doing::AtBarrier { since }) =
-                (&mut stage.recorder, client.doing)
+        for (gpu, client) in machine.clients.iter_mut().enumerate() {
+            if let (Some(recorder), AppState::AtBarrier { since }) =
+                (&mut machine.recorder, client.state)
             {
-                recorder.left_barrier(gpu, since, stage.now);
+                recorder.left_barrier(gpu, since, machine.now);
             }
-            client.leave_barrier(stage.now);
-            stage.ready.push_back(gpu);
+            client.leave_barrier(machine.now);
+            machine.ready.push_back(gpu);
         }
     }
 
-    /// Tells a plan what happened, and then what follows from it at once.
+    /// Tells a plan an event, and then those that follow from it at once.
     fn tell(&mut self, gpu: usize, event: Event) -> Result<()> {
         let world = &mut self.worlds[gpu];
-        let now = self.stage.now;
-        let mut hands = Hands {
-            stage: &mut self.stage,
+        let now = self.machine.now;
+        let mut executor = GpuExecutor {
+            machine: &mut self.machine,
             gpu,
-            to_tell: VecDeque::from([event]),
+            events: VecDeque::from([event]),
             refused: Ok(()),
         };
-        while let Some(event) = hands.to_tell.pop_front() {
+        while let Some(event) = executor.events.pop_front() {
             self.events += 1;
-            let told = world.tell(now, event, &mut hands);
+            let told = world.tell(now, event, &mut executor);
             told.map_err(|misuse| Error::defect(gpu, misuse))?;
-            if let Some(recorder) = &mut hands.stage.recorder {
+            if let Some(recorder) = &mut executor.machine.recorder {
                 recorder.evicted(gpu, &world.plan_mut().take_evictions(), now);
             }
             if self.checks {
@@ -203,6 +208,6 @@ impl<'a> Run<'a> {
                 check.map_err(|violation| Error::defect(gpu, violation))?;
             }
         }
-        hands.refused
+        executor.refused
     }
 }

@@ -32,7 +32,7 @@ impl<'a> Ratios<'a> {
         sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
     }
 
-    /// The largest, and whose it is.
+    /// The largest, and the name of its cell.
     #[must_use]
     pub fn worst(&self) -> Option<(f64, &'a str)> {
         self.0.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))

@@ -1,6 +1,6 @@
 //! Sizes of the versions of a shot.
 
-use super::draw::Draw;
+use super::random::CellRandom;
 use crate::workload::made_up_sizes;
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl Shape {
         seed: u64,
         recorded: &[Vec<u64>],
     ) -> Vec<u64> {
-        let mut draw = Draw::of(seed, 0);
+        let mut random = CellRandom::of(seed, 0);
         let step = |version: usize| (version as f64 + 0.5) / count as f64;
         let weights: Vec<f64> = match self {
             Self::MadeUp => return made_up_sizes(count, total, seed),
@@ -62,12 +62,14 @@ impl Shape {
             Self::Growing => (0..count).map(|at| 0.1 + 1.8 * step(at)).collect(),
             Self::Shrinking => (0..count).map(|at| 1.9 - 1.8 * step(at)).collect(),
             Self::Random => (0..count)
-                .map(|_| 0.02 + draw.below(1_961) as f64 / 1e3)
+                .map(|_| 0.02 + random.below(1_961) as f64 / 1e3)
                 .collect(),
             Self::Bimodal => {
-                let large = 10 + draw.below(41);
+                let large = 10 + random.below(41);
                 let size = |is_large| if is_large { 8.0 } else { 1.0 };
-                (0..count).map(|_| size(draw.below(100) < large)).collect()
+                (0..count)
+                    .map(|_| size(random.below(100) < large))
+                    .collect()
             }
         };
         let sum: f64 = weights.iter().sum();

@@ -1,10 +1,10 @@
-//! Made-up workloads.
+//! Synthetic workloads.
 
 use super::{BatchJob, Cluster, OnDemandJob};
 
-/// What workloads are drawn from.
+/// The distribution from which synthetic workloads are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Draw {
+pub struct WorkloadModel {
     /// Batch jobs.
     pub batch: usize,
     /// On-demand jobs.
@@ -30,7 +30,7 @@ pub struct Jobs {
 
 const MINUTE: u64 = 60_000;
 
-impl Draw {
+impl WorkloadModel {
     /// The workload of a seed on a cluster. Batch jobs take powers of two of nodes up to an eighth of the cluster, for 20
     /// minutes to 10 hours, and a tenth to a third of their memory is critical. On-demand jobs take up to a quarter, for 5 to 60
     /// minutes.

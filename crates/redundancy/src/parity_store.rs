@@ -1,6 +1,6 @@
-//! What a member keeps on its node for the others.
+//! The directory in which a member stores parity and manifests on its node.
 
-use crate::fresh::Fresh;
+use crate::atomic_file::AtomicFile;
 use crate::wire::{Reader, Writer};
 use crate::{Error, Manifest, Result};
 use std::collections::BTreeSet;
@@ -9,18 +9,18 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The file that says what each rank is on.
+/// The file with the node of each rank.
 const NODES: &str = "nodes";
 
-/// A member's own part of a version, which lies on its node already. It is read once, from its start to its end.
+/// A member's own part of a version, which is durable on its node. A call reads it once, from its start to its end.
 pub trait Part: Sync {
-    /// How many bytes it has.
+    /// Its length in bytes.
     ///
     /// # Errors
     /// What the system says.
     fn bytes(&self) -> std::io::Result<u64>;
 
-    /// Reads bytes that are within it.
+    /// Fills `into` with its bytes from `offset` on, all of which are within it.
     ///
     /// # Errors
     /// What the system says.
@@ -60,46 +60,46 @@ impl Part for Vec<u8> {
     }
 }
 
-/// A directory on a member's node: the parity that it keeps of each version, and what the version consists of.
+/// A directory on a member's node: the parity that it stores of each version, and the version's manifest.
 #[derive(Debug)]
-pub struct Keep {
+pub struct ParityStore {
     directory: PathBuf,
 }
 
-impl Keep {
-    /// Opens a directory that nobody else has open. What was under way when a process was killed is cleared away.
+impl ParityStore {
+    /// Opens a directory, which one process uses at a time. Files that a killed process had not finished are removed.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be made or read.
     pub fn open(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
-        let keep = Self {
+        let store = Self {
             directory: directory.to_owned(),
         };
-        for name in keep.names()? {
+        for name in store.names()? {
             if name.ends_with(".part") || name.ends_with(".piece") {
                 let path = directory.join(name);
                 std::fs::remove_file(&path).map_err(Error::io(path))?;
             }
         }
-        Ok(keep)
+        Ok(store)
     }
 
-    /// That of a rank beside its versions in a node's directory, as engines have it.
+    /// Opens the directory of a rank beside its versions in a node's directory, where engines have it.
     ///
     /// # Errors
-    /// As [`Keep::open`].
+    /// As [`ParityStore::open`].
     pub fn of_rank(node_local: &Path, rank: u32) -> Result<Self> {
         Self::open(&node_local.join("redundancy").join(rank.to_string()))
     }
 
-    /// Removes what is kept of all other versions than these.
+    /// Removes what is stored of all versions but these.
     ///
     /// # Errors
-    /// As [`Keep::remove`].
+    /// As [`ParityStore::remove`].
     pub fn retain(&self, versions: &BTreeSet<u64>) -> Result<()> {
-        let kept = self.versions()?.into_iter();
-        let mut others = kept.filter(|version| !versions.contains(version));
+        let stored = self.versions()?.into_iter();
+        let mut others = stored.filter(|version| !versions.contains(version));
         others.try_for_each(|version| self.remove(version))
     }
 
@@ -121,15 +121,15 @@ impl Keep {
         self.path(version, "parity")
     }
 
-    /// Where a piece is rebuilt before its repository takes it.
+    /// The file in which a piece is rebuilt before it is copied into its repository.
     pub(crate) fn piece_path(&self, version: u64) -> PathBuf {
         self.path(version, "piece")
     }
 
-    /// What a version consists of, if it is protected and known here.
+    /// The manifest of a version; `None` if there is none, or it is damaged.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read. What was damaged is not known.
+    /// [`Error::Io`] if it cannot be read.
     pub fn manifest(&self, version: u64) -> Result<Option<Manifest>> {
         let path = self.path(version, "manifest");
         match std::fs::read(&path) {
@@ -142,7 +142,7 @@ impl Keep {
         }
     }
 
-    /// The versions that are protected, in ascending order.
+    /// The versions that have manifests here, and so are protected, in ascending order.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be read.
@@ -154,12 +154,12 @@ impl Keep {
         Ok(versions)
     }
 
-    /// Removes what is kept of a version. It is not protected any more, if that was so.
+    /// Removes what is stored of a version, which is not protected any more then.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be removed.
     pub fn remove(&self, version: u64) -> Result<()> {
-        // What tells of the others goes first.
+        // The manifest first: without it, the version is not protected.
         for kind in ["manifest", "parity", "piece"] {
             let path = self.path(version, kind);
             match std::fs::remove_file(&path) {
@@ -172,32 +172,26 @@ impl Keep {
         Ok(())
     }
 
-    /// Writes a version's manifest, so that it is there whole or not at all.
+    /// Writes a version's manifest, whole or not at all.
     pub(crate) fn put(&self, manifest: &Manifest) -> Result<()> {
-        let path = self.path(manifest.version, "manifest");
-        let mut fresh = Fresh::new(&path, 0)?;
-        fresh.append(&manifest.encode())?;
-        fresh.publish()
+        write(&self.path(manifest.version, "manifest"), &manifest.encode())
     }
 
-    /// What the ranks of the group were on when it was told last; nothing if it never was, or cannot be read.
+    /// The nodes of the group's ranks as they were stored last; empty if they never were, or cannot be read.
     pub(crate) fn nodes(&self) -> Vec<String> {
         let bytes = std::fs::read(self.directory.join(NODES)).unwrap_or_default();
         let mut from = Reader(&bytes);
         std::iter::from_fn(|| from.text()).collect()
     }
 
-    /// Tells it, for those who lose what they were on.
+    /// Stores the nodes of the group's ranks, to name those that are lost later.
     pub(crate) fn put_nodes<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> Result<()> {
         let mut to = Writer::default();
         nodes.for_each(|node| to.text(node));
-        let path = self.directory.join(NODES);
-        let mut fresh = Fresh::new(&path, 0)?;
-        fresh.append(&to.0)?;
-        fresh.publish()
+        write(&self.directory.join(NODES), &to.0)
     }
 
-    /// The parity that is kept of a version, if it has so many bytes; `None` without one.
+    /// The parity that is stored of a version; `None` if there is none, or it does not have so many bytes.
     pub(crate) fn parity(&self, version: u64, bytes: u64) -> Result<Option<File>> {
         let path = self.parity_path(version);
         match File::open(&path) {
@@ -209,4 +203,11 @@ impl Keep {
             Err(error) => Err(Error::io(path)(error)),
         }
     }
+}
+
+/// Writes a file, whole or not at all.
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = AtomicFile::new(path, 0)?;
+    file.append(bytes)?;
+    file.publish()
 }

@@ -1,15 +1,15 @@
-//! What is known of an object, and the row that an index has of it.
+//! An entry of the catalog, and the row that an index has of it.
 
-use crate::name::{Holds, Name};
+use crate::name::{Name, ObjectKind};
 use object_store::ObjectMeta;
 use tierflow_store::container::{Head, ManifestRow, Row, checksum};
 use tierflow_store::{Identity, Listed, PieceInfo};
 
-/// What an object was found to hold.
+/// The content of an object, as far as its head says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Content {
     Piece(Listed),
-    /// Written in this epoch, under this sequence number, and the checksum of its rows.
+    /// The epoch and sequence number under which it was written, and the checksum of its rows.
     Manifest((u32, u64), u64),
     Damaged {
         offset: u64,
@@ -17,21 +17,21 @@ pub(crate) enum Found {
     },
 }
 
-/// An object as it was looked at.
+/// An object whose head was read, or that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Entry {
     pub(crate) size: u64,
-    /// Another one when the object is written again: see [`tag_of`].
+    /// Changes when the object is written again: see [`tag_of`].
     pub(crate) tag: u64,
-    /// Whether the tag is that of a list. What was just written here has the one of the store's answer, if it gave any.
+    /// Whether the tag is that of a list. An object that was just written has the one of the store's answer, 0 if there was none.
     pub(crate) is_listed: bool,
-    pub(crate) found: Found,
-    /// The index that has a row of it; 0 for none.
+    pub(crate) content: Content,
+    /// The number of the index that has a row of it; 0 for none.
     pub(crate) index: u32,
 }
 
-/// What tells the contents of an object from others of the same size: the store's entity tag or, where its lists have none,
-/// when it was written.
+/// A checksum that changes with an object's content: of the store's entity tag or, where its lists have none, of the time of
+/// the last write.
 pub(crate) fn tag_of(meta: &ObjectMeta) -> u64 {
     match &meta.e_tag {
         Some(tag) => tag_of_text(tag),
@@ -43,14 +43,14 @@ pub(crate) fn tag_of_text(tag: &str) -> u64 {
     checksum(tag.trim_matches('"').as_bytes())
 }
 
-/// What stands for the rows of a manifest.
+/// The checksum of the rows of a manifest.
 pub(crate) fn sum_of(rows: impl IntoIterator<Item = ManifestRow>) -> u64 {
     let words = rows.into_iter().flat_map(|row| row.words());
     let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     checksum(&bytes)
 }
 
-impl Found {
+impl Content {
     pub(crate) fn piece(head: &Head) -> Self {
         Self::Piece(Listed {
             info: PieceInfo {
@@ -84,13 +84,13 @@ const HAS_BASE: u64 = 2;
 const IS_ENCODED: u64 = 4;
 
 /// The row of an object that is not damaged.
-pub(crate) fn to_row(name: Name, seen: &Seen) -> Option<[u8; ROW]> {
-    let (epoch, sequence) = seen.found.order()?;
+pub(crate) fn to_row(name: Name, entry: &Entry) -> Option<[u8; ROW]> {
+    let (epoch, sequence) = entry.content.order()?;
     let mut words = [0; WORDS];
-    [words[0], words[1], words[2]] = [name.version, seen.size, seen.tag];
+    [words[0], words[1], words[2]] = [name.version, entry.size, entry.tag];
     [words[4], words[5]] = [u64::from(epoch), sequence];
-    match &seen.found {
-        Found::Piece(Listed {
+    match &entry.content {
+        Content::Piece(Listed {
             info,
             record_length,
         }) => {
@@ -112,8 +112,8 @@ pub(crate) fn to_row(name: Name, seen: &Seen) -> Option<[u8; ROW]> {
                 *record_length,
             ]);
         }
-        Found::Manifest(_, sum) => [words[3], words[6]] = [MANIFEST, *sum],
-        Found::Damaged { .. } => return None,
+        Content::Manifest(_, sum) => [words[3], words[6]] = [MANIFEST, *sum],
+        Content::Damaged { .. } => return None,
     }
     let mut row = [0; ROW];
     for (bytes, word) in row.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -122,8 +122,8 @@ pub(crate) fn to_row(name: Name, seen: &Seen) -> Option<[u8; ROW]> {
     Some(row)
 }
 
-/// What rows of a rank's index say.
-pub(crate) fn of_rows(rank: u32, rows: &[u8]) -> impl Iterator<Item = (Name, Seen)> + '_ {
+/// The objects in the rows of a rank's index, and their entries.
+pub(crate) fn of_rows(rank: u32, rows: &[u8]) -> impl Iterator<Item = (Name, Entry)> + '_ {
     rows.as_chunks::<ROW>().0.iter().filter_map(move |row| {
         let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().zip(row.as_chunks::<8>().0) {
@@ -133,7 +133,7 @@ pub(crate) fn of_rows(rank: u32, rows: &[u8]) -> impl Iterator<Item = (Name, See
     })
 }
 
-fn of_words(rank: u32, words: [u64; WORDS]) -> Option<(Name, Seen)> {
+fn of_words(rank: u32, words: [u64; WORDS]) -> Option<(Name, Entry)> {
     let [version, size, tag, flags, epoch, sequence, ..] = words;
     let [
         ..,
@@ -148,9 +148,9 @@ fn of_words(rank: u32, words: [u64; WORDS]) -> Option<(Name, Seen)> {
     ] = words;
     let epoch = u32::try_from(epoch).ok()?;
     let is_manifest = flags & MANIFEST != 0;
-    let found = match is_manifest {
-        true => Found::Manifest((epoch, sequence), run),
-        false => Found::Piece(Listed {
+    let content = match is_manifest {
+        true => Content::Manifest((epoch, sequence), run),
+        false => Content::Piece(Listed {
             info: PieceInfo {
                 version,
                 ranks: u32::try_from(ranks).ok()?,
@@ -168,23 +168,23 @@ fn of_words(rank: u32, words: [u64; WORDS]) -> Option<(Name, Seen)> {
             record_length,
         }),
     };
-    let holds = match is_manifest {
-        true => Holds::Manifest,
-        false => Holds::Piece,
+    let kind = match is_manifest {
+        true => ObjectKind::Manifest,
+        false => ObjectKind::Piece,
     };
     let name = Name {
         version,
         rank,
-        holds,
+        kind,
     };
-    let seen = Seen {
+    let entry = Entry {
         size,
         tag,
         is_listed: true,
-        found,
+        content,
         index: 0,
     };
-    Some((name, seen))
+    Some((name, entry))
 }
 
 #[cfg(test)]
@@ -208,7 +208,7 @@ mod tests {
             decoded,
         };
         let piece = |base, decoded| {
-            Found::Piece(Listed {
+            Content::Piece(Listed {
                 info: info(base, decoded),
                 record_length: 11,
             })
@@ -217,20 +217,20 @@ mod tests {
             (Name::piece(7, 2), piece(None, None)),
             (Name::piece(7, 2), piece(Some(0), Some(0))),
             (Name::piece(7, 2), piece(Some(3), Some(99))),
-            (Name::manifest(7, 2), Found::Manifest((4, 5), 12)),
+            (Name::manifest(7, 2), Content::Manifest((4, 5), 12)),
         ];
         let mut rows = Vec::new();
         let mut expected = Vec::new();
-        for (name, found) in cases {
-            let seen = Seen {
+        for (name, content) in cases {
+            let entry = Entry {
                 size: 1,
                 tag: 2,
                 is_listed: true,
-                found,
+                content,
                 index: 0,
             };
-            rows.extend(to_row(name, &seen).into_iter().flatten());
-            expected.push((name, seen));
+            rows.extend(to_row(name, &entry).into_iter().flatten());
+            expected.push((name, entry));
         }
         assert_eq!(of_rows(2, &rows).collect::<Vec<_>>(), expected);
         rows.pop();

@@ -1,4 +1,4 @@
-//! How all ranks of a group meet over a transport.
+//! Collective calls of all ranks of a group over a transport.
 
 use crate::Transport;
 use crate::wire::{Reader, Writer};
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tierflow_store::{Collective, Error, Result};
 
-/// The ranks of a group over a [`Transport`]: each gives what it has to the first, which gives all of it to each.
+/// A [`Collective`] over a [`Transport`]: every rank sends its bytes to rank 0, which sends all of them to every rank.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct TransportCollective {
     transport: Arc<dyn Transport>,
     rank: u32,
     ranks: u32,
 }
 
-impl Meeting {
-    /// Of `rank`, counted from 0, of `ranks`.
+impl TransportCollective {
+    /// For `rank`, counted from 0, of `ranks`.
     #[must_use]
     pub fn new(transport: Arc<dyn Transport>, rank: u32, ranks: u32) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Meeting {
     }
 }
 
-impl Collective for Meeting {
+impl Collective for TransportCollective {
     fn all_gather(&self, mine: &[u8], patience: Duration) -> Result<Vec<Vec<u8>>> {
         let all = self.gather(mine, patience);
         let all = all.map_err(|error| Error::Remote(error.to_string()))?;
@@ -68,12 +68,12 @@ mod tests {
         std::thread::scope(|scope| {
             for rank in 0..3 {
                 let transport = Directory::open(home.path(), 1, rank).unwrap();
-                let meeting = Meeting::new(Arc::new(transport), rank, 3);
+                let collective = TransportCollective::new(Arc::new(transport), rank, 3);
                 scope.spawn(move || {
                     for round in 0..5 {
                         let given = |rank: u32| vec![rank as u8; rank as usize * 10 + round];
                         let patience = Duration::from_secs(60);
-                        let all = meeting.all_gather(&given(rank), patience).unwrap();
+                        let all = collective.all_gather(&given(rank), patience).unwrap();
                         assert_eq!(all, [given(0), given(1), given(2)]);
                     }
                 });

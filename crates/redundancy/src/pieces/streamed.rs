@@ -1,4 +1,5 @@
-//! A record that is made anew from its start to its end, copied into a repository as it comes.
+//! A record that is rebuilt from its start to its end, and copied into a repository while it is: a bounded buffer between the thread
+//! that rebuilds and the thread that copies.
 
 use super::payload_start;
 use crate::rebuilding::Sink;
@@ -10,114 +11,115 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 use tierflow_store::container::{Head, Source};
 use tierflow_store::{Piece, Repository, Vault};
 
-/// Bytes that wait to be copied at most, while who copies has any.
-const MOST: usize = 32 << 20;
+/// Bytes in the buffer from which on the rebuilding thread waits, unless the copying thread waits for later ones.
+const CAPACITY: usize = 32 << 20;
 
-/// What came and was not copied yet.
 #[derive(Debug, Default)]
-struct State {
-    /// In their order, without gaps.
+struct BufferState {
+    /// Bytes of the record that were not read yet: chunks in their order, without gaps.
     chunks: VecDeque<Chunk>,
-    /// Where the next one starts.
+    /// The offset in the record behind the last chunk.
     end: u64,
-    waiting: usize,
-    /// Readers that wait for what is still to come.
-    hungry: usize,
-    /// The bytes of the head, and where the payload starts, once that is known: each of its bytes is read once, those before more
-    /// often.
+    /// Bytes of all chunks.
+    buffered: usize,
+    /// Reads that wait for bytes behind `end`.
+    waiting_reads: usize,
+    /// Bytes of the head, and the offset of the payload, once the head was read. Bytes of the payload are read once, those before
+    /// it several times.
     payload: Option<(u64, u64)>,
-    /// Whether the record is what it should be, once that is known.
-    verdict: Option<bool>,
-    /// Nobody copies any more.
-    is_over: bool,
+    /// Whether the record has the checksum that was protected, once that is known.
+    is_right: Option<bool>,
+    /// The copying thread reads no more.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
 struct Chunk {
     start: u64,
     bytes: Arc<Vec<u8>>,
-    /// Bytes that are still to be read.
-    left: u64,
+    /// Bytes that were not read yet.
+    unread: u64,
 }
 
-impl State {
-    /// Counts bytes as read, and lets go what is.
-    fn count(&mut self, at: u64, bytes: u64) {
+impl BufferState {
+    /// Counts bytes of one chunk as read, and frees the first chunks as far as all of their bytes are.
+    fn count_read(&mut self, at: u64, bytes: u64) {
         let index = self.chunks.partition_point(|chunk| chunk.start <= at);
         if let Some(chunk) = index.checked_sub(1).and_then(|at| self.chunks.get_mut(at)) {
-            chunk.left = chunk.left.saturating_sub(bytes);
+            chunk.unread = chunk.unread.saturating_sub(bytes);
         }
-        while self.chunks.front().is_some_and(|chunk| chunk.left == 0) {
-            let gone = self.chunks.pop_front().map_or(0, |chunk| chunk.bytes.len());
-            self.waiting = self.waiting.saturating_sub(gone);
+        while self.chunks.front().is_some_and(|chunk| chunk.unread == 0) {
+            let freed = self.chunks.pop_front().map_or(0, |chunk| chunk.bytes.len());
+            self.buffered = self.buffered.saturating_sub(freed);
         }
     }
 }
 
-/// A record on its way.
 #[derive(Debug)]
-struct Coming {
-    bytes: u64,
-    state: Mutex<State>,
+struct Buffer {
+    /// Bytes of the whole record.
+    length: u64,
+    state: Mutex<BufferState>,
     changed: Condvar,
 }
 
-impl Coming {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl Buffer {
+    fn state(&self) -> MutexGuard<'_, BufferState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    fn wait<'s>(&self, state: MutexGuard<'s, BufferState>) -> MutexGuard<'s, BufferState> {
         self.changed
             .wait(state)
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the next bytes, once there is room for them.
+    /// Appends the next bytes of the record, once there is room for them.
     fn push(&self, bytes: Vec<u8>) {
         let mut state = self.state();
-        while state.waiting >= MOST && state.hungry == 0 && !state.is_over {
+        while state.buffered >= CAPACITY && state.waiting_reads == 0 && !state.is_closed {
             state = self.wait(state);
         }
         let (start, length) = (state.end, bytes.len() as u64);
         state.end += length;
-        if !state.is_over && length > 0 {
-            state.waiting += bytes.len();
+        if !state.is_closed && length > 0 {
+            state.buffered += bytes.len();
             state.chunks.push_back(Chunk {
                 start,
                 bytes: Arc::new(bytes),
-                left: length,
+                unread: length,
             });
             self.changed.notify_all();
         }
     }
 
-    /// The head was read.
-    fn begin(&self, head: &Head) {
+    /// The head was read: bytes before the payload are not needed any more.
+    fn drop_head(&self, head: &Head) {
         let (mut state, payload) = (self.state(), payload_start(head));
         state.payload = Some((u64::from(head.length), payload));
         let heads: Vec<(u64, u64)> = state
             .chunks
             .iter()
             .filter(|chunk| chunk.start < payload)
-            .map(|chunk| (chunk.start, chunk.left.min(payload - chunk.start)))
+            .map(|chunk| (chunk.start, chunk.unread.min(payload - chunk.start)))
             .collect();
         heads
             .into_iter()
-            .for_each(|(at, bytes)| state.count(at, bytes));
+            .for_each(|(at, bytes)| state.count_read(at, bytes));
         self.changed.notify_all();
     }
 
-    fn decide(&self, verdict: bool) {
-        self.state().verdict.get_or_insert(verdict);
+    /// Says whether the record is right. The first answer counts.
+    fn decide(&self, is_right: bool) {
+        self.state().is_right.get_or_insert(is_right);
         self.changed.notify_all();
     }
 
-    /// Waits for the word that the record is what it should be.
-    fn verdict(&self) -> tierflow_store::Result<()> {
+    /// Waits until it is known whether the record is right; an error if it is not.
+    fn wait_for_decision(&self) -> tierflow_store::Result<()> {
         let mut state = self.state();
         loop {
-            match state.verdict {
+            match state.is_right {
                 Some(true) => return Ok(()),
                 Some(false) => return Err(tierflow_store::Error::Cancelled),
                 None => state = self.wait(state),
@@ -125,24 +127,24 @@ impl Coming {
         }
     }
 
-    /// Nobody reads any more.
-    fn end(&self) {
+    /// Nothing is read any more: what follows is discarded.
+    fn close(&self) {
         let mut state = self.state();
-        state.is_over = true;
+        state.is_closed = true;
         state.chunks.clear();
         self.changed.notify_all();
     }
 }
 
-/// The record as who copies it reads it.
+/// The record as the copying thread reads it: without the zeros between head and payload.
 #[derive(Debug)]
-struct Record(Arc<Coming>);
+struct BufferSource(Arc<Buffer>);
 
-impl Source for Record {
+impl Source for BufferSource {
     type Error = tierflow_store::Error;
 
     fn size(&self) -> tierflow_store::Result<u64> {
-        Ok(self.0.bytes)
+        Ok(self.0.length)
     }
 
     fn read(&self, offset: u64, mut into: &mut [u8]) -> tierflow_store::Result<()> {
@@ -157,14 +159,14 @@ impl Source for Record {
                 (skip < chunk.bytes.len()).then(|| (Arc::clone(&chunk.bytes), skip))
             });
             let Some((chunk, skip)) = within else {
-                if at < state.end || state.verdict == Some(false) {
-                    // It was read before, or will never come.
+                if at < state.end || state.is_right == Some(false) {
+                    // It was read and freed, or will not be written.
                     return Err(tierflow_store::Error::Cancelled);
                 }
-                state.hungry += 1;
+                state.waiting_reads += 1;
                 self.0.changed.notify_all();
                 state = self.0.wait(state);
-                state.hungry -= 1;
+                state.waiting_reads -= 1;
                 continue;
             };
             drop(state);
@@ -176,7 +178,7 @@ impl Source for Record {
             into = later;
             state = self.0.state();
             if payload.is_some() {
-                state.count(begun, length);
+                state.count_read(begun, length);
                 self.0.changed.notify_all();
             }
         }
@@ -184,43 +186,43 @@ impl Source for Record {
     }
 }
 
-/// A copier, from the outside.
-pub(super) struct Copier<'s> {
-    coming: Arc<Coming>,
+/// A [`Sink`] whose bytes a thread of its own copies into a repository.
+pub(super) struct RepositorySink<'s> {
+    buffer: Arc<Buffer>,
     thread: Option<ScopedJoinHandle<'s, tierflow_store::Result<()>>>,
 }
 
-impl<'s> Copier<'s> {
-    /// Copies a record of so many bytes, called `name` in errors, as it comes.
+impl<'s> RepositorySink<'s> {
+    /// Starts the thread, for a record of `length` bytes. Errors call it `name`.
     pub(super) fn start<'env>(
         scope: &'s Scope<'s, 'env>,
         repository: &'env Repository,
         name: PathBuf,
-        bytes: u64,
+        length: u64,
     ) -> Result<Self> {
-        let coming = Arc::new(Coming {
-            bytes,
+        let buffer = Arc::new(Buffer {
+            length,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let theirs = Arc::clone(&coming);
+        let theirs = Arc::clone(&buffer);
         let copy = move || {
-            let copied = Piece::elsewhere(Record(Arc::clone(&theirs)), name, 1, None);
+            let copied = Piece::elsewhere(BufferSource(Arc::clone(&theirs)), name, 1, None);
             let copied = copied.and_then(|piece| {
-                theirs.begin(piece.head());
-                Vault::copy_when(repository, &piece, &|| theirs.verdict())
+                theirs.drop_head(piece.head());
+                Vault::copy_when(repository, &piece, &|| theirs.wait_for_decision())
             });
-            theirs.end();
+            theirs.close();
             copied
         };
         let builder = Builder::new().name("tierflow-copy".to_owned());
         let thread = builder.spawn_scoped(scope, copy);
         let thread = Some(thread.map_err(Error::io("a thread"))?);
-        Ok(Self { coming, thread })
+        Ok(Self { buffer, thread })
     }
 
-    fn end(&mut self, verdict: bool) -> Result<()> {
-        self.coming.decide(verdict);
+    fn end(&mut self, is_right: bool) -> Result<()> {
+        self.buffer.decide(is_right);
         match self.thread.take().map(ScopedJoinHandle::join) {
             Some(Ok(copied)) => Ok(copied?),
             Some(Err(_panic)) => Err(Error::io("a thread")(std::io::Error::other("it panicked"))),
@@ -229,18 +231,18 @@ impl<'s> Copier<'s> {
     }
 }
 
-impl Sink for Copier<'_> {
-    fn take(&mut self, bytes: Vec<u8>) -> Result<()> {
-        self.coming.push(bytes);
+impl Sink for RepositorySink<'_> {
+    fn write(&mut self, bytes: Vec<u8>) -> Result<()> {
+        self.buffer.push(bytes);
         Ok(())
     }
 
-    fn keep(mut self: Box<Self>) -> Result<()> {
+    fn commit(mut self: Box<Self>) -> Result<()> {
         self.end(true)
     }
 }
 
-impl Drop for Copier<'_> {
+impl Drop for RepositorySink<'_> {
     fn drop(&mut self) {
         // What was copied so far is given up.
         let _cancelled = self.end(false);

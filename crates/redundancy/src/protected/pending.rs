@@ -1,4 +1,4 @@
-//! Which versions wait for their protection.
+//! The versions that wait to be protected, shared by the threads that save, protect and wait for them.
 
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Default)]
 struct State {
-    /// On their way to the repository.
-    expected: BTreeSet<u64>,
-    /// There, and not protected.
+    /// Being saved in the repository.
+    saving: BTreeSet<u64>,
+    /// Saved, and not protected.
     pending: BTreeSet<u64>,
-    /// Which the members protect now.
-    working: Option<u64>,
-    /// Why nothing is protected any more.
-    broken: Option<Error>,
+    /// Being protected.
+    protecting: Option<u64>,
+    /// The error since which nothing is protected any more.
+    failure: Option<Error>,
+    /// This rank protects no more.
     has_ended: bool,
 }
 
-/// What those who save, those who protect and those who wait for it share.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct PendingVersions {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Shared {
+impl PendingVersions {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -35,27 +35,27 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// A version is about to be saved.
-    pub(crate) fn expect(&self, version: u64) -> Claim<'_> {
+    /// Enters a version that is about to be saved.
+    pub(crate) fn saving(&self, version: u64) -> Saving<'_> {
         self.change(|state| {
-            state.expected.insert(version);
+            state.saving.insert(version);
         });
-        Claim {
-            shared: self,
+        Saving {
+            versions: self,
             version,
         }
     }
 
     pub(crate) fn is_pending(&self, version: u64) -> bool {
         let state = self.state();
-        state.pending.contains(&version) || state.expected.contains(&version)
+        state.pending.contains(&version) || state.saving.contains(&version)
     }
 
     pub(crate) fn pending(&self) -> Vec<u64> {
         self.state().pending.iter().copied().collect()
     }
 
-    /// Waits until all that is there, or one version, is protected or was given up.
+    /// Waits until one saved version, or all, are protected or discarded.
     pub(crate) fn wait(&self, version: Option<u64>, patience: Duration) -> Result<()> {
         let begun = Instant::now();
         let mut state = self.state();
@@ -64,7 +64,7 @@ impl Shared {
             None => state.pending.first().copied(),
         };
         while let Some(version) = waits(&state) {
-            if let Some(error) = &state.broken {
+            if let Some(error) = &state.failure {
                 return Err(error.clone());
             }
             let left = patience.saturating_sub(begun.elapsed());
@@ -77,11 +77,11 @@ impl Shared {
         Ok(())
     }
 
-    /// A version is not wanted any more: once the members are done with it, or patience is.
-    pub(crate) fn give_up(&self, version: u64, patience: Duration) {
+    /// Removes a version, once it is not being protected; after `patience` in any case.
+    pub(crate) fn discard(&self, version: u64, patience: Duration) {
         let begun = Instant::now();
         let mut state = self.state();
-        while state.working == Some(version) && begun.elapsed() < patience {
+        while state.protecting == Some(version) && begun.elapsed() < patience {
             let left = patience.saturating_sub(begun.elapsed());
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -91,11 +91,11 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The members protect a version now.
-    pub(crate) fn work_on(&self, version: u64) -> Working<'_> {
-        self.change(|state| state.working = Some(version));
-        Working {
-            shared: self,
+    /// Marks a version that is being protected from now on.
+    pub(crate) fn protecting(&self, version: u64) -> ProtectingVersion<'_> {
+        self.change(|state| state.protecting = Some(version));
+        ProtectingVersion {
+            versions: self,
             version,
         }
     }
@@ -108,7 +108,7 @@ impl Shared {
         self.state().has_ended
     }
 
-    /// The versions that wait, once there are some; `None` in the end.
+    /// Waits until versions are pending, and returns them; `None` once this rank has ended.
     pub(crate) fn next(&self) -> Option<Vec<u64>> {
         let mut state = self.state();
         while state.pending.is_empty() && !state.has_ended {
@@ -119,56 +119,56 @@ impl Shared {
     }
 
     pub(crate) fn fail(&self, error: Error) {
-        self.change(|state| state.broken = Some(error));
+        self.change(|state| state.failure = Some(error));
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.state().broken.clone()
+        self.state().failure.clone()
     }
 }
 
-/// A version on its way to the repository; given up, it did not get there.
+/// A version that is being saved. Dropped, it was not.
 #[derive(Debug)]
-pub(crate) struct Claim<'a> {
-    shared: &'a Shared,
+pub(crate) struct Saving<'a> {
+    versions: &'a PendingVersions,
     version: u64,
 }
 
-impl Claim<'_> {
-    /// It is there.
+impl Saving<'_> {
+    /// It was saved, and is pending.
     pub(crate) fn saved(self) {
-        self.shared.change(|state| {
+        self.versions.change(|state| {
             state.pending.insert(self.version);
         });
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Saving<'_> {
     fn drop(&mut self) {
-        self.shared.change(|state| {
-            state.expected.remove(&self.version);
+        self.versions.change(|state| {
+            state.saving.remove(&self.version);
         });
     }
 }
 
-/// The members are at a version; given up, it waits again.
+/// A version that is being protected. Dropped, it stays pending.
 #[derive(Debug)]
-pub(crate) struct Working<'a> {
-    shared: &'a Shared,
+pub(crate) struct ProtectingVersion<'a> {
+    versions: &'a PendingVersions,
     version: u64,
 }
 
-impl Working<'_> {
-    /// It is protected, or not wanted any more.
+impl ProtectingVersion<'_> {
+    /// It is not pending any more.
     pub(crate) fn done(self) {
-        self.shared.change(|state| {
+        self.versions.change(|state| {
             state.pending.remove(&self.version);
         });
     }
 }
 
-impl Drop for Working<'_> {
+impl Drop for ProtectingVersion<'_> {
     fn drop(&mut self) {
-        self.shared.change(|state| state.working = None);
+        self.versions.change(|state| state.protecting = None);
     }
 }

@@ -1,39 +1,39 @@
-//! What the ranks of a group tell each other when they start again: what they are on, and which versions which set protected.
+//! What the ranks of a group gather from each other at a start: the node of each, its versions, and those that its sets protected.
 
 use crate::wire::{Reader, Writer};
-use crate::{Keep, Member, Result, Set};
+use crate::{Member, ParityStore, Result, Set};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one rank knows.
+/// What one rank has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Known {
-    /// Its node, or whatever else fails as one.
+pub(crate) struct Inventory {
+    /// Its failure domain: its node, unless the user names another.
     pub(crate) node: String,
-    /// The versions of which its own piece lies on storage that outlives the nodes.
+    /// The versions of which its piece is on storage that outlives the nodes.
     elsewhere: Vec<u64>,
-    /// Those of which it lies on its node, whether or not it can be read.
+    /// The versions of which its piece is on its node, readable or not.
     own: Vec<u64>,
-    kept: Vec<Kept>,
+    protected: Vec<ProtectedBySet>,
 }
 
-/// Versions that one set protected.
+/// Versions that one set protected in one start of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Kept {
+struct ProtectedBySet {
     start: u64,
     set: Set,
     versions: Vec<u64>,
 }
 
-impl Kept {
-    /// What tells two sets apart: their ranks, and how many may be lost.
+impl ProtectedBySet {
+    /// Two sets of a start are the same if they have the same ranks and tolerance.
     fn key(&self) -> (u64, usize, Vec<u32>) {
         let ranks = self.set.members.iter().map(|member| member.rank);
-        (self.start, self.set.bears, ranks.collect())
+        (self.start, self.set.tolerates, ranks.collect())
     }
 
     fn encode(&self, to: &mut Writer) {
         to.word(self.start);
-        to.word(self.set.bears as u64);
+        to.word(self.set.tolerates as u64);
         to.word(self.set.members.len() as u64);
         for member in &self.set.members {
             to.word(u64::from(member.rank));
@@ -44,14 +44,14 @@ impl Kept {
 
     fn decode(from: &mut Reader<'_>) -> Option<Self> {
         let start = from.word()?;
-        let bears = usize::try_from(from.word()?).ok()?;
+        let tolerates = usize::try_from(from.word()?).ok()?;
         let mut members = Vec::new();
         for _ in 0..from.word()? {
             let rank = u32::try_from(from.word()?).ok()?;
             let node = from.text()?;
             members.push(Member { rank, node });
         }
-        let set = Set { members, bears };
+        let set = Set { members, tolerates };
         let versions = from.words()?;
         Some(Self {
             start,
@@ -61,32 +61,32 @@ impl Kept {
     }
 }
 
-impl Known {
+impl Inventory {
     pub(crate) fn of(
-        keep: &Keep,
+        store: &ParityStore,
         node: String,
         elsewhere: &BTreeSet<u64>,
         own: Vec<u64>,
     ) -> Result<Self> {
-        let mut sets: BTreeMap<_, Kept> = BTreeMap::new();
-        for version in keep.versions()? {
-            // What was damaged is known to others.
-            let Some(manifest) = keep.manifest(version)? else {
+        let mut sets: BTreeMap<_, ProtectedBySet> = BTreeMap::new();
+        for version in store.versions()? {
+            // Other members have one that is not damaged.
+            let Some(manifest) = store.manifest(version)? else {
                 continue;
             };
-            let kept = Kept {
+            let one = ProtectedBySet {
                 start: manifest.start,
                 set: manifest.set(),
                 versions: Vec::new(),
             };
-            let kept = sets.entry(kept.key()).or_insert(kept);
-            kept.versions.push(version);
+            let one = sets.entry(one.key()).or_insert(one);
+            one.versions.push(version);
         }
         Ok(Self {
             node,
             elsewhere: elsewhere.iter().copied().collect(),
             own,
-            kept: sets.into_values().collect(),
+            protected: sets.into_values().collect(),
         })
     }
 
@@ -95,9 +95,9 @@ impl Known {
         to.text(&self.node);
         to.words(&self.elsewhere);
         to.words(&self.own);
-        to.word(self.kept.len() as u64);
-        for kept in &self.kept {
-            kept.encode(&mut to);
+        to.word(self.protected.len() as u64);
+        for one in &self.protected {
+            one.encode(&mut to);
         }
         to.0
     }
@@ -105,46 +105,46 @@ impl Known {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         let (node, elsewhere, own) = (from.text()?, from.words()?, from.words()?);
-        let mut kept = Vec::new();
+        let mut protected = Vec::new();
         for _ in 0..from.word()? {
-            kept.push(Kept::decode(&mut from)?);
+            protected.push(ProtectedBySet::decode(&mut from)?);
         }
         from.is_over().then_some(Self {
             node,
             elsewhere,
             own,
-            kept,
+            protected,
         })
     }
 }
 
-/// The number of the start that follows all that are known.
-pub(crate) fn next_start(all: &[Known]) -> u64 {
-    let starts = all.iter().flat_map(|known| &known.kept);
-    starts
-        .map(|kept| kept.start)
-        .max()
-        .unwrap_or_default()
-        .saturating_add(1)
+fn protected(all: &[Inventory]) -> impl Iterator<Item = &ProtectedBySet> {
+    all.iter().flat_map(|inventory| &inventory.protected)
+}
+
+/// The number of this start: one more than that of any start in which a version was protected.
+pub(crate) fn next_start(all: &[Inventory]) -> u64 {
+    let starts = protected(all).map(|one| one.start);
+    starts.max().unwrap_or_default().saturating_add(1)
 }
 
 /// The versions to be rebuilt, each with a set that protected it, in the order in which all members do it.
 ///
-/// Left out is what some member protected anew in a later start, what all members have elsewhere, and sets of ranks that this
-/// group does not have.
-pub(crate) fn to_rebuild(all: &[Known]) -> Vec<(u64, Set)> {
+/// Not those that some member of the set protected anew in a later start, those that all its members have elsewhere, and those of sets
+/// with ranks that this group does not have.
+pub(crate) fn to_rebuild(all: &[Inventory]) -> Vec<(u64, Set)> {
     let mut sets: BTreeMap<_, (Set, BTreeSet<u64>)> = BTreeMap::new();
-    for kept in all.iter().flat_map(|known| &known.kept) {
+    for one in protected(all) {
         let fits = |member: &Member| (member.rank as usize) < all.len();
-        if kept.set.members.iter().all(fits) {
-            let set = sets.entry(kept.key());
-            let (_, versions) = set.or_insert_with(|| (kept.set.clone(), BTreeSet::new()));
-            versions.extend(&kept.versions);
+        if one.set.members.iter().all(fits) {
+            let set = sets.entry(one.key());
+            let (_, versions) = set.or_insert_with(|| (one.set.clone(), BTreeSet::new()));
+            versions.extend(&one.versions);
         }
     }
     let elsewhere: Vec<BTreeSet<u64>> = all
         .iter()
-        .map(|known| known.elsewhere.iter().copied().collect())
+        .map(|rank| rank.elsewhere.iter().copied().collect())
         .collect();
     // The latest start in which a rank protected a version.
     let mut latest: BTreeMap<(u32, u64), u64> = BTreeMap::new();
@@ -154,8 +154,8 @@ pub(crate) fn to_rebuild(all: &[Known]) -> Vec<(u64, Set)> {
             .iter()
             .flat_map(|member| versions.iter().map(move |version| (member, version)))
         {
-            let known = latest.entry((member.rank, *version)).or_default();
-            *known = (*known).max(*start);
+            let newest = latest.entry((member.rank, *version)).or_default();
+            *newest = (*newest).max(*start);
         }
     }
     let mut wanted = Vec::new();
@@ -166,8 +166,8 @@ pub(crate) fn to_rebuild(all: &[Known]) -> Vec<(u64, Set)> {
                 .clone()
                 .any(|rank| latest.get(&(rank, version)) > Some(start));
             let is_elsewhere = ranks.all(|rank| {
-                let there = elsewhere.get(rank as usize);
-                there.is_some_and(|there| there.contains(&version))
+                let versions = elsewhere.get(rank as usize);
+                versions.is_some_and(|versions| versions.contains(&version))
             });
             if !is_old && !is_elsewhere {
                 wanted.push((version, set.clone()));
@@ -179,18 +179,18 @@ pub(crate) fn to_rebuild(all: &[Known]) -> Vec<(u64, Set)> {
     wanted
 }
 
-/// The versions that some set protected and of which some ranks have nothing, and nobody has anything for them: they were lost
-/// with all who kept their redundancy.
-pub(crate) fn without_trace(all: &[Known]) -> BTreeMap<u64, Vec<u32>> {
+/// The versions that some set protected and that other sets lost with all of their members: each with the ranks of which there is
+/// neither a piece nor a manifest of their set.
+pub(crate) fn lost_sets(all: &[Inventory]) -> BTreeMap<u64, Vec<u32>> {
     let mut traces: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
-    for kept in all.iter().flat_map(|known| &known.kept) {
-        for version in &kept.versions {
-            let ranks = kept.set.members.iter().map(|member| member.rank);
+    for one in protected(all) {
+        for version in &one.versions {
+            let ranks = one.set.members.iter().map(|member| member.rank);
             traces.entry(*version).or_default().extend(ranks);
         }
     }
-    for (rank, known) in (0..).zip(all) {
-        for version in known.own.iter().chain(&known.elsewhere) {
+    for (rank, inventory) in (0..).zip(all) {
+        for version in inventory.own.iter().chain(&inventory.elsewhere) {
             if let Some(traces) = traces.get_mut(version) {
                 traces.insert(rank);
             }
@@ -208,43 +208,46 @@ pub(crate) fn without_trace(all: &[Known]) -> BTreeMap<u64, Vec<u32>> {
 mod tests {
     use super::*;
 
-    fn kept(start: u64, ranks: &[u32], versions: &[u64]) -> Kept {
+    fn by_set(start: u64, ranks: &[u32], versions: &[u64]) -> ProtectedBySet {
         let member = |rank: &u32| Member {
             rank: *rank,
             node: format!("n{rank}"),
         };
-        Kept {
+        ProtectedBySet {
             start,
             set: Set {
                 members: ranks.iter().map(member).collect(),
-                bears: 1,
+                tolerates: 1,
             },
             versions: versions.to_vec(),
         }
     }
 
-    fn known(kept: &[Kept], elsewhere: &[u64]) -> Known {
-        Known {
+    fn inventory(protected: &[ProtectedBySet], elsewhere: &[u64]) -> Inventory {
+        Inventory {
             node: "n".to_owned(),
             elsewhere: elsewhere.to_vec(),
             own: Vec::new(),
-            kept: kept.to_vec(),
+            protected: protected.to_vec(),
         }
     }
 
-    fn wanted(all: &[Known]) -> Vec<(u64, Vec<u32>)> {
+    fn wanted(all: &[Inventory]) -> Vec<(u64, Vec<u32>)> {
         let ranks = |set: Set| set.members.iter().map(|member| member.rank).collect();
         let wanted = to_rebuild(all).into_iter();
         wanted.map(|(version, set)| (version, ranks(set))).collect()
     }
 
     #[test]
-    fn what_a_rank_knows_is_understood() {
-        let one = known(&[kept(1, &[0, 2], &[4, 5]), kept(2, &[0, 1], &[6])], &[9]);
+    fn an_inventory_is_decoded_as_it_was_encoded() {
+        let one = inventory(
+            &[by_set(1, &[0, 2], &[4, 5]), by_set(2, &[0, 1], &[6])],
+            &[9],
+        );
         let bytes = one.encode();
-        assert_eq!(Known::decode(&bytes), Some(one));
+        assert_eq!(Inventory::decode(&bytes), Some(one));
         for end in 0..bytes.len() {
-            assert_eq!(Known::decode(&bytes[..end]), None);
+            assert_eq!(Inventory::decode(&bytes[..end]), None);
         }
     }
 
@@ -252,13 +255,13 @@ mod tests {
     fn the_last_set_of_a_version_counts_and_what_lies_elsewhere_does_not() {
         // Rank 1 was away in the second start, and rank 3 lost everything.
         let all = [
-            known(&[kept(1, &[0, 1], &[7]), kept(2, &[0, 2], &[8])], &[7]),
-            known(&[kept(1, &[0, 1], &[7, 8])], &[7]),
-            known(&[kept(1, &[2, 3], &[7]), kept(2, &[0, 2], &[8])], &[7]),
-            known(&[], &[]),
+            inventory(&[by_set(1, &[0, 1], &[7]), by_set(2, &[0, 2], &[8])], &[7]),
+            inventory(&[by_set(1, &[0, 1], &[7, 8])], &[7]),
+            inventory(&[by_set(1, &[2, 3], &[7]), by_set(2, &[0, 2], &[8])], &[7]),
+            inventory(&[], &[]),
         ];
         assert_eq!(wanted(&all), [(7, vec![2, 3]), (8, vec![0, 2])]);
-        assert_eq!(without_trace(&all), BTreeMap::from([(8, vec![3])]));
+        assert_eq!(lost_sets(&all), BTreeMap::from([(8, vec![3])]));
         assert_eq!(next_start(&all), 3);
         // A smaller group cannot do what needs ranks that it does not have.
         assert_eq!(wanted(&all[..3]), [(8, vec![0, 2])]);

@@ -1,14 +1,14 @@
-//! Numbers drawn for one cell.
+//! Random numbers of one cell.
 
 use crate::workload::random;
 
-/// A sequence of numbers of its own for each seed and cell.
-pub(super) struct Draw {
+/// A sequence of random numbers, another one for each seed and cell.
+pub(super) struct CellRandom {
     start: u64,
     drawn: u64,
 }
 
-impl Draw {
+impl CellRandom {
     /// For the cell at this place of the sweep of this seed.
     pub(super) fn of(seed: u64, at: u64) -> Self {
         Self {

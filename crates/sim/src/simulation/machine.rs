@@ -1,6 +1,6 @@
-//! What the plans of a run act upon: a queue of moments, the links, and what is under way.
+//! The simulated machine: the event queue, the links, and the copies under way.
 
-use crate::client::{CallKind, Client, Doing, Flight, Job};
+use crate::client::{AppState, CallKind, Client, CopyId, Flight};
 use crate::hardware::Hardware;
 use crate::network::{Direction, FlowId, Network};
 use crate::recorder::Recorder;
@@ -12,13 +12,13 @@ use tierflow_plan::{
     Version,
 };
 
-/// Something that happens at a moment known beforehand.
+/// An event of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wake {
+pub(super) enum SimEvent {
     /// A GPU has computed.
     Computed(usize),
     /// The latency of a GPU's copy is over.
-    Begin(usize, Job),
+    Begin(usize, CopyId),
     /// The next flow of a group ends, if nothing happened to the group since it was shared for the `n`-th time.
     Flows(usize, u64),
 }
@@ -27,18 +27,18 @@ pub(super) enum Wake {
 #[derive(Debug)]
 struct Group {
     network: Network,
-    owners: BTreeMap<FlowId, (usize, Job)>,
+    owners: BTreeMap<FlowId, (usize, CopyId)>,
     shared: u64,
     /// Flows came or went since the links were shared.
     dirty: bool,
 }
 
-pub(super) struct Stage<'a> {
+pub(super) struct Machine<'a> {
     hardware: &'a Hardware,
     pub(super) clients: Vec<Client<'a>>,
     groups: Vec<Group>,
     group: usize,
-    queue: BinaryHeap<Reverse<(u64, u64, Wake)>>,
+    queue: BinaryHeap<Reverse<(u64, u64, SimEvent)>>,
     queued: u64,
     pub(super) now: u64,
     /// GPUs whose application goes on now.
@@ -47,7 +47,7 @@ pub(super) struct Stage<'a> {
     pub(super) recorder: Option<Recorder<'a>>,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Machine<'a> {
     pub(super) fn new(
         hardware: &'a Hardware,
         clients: Vec<Client<'a>>,
@@ -74,27 +74,27 @@ impl<'a> Stage<'a> {
         }
     }
 
-    pub(super) fn at(&mut self, time: u64, wake: Wake) {
+    pub(super) fn at(&mut self, time: u64, event: SimEvent) {
         self.queued += 1;
-        self.queue.push(Reverse((time, self.queued, wake)));
+        self.queue.push(Reverse((time, self.queued, event)));
     }
 
-    /// When the next moment of the queue is.
+    /// The time of the next event.
     pub(super) fn next_moment(&self) -> Option<u64> {
         self.queue.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// The next of what happens now.
-    pub(super) fn next_wake(&mut self) -> Option<Wake> {
+    /// Takes the next event of this moment.
+    pub(super) fn next_event(&mut self) -> Option<SimEvent> {
         if self.next_moment() != Some(self.now) {
             return None;
         }
-        self.queue.pop().map(|Reverse((.., wake))| wake)
+        self.queue.pop().map(|Reverse((.., event))| event)
     }
 
     /// The next of a group's copies that has ended, in the order of their starts; nothing if the links were shared anew
     /// since the `shared`-th time.
-    pub(super) fn next_ended(&mut self, group: usize, shared: u64) -> Option<(usize, Job)> {
+    pub(super) fn next_ended(&mut self, group: usize, shared: u64) -> Option<(usize, CopyId)> {
         let (now, of) = (self.now, &mut self.groups[group]);
         let flow = of.network.ended(now).filter(|_| of.shared == shared)?;
         let of = self.touch(group);
@@ -102,7 +102,7 @@ impl<'a> Stage<'a> {
         of.owners.remove(&flow)
     }
 
-    /// A group whose flows are about to change.
+    /// Marks a group whose flows are about to change.
     fn touch(&mut self, group: usize) -> &mut Group {
         if !self.groups[group].dirty {
             self.groups[group].dirty = true;
@@ -124,26 +124,26 @@ impl<'a> Stage<'a> {
             network.share(self.now);
             let shared = *shared;
             if let Some(next) = network.next_end() {
-                self.at(next, Wake::Flows(group, shared));
+                self.at(next, SimEvent::Flows(group, shared));
             }
         }
     }
 
-    fn launch(&mut self, gpu: usize, job: Job, flight: Flight) {
+    fn launch(&mut self, gpu: usize, copy: CopyId, flight: Flight) {
         let begins = self.now.saturating_add(flight.latency_ns(self.hardware));
-        self.clients[gpu].flights.insert(job, flight);
+        self.clients[gpu].flights.insert(copy, flight);
         if begins > self.now {
-            self.at(begins, Wake::Begin(gpu, job));
+            self.at(begins, SimEvent::Begin(gpu, copy));
         } else {
-            self.begin(gpu, job);
+            self.begin(gpu, copy);
         }
     }
 
-    pub(super) fn begin(&mut self, gpu: usize, job: Job) {
+    pub(super) fn begin(&mut self, gpu: usize, copy: CopyId) {
         let (group, within) = (gpu / self.group, gpu % self.group);
         self.touch(group);
         // A copy that was cancelled meanwhile is not there any more.
-        let Some(flight) = self.clients[gpu].flights.get_mut(&job) else {
+        let Some(flight) = self.clients[gpu].flights.get_mut(&copy) else {
             return;
         };
         let Group {
@@ -151,29 +151,29 @@ impl<'a> Stage<'a> {
         } = &mut self.groups[group];
         let flow = network.start(within, flight.hops.clone(), flight.direction, flight.bytes);
         flight.flow = Some(flow);
-        owners.insert(flow, (gpu, job));
+        owners.insert(flow, (gpu, copy));
     }
 
-    /// A copy has arrived. Returns what the plan is to be told: of a call, once all of its copies have arrived.
-    pub(super) fn landed(&mut self, gpu: usize, job: Job) -> Option<Event> {
-        let flight = self.clients[gpu].flights.remove(&job)?;
+    /// Ends a copy. Returns the event for the plan: of a call, once all of its copies have ended.
+    pub(super) fn landed(&mut self, gpu: usize, copy: CopyId) -> Option<Event> {
+        let flight = self.clients[gpu].flights.remove(&copy)?;
         if let Some(recorder) = &mut self.recorder {
-            recorder.ended(gpu, job, &flight, true, self.now);
+            recorder.ended(gpu, copy, &flight, true, self.now);
         }
         let ok = true;
-        match job {
-            Job::Call(ticket, _) => match self.clients[gpu].copied()? {
+        match copy {
+            CopyId::Call(ticket, _) => match self.clients[gpu].copied()? {
                 CallKind::Checkpoint { .. } => Some(Event::Written { ticket, ok }),
                 _ => Some(Event::Read { ticket, ok }),
             },
-            Job::Transfer(id) => Some(Event::TransferDone { id, stored: None }),
+            CopyId::Transfer(id) => Some(Event::TransferDone { id, stored: None }),
         }
     }
 
     /// A call returns to its application.
     pub(super) fn returned(&mut self, gpu: usize) {
-        if let (Some(recorder), Doing::Calling(call)) =
-            (&mut self.recorder, &self.clients[gpu].doing)
+        if let (Some(recorder), AppState::Calling(call)) =
+            (&mut self.recorder, &self.clients[gpu].state)
         {
             recorder.returned(gpu, call, self.now);
         }
@@ -182,31 +182,31 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Carries out what the plan of one GPU says.
-pub(super) struct Hands<'s, 'a> {
-    pub(super) stage: &'s mut Stage<'a>,
+/// Carries out the commands of one GPU's plan.
+pub(super) struct GpuExecutor<'s, 'a> {
+    pub(super) machine: &'s mut Machine<'a>,
     pub(super) gpu: usize,
-    /// What the plan is to be told when its commands are obeyed.
-    pub(super) to_tell: VecDeque<Event>,
+    /// Events for the plan, once its commands are carried out.
+    pub(super) events: VecDeque<Event>,
     /// The first call that was refused.
     pub(super) refused: Result<()>,
 }
 
-impl Hands<'_, '_> {
+impl GpuExecutor<'_, '_> {
     fn grant(&mut self, ticket: Ticket, pieces: &[Piece], direction: Direction) {
-        let flights = Flight::of_caller(pieces, direction, self.stage.now);
+        let flights = Flight::of_caller(pieces, direction, self.machine.now);
         if let Some((&slowest, _)) = flights.last_key_value() {
-            let now = self.stage.now;
-            self.stage.clients[self.gpu].grant(flights.len(), slowest, now);
+            let now = self.machine.now;
+            self.machine.clients[self.gpu].grant(flights.len(), slowest, now);
         }
         for (tier, flight) in flights {
-            let job = Job::Call(ticket, tier);
-            self.stage.launch(self.gpu, job, flight);
+            let copy = CopyId::Call(ticket, tier);
+            self.machine.launch(self.gpu, copy, flight);
         }
     }
 }
 
-impl Executor for Hands<'_, '_> {
+impl Executor for GpuExecutor<'_, '_> {
     fn write(&mut self, ticket: Ticket, _: Version, pieces: Vec<Piece>) {
         self.grant(ticket, &pieces, Direction::Down);
     }
@@ -216,50 +216,50 @@ impl Executor for Hands<'_, '_> {
     }
 
     fn transfer(&mut self, transfer: Transfer) {
-        let Some(flight) = Flight::between(&transfer, self.stage.now) else {
+        let Some(flight) = Flight::between(&transfer, self.machine.now) else {
             let (id, stored) = (transfer.id, None);
-            self.to_tell.push_back(Event::TransferDone { id, stored });
+            self.events.push_back(Event::TransferDone { id, stored });
             return;
         };
-        let job = Job::Transfer(transfer.id);
-        if let Some(recorder) = &mut self.stage.recorder {
-            recorder.started(self.gpu, job, transfer.version, &flight);
+        let copy = CopyId::Transfer(transfer.id);
+        if let Some(recorder) = &mut self.machine.recorder {
+            recorder.started(self.gpu, copy, transfer.version, &flight);
         }
-        self.stage.launch(self.gpu, job, flight);
+        self.machine.launch(self.gpu, copy, flight);
     }
 
     fn cancel(&mut self, id: TransferId) {
-        let job = Job::Transfer(id);
-        let Some(flight) = self.stage.clients[self.gpu].flights.remove(&job) else {
+        let copy = CopyId::Transfer(id);
+        let Some(flight) = self.machine.clients[self.gpu].flights.remove(&copy) else {
             return;
         };
-        let now = self.stage.now;
-        if let Some(recorder) = &mut self.stage.recorder {
-            recorder.ended(self.gpu, job, &flight, false, now);
+        let now = self.machine.now;
+        if let Some(recorder) = &mut self.machine.recorder {
+            recorder.ended(self.gpu, copy, &flight, false, now);
         }
         if let Some(flow) = flight.flow {
-            let group = self.stage.touch(self.gpu / self.stage.group);
+            let group = self.machine.touch(self.gpu / self.machine.group);
             group.owners.remove(&flow);
             group.network.remove(flow);
         }
         let why = TransferFailure::Cancelled;
-        self.to_tell.push_back(Event::TransferFailed { id, why });
+        self.events.push_back(Event::TransferFailed { id, why });
     }
 
     fn answer(&mut self, ticket: Ticket, answer: Result<(), Refusal>) {
         let gpu = self.gpu;
-        let Doing::Calling(call) = self.stage.clients[gpu].doing else {
+        let AppState::Calling(call) = self.machine.clients[gpu].state else {
             return;
         };
         if call.ticket != ticket {
             return;
         }
         let error = match answer {
-            Ok(()) => return self.stage.returned(gpu),
+            Ok(()) => return self.machine.returned(gpu),
             Err(Refusal::Stalled { versions }) => Error::Stalled {
                 gpu,
                 versions,
-                lowest: TierId(self.stage.hardware.tiers.len() - 1),
+                lowest: TierId(self.machine.hardware.tiers.len() - 1),
             },
             Err(refusal) => Error::Refused {
                 gpu,

@@ -11,15 +11,15 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Hands every request on to memory, unless there is trouble.
+/// Forwards every request to a store in memory, unless a fault is set.
 #[derive(Debug)]
-pub(crate) struct Troubled {
+pub(crate) struct Faulty {
     inner: InMemory,
     pub(crate) fails: AtomicBool,
     pub(crate) hangs: AtomicBool,
-    /// So many requests are well yet.
+    /// Requests that still succeed.
     pub(crate) fail_after: AtomicU64,
-    /// What is put arrives, and its answer is lost: the caller hears of a failure, ...
+    /// What is put arrives, and its answer is lost: the caller gets a failure, ...
     pub(crate) loses_answers: AtomicBool,
     /// ... or that there is one already, as a retry on the way does.
     pub(crate) retries: AtomicBool,
@@ -35,7 +35,7 @@ pub(crate) struct Troubled {
     together: tokio::sync::Barrier,
 }
 
-impl Default for Troubled {
+impl Default for Faulty {
     fn default() -> Self {
         Self {
             inner: InMemory::new(),
@@ -57,13 +57,13 @@ impl Default for Troubled {
 
 fn failure() -> Error {
     Error::Generic {
-        store: "troubled",
-        source: "out of order".into(),
+        store: "faulty",
+        source: "a fault".into(),
     }
 }
 
-impl Troubled {
-    async fn meet(&self) -> Result<()> {
+impl Faulty {
+    async fn begin(&self) -> Result<()> {
         if self.hangs.load(Relaxed) {
             std::future::pending::<()>().await;
         }
@@ -78,13 +78,13 @@ impl Troubled {
     }
 }
 
-impl Display for Troubled {
+impl Display for Faulty {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str("troubled")
+        f.write_str("faulty")
     }
 }
 
-/// An upload whose parts fail as the store's other requests do.
+/// An upload whose parts fail as other requests do.
 #[derive(Debug)]
 struct Upload {
     inner: Box<dyn MultipartUpload>,
@@ -116,14 +116,14 @@ impl MultipartUpload for Upload {
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for Troubled {
+impl ObjectStore for Faulty {
     async fn put_opts(
         &self,
         path: &Path,
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        self.meet().await?;
+        self.begin().await?;
         self.puts.fetch_add(1, Relaxed);
         if self.no_indexes.load(Relaxed) && path.as_ref().ends_with(".tfi") {
             return Err(failure());
@@ -146,7 +146,7 @@ impl ObjectStore for Troubled {
         path: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.meet().await?;
+        self.begin().await?;
         Ok(Box::new(Upload {
             inner: self.inner.put_multipart_opts(path, options).await?,
             parts_left: self.fail_after.load(Relaxed),
@@ -155,7 +155,7 @@ impl ObjectStore for Troubled {
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        self.meet().await?;
+        self.begin().await?;
         self.gets.fetch_add(1, Relaxed);
         if self.gets_meet.load(Relaxed) {
             self.together.wait().await;

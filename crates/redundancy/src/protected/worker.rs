@@ -1,43 +1,41 @@
-//! How versions are protected, one after the other, in rounds of all members: each tells which of its versions wait, and they
-//! protect the oldest that all have.
+//! Protects versions one after the other, in rounds of all members of a set: each sends the list of its pending versions, and they
+//! protect the oldest that is in all lists.
 
-mod shared;
-
-use crate::{Error, Exchange, Keep, Pieces, Result, Set, Transport};
-pub(super) use shared::Shared;
+use super::pending::PendingVersions;
+use crate::{Error, Exchange, ParityStore, Pieces, Result, Set, Transport};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tierflow_store::Repository;
 
-/// How long members wait before they look again whether there is a version that all have.
+/// The time between two rounds in which no version was in all lists.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What a rank works with.
+/// One rank's side of the rounds.
 #[derive(Debug)]
-pub(super) struct Rounds {
+pub(super) struct Worker {
     pub(super) set: Set,
     pub(super) rank: u32,
     pub(super) start: u64,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) repository: Arc<Repository>,
-    pub(super) keep: Arc<Keep>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) store: Arc<ParityStore>,
+    pub(super) pending: Arc<PendingVersions>,
     pub(super) patience: Duration,
 }
 
-impl Rounds {
+impl Worker {
     fn exchange(&self) -> Result<Exchange<'_>> {
-        let (transport, keep) = (&*self.transport, &*self.keep);
-        let exchange = Exchange::new(&self.set, self.rank, transport, keep, self.patience)?;
+        let (transport, store) = (&*self.transport, &*self.store);
+        let exchange = Exchange::new(&self.set, self.rank, transport, store, self.patience)?;
         Ok(exchange.of_start(self.start))
     }
 
     fn pieces(&self) -> Result<Pieces<'_>> {
-        Ok(Pieces::new(&self.repository, self.exchange()?, &self.keep))
+        Ok(Pieces::new(&self.repository, self.exchange()?, &self.store))
     }
 
-    /// Brings back what the members of a set lost of a version that they protected. Why it is lost for good, if it is.
+    /// Rebuilds what the members of a set lost of a version that they protected. Returns the reason if it cannot be rebuilt.
     pub(super) fn rebuild(&mut self, version: u64, set: Set) -> Result<Option<Error>> {
         self.set = set;
         match self.pieces()?.rebuild(version) {
@@ -49,9 +47,9 @@ impl Rounds {
         }
     }
 
-    /// Protects what all members have and nobody protected, as the members ended before they did.
+    /// Protects the versions that all members have and that are not protected, as the members ended before they were.
     pub(super) fn protect_rest(&self, elsewhere: &BTreeSet<u64>) -> Result<()> {
-        if self.set.bears > 0
+        if self.set.tolerates > 0
             && let Err(error) = self.pieces()?.protect_rest(elsewhere)
         {
             return Err(self.leave(error));
@@ -59,31 +57,31 @@ impl Rounds {
         self.transport.flush(self.patience)
     }
 
-    /// Tells the others that this one takes part no more. Should they not hear it, patience tells them.
+    /// Tells the others that this rank takes part in no more calls. If that message fails, their calls end after their patience.
     fn leave(&self, error: Error) -> Error {
-        let _told = self.exchange().and_then(|exchange| exchange.leave());
+        let _sent = self.exchange().and_then(|exchange| exchange.leave());
         error
     }
 
-    /// Protects what comes, until the end.
+    /// Protects pending versions until this rank ends, or an error.
     pub(super) fn run(&self) {
-        while let Some(mine) = self.shared.next() {
+        while let Some(mine) = self.pending.next() {
             match self.round(&mine) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    self.shared.fail(self.leave(error));
+                    self.pending.fail(self.leave(error));
                     return;
                 }
             }
         }
-        // Those who still wait for this rank's versions wait in vain, and hear so.
-        let _told = self.exchange().and_then(|exchange| exchange.leave());
+        // Members that still wait for this rank's list get an error now.
+        let _sent = self.exchange().and_then(|exchange| exchange.leave());
     }
 
     /// One round; `false` if this rank ends.
     fn round(&self, mine: &[u64]) -> Result<bool> {
-        let has_ended = || self.shared.has_ended();
+        let has_ended = || self.pending.has_ended();
         let Some(all) = self.exchange()?.ready(mine, &has_ended)? else {
             return Ok(false);
         };
@@ -94,34 +92,34 @@ impl Rounds {
         Ok(true)
     }
 
-    /// One round of all members in calls of the application's, in which they protect all that they have in common.
-    pub(super) fn all(&self) -> Result<()> {
-        if let Some(error) = self.shared.failure() {
+    /// One round in calls of the applications of all members, in which all versions are protected that are in all lists.
+    pub(super) fn protect_all(&self) -> Result<()> {
+        if let Some(error) = self.pending.failure() {
             return Err(error);
         }
-        let mine = self.shared.pending();
-        let all = || {
-            let all = self.exchange()?.told(&mine)?;
+        let mine = self.pending.pending();
+        let protect = || {
+            let all = self.exchange()?.ready_now(&mine)?;
             common(&mine, &all).try_for_each(|version| self.protect(version))?;
             self.transport.flush(self.patience)
         };
-        all().inspect_err(|error| self.shared.fail(self.leave(error.clone())))
+        protect().inspect_err(|error| self.pending.fail(self.leave(error.clone())))
     }
 
     fn protect(&self, version: u64) -> Result<()> {
-        // It is not removed meanwhile.
-        let working = self.shared.work_on(version);
+        // Until it is done, a removal of the version waits.
+        let protecting = self.pending.protecting(version);
         let piece = self.repository.own_piece(version);
-        let is_there = self.exchange()?.all_have(version, piece.is_ok())?;
-        if is_there && let Ok(piece) = piece {
+        let is_on_all = self.exchange()?.all_have(version, piece.is_ok())?;
+        if is_on_all && let Ok(piece) = piece {
             self.pieces()?.protect_piece(version, &piece)?;
         }
-        working.done();
+        protecting.done();
         Ok(())
     }
 }
 
-/// The versions of this member's that all have, the oldest first.
+/// The versions of this member that are in all lists, the oldest first.
 fn common<'a>(mine: &'a [u64], all: &'a [Vec<u64>]) -> impl Iterator<Item = u64> + 'a {
     let has = |version: &u64| all.iter().all(|ready| ready.binary_search(version).is_ok());
     mine.iter().copied().filter(has)

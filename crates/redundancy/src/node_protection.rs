@@ -1,22 +1,24 @@
-//! What an engine is given to keep its versions though nodes are lost.
+//! The redundancy of an engine's builder: a scheme over a transport.
 
-use crate::{Error, Keep, Meeting, Membership, Protected, Redundancy, Transport};
+use crate::{
+    Error, Membership, ParityStore, Protected, Redundancy, Transport, TransportCollective,
+};
 use std::sync::Arc;
 use tierflow_store::{OnNode, Protect, Protection, Result};
 
-/// A scheme over a transport, for the `redundancy` of an engine's builder.
+/// Protects an engine's node-local versions against the loss of nodes, for the `redundancy` of its builder.
 #[derive(Debug, Clone)]
-pub struct Nodes {
+pub struct NodeProtection {
     scheme: Redundancy,
     transport: Arc<dyn Transport>,
     domain: Option<String>,
 }
 
 impl Redundancy {
-    /// This scheme among ranks that send each other bytes by `transport`.
+    /// This scheme, among ranks that send each other messages over `transport`.
     #[must_use]
-    pub fn over(self, transport: Arc<dyn Transport>) -> Nodes {
-        Nodes {
+    pub fn over(self, transport: Arc<dyn Transport>) -> NodeProtection {
+        NodeProtection {
             scheme: self,
             transport,
             domain: None,
@@ -24,8 +26,9 @@ impl Redundancy {
     }
 }
 
-impl Nodes {
-    /// What this rank fails together with, such as its rack; its node, by the name of the host, unless you say otherwise.
+impl NodeProtection {
+    /// Names the failure domain of this rank, such as its rack: ranks of one domain are lost together. By default, it is the name of
+    /// the host.
     #[must_use]
     pub fn failure_domain(mut self, name: impl Into<String>) -> Self {
         self.domain = Some(name.into());
@@ -40,7 +43,7 @@ fn host() -> crate::Result<String> {
     Ok(name.trim().to_owned())
 }
 
-impl Protection for Nodes {
+impl Protection for NodeProtection {
     fn open(&self, node: OnNode<'_>) -> Result<Arc<dyn Protect>> {
         let failed = |error: Error| match error {
             Error::Store(error) => error,
@@ -48,8 +51,9 @@ impl Protection for Nodes {
             error => tierflow_store::Error::Remote(error.to_string()),
         };
         let domain = self.domain.clone().map_or_else(host, Ok);
-        let keep = Keep::of_rank(node.path, node.rank).map_err(failed)?;
-        let meeting = Meeting::new(Arc::clone(&self.transport), node.rank, node.ranks);
+        let store = ParityStore::of_rank(node.path, node.rank).map_err(failed)?;
+        let over_transport =
+            TransportCollective::new(Arc::clone(&self.transport), node.rank, node.ranks);
         let member = Membership {
             rank: node.rank,
             ranks: node.ranks,
@@ -58,8 +62,8 @@ impl Protection for Nodes {
             transport: Arc::clone(&self.transport),
             patience: node.patience,
         };
-        let collective = node.collective.unwrap_or(&meeting);
-        let opened = Protected::open(node.repository, keep, member, collective, node.elsewhere);
+        let collective = node.collective.unwrap_or(&over_transport);
+        let opened = Protected::open(node.repository, store, member, collective, node.elsewhere);
         Ok(Arc::new(opened.map_err(failed)?))
     }
 }

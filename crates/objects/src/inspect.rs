@@ -1,27 +1,27 @@
-//! Looking into objects, several at a time.
+//! Reads heads and indexes of objects, several at a time.
 
-use crate::catalog::Entry;
-use crate::name::{Holds, Name};
+use crate::catalog::ListEntry;
+use crate::entry::{Content, sum_of};
+use crate::name::{Name, ObjectKind};
 use crate::remote::{Object, Remote};
-use crate::seen::{Found, sum_of};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tierflow_store::container::{Kind, rows};
 use tierflow_store::{Error, Piece, Result};
 
-/// Objects looked at at a time.
+/// Objects whose heads are read at a time.
 const AT_A_TIME: usize = 16;
 /// Indexes read at a time: each has 2 MiB at most.
 const INDEXES_AT_A_TIME: usize = 4;
-/// Bytes of an object that are asked for at first: most heads, and the lists of most groups.
+/// Bytes of the first request for an object: most heads, and the manifests of most groups, are shorter.
 pub(crate) const FIRST: u64 = 16 << 10;
 
-/// What the rows of an index are called in it.
+/// The name of an index's region.
 pub(crate) const ROWS: &str = "heads";
 
-/// Does `work` with all of `items`, so many at a time, and hands on what came of each as it does.
-fn side_by_side<T: Send, O: Send>(
+/// Calls `work` with each of `items`, so many at a time, and `done` with each result. Returns the first error.
+fn in_parallel<T: Send, O: Send>(
     at_a_time: usize,
     items: Vec<T>,
     work: impl Fn(T) -> Result<O> + Sync,
@@ -36,7 +36,7 @@ fn side_by_side<T: Send, O: Send>(
             match work(item) {
                 Ok(outcome) => (done.lock().unwrap_or_else(PoisonError::into_inner))(outcome),
                 Err(error) => {
-                    // The others need not go on.
+                    // The rest is not begun.
                     while next().is_some() {}
                     let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                     failed.get_or_insert(error);
@@ -46,7 +46,7 @@ fn side_by_side<T: Send, O: Send>(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // One that cannot be had is one less.
+            // A thread that cannot be started is one less.
             let _ended_with_the_scope = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -55,27 +55,27 @@ fn side_by_side<T: Send, O: Send>(
     failed.map_or(Ok(()), Err)
 }
 
-/// What objects hold; `None` for those that are not there any more.
-pub(crate) fn at_all(
+/// Reads the heads of objects; `None` for those that are not there any more.
+pub(crate) fn heads(
     remote: &Arc<Remote>,
     prefix: &Path,
-    entries: Vec<Entry>,
-) -> Result<Vec<(Entry, Option<Found>)>> {
-    let mut all = Vec::with_capacity(entries.len());
-    let look = |entry: Entry| Ok((entry, at(remote, prefix, &entry)?));
-    side_by_side(AT_A_TIME, entries, look, |found| all.push(found))?;
+    listed: Vec<ListEntry>,
+) -> Result<Vec<(ListEntry, Option<Content>)>> {
+    let mut all = Vec::with_capacity(listed.len());
+    let read = |listed: ListEntry| Ok((listed, head(remote, prefix, &listed)?));
+    in_parallel(AT_A_TIME, listed, read, |content| all.push(content))?;
     Ok(all)
 }
 
-fn at(remote: &Arc<Remote>, prefix: &Path, entry: &Entry) -> Result<Option<Found>> {
-    match record(remote, entry.name, entry.name.path(prefix), entry.size) {
-        Ok(found) => Ok(found),
-        Err(Error::Damaged { offset, what, .. }) => Ok(Some(Found::Damaged { offset, what })),
+fn head(remote: &Arc<Remote>, prefix: &Path, listed: &ListEntry) -> Result<Option<Content>> {
+    match record(remote, listed.name, listed.name.path(prefix), listed.size) {
+        Ok(content) => Ok(content),
+        Err(Error::Damaged { offset, what, .. }) => Ok(Some(Content::Damaged { offset, what })),
         Err(error) => Err(error),
     }
 }
 
-fn record(remote: &Arc<Remote>, name: Name, path: Path, size: u64) -> Result<Option<Found>> {
+fn record(remote: &Arc<Remote>, name: Name, path: Path, size: u64) -> Result<Option<Content>> {
     let Some(first) = remote.read(&path, 0..size.min(FIRST))? else {
         return Ok(None);
     };
@@ -92,9 +92,9 @@ fn record(remote: &Arc<Remote>, name: Name, path: Path, size: u64) -> Result<Opt
         None,
     )?;
     let head = piece.head();
-    let kind = match name.holds {
-        Holds::Piece => Kind::Piece,
-        Holds::Manifest => Kind::Manifest,
+    let kind = match name.kind {
+        ObjectKind::Piece => Kind::Piece,
+        ObjectKind::Manifest => Kind::Manifest,
     };
     if (head.version, head.rank, head.kind) != (name.version, name.rank, kind) {
         return Err(Error::Damaged {
@@ -104,17 +104,17 @@ fn record(remote: &Arc<Remote>, name: Name, path: Path, size: u64) -> Result<Opt
             older: None,
         });
     }
-    Ok(Some(match name.holds {
-        Holds::Piece => Found::piece(head),
-        Holds::Manifest => {
+    Ok(Some(match name.kind {
+        ObjectKind::Piece => Content::piece(head),
+        ObjectKind::Manifest => {
             let order = (head.epoch, head.sequence);
-            Found::Manifest(order, sum_of(rows(&piece.read("pieces")?)))
+            Content::Manifest(order, sum_of(rows(&piece.read("pieces")?)))
         }
     }))
 }
 
-/// Reads indexes, and hands the rows of each on as they come. One that is not there any more, or damaged, has none.
-pub(crate) fn at_indexes(
+/// Reads indexes, and calls `take` with the rows of each. An index that is not there any more, or damaged, has none.
+pub(crate) fn indexes(
     remote: &Arc<Remote>,
     indexes: Vec<(u32, ObjectMeta)>,
     mut take: impl FnMut(u32, Path, Vec<u8>) + Send,
@@ -141,5 +141,5 @@ pub(crate) fn at_indexes(
         }
     };
     let take = |(rank, path, rows)| take(rank, path, rows);
-    side_by_side(INDEXES_AT_A_TIME, indexes, read, take)
+    in_parallel(INDEXES_AT_A_TIME, indexes, read, take)
 }

@@ -1,47 +1,48 @@
-//! What members say to each other: a step, a number and bytes.
+//! The messages between members: bytes, then the number of a version or row and the step of the call.
 
-use super::{Exchange, Has};
+use super::Exchange;
+use crate::part_and_parity::Intact;
 use crate::{Digest, Error, Manifest, Result, Row};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// At which step of a call a message is sent.
+/// The step of a call at which a message is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// What a member's part is.
+    /// Bytes of a member's part.
     Part = 1,
-    /// A chunk of a shard.
+    /// A shard of a row.
     Shard = 2,
-    /// What the parity is that it keeps.
+    /// Digests of a member's part and of the parity that it stores.
     Parity = 3,
-    /// What it knows of a version.
+    /// Its manifest of a version, if it has one.
     Manifest = 4,
-    /// What it still has of it.
-    Has = 5,
-    /// That it is done, and whether all went well.
+    /// What it still has of a version.
+    Intact = 5,
+    /// That it is done, and whether it succeeded.
     Done = 6,
-    /// The versions that it knows.
+    /// The versions of which it has manifests, or unprotected pieces.
     Versions = 7,
-    /// Which versions wait to be protected.
+    /// The versions that wait to be protected.
     Ready = 8,
-    /// That it takes part no more.
+    /// That it takes part in no more calls.
     Left = 9,
-    /// Whether what it has, and what it made, is as it was protected.
-    Found = 10,
+    /// Whether what it read and rebuilt has the right checksums.
+    Right = 10,
 }
 
-/// How soon a member that waits for the others' versions sees that it has ended.
-const LOOK: Duration = Duration::from_millis(100);
-/// Bytes of number and step, which come behind those of a message.
+/// How often a member that waits for a message looks whether it is to stop.
+const POLL: Duration = Duration::from_millis(100);
+/// Bytes of number and step, behind those of a message.
 pub(super) const TRAILER: usize = 9;
 
-/// What all members tell all others.
-pub(super) trait Said: Clone {
+/// What every member sends to every other.
+pub(super) trait Message: Clone {
     fn encode(&self) -> Vec<u8>;
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
-impl Said for Digest {
+impl Message for Digest {
     fn encode(&self) -> Vec<u8> {
         [self.bytes, self.hash]
             .iter()
@@ -58,7 +59,7 @@ impl Said for Digest {
     }
 }
 
-impl Said for (Digest, Digest) {
+impl Message for (Digest, Digest) {
     fn encode(&self) -> Vec<u8> {
         [self.0.encode(), self.1.encode()].concat()
     }
@@ -69,7 +70,7 @@ impl Said for (Digest, Digest) {
     }
 }
 
-impl Said for Vec<u64> {
+impl Message for Vec<u64> {
     fn encode(&self) -> Vec<u8> {
         self.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -81,7 +82,7 @@ impl Said for Vec<u64> {
     }
 }
 
-impl Said for Option<Manifest> {
+impl Message for Option<Manifest> {
     fn encode(&self) -> Vec<u8> {
         self.as_ref().map(Manifest::encode).unwrap_or_default()
     }
@@ -94,7 +95,7 @@ impl Said for Option<Manifest> {
     }
 }
 
-impl Said for Has {
+impl Message for Intact {
     fn encode(&self) -> Vec<u8> {
         vec![u8::from(self.part), u8::from(self.parity)]
     }
@@ -110,14 +111,14 @@ impl Said for Has {
     }
 }
 
-impl Said for bool {
+impl Message for bool {
     fn encode(&self) -> Vec<u8> {
         vec![u8::from(*self)]
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         match *bytes {
-            [said @ 0..=1] => Some(said == 1),
+            [byte @ 0..=1] => Some(byte == 1),
             _ => None,
         }
     }
@@ -143,19 +144,19 @@ impl Exchange<'_> {
             .send(self.rank_of(member), &message, self.patience)
     }
 
-    fn hear(&self, member: usize, step: Step, number: u64) -> Result<Vec<u8>> {
+    fn receive(&self, member: usize, step: Step, number: u64) -> Result<Vec<u8>> {
         let rank = self.rank_of(member);
         let message = self.transport.receive(rank, self.patience)?;
         content(rank, message, (step, number))
     }
 
-    /// A row's shard of a member.
+    /// Receives a row's shard of a member.
     pub(crate) fn receive_row(&self, member: usize, row: &Row) -> Result<Vec<u8>> {
-        let message = self.hear(member, Step::Shard, row.number)?;
+        let message = self.receive(member, Step::Shard, row.number)?;
         self.of_length(member, message, row.bytes)
     }
 
-    /// The same, unless it is not wanted any more.
+    /// The same, ended early with [`Error::Ended`] once `stop` is set.
     pub(crate) fn receive_unless(
         &self,
         stop: &AtomicBool,
@@ -164,7 +165,7 @@ impl Exchange<'_> {
     ) -> Result<Vec<u8>> {
         let (rank, begun) = (self.rank_of(member), Instant::now());
         let message = loop {
-            match self.transport.receive(rank, LOOK.min(self.patience)) {
+            match self.transport.receive(rank, POLL.min(self.patience)) {
                 Err(Error::Absent { .. }) if stop.load(Ordering::Relaxed) => {
                     return Err(Error::Ended { rank });
                 }
@@ -189,27 +190,27 @@ impl Exchange<'_> {
         }
     }
 
-    /// What every member says, in the order of the set, this one's own with it.
-    pub(super) fn all<T: Said>(&self, step: Step, version: u64, mine: &T) -> Result<Vec<T>> {
+    /// Sends `mine` to every member and receives theirs: all of them, in the order of the set (an all-gather).
+    pub(super) fn all<T: Message>(&self, step: Step, version: u64, mine: &T) -> Result<Vec<T>> {
         let members = 0..self.set.members.len();
         let bytes = mine.encode();
         for member in members.clone().filter(|member| *member != self.me) {
             self.send(member, step, version, bytes.clone())?;
         }
-        let said = members.map(|member| {
+        let all = members.map(|member| {
             if member == self.me {
                 return Ok(mine.clone());
             }
             let wrong = || Error::Message {
                 rank: self.rank_of(member),
             };
-            T::decode(&self.hear(member, step, version)?).ok_or_else(wrong)
+            T::decode(&self.receive(member, step, version)?).ok_or_else(wrong)
         });
-        said.collect()
+        all.collect()
     }
 
-    /// The versions that wait at each member, ascending; waited for as long as it takes until all have some, or this one has ended,
-    /// which is `None`.
+    /// The versions that wait at each member, ascending, this one's first. Waits without a deadline until all members have sent theirs;
+    /// `None` once this member has ended.
     pub(crate) fn ready(
         &self,
         mine: &[u64],
@@ -224,30 +225,30 @@ impl Exchange<'_> {
         for member in members() {
             let rank = self.rank_of(member);
             let message = loop {
-                match self.transport.receive(rank, LOOK) {
+                match self.transport.receive(rank, POLL) {
                     Err(Error::Absent { .. }) if has_ended() => return Ok(None),
                     Err(Error::Absent { .. }) => {}
                     message => break message?,
                 }
             };
             let bytes = content(rank, message, (Step::Ready, 0))?;
-            all.push(Said::decode(&bytes).ok_or(Error::Message { rank })?);
+            all.push(Message::decode(&bytes).ok_or(Error::Message { rank })?);
         }
         Ok(Some(all))
     }
 
-    /// The versions that wait at each member, in the order of the set; patience is as for all that they tell each other.
-    pub(crate) fn told(&self, mine: &[u64]) -> Result<Vec<Vec<u64>>> {
+    /// The versions that wait at each member, in the order of the set, within `patience`.
+    pub(crate) fn ready_now(&self, mine: &[u64]) -> Result<Vec<Vec<u64>>> {
         self.all(Step::Ready, 0, &mine.to_vec())
     }
 
     /// Whether all members have a version.
     pub(crate) fn all_have(&self, version: u64, has: bool) -> Result<bool> {
-        let all = self.all(Step::Has, version, &has)?;
+        let all = self.all(Step::Intact, version, &has)?;
         Ok(all.into_iter().all(|has| has))
     }
 
-    /// Tells the others that this one takes part no more.
+    /// Tells the others that this member takes part in no more calls.
     pub(crate) fn leave(&self) -> Result<()> {
         let members = (0..self.set.members.len()).filter(|member| *member != self.me);
         for member in members {
@@ -256,7 +257,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Waits for the others to be done, too. All went well, or it is the same error on all.
+    /// Waits for the others to be done. If one did not succeed, it is the same error on all members.
     pub(super) fn done(&self, version: u64, is_sound: bool) -> Result<()> {
         let all = self.all(Step::Done, version, &is_sound)?;
         match all.iter().position(|is_sound| !is_sound) {
@@ -277,15 +278,15 @@ fn trailer(step: Step, number: u64) -> [u8; TRAILER] {
     trailer
 }
 
-/// The bytes of a message that is what is sent at this step.
+/// The bytes of a message, whose trailer must be of this step and number.
 fn content(rank: u32, mut message: Vec<u8>, (step, number): (Step, u64)) -> Result<Vec<u8>> {
     let bytes = message.len().checked_sub(TRAILER);
     let bytes = bytes.ok_or(Error::Message { rank })?;
-    let said = message.get(bytes..).unwrap_or_default();
-    if said.last() == Some(&(Step::Left as u8)) {
+    let trailing = message.get(bytes..).unwrap_or_default();
+    if trailing.last() == Some(&(Step::Left as u8)) {
         return Err(Error::Ended { rank });
     }
-    if said != trailer(step, number) {
+    if trailing != trailer(step, number) {
         return Err(Error::Message { rank });
     }
     message.truncate(bytes);

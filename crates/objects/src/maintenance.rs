@@ -1,7 +1,7 @@
-//! Looking after a history, whichever ranks wrote it.
+//! Verifying and pruning a history, whichever ranks wrote it.
 
 use crate::Objects;
-use crate::name::{Holds, Name};
+use crate::name::{Name, ObjectKind};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tierflow_store::{
@@ -32,7 +32,7 @@ impl Objects {
         let catalog = self.catalog()?;
         let names = catalog.names();
         let names =
-            names.filter(|name| name.holds == Holds::Piece && is_wanted(Some(name.version)));
+            names.filter(|name| name.kind == ObjectKind::Piece && is_wanted(Some(name.version)));
         let pieces = names.filter_map(|name| {
             let piece = catalog.listed(name.version, name.rank)?;
             Some((name, piece.info.bytes))
@@ -49,17 +49,17 @@ impl Objects {
         for (name, bytes) in pieces {
             let before = done.load(Ordering::Relaxed);
             // Padding is read and does not count.
-            let told = |more| {
+            let report = |more| {
                 let done = done.fetch_add(more, Ordering::Relaxed) + more;
                 progress(done.min(before + bytes), total);
             };
             let piece = self.piece_of(name.version, name.rank);
-            match piece.and_then(|piece| piece.verify(&told)) {
+            match piece.and_then(|piece| piece.verify(&report)) {
                 Ok(()) => {
                     scrubbed.pieces += 1;
                     scrubbed.bytes += bytes;
                 }
-                // It was given up meanwhile.
+                // It was removed meanwhile.
                 Err(Error::NoVersion { .. }) => {}
                 Err(Error::Damaged {
                     path, offset, what, ..
@@ -125,7 +125,7 @@ impl Objects {
         let mut names: Vec<Name> = names.collect();
         drop(catalog);
         // The manifests first: without them, a version is not there.
-        names.sort_by_key(|name| (name.version, name.holds == Holds::Piece));
+        names.sort_by_key(|name| (name.version, name.kind == ObjectKind::Piece));
         names
             .into_iter()
             .try_for_each(|name| self.remove_object(name))

@@ -1,0 +1,218 @@
+//! Files that are written sequentially beside their paths, and renamed to these once they are whole and on the disk.
+
+use crate::{Error, Result};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+/// Bytes of a write past the page cache.
+const WRITE: usize = 4 << 20;
+/// What direct I/O asks of addresses.
+const BLOCK: usize = 4096;
+/// Full buffers that wait for the writer at most; with the one it writes and the one that is filled, four are in memory.
+const QUEUE: usize = 2;
+
+/// A file that replaces the one at its path when it is [published](Self::publish), and is removed if it is dropped before.
+///
+/// Blocks of [`WRITE`] bytes are written by a thread past the page cache, where the file system has direct I/O: the disk
+/// writes while the next bytes are made, and little is left to be synchronised at the end. A file shorter than that has no
+/// thread.
+#[derive(Debug)]
+pub(crate) struct AtomicFile {
+    path: PathBuf,
+    part: PathBuf,
+    file: Arc<File>,
+    /// The block that is being filled: its first `filled` bytes, from an address that is a multiple of [`BLOCK`] on.
+    block: Vec<u8>,
+    filled: usize,
+    /// Bytes in the blocks before.
+    written: u64,
+    writer: Option<Writer>,
+    is_published: bool,
+}
+
+/// The thread that writes full blocks, one behind the other from the start of the file. It ends at the first error.
+#[derive(Debug)]
+struct Writer {
+    full: SyncSender<Vec<u8>>,
+    /// Blocks that were written, to be filled again.
+    empty: Receiver<Vec<u8>>,
+    thread: JoinHandle<std::io::Result<()>>,
+}
+
+impl Writer {
+    fn start(path: &Path, file: Arc<File>) -> std::io::Result<Self> {
+        let flags = OFlags::DIRECT.bits().cast_signed();
+        let mut options = File::options();
+        let direct = options.write(true).custom_flags(flags).open(path).ok();
+        let (full, blocks) = sync_channel::<Vec<u8>>(QUEUE);
+        let (done, empty) = channel();
+        let write = move || {
+            for (at, block) in (0..).step_by(WRITE).zip(blocks) {
+                let start = aligned(&block);
+                let bytes = block.get(start..start + WRITE).unwrap_or_default();
+                // Some file systems take the flag for direct I/O and refuse the I/O.
+                let is_written = |direct: &File| direct.write_all_at(bytes, at).is_ok();
+                if !direct.as_ref().is_some_and(is_written) {
+                    file.write_all_at(bytes, at)?;
+                }
+                // Without a receiver the block is not needed again.
+                let _dropped = done.send(block);
+            }
+            Ok(())
+        };
+        let builder = Builder::new().name("tierflow-write".to_owned());
+        let thread = builder.spawn(write)?;
+        Ok(Self {
+            full,
+            empty,
+            thread,
+        })
+    }
+
+    /// Waits until all blocks are written, or for the first error.
+    fn finish(self) -> std::io::Result<()> {
+        drop(self.full);
+        let ended = self.thread.join();
+        ended.unwrap_or_else(|_panic| Err(std::io::Error::other("a thread panicked")))
+    }
+}
+
+/// The offset of the first byte of memory that direct I/O takes.
+fn aligned(memory: &[u8]) -> usize {
+    memory.as_ptr().align_offset(BLOCK)
+}
+
+impl AtomicFile {
+    /// `bytes`: the expected length, which need not be exact.
+    pub(crate) fn new(path: &Path, bytes: u64) -> Result<Self> {
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(&part).map_err(Error::io(&part))?;
+        if bytes >= WRITE as u64 {
+            // If there is no such space now, the writes may still find it; but each that makes the file longer costs more.
+            let _found = fallocate(&file, FallocateFlags::empty(), 0, bytes);
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            part,
+            file: Arc::new(file),
+            block: Vec::new(),
+            filled: 0,
+            written: 0,
+            writer: None,
+            is_published: false,
+        })
+    }
+
+    pub(crate) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            if self.block.is_empty() {
+                self.block = vec![0; WRITE + BLOCK];
+            }
+            let start = aligned(&self.block);
+            let room = self.block.get_mut(start + self.filled..start + WRITE);
+            let room = room.unwrap_or_default();
+            let (now, later) = bytes.split_at(room.len().min(bytes.len()));
+            if let Some(room) = room.get_mut(..now.len()) {
+                room.copy_from_slice(now);
+            }
+            self.filled += now.len();
+            bytes = later;
+            if self.filled == WRITE {
+                self.write_block().map_err(Error::io(&self.part))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the full block to the writer, and waits while the queue is full.
+    fn write_block(&mut self) -> std::io::Result<()> {
+        let writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => Writer::start(&self.part, Arc::clone(&self.file))?,
+        };
+        if writer.full.send(std::mem::take(&mut self.block)).is_err() {
+            return writer.finish();
+        }
+        self.block = writer.empty.try_recv().unwrap_or_default();
+        self.writer = Some(writer);
+        self.written += WRITE as u64;
+        self.filled = 0;
+        Ok(())
+    }
+
+    /// Renames the file to its path, once all of it is on the disk.
+    pub(crate) fn publish(mut self) -> Result<()> {
+        let write = |this: &mut Self| {
+            this.writer.take().map_or(Ok(()), Writer::finish)?;
+            let start = aligned(&this.block);
+            let rest = this.block.get(start..start + this.filled);
+            let rest = rest.unwrap_or_default();
+            this.file.write_all_at(rest, this.written)?;
+            this.file.set_len(this.written + rest.len() as u64)?;
+            this.file.sync_all()
+        };
+        write(&mut self).map_err(Error::io(&self.part))?;
+        std::fs::rename(&self.part, &self.path).map_err(Error::io(&self.path))?;
+        self.is_published = true;
+        match self.path.parent() {
+            Some(folder) => {
+                let synced = File::open(folder).and_then(|folder| folder.sync_all());
+                synced.map_err(Error::io(folder))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        // The writer must be done with the file before a next one of this name is written.
+        let _given_up = self.writer.take().map(Writer::finish);
+        if !self.is_published {
+            // If it stays, a next file of this name overwrites it.
+            let _left = std::fs::remove_file(&self.part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_appended_is_there_when_it_is_published_and_not_before() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("file");
+        for (length, expected) in [
+            (0, 0),
+            (1, 1),
+            (BLOCK, 3),
+            (WRITE - 1, WRITE),
+            (WRITE, 0),
+            (6 * WRITE + 5, 9 * WRITE),
+        ] {
+            let bytes: Vec<u8> = (0..length).map(|at| (at * 31 + at / 977) as u8).collect();
+            let mut file = AtomicFile::new(&path, expected as u64).unwrap();
+            for piece in bytes.chunks(1_000_003) {
+                file.append(piece).unwrap();
+            }
+            assert!(!path.exists());
+            file.publish().unwrap();
+            assert!(std::fs::read(&path).unwrap() == bytes);
+            std::fs::remove_file(&path).unwrap();
+        }
+        let mut file = AtomicFile::new(&path, 3).unwrap();
+        file.append(b"abc").unwrap();
+        drop(file);
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+    }
+}

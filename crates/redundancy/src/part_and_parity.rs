@@ -1,0 +1,57 @@
+//! Pairs of values: one for a member's part of a version, and one for the parity that it stores.
+
+use crate::Place;
+
+/// One value for a member's part of a version, and one for the parity that it stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PartAndParity<T> {
+    pub(crate) part: T,
+    pub(crate) parity: T,
+}
+
+/// Whether a member has both as they were protected.
+pub(crate) type Intact = PartAndParity<bool>;
+
+impl<T> PartAndParity<T> {
+    /// The value for what a shard is of.
+    pub(crate) fn of(self, place: Place) -> T {
+        match place {
+            Place::Data { .. } => self.part,
+            Place::Parity { .. } => self.parity,
+        }
+    }
+
+    pub(crate) fn as_ref(&self) -> PartAndParity<&T> {
+        let Self { part, parity } = self;
+        PartAndParity { part, parity }
+    }
+
+    pub(crate) fn as_mut(&mut self) -> PartAndParity<&mut T> {
+        let Self { part, parity } = self;
+        PartAndParity { part, parity }
+    }
+
+    pub(crate) fn map<U>(self, mut f: impl FnMut(T) -> U) -> PartAndParity<U> {
+        PartAndParity {
+            part: f(self.part),
+            parity: f(self.parity),
+        }
+    }
+
+    pub(crate) fn try_map<U, E>(
+        self,
+        mut f: impl FnMut(T) -> Result<U, E>,
+    ) -> Result<PartAndParity<U>, E> {
+        Ok(PartAndParity {
+            part: f(self.part)?,
+            parity: f(self.parity)?,
+        })
+    }
+
+    pub(crate) fn zip<U>(self, other: PartAndParity<U>) -> PartAndParity<(T, U)> {
+        PartAndParity {
+            part: (self.part, other.part),
+            parity: (self.parity, other.parity),
+        }
+    }
+}
