@@ -5,22 +5,22 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Bytes of a write past the page cache.
 const WRITE: usize = 4 << 20;
 /// What direct I/O asks of addresses.
 const BLOCK: usize = 4096;
-/// Full buffers that wait for the writer at most; with the one it writes and the one that is filled, four are in memory.
-const QUEUE: usize = 2;
+/// Threads that write: with the block that is filled meanwhile, four are in memory.
+const WRITERS: usize = 3;
 
 /// A file that replaces the one at its path when it is [published](Self::publish), and is removed if it is dropped before.
 ///
-/// Blocks of [`WRITE`] bytes are written by a thread past the page cache, where the file system has direct I/O: the disk
-/// writes while the next bytes are made, and little is left to be synchronised at the end. A file shorter than that has no
-/// thread.
+/// Blocks of [`WRITE`] bytes are written by threads past the page cache, where the file system has direct I/O: the disk
+/// writes several while the next bytes are made, and little is left to be synchronised at the end. The threads live as long
+/// as the file; one shorter than a block has none.
 #[derive(Debug)]
 pub(crate) struct AtomicFile {
     path: PathBuf,
@@ -31,54 +31,65 @@ pub(crate) struct AtomicFile {
     filled: usize,
     /// Bytes in the blocks before.
     written: u64,
-    writer: Option<Writer>,
+    writers: Option<Writers>,
     is_published: bool,
 }
 
-/// The thread that writes full blocks, one behind the other from the start of the file. It ends at the first error.
+/// The threads that write full blocks. Each ends at its first error.
 #[derive(Debug)]
-struct Writer {
-    full: SyncSender<Vec<u8>>,
+struct Writers {
+    /// Blocks, and their offsets in the file.
+    full: SyncSender<(u64, Vec<u8>)>,
     /// Blocks that were written, to be filled again.
     empty: Receiver<Vec<u8>>,
-    thread: JoinHandle<std::io::Result<()>>,
+    threads: Vec<JoinHandle<std::io::Result<()>>>,
 }
 
-impl Writer {
-    fn start(path: &Path, file: Arc<File>) -> std::io::Result<Self> {
+impl Writers {
+    fn start(path: &Path, file: &Arc<File>) -> std::io::Result<Self> {
         let flags = OFlags::DIRECT.bits().cast_signed();
         let mut options = File::options();
-        let direct = options.write(true).custom_flags(flags).open(path).ok();
-        let (full, blocks) = sync_channel::<Vec<u8>>(QUEUE);
+        let direct = options.write(true).custom_flags(flags).open(path);
+        let direct = direct.ok().map(Arc::new);
+        let (full, blocks) = sync_channel::<(u64, Vec<u8>)>(0);
         let (done, empty) = channel();
-        let write = move || {
-            for (at, block) in (0..).step_by(WRITE).zip(blocks) {
-                let start = aligned(&block);
-                let bytes = block.get(start..start + WRITE).unwrap_or_default();
-                // Some file systems take the flag for direct I/O and refuse the I/O.
-                let is_written = |direct: &File| direct.write_all_at(bytes, at).is_ok();
-                if !direct.as_ref().is_some_and(is_written) {
-                    file.write_all_at(bytes, at)?;
+        let blocks = Arc::new(Mutex::new(blocks));
+        let threads = (0..WRITERS).map(|_| {
+            let (file, direct) = (Arc::clone(file), direct.clone());
+            let (blocks, done) = (Arc::clone(&blocks), done.clone());
+            let next = move || blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let write = move || {
+                while let Ok((at, block)) = next() {
+                    let start = aligned(&block);
+                    let bytes = block.get(start..start + WRITE).unwrap_or_default();
+                    // Some file systems take the flag for direct I/O and refuse the I/O.
+                    let is_written = |direct: &Arc<File>| direct.write_all_at(bytes, at).is_ok();
+                    if !direct.as_ref().is_some_and(is_written) {
+                        file.write_all_at(bytes, at)?;
+                    }
+                    // Without a receiver the block is not needed again.
+                    let _dropped = done.send(block);
                 }
-                // Without a receiver the block is not needed again.
-                let _dropped = done.send(block);
-            }
-            Ok(())
-        };
-        let builder = Builder::new().name("tierflow-write".to_owned());
-        let thread = builder.spawn(write)?;
+                Ok(())
+            };
+            Builder::new()
+                .name("tierflow-write".to_owned())
+                .spawn(write)
+        });
         Ok(Self {
             full,
             empty,
-            thread,
+            threads: threads.collect::<std::io::Result<_>>()?,
         })
     }
 
-    /// Waits until all blocks are written, or for the first error.
+    /// Waits until all blocks are written or their threads ended. The first error.
     fn finish(self) -> std::io::Result<()> {
         drop(self.full);
-        let ended = self.thread.join();
-        ended.unwrap_or_else(|_panic| Err(std::io::Error::other("a thread panicked")))
+        let panicked = |_panic| Err(std::io::Error::other("a thread panicked"));
+        let ended = self.threads.into_iter().map(JoinHandle::join);
+        let ended: Vec<_> = ended.map(|ended| ended.unwrap_or_else(panicked)).collect();
+        ended.into_iter().collect()
     }
 }
 
@@ -107,7 +118,7 @@ impl AtomicFile {
             block: Vec::new(),
             filled: 0,
             written: 0,
-            writer: None,
+            writers: None,
             is_published: false,
         })
     }
@@ -133,17 +144,18 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Hands the full block to the writer, and waits while the queue is full.
+    /// Hands the full block to a writer, once one is idle.
     fn write_block(&mut self) -> std::io::Result<()> {
-        let writer = match self.writer.take() {
-            Some(writer) => writer,
-            None => Writer::start(&self.part, Arc::clone(&self.file))?,
+        let writers = match self.writers.take() {
+            Some(writers) => writers,
+            None => Writers::start(&self.part, &self.file)?,
         };
-        if writer.full.send(std::mem::take(&mut self.block)).is_err() {
-            return writer.finish();
+        let full = (self.written, std::mem::take(&mut self.block));
+        if writers.full.send(full).is_err() {
+            return writers.finish();
         }
-        self.block = writer.empty.try_recv().unwrap_or_default();
-        self.writer = Some(writer);
+        self.block = writers.empty.try_recv().unwrap_or_default();
+        self.writers = Some(writers);
         self.written += WRITE as u64;
         self.filled = 0;
         Ok(())
@@ -152,7 +164,7 @@ impl AtomicFile {
     /// Renames the file to its path, once all of it is on the disk.
     pub(crate) fn publish(mut self) -> Result<()> {
         let write = |this: &mut Self| {
-            this.writer.take().map_or(Ok(()), Writer::finish)?;
+            this.writers.take().map_or(Ok(()), Writers::finish)?;
             let start = aligned(&this.block);
             let rest = this.block.get(start..start + this.filled);
             let rest = rest.unwrap_or_default();
@@ -175,8 +187,8 @@ impl AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        // The writer must be done with the file before a next one of this name is written.
-        let _given_up = self.writer.take().map(Writer::finish);
+        // The writers must be done with the file before a next one of this name is written.
+        let _given_up = self.writers.take().map(Writers::finish);
         if !self.is_published {
             // If it stays, a next file of this name overwrites it.
             let _left = std::fs::remove_file(&self.part);
