@@ -6,17 +6,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use tierflow_benches::random::mix as random;
 use tierflow_dedup::{Chain, Config, Lineage, Method};
 
 const LEN: usize = 32 << 20;
-
-/// Pseudo-random numbers that are the same in every run (SplitMix64).
-fn random(seed: u64) -> u64 {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
 
 fn state() -> Vec<u8> {
     (0..LEN as u64 / 8)

@@ -9,18 +9,11 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use tierflow_benches::random::mix as random;
 use tierflow_evict::{AllocationTable, Candidates, Distance, Fifo, Lru, Outlook, Policy, Score};
 
 const FRAGMENTS: [u64; 6] = [16, 1000, 4096, 65_536, 262_144, 1_000_000];
 const MIB: u64 = 1 << 20;
-
-/// Pseudo-random numbers that are the same in every run (SplitMix64).
-fn random(seed: u64) -> u64 {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
 
 /// Half of the copies may go now, a third are being flushed, the rest are pinned.
 fn outlook(key: u64, n: u64) -> Outlook {

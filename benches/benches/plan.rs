@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use tierflow_benches::random::mix as random;
 use tierflow_plan::{
     Coding, Event, Executor, Lru, Piece, PlanConfig, Policy, Refusal, Residency, Ticket,
     TierConfig, TierId, Transfer, TransferId, Version, World,
@@ -30,14 +31,6 @@ const POLICIES: [(&str, MakePolicy); 2] = [
     ("residency", || Box::new(Residency)),
     ("lru", || Box::new(Lru)),
 ];
-
-/// Pseudo-random numbers that are the same in every run (SplitMix64).
-fn random(seed: u64) -> u64 {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
 
 /// Ends everything at once: these are the reports that the plan is still to be told.
 #[derive(Default)]

@@ -1,8 +1,11 @@
 //! The experiments: one file each, and one line in [`EXPERIMENTS`].
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use tempfile::TempDir;
+use tierflow_engine::Engine;
 
 use crate::report::{Row, Spread};
 
@@ -109,13 +112,15 @@ impl Run {
         self
     }
 
-    /// Whether to be done in seconds. All experiments together have less than two minutes then.
+    /// Whether to be done in seconds: the same work with less data and fewer rounds. All experiments together have less than two
+    /// minutes then, on two cores without a GPU.
     pub fn is_quick(&self) -> bool {
         self.quick
     }
 
     /// Reports one `value` in `unit`. How a `case` is written decides how it is drawn, see
-    /// [`Row::case`]. The row is returned so that it can be put [against](Row::against) a reference.
+    /// [`Row::case`]. The row is returned so that it can be put [against](Row::against) a reference. In a quick run its case
+    /// begins with `run=quick`.
     ///
     /// # Errors
     /// When `value` is no finite number.
@@ -130,13 +135,24 @@ impl Run {
         }
         Ok(self.rows.push_mut(Row {
             experiment: self.experiment.to_owned(),
-            case: case.to_owned(),
+            case: match self.quick {
+                true => format!("run=quick, {case}"),
+                false => case.to_owned(),
+            },
             metric: metric.to_owned(),
             value,
             unit: unit.to_owned(),
             reference: None,
             ratio: None,
         }))
+    }
+
+    /// Reports one time, in ns.
+    ///
+    /// # Errors
+    /// Those of [`value`](Self::value).
+    pub fn time(&mut self, case: &str, metric: &str, time: Duration) -> Result<&mut Row> {
+        self.value(case, metric, "ns", time.as_nanos() as f64)
     }
 
     /// Reports repeated measurements: the median, whose row is returned, and the smallest and the largest
@@ -162,6 +178,26 @@ impl Run {
     /// What was reported.
     pub fn into_rows(self) -> Vec<Row> {
         self.rows
+    }
+}
+
+/// A folder on the disk that is measured: below the one that `TIERFLOW_STORE` names, else below the one for temporary files.
+fn measured_folder() -> Result<TempDir> {
+    Ok(match std::env::var_os("TIERFLOW_STORE") {
+        Some(folder) => TempDir::new_in(folder)?,
+        None => TempDir::new()?,
+    })
+}
+
+/// Waits until all memory of the engine's caches is there: memory that is still being touched is another measurement.
+fn wait_grown(engine: &Engine) {
+    let is_grown = || {
+        let device = engine.device_arena_report();
+        let host = engine.host_arena_report();
+        device.is_none_or(|device| device.finished) && host.is_none_or(|host| host.finished)
+    };
+    while !is_grown() {
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -201,6 +237,16 @@ mod tests {
                 ("bandwidth max", 3.0, None)
             ]
         );
+    }
+
+    #[test]
+    fn rows_of_a_quick_run_say_so() {
+        for (quick, case) in [(true, "run=quick, a=1"), (false, "a=1")] {
+            let mut run = Run::new("copy", quick);
+            run.time("a=1", "time", Duration::from_micros(2)).unwrap();
+            let rows = run.into_rows();
+            assert_eq!((&*rows[0].case, rows[0].value), (case, 2000.0));
+        }
     }
 
     #[test]

@@ -9,7 +9,9 @@
 
 pub mod experiments;
 pub mod machine;
+mod process;
 pub mod processor;
+pub mod random;
 pub mod report;
 mod threads;
 

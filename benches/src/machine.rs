@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::Result;
+use tierflow_device::{Choice, Device, Error, Unavailable, open};
+
 /// What a reader needs to compare figures: processor, cores, memory, GPUs. One line each; what cannot be
 /// found out is left out.
 pub fn facts() -> Vec<String> {
@@ -54,6 +57,20 @@ pub fn gpus() -> Vec<String> {
         .lines()
         .map(str::to_owned)
         .collect()
+}
+
+/// The device of one of several processes or threads, by its number: a GPU of its own as long as there are enough, else they share
+/// the GPUs in turn; plain memory where there is none.
+pub(crate) fn device_of(index: usize) -> Result<Device> {
+    let opened = match open(Choice::Cuda { ordinal: index }) {
+        Err(Error::Unavailable(Unavailable::NoSuchGpu { count, .. })) if count > 0 => {
+            let ordinal = index % count;
+            open(Choice::Cuda { ordinal })
+        }
+        Err(Error::Unavailable(_)) => open(Choice::Auto),
+        opened => opened,
+    };
+    Ok(opened?)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod criterion;
 mod figures;
 mod group;
 mod html;
+pub mod markdown;
 mod table;
 pub mod units;
 
@@ -83,6 +84,12 @@ impl Spread {
             max: *max,
         })
     }
+}
+
+/// Each of `ours` over what `theirs` has in the same place: of the same round, in which what else the machine does meets both.
+pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
+    let pairs = ours.iter().zip(theirs);
+    pairs.map(|(ours, theirs)| ours / theirs).collect()
 }
 
 /// Writes `report.json`, `report.html`, `index.html` and a page for each paper into `folder`. The pages say of the rows what

@@ -1,22 +1,25 @@
-//! The same work on several threads at once.
+//! Work on several threads at once.
 
 use anyhow::Result;
 
-/// Does `work` on so many threads, each told its number, and waits for all.
+/// Does `work` with each item on a thread of its own, and waits for all; what they return, in the items' order.
 ///
 /// # Errors
-/// That of the first thread that failed.
-pub(crate) fn on_threads(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+/// That of the first item whose work failed.
+pub(crate) fn on_threads<T: Send, R: Send>(
+    items: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
     let work = &work;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..count)
-            .map(|thread| scope.spawn(move || work(thread)))
-            .collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
+        let items = items.into_iter();
+        let threads: Vec<_> = items.map(|item| scope.spawn(move || work(item))).collect();
+        let joined = threads.into_iter().map(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        // All of them, before the first error is returned.
+        let joined: Vec<Result<R>> = joined.collect();
+        joined.into_iter().collect()
     })
 }

@@ -4,6 +4,7 @@
 //! make the same one from `cargo xtask dist`.
 
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
@@ -21,10 +22,7 @@ pub(crate) const QUICK_CRITERION: &[&str] = &[
 
 pub(crate) fn run(quick: bool, names: &[String]) -> Result<()> {
     let workspace = Metadata::read()?;
-    let package = workspace
-        .members()
-        .find(|package| package.name == PACKAGE)
-        .with_context(|| format!("the workspace has no {PACKAGE}"))?;
+    let package = workspace.member(PACKAGE)?;
     stream(cargo().args([
         "build",
         "--release",
@@ -65,7 +63,9 @@ pub(crate) fn run(quick: bool, names: &[String]) -> Result<()> {
         if quick {
             command.arg("--").args(QUICK_CRITERION);
         }
+        let begun = Instant::now();
         stream(&mut command)?;
+        eprintln!("bench {bench} took {:.1?}", begun.elapsed());
     }
 
     let mut command = Command::new(&binary);
@@ -84,6 +84,14 @@ pub(crate) fn run(quick: bool, names: &[String]) -> Result<()> {
         (false, chosen) => drop(command.args(chosen)),
     }
     stream(&mut command)
+}
+
+/// Has the `experiments` binary write the tables of Markdown files.
+pub(crate) fn tables() -> Result<()> {
+    let root = Metadata::read()?.workspace_root;
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--package", PACKAGE, "--bin=experiments"]);
+    stream(command.args(["--", "tables"]).arg(root))
 }
 
 fn benches(package: &Package) -> Vec<&str> {

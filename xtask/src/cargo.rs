@@ -80,6 +80,12 @@ impl Metadata {
             .filter(|package| self.workspace_members.contains(&package.id))
     }
 
+    /// The member of this name.
+    pub(crate) fn member(&self, name: &str) -> Result<&Package> {
+        let found = self.members().find(|package| package.name == name);
+        found.with_context(|| format!("the workspace has no {name}"))
+    }
+
     pub(crate) fn by_id(&self) -> BTreeMap<&str, &Package> {
         self.packages
             .iter()
@@ -111,6 +117,15 @@ impl Target {
         self.kind.iter().any(|own| own == kind)
     }
 }
+
+/// `pip install` as the chores run it, for a Python that is to be given it.
+pub(crate) const PIP_INSTALL: [&str; 5] = [
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--disable-pip-version-check",
+];
 
 /// The cargo that runs this chore.
 pub(crate) fn cargo() -> Command {

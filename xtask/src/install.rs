@@ -26,8 +26,7 @@ const PACKAGES: &[(&str, &str)] = &[
 
 pub(crate) fn run(prefix: &Path, profile: &str, mpicc: Option<&str>) -> Result<()> {
     let workspace = Metadata::read()?;
-    let package = workspace.members().find(|package| package.name == PACKAGE);
-    let package = package.with_context(|| format!("the workspace has no {PACKAGE}"))?;
+    let package = workspace.member(PACKAGE)?;
     stream(cargo().args(["build", "--package", PACKAGE, "--profile", profile]))?;
     fs::create_dir_all(prefix).with_context(|| format!("{}", prefix.display()))?;
     let prefix = fs::canonicalize(prefix)?;

@@ -54,6 +54,8 @@ enum Chore {
         /// Bench targets and experiments to run; all of them when none is named
         names: Vec<String>,
     },
+    /// Write those tables of README.md and docs anew that are made of docs/reports; a test of benches compares them
+    Tables,
     /// Build the wheel of crates/python, and run its tests and checks in a virtual environment under target/python
     Python {
         /// Only build the wheel, into target/python/wheels
@@ -91,6 +93,7 @@ fn main() -> Result<()> {
         Chore::Api { write } => api::run(write),
         Chore::Features => features::run(),
         Chore::Bench { quick, names } => bench::run(quick, &names),
+        Chore::Tables => bench::tables(),
         Chore::Python { wheel, pytest } => python::run(wheel, &pytest),
         Chore::Install {
             prefix,

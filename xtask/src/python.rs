@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::cargo::{Metadata, output, stream};
+use crate::cargo::{Metadata, PIP_INSTALL, output, stream};
 
 const PACKAGE: &str = "tierflow-python";
 
@@ -19,11 +19,8 @@ const MOST_BYTES: u64 = 8_000_000;
 
 pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
     let workspace = Metadata::read()?;
-    let package = workspace
-        .members()
-        .find(|package| package.name == PACKAGE)
-        .with_context(|| format!("the workspace has no {PACKAGE}"))?;
-    let chore = Chore {
+    let package = workspace.member(PACKAGE)?;
+    let chore = PythonChore {
         source: package.folder(),
         folder: workspace.target_directory.join("python"),
         target: &workspace.target_directory,
@@ -41,8 +38,8 @@ pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
     stream(
         chore
             .tool("python")
-            .args(["-m", "pip", "install", "--quiet", "--force-reinstall"])
-            .args(["--disable-pip-version-check", "--no-deps"])
+            .args(PIP_INSTALL)
+            .args(["--force-reinstall", "--no-deps"])
             .arg(&wheel),
     )?;
     let settings = chore.source.join("pyproject.toml");
@@ -69,7 +66,7 @@ pub(crate) fn run(only_wheel: bool, pytest: &[String]) -> Result<()> {
     )
 }
 
-struct Chore<'a> {
+struct PythonChore<'a> {
     /// The crate's folder.
     source: &'a Path,
     /// What the chore makes.
@@ -78,7 +75,7 @@ struct Chore<'a> {
     target: &'a Path,
 }
 
-impl Chore<'_> {
+impl PythonChore<'_> {
     /// A program of the virtual environment, in a folder from which nothing is imported by mistake.
     fn tool(&self, name: &str) -> Command {
         let mut command = Command::new(self.folder.join("venv/bin").join(name));
@@ -110,13 +107,7 @@ impl Chore<'_> {
         .context("no virtual environment could be made; Debian has python3-venv for it")?;
         stream(
             self.tool("python")
-                .args([
-                    "-m",
-                    "pip",
-                    "install",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                ])
+                .args(PIP_INSTALL)
                 .arg("--requirement")
                 .arg(&list),
         )

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{Metadata, output, stream};
+use crate::cargo::{Metadata, PIP_INSTALL, output, stream};
 use crate::kernels::manifest::{Manifest, Toolchain};
 
 /// An nvcc of the locked release.
@@ -92,13 +92,7 @@ fn install(target: &Path, toolchain: &Toolchain) -> Result<()> {
     );
     stream(
         Command::new("python3")
-            .args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-            ])
+            .args(PIP_INSTALL)
             .args(["--no-deps", "--upgrade", "--target"])
             .arg(&folder)
             .args(&toolchain.packages),

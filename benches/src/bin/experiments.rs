@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
@@ -36,7 +37,7 @@ enum Action {
     /// One process of an experiment that needs several: does what it is told on standard input
     #[command(hide = true)]
     Child {
-        /// Which of its brothers it is, from 0: they are spread over the GPUs.
+        /// Its number, from 0: child processes are spread over the GPUs
         index: usize,
     },
     /// The process of experiment `peers` that lends memory of a GPU: does what it is told on standard
@@ -92,6 +93,11 @@ enum Action {
         #[arg(long)]
         out: PathBuf,
     },
+    /// Write those tables of Markdown files anew that are made of docs/reports
+    Tables {
+        /// The root of the workspace
+        root: PathBuf,
+    },
 }
 
 fn main() -> Result<()> {
@@ -103,7 +109,7 @@ fn main() -> Result<()> {
             tierflow_benches::experiments::clients::client(&client, pooled)?;
         }
         Action::Member { member } => {
-            serde_json::from_str::<shared::process::Member>(&member)?.serve()?;
+            serde_json::from_str::<shared::member::Member>(&member)?.serve()?;
         }
         Action::Lender {
             path,
@@ -129,6 +135,13 @@ fn main() -> Result<()> {
             let rows = rows.collect::<Result<Vec<_>>>()?.concat();
             report::write(&out, &rows, &facts)?;
             print!("{}", report::compared(&rows)?);
+        }
+        Action::Tables { root } => {
+            for (path, text) in report::markdown::stale(&root)? {
+                std::fs::write(&path, text)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+                println!("wrote {}", path.display());
+            }
         }
     }
     Ok(())
@@ -202,6 +215,7 @@ fn all(
         .unwrap_or_default();
     let mut failed = Vec::new();
     for experiment in chosen {
+        let begun = Instant::now();
         match in_its_own_process(experiment, quick, out) {
             Ok(found) => rows.extend(found),
             Err(error) => {
@@ -209,6 +223,7 @@ fn all(
                 failed.push(experiment.name);
             }
         }
+        eprintln!("{} took {:.1?}", experiment.name, begun.elapsed());
     }
     let mut facts = machine::facts();
     if quick {

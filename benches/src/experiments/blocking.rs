@@ -8,6 +8,8 @@ use tierflow_device::{Choice, Device, Kind, Memory, Stream, open};
 use tierflow_engine::{AfterRestore, Engine, Region, RegionMut};
 
 use super::{Experiment, Run};
+use crate::random::fill;
+use crate::report::Spread;
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -41,7 +43,7 @@ fn run(run: &mut Run) -> Result<()> {
         (_, quick) => Shape {
             checkpoint: 4 << 20,
             count: if quick { 60 } else { 300 },
-            interval: Duration::from_millis(5),
+            interval: Duration::from_millis(if quick { 2 } else { 5 }),
         },
     };
     let field = filled(&device, shape.checkpoint)?;
@@ -50,56 +52,31 @@ fn run(run: &mut Run) -> Result<()> {
     // A device that pauses between copies, as it does here while the application computes, copies more slowly.
     let plain = plain_copies(&device, &field, shape.interval)?;
     run.samples("plain copy after a pause", "time", "ns", &plain)?;
-    let limit = median(&plain);
+    let limit = Spread::of(&plain)?.median;
     let history = shape.checkpoint * shape.count as usize;
     first_checkpoint(run, &device, &field, history)?;
-    shot(
-        run,
-        "all on the device",
-        &device,
-        &field,
-        &shape,
-        history,
-        history,
-        limit,
-    )?;
-    shot(
-        run,
-        "tenth on the device",
-        &device,
-        &field,
-        &shape,
-        history / 10,
-        history,
-        limit,
-    )?;
-    shot(
-        run,
-        "tenth on the device and two thirds on the host",
-        &device,
-        &field,
-        &shape,
-        history / 10,
-        history / 3 * 2,
-        limit,
-    )
+    for (case, device_cache, host_cache) in [
+        ("all on the device", history, history),
+        ("tenth on the device", history / 10, history),
+        (
+            "tenth on the device and two thirds on the host",
+            history / 10,
+            history / 3 * 2,
+        ),
+    ] {
+        let caches = (device_cache, host_cache);
+        shot(run, case, &device, &field, &shape, caches, limit)?;
+    }
+    Ok(())
 }
 
 fn filled(device: &Device, length: usize) -> Result<Memory> {
     let memory = device.alloc(length)?;
-    let mut state = 0x2545_F491_4F6C_DD1D_u64;
-    let bytes: Vec<u8> = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    })
-    .take(length / 8)
-    .flatten()
-    .collect();
-    device
-        .stream()?
-        .write(&bytes, &mut memory.lend_mut(0..bytes.len())?)?;
+    let mut bytes = vec![0; length];
+    fill(&mut bytes, 0);
+    let mut loan = memory.lend_mut(0..length)?;
+    device.stream()?.write(&bytes, &mut loan)?;
+    drop(loan);
     Ok(memory)
 }
 
@@ -122,12 +99,6 @@ fn plain_copies(device: &Device, field: &Memory, pause: Duration) -> Result<Vec<
     Ok(times)
 }
 
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// From an engine's build to its first checkpoint taken in, cold, whatever the sizes.
 fn first_checkpoint(run: &mut Run, device: &Device, field: &Memory, history: usize) -> Result<()> {
     for part in [16, 4, 1] {
@@ -141,28 +112,21 @@ fn first_checkpoint(run: &mut Run, device: &Device, field: &Memory, history: usi
         engine.checkpoint(0, &[Region::from(field)])?;
         let accepted = begun.elapsed();
         let case = format!("caches={}", cache);
-        run.value(&case, "build", "ns", built.as_nanos() as f64)?;
-        run.value(
-            &case,
-            "first checkpoint after start of build",
-            "ns",
-            accepted.as_nanos() as f64,
-        )?
-        .against(20e6);
+        run.time(&case, "build", built)?;
+        run.time(&case, "first checkpoint after start of build", accepted)?
+            .against(20e6);
     }
     Ok(())
 }
 
 /// Forward and back again, each version checked.
-#[allow(clippy::too_many_arguments)]
 fn shot(
     run: &mut Run,
     case: &str,
     device: &Device,
     field: &Memory,
     shape: &Shape,
-    device_cache: usize,
-    host_cache: usize,
+    (device_cache, host_cache): (usize, usize),
     limit: f64,
 ) -> Result<()> {
     let engine = Engine::builder(device)
@@ -201,13 +165,9 @@ fn shot(
         .map_or(0, |tier| tier.restores);
     for (what, times) in [("checkpoint", &checkpoints), ("restore", &restores)] {
         for (part, times) in times.chunks(times.len().div_ceil(4)).enumerate() {
-            run.value(
-                case,
-                &format!("{what}, quarter {}", part + 1),
-                "ns",
-                median(times),
-            )?
-            .against(limit);
+            let metric = format!("{what}, quarter {}", part + 1);
+            run.value(case, &metric, "ns", Spread::of(times)?.median)?
+                .against(limit);
         }
         run.samples(case, what, "ns", times)?.against(limit);
         let mean = times.iter().sum::<f64>() / times.len() as f64;

@@ -18,6 +18,8 @@ mod scale;
 mod schedules;
 pub mod sweep;
 
+pub(crate) use inputs::recorded_shots;
+
 /// The matrix of HPDC'23 (Figures 5 and 6), by compute interval and cache size (Figure 8), schedules of adjoint
 /// checkpointing, and by number of GPUs (Figure 9).
 pub const EXPERIMENT: Experiment = Experiment {
@@ -67,34 +69,32 @@ impl NamedPolicy {
     }
 }
 
-/// Runs each of these workloads on a machine of its own, and reports the sums under one case. Returns the time lost, in ns.
+/// Runs each of these workloads on a machine of its own with each policy, and reports the sums under the `case` of the policy's
+/// name. Returns the bound's sum, and the time lost with each policy, in ns.
 fn report(
     run: &mut Run,
-    case: &str,
-    policy: NamedPolicy,
+    case: impl Fn(&str) -> String,
     hardware: &Hardware,
     workloads: &[Workload],
-    bound: f64,
-) -> Result<f64> {
-    let (mut lost, mut blocking) = (0.0, 0.0);
+) -> Result<(f64, [f64; POLICIES.len()])> {
+    let mut bound = 0.0;
     for workload in workloads {
-        let outcome = policy.simulate(hardware, std::slice::from_ref(workload))?;
-        lost += outcome.lost_ns() as f64;
-        blocking += outcome.blocking_ns() as f64;
+        bound += fluid_bound(hardware, std::slice::from_ref(workload))?.lost_ns as f64;
     }
-    run.value(case, "simulated time lost", "ns", lost)?
-        .against(bound);
-    run.value(case, "simulated blocking", "ns", blocking)?;
-    Ok(lost)
-}
-
-/// The sum of the bounds of these workloads, each on a machine of its own.
-fn bound(hardware: &Hardware, workloads: &[Workload]) -> Result<f64> {
-    let mut sum = 0.0;
-    for workload in workloads {
-        sum += fluid_bound(hardware, std::slice::from_ref(workload))?.lost_ns as f64;
+    let mut lost = [0.0; POLICIES.len()];
+    for (policy, lost) in POLICIES.into_iter().zip(&mut lost) {
+        let mut blocking = 0.0;
+        for workload in workloads {
+            let outcome = policy.simulate(hardware, std::slice::from_ref(workload))?;
+            *lost += outcome.lost_ns() as f64;
+            blocking += outcome.blocking_ns() as f64;
+        }
+        let case = case(policy.name);
+        run.value(&case, "simulated time lost", "ns", *lost)?
+            .against(bound);
+        run.value(&case, "simulated blocking", "ns", blocking)?;
     }
-    Ok(sum)
+    Ok((bound, lost))
 }
 
 const ORDERS: [(&str, Order); 3] = [
@@ -110,18 +110,21 @@ const HINTS: [(&str, Hints); 3] = [
 ];
 
 /// How large a shot and its caches are: the paper's, or a quarter of that where it has to be quick.
-struct Scale {
+struct SimulatedScale {
     versions: usize,
     device: u64,
     host: u64,
+    /// Of intervals and of cache sizes, the first of so many.
+    every: usize,
 }
 
-impl Scale {
+impl SimulatedScale {
     const GIB: u64 = 1 << 30;
 
     fn of(run: &Run) -> Self {
-        let quarters = if run.is_quick() { 1 } else { 4 };
+        let (quarters, every) = if run.is_quick() { (1, 3) } else { (4, 1) };
         Self {
+            every,
             versions: 96 * quarters,
             device: Self::GIB * quarters as u64,
             host: 8 * Self::GIB * quarters as u64,

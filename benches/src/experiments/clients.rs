@@ -6,17 +6,17 @@
 
 mod client;
 
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use tierflow_device::{Choice, Kind, open};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
 
 use super::{Experiment, Run};
+use crate::process::Process;
+use crate::threads::on_threads;
 pub use client::main as client;
-use client::{Client, Done, Host, Scale};
+use client::{Client, ClientScale, ClientTimes, Host};
 
 /// See the [module](self).
 pub const EXPERIMENT: Experiment = Experiment {
@@ -28,7 +28,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn run(run: &mut Run) -> Result<()> {
     let is_gpu = open(Choice::Auto)?.info().kind == Kind::Cuda;
-    let scale = Scale::of(is_gpu, run.is_quick());
+    let scale = ClientScale::of(is_gpu, run.is_quick());
     for processes in [false, true] {
         for coupled in [false, true] {
             for pooled in [false, true] {
@@ -43,7 +43,7 @@ fn run(run: &mut Run) -> Result<()> {
 
 fn cell(
     run: &mut Run,
-    scale: &Scale,
+    scale: &ClientScale,
     clients: usize,
     (processes, coupled, pooled): (bool, bool, bool),
 ) -> Result<()> {
@@ -78,34 +78,19 @@ fn cell(
     Ok(())
 }
 
-fn as_threads(clients: &[Client], pooled: bool) -> Result<Vec<Done>> {
+fn as_threads(clients: &[Client], pooled: bool) -> Result<Vec<ClientTimes>> {
     let scale = &clients[0].scale;
     let options = PoolOptions::new((scale.host * clients.len()) as u64).slab(scale.slab);
     let pool = HostPool::in_process(options)?;
     let meeting = Meeting::of(clients.len());
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = clients
-            .iter()
-            .map(|client| {
-                let (pool, meeting) = (&pool, &meeting);
-                scope.spawn(move || {
-                    let host = if pooled {
-                        Host::Pooled(pool)
-                    } else {
-                        Host::Private
-                    };
-                    let done = client.run(&host, &mut || meeting.meet());
-                    // The others need not wait for one that failed.
-                    done.inspect_err(|_| meeting.give_up())
-                })
-            })
-            .collect();
-        let done = threads.into_iter().map(|thread| {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(anyhow!("a client panicked")))
-        });
-        done.collect()
+    on_threads(clients, |client| {
+        let host = match pooled {
+            true => Host::Pooled(&pool),
+            false => Host::Private,
+        };
+        let done = client.run(&host, &mut || meeting.meet());
+        // The others need not wait for one that failed.
+        done.inspect_err(|_| meeting.give_up())
     })
 }
 
@@ -154,58 +139,20 @@ impl Meeting {
     }
 }
 
-/// A client in a process of its own.
-struct Process {
-    child: Child,
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    fn start(client: &Client, pooled: bool) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["client", &serde_json::to_string(client)?])
-            .args(pooled.then_some("--pooled"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start a client")?;
-        let (orders, answers) = (child.stdin.take(), child.stdout.take());
-        Ok(Self {
-            child,
-            orders: orders.context("a client without input")?,
-            answers: BufReader::new(answers.context("a client without output")?).lines(),
-        })
-    }
-
-    fn says(&mut self) -> Result<String> {
-        Ok(self.answers.next().context("a client died")??)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // One that is done has left; any other is of no use any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn as_processes(clients: &[Client], pooled: bool) -> Result<Vec<Done>> {
-    let processes = clients.iter().map(|client| Process::start(client, pooled));
+fn as_processes(clients: &[Client], pooled: bool) -> Result<Vec<ClientTimes>> {
+    let processes = clients.iter().map(|client| {
+        let client = serde_json::to_string(client)?;
+        let pooled = pooled.then_some("--pooled");
+        Process::start(["client", &client].into_iter().chain(pooled))
+    });
     let mut processes = processes.collect::<Result<Vec<_>>>()?;
     for _ in 0..clients[0].meetings() {
-        for process in &mut processes {
-            process.says()?;
-        }
-        for process in &mut processes {
-            writeln!(process.orders)?;
-        }
+        Process::all_meet(&mut processes)?;
     }
     let done = processes.iter_mut().map(|process| {
-        let done = serde_json::from_str(&process.says()?)?;
+        let done = serde_json::from_str(&process.hear()?)?;
         // It ends by itself: its files and its memory are given back before the next cell.
-        process.child.wait()?;
+        process.wait()?;
         Ok(done)
     });
     done.collect()

@@ -9,6 +9,7 @@ use tierflow_device::{Choice, Device, Kind, Memory, open};
 use tierflow_engine::{Compression, Engine, Flush, Region, RegionMut, Value};
 
 use super::{Experiment, Run};
+use crate::random::mix;
 
 /// See the [module](self).
 pub const EXPERIMENT: Experiment = Experiment {
@@ -18,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-struct Workload {
+struct Content {
     name: &'static str,
     value: Value,
     /// Four bytes from a random number.
@@ -31,37 +32,30 @@ fn normal(random: u64) -> f32 {
     part(0) + part(16) + part(32) + part(48) - 2.0
 }
 
-const WORKLOADS: [Workload; 3] = [
-    Workload {
+const WORKLOADS: [Content; 3] = [
+    Content {
         name: "weights-bf16",
         value: Value::Bf16,
         of: |random| {
             let half = |random: u64| (0.02 * normal(random)).to_bits().to_le_bytes();
-            let (low, high) = (half(random), half(mixed(random)));
+            let (low, high) = (half(random), half(mix(random)));
             [low[2], low[3], high[2], high[3]]
         },
     },
-    Workload {
+    Content {
         name: "moments-f32",
         value: Value::F32,
         of: |random| {
-            let square = normal(random) * normal(mixed(random)) * 1e-4;
+            let square = normal(random) * normal(mix(random)) * 1e-4;
             square.to_le_bytes()
         },
     },
-    Workload {
+    Content {
         name: "noise",
         value: Value::F32,
         of: |random| (random as u32).to_le_bytes(),
     },
 ];
-
-fn mixed(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
 
 fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
@@ -69,7 +63,7 @@ fn run(run: &mut Run) -> Result<()> {
     let (len, versions, rounds) = match (run.is_quick(), is_gpu) {
         (false, true) => (128 << 20, 40, 3),
         (false, false) => (32 << 20, 24, 3),
-        (true, _) => (8 << 20, 12, 1),
+        (true, _) => (4 << 20, 8, 1),
     };
     for workload in WORKLOADS {
         let state = state(&device, &workload, len)?;
@@ -101,10 +95,10 @@ fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-fn state(device: &Device, workload: &Workload, len: usize) -> Result<Memory> {
+fn state(device: &Device, workload: &Content, len: usize) -> Result<Memory> {
     let words: Vec<[u8; 4]> = (0..len as u64 / 4)
         .into_par_iter()
-        .map(|n| (workload.of)(mixed(n)))
+        .map(|n| (workload.of)(mix(n)))
         .collect();
     let memory = device.alloc(len)?;
     let stream = device.stream()?;

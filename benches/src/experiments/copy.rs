@@ -6,6 +6,8 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::{Experiment, Run};
+use crate::random::fill;
+use crate::threads::on_threads;
 
 /// Host memory copied by 1, 2, 4 … threads.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -70,48 +72,16 @@ fn timed_copy(from: &[u8], to: &mut [u8], threads: usize) -> Result<f64> {
     let share = from.len().div_ceil(threads).max(1);
     let pieces: Vec<_> = from.chunks(share).zip(to.chunks_mut(share)).collect();
     let start = Barrier::new(pieces.len());
-    let times = std::thread::scope(|scope| {
-        let copiers: Vec<_> = pieces
-            .into_iter()
-            .map(|(from, to)| {
-                let start = &start;
-                scope.spawn(move || {
-                    start.wait();
-                    let began = Instant::now();
-                    to.copy_from_slice(from);
-                    (began, Instant::now())
-                })
-            })
-            .collect();
-        copiers
-            .into_iter()
-            .map(|copier| copier.join().ok())
-            .collect::<Option<Vec<_>>>()
-    });
-    let times = times.context("a copying thread died")?;
-    let began = times
-        .iter()
-        .map(|(began, _)| *began)
-        .min()
-        .context("nothing was copied")?;
-    let ended = times
-        .iter()
-        .map(|(_, ended)| *ended)
-        .max()
-        .context("nothing was copied")?;
+    let times = on_threads(pieces, |(from, to)| {
+        start.wait();
+        let began = Instant::now();
+        to.copy_from_slice(from);
+        Ok((began, Instant::now()))
+    })?;
+    let began = times.iter().map(|(began, _)| *began).min();
+    let ended = times.iter().map(|(_, ended)| *ended).max();
+    let (began, ended) = began.zip(ended).context("nothing was copied")?;
     Ok(from.len() as f64 / (ended - began).as_secs_f64())
-}
-
-/// Fills `bytes` with the xorshift64* sequence of `seed`.
-fn fill(bytes: &mut [u8], seed: u64) {
-    let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    for word in bytes.chunks_mut(8) {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        let random = state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes();
-        word.copy_from_slice(&random[..word.len()]);
-    }
 }
 
 #[cfg(test)]

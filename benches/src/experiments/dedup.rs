@@ -83,7 +83,7 @@ const METHODS: [(&str, Method); 4] = [
 fn cpu(run: &mut Run) -> Result<()> {
     let size = if run.is_quick() {
         Size {
-            bytes: 12 << 20,
+            bytes: 4 << 20,
             checkpoints: 3,
         }
     } else {

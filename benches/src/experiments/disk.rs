@@ -1,16 +1,17 @@
-//! The disk tier against the disk's own bandwidth: a history of 128 MiB checkpoints that flows to the disk and back, through
+//! The disk tier against the disk's own bandwidth: a history of 128 MiB checkpoints (16 MiB in a quick run) that flows to the disk and back, through
 //! a small host cache and straight from the device cache, beside raw direct I/O in the same run.
 //!
 //! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
 
 use anyhow::{Result, ensure};
-use tempfile::TempDir;
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{AfterRestore, Engine, Flush, Metrics, Region, RegionMut};
 
-use super::raw::{Raw, fill};
-use super::{Experiment, Run};
+use super::raw::Raw;
+use super::{Experiment, Run, measured_folder};
 use crate::processor::{Took, measure};
+use crate::random::fill;
+use crate::report::ratios;
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -20,14 +21,15 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+/// Bytes of a checkpoint, and checkpoints that the caches hold.
 const CHECKPOINT: usize = 128 << 20;
-const DEVICE_CACHE: usize = 1 << 30;
-const HOST_CACHE: usize = 512 << 20;
-/// What the disk tier is to reach, of raw I/O.
+const DEVICE_CACHE: usize = 8;
+const HOST_CACHE: usize = 4;
+/// Goal: the disk tier's bandwidth over that of raw I/O in the same round, at least.
 const SHARE_GOAL: f64 = 0.95;
-/// Cores that it may keep busy.
+/// Goal: cores that it keeps busy, at most.
 const CORES_GOAL: f64 = 1.0;
-/// One checkpoint's bytes are looked at so far from each other when it is back.
+/// The first byte beyond the version's number that is compared when a checkpoint is back, and part of the step to the next.
 const LOOKED_AT: usize = 64 << 10;
 
 /// The tiers above the disk.
@@ -38,17 +40,17 @@ const CACHES: [(&str, usize, usize); 3] = [
 ];
 
 fn run(run: &mut Run) -> Result<()> {
-    let folder = match std::env::var_os("TIERFLOW_STORE") {
-        Some(folder) => TempDir::new_in(folder)?,
-        None => TempDir::new()?,
+    let folder = measured_folder()?;
+    let (checkpoint, versions, rounds) = match run.is_quick() {
+        true => (CHECKPOINT / 8, 16, 2),
+        false => (CHECKPOINT, 32, 9),
     };
-    let (versions, rounds) = if run.is_quick() { (16, 4) } else { (32, 9) };
     let device = open(Choice::Auto)?;
-    let mut raw = Raw::new(folder.path(), versions * CHECKPOINT as u64, false)?;
+    let mut raw = Raw::new(run, folder.path(), versions * checkpoint as u64, false)?;
     raw.calibrate(run)?;
     let mut histories = CACHES
         .iter()
-        .map(|&caches| History::new(&device, folder.path(), caches, versions))
+        .map(|&caches| TierRounds::new(&device, folder.path(), caches, (checkpoint, versions)))
         .collect::<Result<Vec<_>>>()?;
     // The first of all writes to a file that has no blocks yet, through caches that are still growing.
     for history in &mut histories {
@@ -118,8 +120,7 @@ fn run(run: &mut Run) -> Result<()> {
     // Of one round: straight from the device's memory and through the host cache.
     let case = "caches=device, beside=device and host";
     for (at, way) in ["down", "up"].into_iter().enumerate() {
-        let pairs = found[2][at].iter().zip(&found[1][at]);
-        let shares: Vec<f64> = pairs.map(|(direct, through)| direct / through).collect();
+        let shares = ratios(&found[2][at], &found[1][at]);
         let metric = format!("rate {way} of that through the host in the same round");
         run.samples(case, &metric, "1", &shares)?.against(1.0);
     }
@@ -147,8 +148,9 @@ fn passed(run: &mut Run, case: &str, metrics: &Metrics) -> Result<()> {
     Ok(())
 }
 
-/// An engine, and how often a history went through it.
-struct History {
+/// An engine through which a history of `versions` checkpoints goes down and up in each round; `next` is the first version of the
+/// next round.
+struct TierRounds {
     name: &'static str,
     engine: Engine,
     device: Device,
@@ -159,29 +161,29 @@ struct History {
     next: u64,
 }
 
-impl History {
+impl TierRounds {
     fn new(
         device: &Device,
         folder: &std::path::Path,
         (name, device_cache, host_cache): (&'static str, usize, usize),
-        versions: u64,
+        (checkpoint, versions): (usize, u64),
     ) -> Result<Self> {
         // What a host cache alone takes lies in host memory, too.
         let host = open(Choice::Host)?;
         let device = if device_cache > 0 { device } else { &host };
         let engine = Engine::builder(device)
-            .device_cache(device_cache)
-            .host_cache(host_cache)
+            .device_cache(device_cache * checkpoint)
+            .host_cache(host_cache * checkpoint)
             .scratch(folder)
             .after_restore(AfterRestore::Discard)
             .flush(Flush::Eager)
             .build()?;
-        let mut content = vec![0; CHECKPOINT];
-        fill(&mut content);
-        let (field, back) = (device.alloc(CHECKPOINT)?, device.alloc(CHECKPOINT)?);
+        let mut content = vec![0; checkpoint];
+        fill(&mut content, 0);
+        let (field, back) = (device.alloc(checkpoint)?, device.alloc(checkpoint)?);
         device
             .stream()?
-            .write(&content, &mut field.lend_mut(0..CHECKPOINT)?)?;
+            .write(&content, &mut field.lend_mut(0..checkpoint)?)?;
         Ok(Self {
             name,
             engine,
@@ -233,7 +235,8 @@ impl History {
             version.to_le_bytes() == bytes,
             "version {version} came back as another"
         );
-        for at in (LOOKED_AT..CHECKPOINT).step_by(CHECKPOINT / 64 + LOOKED_AT) {
+        let length = self.content.len();
+        for at in (LOOKED_AT..length).step_by(length / 64 + LOOKED_AT) {
             stream.read(&self.back.lend(at..at + 8)?, &mut bytes)?;
             ensure!(
                 self.content[at..at + 8] == bytes,

@@ -8,7 +8,7 @@ use tierflow_tier_alloc::{HostArena, HostGrowth};
 
 use super::{Experiment, Run};
 
-/// See the module.
+/// See the [module](self).
 pub const EXPERIMENT: Experiment = Experiment {
     name: "growth",
     about: "a host arena's growth by touchers, piece and pause, and the copies within the device meanwhile",

@@ -1,7 +1,7 @@
 //! What a checkpoint costs that is written in place: `produce` and `commit`, beside one that is copied.
 //!
 //! A history that fits the device cache, without a flush: what is measured is the call alone. Each version is given up
-//! again at once, so that sizes from 1 MiB to 1 GiB run in a cache of 2 GiB (256 MiB at most in quick mode).
+//! again at once, so that sizes from 1 MiB to 1 GiB run in a cache of 2 GiB (64 MiB at most in a quick run).
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
     let (largest, rounds) = if run.is_quick() {
-        (256 * MIB, 20)
+        (64 * MIB, 20)
     } else {
         (1024 * MIB, 200)
     };

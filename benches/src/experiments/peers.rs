@@ -56,12 +56,7 @@ fn run(run: &mut Run) -> Result<()> {
     clock.stage("calibrating");
     let began = Instant::now();
     let machine = calibrate(&devices, effort(is_gpu))?;
-    run.value(
-        &group,
-        "calibration",
-        "ns",
-        began.elapsed().as_nanos() as f64,
-    )?;
+    run.time(&group, "calibration", began.elapsed())?;
     let machine = through_its_file(&machine, &devices)?;
     links(run, &group, &machine)?;
     let topology = machine.topology()?;

@@ -12,41 +12,44 @@ use tierflow_device::{Choice, HostReservation, open};
 
 use super::Run;
 use crate::processor::{Took, measure};
+use crate::random::fill;
 use crate::threads::on_threads;
 
 /// Linux's flag for direct I/O, but for some processors that are not measured here.
 const O_DIRECT: i32 = 0o40000;
 const REQUESTS: [usize; 3] = [1 << 20, 4 << 20, 16 << 20];
-/// Memory that is read and written, over and over: as much as a small host cache has, and more than a processor's caches hold.
+/// Bytes of memory that is read and written, over and over: as many as a small host cache has, and more than a processor's caches
+/// hold. An eighth of them in a quick run.
 const MEMORY: usize = 512 << 20;
-/// Bytes by which it is found what suits the disk.
+/// Bytes that a shape is tried with, at most.
 const TRIED: u64 = 1 << 30;
 
-/// Threads, and bytes of a request.
-type Shape = (usize, usize);
+/// Threads, and bytes of each one's request.
+type RawShape = (usize, usize);
 
 /// See the module.
 pub(super) struct Raw {
     file: File,
     bytes: u64,
     memory: Arc<HostReservation>,
-    best: [Shape; 2],
-    /// What is written is on the disk to stay when a round ends.
+    best: [RawShape; 2],
+    /// Whether a round of writes ends with `fdatasync`.
     lasts: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Direction {
     Down,
     Up,
 }
 
 impl Raw {
-    /// A file of so many bytes in `folder`, or somewhat more; what is written `lasts` if that is what it is compared with.
-    pub(super) fn new(folder: &Path, bytes: u64, lasts: bool) -> Result<Self> {
+    /// A file in `folder` of `bytes`, rounded up to whole requests. With `lasts`, a round of writes ends with `fdatasync`.
+    pub(super) fn new(run: &Run, folder: &Path, bytes: u64, lasts: bool) -> Result<Self> {
         let file = create(&folder.join("raw"))?;
-        let memory = open(Choice::Host)?.reserve_host(MEMORY)?;
-        fill(memory.memory().lend_mut(0..MEMORY)?.bytes_mut()?);
+        let length = if run.is_quick() { MEMORY / 8 } else { MEMORY };
+        let memory = open(Choice::Host)?.reserve_host(length)?;
+        fill(memory.memory().lend_mut(0..length)?.bytes_mut()?, 0);
         let raw = Self {
             file,
             bytes: bytes.next_multiple_of(REQUESTS[2] as u64),
@@ -58,9 +61,9 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Finds what suits the disk best, each way; quickly, of the requests of four threads.
+    /// Finds the fastest shape each way, by one try of each; in a quick run, of the shapes of four threads.
     pub(super) fn calibrate(&mut self, run: &mut Run) -> Result<()> {
-        for (at, way) in [Way::Down, Way::Up].into_iter().enumerate() {
+        for (at, way) in [Direction::Down, Direction::Up].into_iter().enumerate() {
             let mut best = 0.0;
             let threads: &[usize] = if run.is_quick() { &[4] } else { &[1, 2, 4] };
             for &threads in threads {
@@ -69,7 +72,7 @@ impl Raw {
                     let took = self.run((threads, request), way, bytes)?;
                     let rate = took.rate(bytes);
                     let case = format!("by=raw, threads={threads}, request={request}");
-                    let name = if way == Way::Down { "down" } else { "up" };
+                    let name = if way == Direction::Down { "down" } else { "up" };
                     run.value(&case, &format!("bandwidth {name}, once"), "bytes/s", rate)?;
                     if rate > best {
                         best = rate;
@@ -81,14 +84,14 @@ impl Raw {
         Ok(())
     }
 
-    /// What was found to suit the disk best: down, up.
+    /// The fastest shape of a way: 0 is down, 1 is up.
     pub(super) fn best(&self, way: usize) -> String {
         let (threads, request) = self.best[way];
         format!("threads={threads}, request={request}")
     }
 
     pub(super) fn write(&self) -> Result<Took> {
-        self.run(self.best[0], Way::Down, self.bytes)
+        self.run(self.best[0], Direction::Down, self.bytes)
     }
 
     /// Writes as much to a file that is not there yet, as a version is written of which none before it was given up: the file system
@@ -101,17 +104,17 @@ impl Raw {
                 memory: Arc::clone(&self.memory),
                 ..*self
             };
-            raw.run(raw.best[0], Way::Down, raw.bytes).map(drop)
+            raw.run(raw.best[0], Direction::Down, raw.bytes).map(drop)
         });
         std::fs::remove_file(&path)?;
         took
     }
 
     pub(super) fn read(&self) -> Result<Took> {
-        self.run(self.best[1], Way::Up, self.bytes)
+        self.run(self.best[1], Direction::Up, self.bytes)
     }
 
-    fn run(&self, (threads, request): Shape, way: Way, bytes: u64) -> Result<Took> {
+    fn run(&self, (threads, request): RawShape, way: Direction, bytes: u64) -> Result<Took> {
         let next = AtomicU64::new(0);
         let work = || -> Result<()> {
             loop {
@@ -119,19 +122,19 @@ impl Raw {
                 if at >= bytes {
                     return Ok(());
                 }
-                let start = at as usize % MEMORY;
+                let start = at as usize % self.memory.memory().len();
                 let mut memory = self.memory.memory().lend_mut(start..start + request)?;
                 let memory = memory.bytes_mut()?;
                 match way {
-                    Way::Down => self.file.write_all_at(memory, at)?,
-                    Way::Up => self.file.read_exact_at(memory, at)?,
+                    Direction::Down => self.file.write_all_at(memory, at)?,
+                    Direction::Up => self.file.read_exact_at(memory, at)?,
                 }
             }
         };
         measure(|| {
-            on_threads(threads, |_| work())?;
+            on_threads(0..threads, |_| work())?;
             match (way, self.lasts) {
-                (Way::Down, true) => Ok(self.file.sync_data()?),
+                (Direction::Down, true) => Ok(self.file.sync_data()?),
                 _ => Ok(()),
             }
         })
@@ -151,15 +154,4 @@ fn create(path: &Path) -> Result<File> {
             path.display()
         )
     })
-}
-
-/// Bytes of which a disk can make no fewer.
-pub(super) fn fill(bytes: &mut [u8]) {
-    let mut state = 0x2545_F491_4F6C_DD1D_u64;
-    for word in bytes.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
-    }
 }

@@ -8,12 +8,13 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use tempfile::TempDir;
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{Engine, Region, RegionMut};
 
 use super::raw::Raw;
-use super::{Experiment, Run};
+use super::{Experiment, Run, measured_folder};
+use crate::random::unit;
+use crate::report::{Spread, ratios};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -23,25 +24,17 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Regions of a checkpoint.
+/// Regions of a checkpoint; a tenth of them in a quick run.
 const COUNT: usize = 10_000;
-/// What many regions are to reach of the disk's raw rate.
+/// Goal: bandwidth of many regions over that of raw I/O in the same round, at least.
 const SHARE_GOAL: f64 = 0.85;
 
 fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
-    let folder = match std::env::var_os("TIERFLOW_STORE") {
-        Some(folder) => TempDir::new_in(folder)?,
-        None => TempDir::new()?,
-    };
-    // Quickly, those at odd addresses are left out.
-    let cases: &[bool] = if run.is_quick() {
-        &[false]
-    } else {
-        &[false, true]
-    };
-    for &is_odd in cases {
-        let case = Case::new(&device, COUNT, is_odd)?;
+    let folder = measured_folder()?;
+    let count = if run.is_quick() { COUNT / 10 } else { COUNT };
+    for is_odd in [false, true] {
+        let case = ManyRegions::new(&device, count, is_odd)?;
         if !is_odd {
             to_disk(run, &device, &case, folder.path())?;
         }
@@ -53,7 +46,7 @@ fn run(run: &mut Run) -> Result<()> {
 }
 
 /// Regions of 4 KiB to 1 MiB, as many of each order of magnitude as of any other, with gaps between them.
-struct Case {
+struct ManyRegions {
     name: String,
     memory: Memory,
     back: Memory,
@@ -62,7 +55,7 @@ struct Case {
     total: usize,
 }
 
-impl Case {
+impl ManyRegions {
     fn new(device: &Device, count: usize, is_odd: bool) -> Result<Self> {
         let mut number = 1_u64;
         let mut at = 0;
@@ -71,8 +64,7 @@ impl Case {
             number = number
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            let share = (number >> 11) as f64 / (1_u64 << 53) as f64;
-            let length = 4096.0 * 256.0_f64.powf(share);
+            let length = 4096.0 * 256.0_f64.powf(unit(number));
             let length = length as usize / 16 * 16 + if is_odd { number as usize % 16 } else { 0 };
             regions.push((at, length));
             at += length
@@ -131,9 +123,10 @@ impl Case {
     }
 }
 
-/// Into the first cache and back: copies within the device's memory if that is `near`, else between it and the host's.
-fn blocked(run: &mut Run, device: &Device, case: &Case, is_near: bool) -> Result<()> {
-    let rounds = if run.is_quick() { 7 } else { 21 };
+/// How long a checkpoint into the first cache and a restore from it block: within the device's memory with `is_near`, else between
+/// it and the host's.
+fn blocked(run: &mut Run, device: &Device, case: &ManyRegions, is_near: bool) -> Result<()> {
+    let rounds = if run.is_quick() { 5 } else { 21 };
     let cache = 2 * case.total + (64 << 20);
     let builder = Engine::builder(device);
     let engine = match is_near {
@@ -167,7 +160,7 @@ fn blocked(run: &mut Run, device: &Device, case: &Case, is_near: bool) -> Result
             case.name, case.total
         );
         run.samples(&named, "blocked as one region", "s", &times[one])?;
-        let alone = crate::report::Spread::of(&times[one])?.median;
+        let alone = Spread::of(&times[one])?.median;
         run.samples(&named, "blocked", "s", &times[many])?
             .against(alone);
     }
@@ -175,9 +168,9 @@ fn blocked(run: &mut Run, device: &Device, case: &Case, is_near: bool) -> Result
 }
 
 /// Several versions to the disk, and the last one back by an engine that has it nowhere else.
-fn to_disk(run: &mut Run, device: &Device, case: &Case, folder: &Path) -> Result<()> {
+fn to_disk(run: &mut Run, device: &Device, case: &ManyRegions, folder: &Path) -> Result<()> {
     let (rounds, versions) = if run.is_quick() { (2, 2) } else { (7, 3) };
-    let mut raw = Raw::new(folder, case.total as u64, true)?;
+    let mut raw = Raw::new(run, folder, case.total as u64, true)?;
     raw.calibrate(run)?;
     // Each of raw I/O, one region, and many.
     let (mut saves, mut restores): ([Vec<f64>; 3], [Vec<f64>; 3]) = Default::default();
@@ -239,21 +232,15 @@ fn to_disk(run: &mut Run, device: &Device, case: &Case, folder: &Path) -> Result
         for (by, rates) in names.iter().zip(rates) {
             run.samples(&format!("{named}, {by}"), "bandwidth", "bytes/s", rates)?;
         }
-        let pairs = rates[2].iter().zip(&rates[0]);
-        let shares: Vec<f64> = pairs.map(|(many, raw)| many / raw).collect();
+        let shares = ratios(&rates[2], &rates[0]);
         let named = format!("{named}, by=engine");
         run.samples(&named, "share of raw I/O in the same round", "1", &shares)?
             .against(SHARE_GOAL);
     }
-    let pairs = saves[2].iter().zip(&anew);
-    let shares: Vec<f64> = pairs.map(|(many, raw)| many / raw).collect();
+    let shares = ratios(&saves[2], &anew);
     let named = format!("{}, bytes={}, way=save", case.name, case.total);
-    run.samples(
-        &format!("{named}, by=raw, new file"),
-        "bandwidth",
-        "bytes/s",
-        &anew,
-    )?;
+    let by_raw = format!("{named}, by=raw, new file");
+    run.samples(&by_raw, "bandwidth", "bytes/s", &anew)?;
     let metric = "share of raw I/O to a new file in the same round";
     run.samples(&format!("{named}, by=engine"), metric, "1", &shares)?
         .against(SHARE_GOAL);
@@ -264,7 +251,7 @@ fn to_disk(run: &mut Run, device: &Device, case: &Case, folder: &Path) -> Result
     Ok(())
 }
 
-/// In how many runs of blocks each file of a version lies, where `filefrag` (e2fsprogs) is there to tell.
+/// The number of runs of blocks of each file of at least 1 MiB, where `filefrag` (e2fsprogs) is there to tell.
 fn extents(directory: &Path) -> Vec<f64> {
     let files = std::fs::read_dir(directory.join("rank-0")).into_iter();
     let files = files.flatten().flatten().map(|entry| entry.path());

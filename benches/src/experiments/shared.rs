@@ -4,17 +4,17 @@
 //! Each process is a node of one GPU: it computes (sleeps), meets the others, and checkpoints into a host cache that holds two
 //! versions, from where they are flushed. What all of them may write is paid for in a file that they lock.
 
-pub mod process;
+pub mod member;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use tierflow_sim::scale::{Job, Protection, Straggle, System};
 
 use super::{Experiment, Run};
-use process::Member;
+use crate::process::Process;
+use crate::threads::on_threads;
+use member::Member;
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -31,21 +31,24 @@ const BYTES: usize = 8 << 20;
 const SLOTS: usize = 2;
 
 fn run(run: &mut Run) -> Result<()> {
-    let rounds = if run.is_quick() { 4 } else { 20 };
-    let counts: &[usize] = if run.is_quick() { &[2] } else { &[1, 2, 4, 8] };
+    // In a quick run computing is as much shorter as checkpoints are smaller.
+    let (rounds, counts, part): (usize, &[usize], u64) = match run.is_quick() {
+        true => (4, &[2], 4),
+        false => (20, &[1, 2, 4, 8], 1),
+    };
     let cases = [
         ("little to compute", 50, 0.0),
         ("as much as the directory takes", 400, 0.0),
         ("much to compute", 1200, 0.0),
         ("much to compute, slowed down", 600, 0.5),
     ];
-    let member = |millis, slowed| Member {
+    let member = |millis: u64, slowed| Member {
         rank: 0,
         directory: std::path::PathBuf::new(),
-        bytes: BYTES,
+        bytes: BYTES / part as usize,
         slots: SLOTS,
         rounds,
-        millis,
+        millis: millis / part,
         slowed,
         bytes_per_second: 100_000_000,
     };
@@ -60,16 +63,8 @@ fn run(run: &mut Run) -> Result<()> {
         false => 1,
     };
     for groups in groups.chunks(at_a_time) {
-        let found = std::thread::scope(|scope| {
-            let under_way = groups
-                .iter()
-                .map(|(processes, _, member)| scope.spawn(|| measured(*processes, member)));
-            let under_way: Vec<_> = under_way.collect();
-            let ended = under_way.into_iter().map(|group| {
-                let panicked = |_panic| anyhow::anyhow!("a measurement panicked");
-                group.join().map_err(panicked)?
-            });
-            ended.collect::<Result<Vec<_>>>()
+        let found = on_threads(groups, |(processes, _, member)| {
+            measured(*processes, member)
         })?;
         for ((processes, about, member), (elapsed, settled)) in groups.iter().zip(found) {
             let expected = simulated(*processes, member)?;
@@ -118,74 +113,30 @@ fn simulated(processes: usize, member: &Member) -> Result<(f64, f64)> {
     Ok((elapsed, settled))
 }
 
-/// A process, and the lines to and from it.
-struct Running {
-    child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Running {
-    /// Waits for its next line.
-    fn hear(&mut self) -> Result<()> {
-        let read = self.answers.read_line(&mut String::new())?;
-        ensure!(read > 0, "a process ended before it was done");
-        Ok(())
-    }
-
-    fn tell(&mut self) -> Result<()> {
-        writeln!(self.orders)?;
-        Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // One that is done has left; any other is of no use any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn measured(processes: usize, member: &Member) -> Result<(f64, f64)> {
     let directory = tempfile::tempdir()?;
-    let mut all = Vec::new();
-    for rank in 0..processes {
+    let all = (0..processes).map(|rank| {
         let member = Member {
             rank,
             directory: directory.path().to_owned(),
             ..member.clone()
         };
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg("member")
-            .arg(serde_json::to_string(&member)?)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (orders, answers) = (child.stdin.take(), child.stdout.take());
-        all.push(Running {
-            child,
-            orders: orders.context("the process takes no orders")?,
-            answers: BufReader::new(answers.context("the process gives no answers")?),
-        });
-    }
-    let meet = |all: &mut Vec<Running>| -> Result<()> {
-        all.iter_mut().try_for_each(Running::hear)?;
-        all.iter_mut().try_for_each(Running::tell)
-    };
+        Process::start(["member", &serde_json::to_string(&member)?])
+    });
+    let mut all = all.collect::<Result<Vec<_>>>()?;
     // All are ready.
-    meet(&mut all)?;
+    Process::all_meet(&mut all)?;
     let begun = Instant::now();
     for _ in 0..member.rounds {
-        meet(&mut all)?;
+        Process::all_meet(&mut all)?;
     }
-    all.iter_mut().try_for_each(Running::hear)?;
-    let elapsed = begun.elapsed().as_secs_f64();
-    all.iter_mut().try_for_each(Running::hear)?;
-    let settled = begun.elapsed().as_secs_f64();
-    for mut running in all {
-        let ended = running.child.wait()?;
-        ensure!(ended.success(), "a process failed: {ended}");
-    }
+    let heard = || -> Result<f64> {
+        for process in &all {
+            process.hear()?;
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    };
+    let (elapsed, settled) = (heard()?, heard()?);
+    all.iter_mut().try_for_each(Process::wait)?;
     Ok((elapsed, settled))
 }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tempfile::TempDir;
 use tierflow_store::{Options, Region, Repository, Retention, Snapshot};
 
 use super::raw::Raw;
-use super::{Experiment, Run};
+use super::{Experiment, Run, measured_folder};
 use crate::processor::{Took, measure};
+use crate::report::{Spread, ratios};
 use crate::threads::on_threads;
 
 /// See the module.
@@ -23,22 +23,18 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const LARGE: usize = 128 << 20;
 const SMALL: usize = 4 << 10;
 /// Threads of the store.
 const THREADS: usize = 4;
-/// What large checkpoints are to reach, of raw I/O.
+/// Goal: bandwidth of large checkpoints over that of raw I/O in the same round, at least.
 const SHARE_GOAL: f64 = 0.95;
-/// Cores that they may keep busy.
+/// Goal: cores that they keep busy, at most.
 const CORES_GOAL: f64 = 1.0;
-/// What 4 KiB checkpoints are to reach, a second.
+/// Goal: checkpoints of 4 KiB a second, at least.
 const GOAL: f64 = 50_000.0;
 
 fn run(run: &mut Run) -> Result<()> {
-    let folder = match std::env::var_os("TIERFLOW_STORE") {
-        Some(folder) => TempDir::new_in(folder)?,
-        None => TempDir::new()?,
-    };
+    let folder = measured_folder()?;
     large(run, folder.path())?;
     small(run, folder.path())
 }
@@ -47,19 +43,22 @@ fn run(run: &mut Run) -> Result<()> {
 /// from the beginning.
 const WARMING: u64 = 3;
 
-/// Raw and durable in turns, so that both see the disk in the same moods.
+/// Raw and durable in turns, so that a disk that changes is the same for both.
 fn large(run: &mut Run, folder: &Path) -> Result<()> {
-    let rounds = if run.is_quick() { 7 } else { 25 };
+    let (size, rounds) = match run.is_quick() {
+        true => (32 << 20, 5),
+        false => (128 << 20, 25),
+    };
     let repository = Repository::open(folder.join("large"), Options::default().threads(THREADS))?;
-    let content: Vec<u8> = (0..LARGE).map(|at| ((at / 61) ^ at) as u8).collect();
+    let content: Vec<u8> = (0..size).map(|at: usize| ((at / 61) ^ at) as u8).collect();
     let regions = [Region::new("state", &content)];
-    let mut memory = vec![0; LARGE];
+    let mut memory = vec![0; size];
     let (mut times, mut cores): ([Vec<f64>; 4], [Vec<f64>; 4]) = Default::default();
     let mut note = |at: usize, took: Took| {
-        times[at].push(took.rate(LARGE as u64));
+        times[at].push(took.rate(size as u64));
         cores[at].push(took.cores());
     };
-    let mut raw = Raw::new(folder, LARGE as u64, true)?;
+    let mut raw = Raw::new(run, folder, size as u64, true)?;
     raw.calibrate(run)?;
     for round in 0..WARMING + rounds {
         note(0, raw.write()?);
@@ -83,19 +82,13 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
         all.drain(..WARMING as usize);
     }
     for (way, raw, durable) in [("save", 0, 1), ("restore", 2, 3)] {
-        run.samples(
-            &format!("bytes={LARGE}, way={way}, by=raw"),
-            "bandwidth",
-            "bytes/s",
-            &times[raw],
-        )?;
-        let reference = crate::report::Spread::of(&times[raw])?.median;
-        let case = format!("bytes={LARGE}, way={way}, by=store");
+        let case = format!("bytes={size}, way={way}, by=raw");
+        run.samples(&case, "bandwidth", "bytes/s", &times[raw])?;
+        let reference = Spread::of(&times[raw])?.median;
+        let case = format!("bytes={size}, way={way}, by=store");
         run.samples(&case, "bandwidth", "bytes/s", &times[durable])?
             .against(reference);
-        // Of what raw I/O reached just before: what else the machine does meets both.
-        let pairs = times[durable].iter().zip(&times[raw]);
-        let shares: Vec<f64> = pairs.map(|(durable, raw)| durable / raw).collect();
+        let shares = ratios(&times[durable], &times[raw]);
         run.samples(&case, "share of raw I/O in the same round", "1", &shares)?
             .against(SHARE_GOAL);
         run.samples(&case, "cores busy", "1", &cores[durable])?
@@ -104,9 +97,10 @@ fn large(run: &mut Run, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// For so long as is said, with old versions pruned on the way. Each is on the disk when its call returns.
+/// Checkpoints of 4 KiB a second, by threads and checkpoints in one call, with old versions pruned on the way. Each is on the disk
+/// when its call returns.
 fn small(run: &mut Run, folder: &Path) -> Result<()> {
-    let lasting = Duration::from_millis(if run.is_quick() { 700 } else { 20_000 });
+    let lasting = Duration::from_millis(if run.is_quick() { 250 } else { 20_000 });
     for (threads, calls_of) in [(1, 1), (64, 1), (1, 64), (1, 2048), (2, 2048)] {
         let directory = folder.join(format!("small-{threads}-{calls_of}"));
         let repository = Repository::open(&directory, Options::default())?;
@@ -133,7 +127,7 @@ fn small(run: &mut Run, folder: &Path) -> Result<()> {
             }
             Ok(())
         };
-        on_threads(threads, |_| work())?;
+        on_threads(0..threads, |_| work())?;
         let rate = saved.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
         let case = format!("bytes={SMALL}, threads={threads}, in one call={calls_of}");
         run.value(&case, "checkpoints", "1/s", rate)?.against(GOAL);

@@ -14,7 +14,7 @@ mod compare;
 mod stores;
 
 use compare::{Case, Tally, compare};
-use stores::Machine;
+use stores::StoreMachine;
 
 /// Calibration and its accuracy; the policies by writers, by cache size, at a fixed total and at a fixed size per writer.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -29,11 +29,11 @@ const SLOW: f64 = 0.5;
 const FAST: f64 = 3.0;
 
 fn run(run: &mut Run) -> Result<()> {
-    half(run, &Machine::with_throttled_disk)?;
-    half(run, &Machine::with_disk)
+    half(run, &StoreMachine::with_throttled_disk)?;
+    half(run, &StoreMachine::with_disk)
 }
 
-fn half(run: &mut Run, calibrated: &dyn Fn(&mut Run) -> Result<Machine>) -> Result<()> {
+fn half(run: &mut Run, calibrated: &dyn Fn(&mut Run) -> Result<StoreMachine>) -> Result<()> {
     let machine = calibrated(run)?;
     let mut tally = Tally::default();
     for case in cases(run.is_quick()) {
@@ -43,10 +43,11 @@ fn half(run: &mut Run, calibrated: &dyn Fn(&mut Run) -> Result<Machine>) -> Resu
 }
 
 fn cases(is_quick: bool) -> Vec<Case> {
+    let chunks = if is_quick { 16 } else { 64 };
     let fixed_total = |times, writers| Case {
         figure: "fixed total",
         writers,
-        chunks_each: 64 / writers,
+        chunks_each: chunks / writers,
         cache_chunks: 4,
         times,
         last: ("writers", writers),

@@ -57,21 +57,21 @@ fn names(metric: &Metric<'_>) -> (String, Vec<String>) {
 }
 
 /// The points of one value of the pairs before the last, by the number of the last.
-struct Line<'a> {
+struct Curve<'a> {
     name: String,
     points: Vec<(f64, &'a Point<'a>)>,
 }
 
 /// The key of the last pairs, and the lines over it; `None` when some case is no number, or the cases
 /// number different things.
-fn lines<'a>(metric: &'a Metric<'a>, names: &'a [String]) -> Option<(&'a str, Vec<Line<'a>>)> {
+fn lines<'a>(metric: &'a Metric<'a>, names: &'a [String]) -> Option<(&'a str, Vec<Curve<'a>>)> {
     let (_, axis, _) = split(names.first()?)?;
-    let mut lines: Vec<Line<'a>> = Vec::new();
+    let mut lines: Vec<Curve<'a>> = Vec::new();
     for (point, name) in metric.points.iter().zip(names) {
         let (name, _, x) = split(name).filter(|(_, key, _)| *key == axis)?;
         let line = match lines.iter().position(|line| line.name == name) {
             Some(at) => &mut lines[at],
-            None => lines.push_mut(Line {
+            None => lines.push_mut(Curve {
                 name: name.to_owned(),
                 points: Vec::new(),
             }),
@@ -81,12 +81,12 @@ fn lines<'a>(metric: &'a Metric<'a>, names: &'a [String]) -> Option<(&'a str, Ve
     for line in &mut lines {
         line.points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     }
-    let is_line = |line: &Line<'_>| line.points.len() > 1;
+    let is_line = |line: &Curve<'_>| line.points.len() > 1;
     lines.iter().any(is_line).then_some((axis, lines))
 }
 
-fn legend(lines: &[Line<'_>]) -> String {
-    let entry = |(line, color): (&Line<'_>, &RGBColor)| {
+fn legend(lines: &[Curve<'_>]) -> String {
+    let entry = |(line, color): (&Curve<'_>, &RGBColor)| {
         let RGBColor(r, g, b) = color;
         let name = escape(&line.name);
         format!(
@@ -97,7 +97,12 @@ fn legend(lines: &[Line<'_>]) -> String {
     named.zip(COLORS.iter().cycle()).map(entry).collect()
 }
 
-fn line_chart(svg: &mut String, metric: &Metric<'_>, axis: &str, lines: &[Line<'_>]) -> Result<()> {
+fn line_chart(
+    svg: &mut String,
+    metric: &Metric<'_>,
+    axis: &str,
+    lines: &[Curve<'_>],
+) -> Result<()> {
     let all = || lines.iter().flat_map(|line| &line.points);
     let across = Axis::over(all().map(|(x, _)| *x), false)?;
     let up = Axis::over(all().flat_map(|(_, point)| values(point)), true)?;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::Row;
 use super::group::{pairs, with_pairs};
+use super::markdown::table;
 use super::units::{digits, human};
 
 /// Where the papers measured, what their figures show, and what ours is beside it.
@@ -106,7 +107,7 @@ pub(crate) struct Selection {
 
 /// How far we are with a figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum FigureState {
     /// The report has rows for it that were measured.
     Measured,
     /// It has rows, all of them simulated or predicted.
@@ -117,7 +118,7 @@ pub(crate) enum State {
     Unmeasured,
 }
 
-impl Display for State {
+impl Display for FigureState {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Measured => f.write_str("measured"),
@@ -147,40 +148,37 @@ pub(crate) fn papers() -> Result<Vec<Paper>> {
 /// # Errors
 /// When `figures.toml` is not as this module reads it.
 pub fn compared(rows: &[Row]) -> Result<String> {
-    let mut table =
-        "| figure | the paper says | paper | ours | ratio |\n|---|---|---|---|---|\n".to_owned();
+    let mut lines = Vec::new();
     for paper in papers()? {
         for figure in &paper.figures {
-            let found = figure
-                .comparisons
-                .iter()
-                .filter(|one| one.value(rows).is_some());
-            for comparison in found {
-                let texts = comparison.texts(rows).join(" | ");
-                table += &format!("| {} {} | {texts} |\n", paper.name, figure.number);
+            let comparisons = figure.comparisons.iter();
+            for one in comparisons.filter(|one| one.value(rows).is_some()) {
+                let name = format!("{} {}", paper.name, figure.number);
+                lines.push([&[name], &one.texts(rows)[..]].concat());
             }
         }
     }
-    Ok(table)
+    let header = ["figure", "the paper says", "paper", "ours", "ratio"];
+    Ok(table(&header, lines))
 }
 
 impl Figure {
-    pub(crate) fn state(&self, rows: &[Row]) -> State {
+    pub(crate) fn state(&self, rows: &[Row]) -> FigureState {
         if self.unmeasured.is_some() {
-            return State::Unmeasured;
+            return FigureState::Unmeasured;
         }
         let (simulated, measured): (Vec<&Selection>, _) =
             self.rows.iter().partition(|selection| selection.simulated);
         let has =
             |selections: Vec<&Selection>| selections.iter().any(|s| s.of(rows).next().is_some());
         if has(measured) {
-            State::Measured
+            FigureState::Measured
         } else if has(simulated) {
-            State::Simulated
+            FigureState::Simulated
         } else {
             let mut names: Vec<_> = self.rows.iter().map(|rows| &*rows.experiment).collect();
             names.dedup();
-            State::NoRows(names.join(", "))
+            FigureState::NoRows(names.join(", "))
         }
     }
 
@@ -263,7 +261,7 @@ impl Ours {
 
 impl Selection {
     /// The rows, with those of their extremes.
-    fn of<'a>(&'a self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
+    pub(crate) fn of<'a>(&'a self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
         rows.iter().filter(|row| {
             let rest = row.metric.strip_prefix(&self.metric);
             row.experiment == self.experiment
@@ -394,7 +392,7 @@ mod tests {
 
     /// Two blocking times at 1 and at 2 processes.
     fn blocking() -> Vec<Row> {
-        let mut run = Run::new("alloc", true);
+        let mut run = Run::new("alloc", false);
         for (case, value) in [
             ("strategy=old, processes=1", 6.0),
             ("strategy=old, processes=2", 30.0),
@@ -442,8 +440,8 @@ mod tests {
             (&*against[0].case, against[0].ratio),
             ("strategy=new, processes=2", Some(0.6))
         );
-        assert_eq!(figure.state(&blocking()), State::Measured);
-        assert_eq!(figure.state(&[]), State::NoRows("alloc".into()));
+        assert_eq!(figure.state(&blocking()), FigureState::Measured);
+        assert_eq!(figure.state(&[]), FigureState::NoRows("alloc".into()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::Row;
 use super::chart::{chart, escape};
-use super::figures::{Comparison, Figure, Paper, State};
+use super::figures::{Comparison, Figure, FigureState, Paper};
 use super::group::{Metric, sections};
 use super::table::{HEADER, cells};
 
@@ -24,14 +24,14 @@ const INDEX_STYLE: &str = "<style>table{width:100%;table-layout:fixed}th{box-siz
     th:nth-child(2){width:24%}th:nth-child(3){width:11%}th:nth-child(4){width:29%}th:nth-child(7){width:6%}</style>\n";
 
 /// A cell: its text, whether it is a number, and how much of it a bar fills.
-struct Cell(String, bool, Option<f64>);
+struct HtmlCell(String, bool, Option<f64>);
 
-fn text(text: &str) -> Cell {
-    Cell(escape(text), false, None)
+fn text(text: &str) -> HtmlCell {
+    HtmlCell(escape(text), false, None)
 }
 
-fn number(text: String) -> Cell {
-    Cell(escape(&text), true, None)
+fn number(text: String) -> HtmlCell {
+    HtmlCell(escape(&text), true, None)
 }
 
 /// All rows: for each metric a chart where its cases are numbers, and a table.
@@ -48,11 +48,11 @@ pub(crate) fn all_rows(rows: &[Row], facts: &[String]) -> Result<String> {
 pub(crate) fn index(papers: &[Paper], rows: &[Row], facts: &[String]) -> String {
     let mut body = INDEX_STYLE.to_owned();
     let all = papers.iter().flat_map(|paper| &paper.figures);
-    let states: Vec<State> = all.map(|figure| figure.state(rows)).collect();
-    let count = |is: fn(&State) -> bool| states.iter().filter(|state| is(state)).count();
-    let measured = count(|state| *state == State::Measured);
-    let simulated = count(|state| *state == State::Simulated);
-    let without = count(|state| *state == State::Unmeasured);
+    let states: Vec<FigureState> = all.map(|figure| figure.state(rows)).collect();
+    let count = |is: fn(&FigureState) -> bool| states.iter().filter(|state| is(state)).count();
+    let measured = count(|state| *state == FigureState::Measured);
+    let simulated = count(|state| *state == FigureState::Simulated);
+    let without = count(|state| *state == FigureState::Unmeasured);
     let _ = writeln!(
         body,
         "<p>{} figures, tables and slides: {measured} measured, {simulated} simulated, {without} that no experiment has, {} without \
@@ -72,7 +72,7 @@ pub(crate) fn index(papers: &[Paper], rows: &[Row], facts: &[String]) -> String 
                 escape(&figure.number)
             );
             let head = [
-                Cell(link, false, None),
+                HtmlCell(link, false, None),
                 text(&figure.shows),
                 text(&said(figure, rows)),
             ];
@@ -156,7 +156,7 @@ fn said(figure: &Figure, rows: &[Row]) -> String {
         .comparisons
         .iter()
         .any(|one| one.value(rows).is_some());
-    let has_rows = matches!(state, State::Measured | State::Simulated);
+    let has_rows = matches!(state, FigureState::Measured | FigureState::Simulated);
     if has_rows && !is_compared && !figure.comparisons.is_empty() {
         format!("{state}, not compared")
     } else {
@@ -174,7 +174,7 @@ fn slug(name: &str) -> String {
     words.join("-").to_lowercase()
 }
 
-fn compared(one: Option<&Comparison>, rows: &[Row]) -> [Cell; 4] {
+fn compared(one: Option<&Comparison>, rows: &[Row]) -> [HtmlCell; 4] {
     let Some(one) = one else {
         let none = || number(String::new());
         return [text("no number"), none(), none(), none()];
@@ -227,7 +227,7 @@ fn values(metric: &Metric<'_>) -> String {
     let lines = metric.points.iter().zip(&lines).map(|(point, line)| {
         let part = (most > 0.0).then(|| point.row.value.max(0.0) / most);
         let cell = |at: &usize| {
-            Cell(
+            HtmlCell(
                 escape(&line[*at]),
                 *at > METRIC,
                 part.filter(|_| *at == VALUE),
@@ -238,7 +238,7 @@ fn values(metric: &Metric<'_>) -> String {
     table(&header, lines)
 }
 
-fn table(header: &[&str], lines: impl Iterator<Item = Vec<Cell>>) -> String {
+fn table(header: &[&str], lines: impl Iterator<Item = Vec<HtmlCell>>) -> String {
     let class = |is_number: bool| if is_number { " class=\"n\"" } else { "" };
     let mut table = String::from("<table>\n");
     for (at, line) in lines.enumerate() {
@@ -248,7 +248,7 @@ fn table(header: &[&str], lines: impl Iterator<Item = Vec<Cell>>) -> String {
             let _ = writeln!(table, "<tr>{}</tr>", names.collect::<String>());
         }
         table += "<tr>";
-        for Cell(text, is_number, bar) in line {
+        for HtmlCell(text, is_number, bar) in line {
             let bar = bar.map(|part| format!(" style=\"--part:{:.1}%\"", part * 100.0));
             let (class, bar) = (class(is_number), bar.unwrap_or_default());
             let _ = write!(table, "<td{class}{bar}>{text}</td>");

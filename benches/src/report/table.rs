@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let mut run = Run::new("copy", true);
+        let mut run = Run::new("copy", false);
         run.samples("threads=1", "bandwidth", "bytes/s", &[1e9, 2e9, 3e9])
             .unwrap()
             .against(4e9);

@@ -2,78 +2,23 @@
 
 use crate::cargo::Metadata;
 
-struct Room {
-    package: &'static str,
-    /// The crates of ours that it may depend on, whether to build or to test.
-    ours: &'static [&'static str],
-    /// Whether crates of others may be used in more than its tests.
-    others: bool,
-}
-
-const ROOMS: &[Room] = &[
-    Room {
-        package: "tierflow-lifecycle",
-        ours: &[],
-        others: false,
-    },
-    Room {
-        package: "tierflow-evict",
-        ours: &[],
-        others: true,
-    },
-    Room {
-        package: "tierflow-placement",
-        ours: &[],
-        others: true,
-    },
-    Room {
-        package: "tierflow-timeline",
-        ours: &[],
-        others: false,
-    },
-    Room {
-        package: "tierflow-device",
-        ours: &[],
-        others: true,
-    },
-    Room {
-        package: "tierflow-local-stores",
-        ours: &["tierflow-store"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-peers",
-        ours: &["tierflow-device", "tierflow-placement"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-tier-alloc",
-        ours: &["tierflow-device"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-dedup",
-        ours: &["tierflow-device"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-codec",
-        ours: &["tierflow-device"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-store",
-        ours: &[],
-        others: true,
-    },
-    Room {
-        package: "tierflow-plan",
-        ours: &["tierflow-evict", "tierflow-lifecycle"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-engine",
-        ours: &[
+/// Each crate, and those of ours that it may depend on, whether to build or to test.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("tierflow-lifecycle", &[]),
+    ("tierflow-evict", &[]),
+    ("tierflow-placement", &[]),
+    ("tierflow-timeline", &[]),
+    ("tierflow-device", &[]),
+    ("tierflow-local-stores", &["tierflow-store"]),
+    ("tierflow-peers", &["tierflow-device", "tierflow-placement"]),
+    ("tierflow-tier-alloc", &["tierflow-device"]),
+    ("tierflow-dedup", &["tierflow-device"]),
+    ("tierflow-codec", &["tierflow-device"]),
+    ("tierflow-store", &[]),
+    ("tierflow-plan", &["tierflow-evict", "tierflow-lifecycle"]),
+    (
+        "tierflow-engine",
+        &[
             "tierflow-plan",
             "tierflow-placement",
             "tierflow-device",
@@ -86,71 +31,38 @@ const ROOMS: &[Room] = &[
             "tierflow-peers",
             "tierflow-timeline",
         ],
-        others: true,
-    },
-    Room {
-        package: "tierflow-sim",
-        ours: &["tierflow-plan", "tierflow-timeline"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-objects",
-        // The engine in its tests.
-        ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-agent",
-        // The engine in its tests.
-        ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-redundancy",
-        // The engine in its tests.
-        ours: &["tierflow-store", "tierflow-device", "tierflow-engine"],
-        others: true,
-    },
-    Room {
-        package: "tierflow-cli",
-        ours: &[
+    ),
+    ("tierflow-sim", &["tierflow-plan", "tierflow-timeline"]),
+    // The engine in its tests.
+    (
+        "tierflow-objects",
+        &["tierflow-store", "tierflow-device", "tierflow-engine"],
+    ),
+    // The engine in its tests.
+    (
+        "tierflow-agent",
+        &["tierflow-store", "tierflow-device", "tierflow-engine"],
+    ),
+    // The engine in its tests.
+    (
+        "tierflow-redundancy",
+        &["tierflow-store", "tierflow-device", "tierflow-engine"],
+    ),
+    (
+        "tierflow-cli",
+        &[
             "tierflow-store",
             "tierflow-objects",
             "tierflow-agent",
             "tierflow-codec",
             "tierflow-dedup",
         ],
-        others: true,
-    },
-    Room {
-        package: "tierflow-python",
-        ours: &[
-            "tierflow-device",
-            "tierflow-tier-alloc",
-            "tierflow-dedup",
-            "tierflow-redundancy",
-            "tierflow-store",
-            "tierflow-objects",
-            "tierflow-engine",
-        ],
-        others: true,
-    },
-    Room {
-        package: "tierflow-capi",
-        ours: &[
-            "tierflow-device",
-            "tierflow-tier-alloc",
-            "tierflow-dedup",
-            "tierflow-redundancy",
-            "tierflow-store",
-            "tierflow-objects",
-            "tierflow-engine",
-        ],
-        others: true,
-    },
-    Room {
-        package: "tierflow-benches",
-        ours: &[
+    ),
+    ("tierflow-python", BINDINGS),
+    ("tierflow-capi", BINDINGS),
+    (
+        "tierflow-benches",
+        &[
             "tierflow-lifecycle",
             "tierflow-evict",
             "tierflow-placement",
@@ -166,19 +78,24 @@ const ROOMS: &[Room] = &[
             "tierflow-engine",
             "tierflow-sim",
         ],
-        others: true,
-    },
-    Room {
-        package: TESTING,
-        ours: &[],
-        others: true,
-    },
-    Room {
-        package: "xtask",
-        ours: &[],
-        others: true,
-    },
+    ),
+    (TESTING, &[]),
+    ("xtask", &[]),
 ];
+
+/// What other languages are bound to.
+const BINDINGS: &[&str] = &[
+    "tierflow-device",
+    "tierflow-tier-alloc",
+    "tierflow-dedup",
+    "tierflow-redundancy",
+    "tierflow-store",
+    "tierflow-objects",
+    "tierflow-engine",
+];
+
+/// Those that may use crates of others in their tests alone.
+const ALONE: &[&str] = &["tierflow-lifecycle", "tierflow-timeline"];
 
 /// What tests of every crate may share. It is not published, so nothing else may.
 const TESTING: &str = "tierflow-testing";
@@ -198,7 +115,7 @@ pub(crate) fn complaints(workspace: &Metadata) -> Vec<String> {
         .collect();
     let strangers = ours
         .iter()
-        .filter(|name| !ROOMS.iter().any(|room| room.package == **name))
+        .filter(|name| !ROOMS.iter().any(|(package, _)| package == *name))
         .map(|name| format!("{name} has no line in xtask/src/tidy/rooms.rs"));
     let edges = workspace.members().flat_map(|package| {
         package.dependencies.iter().map(|dependency| Edge {
@@ -214,13 +131,13 @@ pub(crate) fn complaints(workspace: &Metadata) -> Vec<String> {
 }
 
 fn complaint(edge: &Edge<'_>) -> Option<String> {
-    let room = ROOMS.iter().find(|room| room.package == edge.from)?;
+    let (package, ours) = ROOMS.iter().find(|(package, _)| *package == edge.from)?;
     let allowed = if edge.is_ours {
         // In its tests, a crate has itself with its features.
         let in_tests = edge.to == TESTING || edge.to == edge.from;
-        room.ours.contains(&edge.to) || (in_tests && edge.only_tests)
+        ours.contains(&edge.to) || (in_tests && edge.only_tests)
     } else {
-        room.others || edge.only_tests
+        !ALONE.contains(package) || edge.only_tests
     };
     (!allowed).then(|| format!("{} may not depend on {}", edge.from, edge.to))
 }

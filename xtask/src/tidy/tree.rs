@@ -38,7 +38,7 @@ pub(crate) fn build_scripts(workspace: &Metadata) -> Vec<String> {
 
 /// Looks through everything that is built on this platform, tests and benches included.
 pub(crate) fn c_builders(workspace: &Metadata) -> Result<Vec<String>> {
-    // The metadata also name what is built with a feature of somebody's that nobody asks for.
+    // The metadata also name what only a feature builds that is not turned on.
     let tree = ["tree", "--workspace", "--all-features", "--prefix", "none"];
     let tree = output(cargo().args(tree))?;
     let built: BTreeSet<&str> = tree

@@ -2,21 +2,21 @@
 //! answering on standard output, one line of JSON each.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use tierflow_device::{Choice, Device, Error, HostReservation, Memory, Pinned, Unavailable, open};
+use tierflow_device::{Device, HostReservation, Memory, Pinned};
 use tierflow_tier_alloc::{DeviceArena, DeviceGrowth, HostArena, HostGrowth};
 
 use super::passes::{Load, Passes, device_growth, passes};
+use crate::machine::device_of;
+use crate::process::{Process, say};
 
 /// What a child is told to do, with what it keeps from the steps before.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Step {
+pub(super) enum Task {
     /// Device memory, all of it usable, by the strategy of this name.
     Device { bytes: usize, growth: String },
     /// Host memory touched by one thread, and kept.
@@ -48,63 +48,26 @@ pub(super) struct Done {
 /// Children that are ready.
 pub(super) struct Family(Vec<Process>);
 
-struct Process {
-    child: Child,
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
-
 impl Family {
     /// Starts so many processes and waits until each has opened the device.
     pub(super) fn start(count: usize) -> Result<Self> {
-        let mut family = Self(Vec::new());
-        for index in 0..count {
-            let mut child = Command::new(std::env::current_exe()?)
-                .arg("child")
-                .arg(index.to_string())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .context("cannot start a child process")?;
-            let (orders, answers) = (child.stdin.take(), child.stdout.take());
-            family.0.push(Process {
-                child,
-                orders: orders.context("a child without input")?,
-                answers: BufReader::new(answers.context("a child without output")?).lines(),
-            });
-        }
-        family.all(&Step::Free)?;
+        let children = (0..count).map(|index| Process::start(["child", &index.to_string()]));
+        let mut family = Self(children.collect::<Result<_>>()?);
+        family.all(&Task::Free)?;
         Ok(family)
     }
 
     /// Has all of them do this at the same time, and waits for all.
-    pub(super) fn all(&mut self, step: &Step) -> Result<Vec<Done>> {
-        let order = serde_json::to_string(step)?;
+    pub(super) fn all(&mut self, task: &Task) -> Result<Vec<Done>> {
+        let order = serde_json::to_string(task)?;
         for process in &mut self.0 {
-            writeln!(process.orders, "{order}").context("a child process is gone")?;
+            process.tell(&order)?;
         }
-        let answers = self.0.iter_mut().map(|process| {
-            let line = process.answers.next().context("a child process died")??;
-            let answer: Result<Done, String> = serde_json::from_str(&line)?;
+        let answers = self.0.iter().map(|process| {
+            let answer: Result<Done, String> = serde_json::from_str(&process.hear()?)?;
             answer.map_err(|error| anyhow::anyhow!("a child process failed: {error}"))
         });
         answers.collect()
-    }
-}
-
-impl Drop for Family {
-    fn drop(&mut self) {
-        for mut process in self.0.drain(..) {
-            // The end of its input ends it; one that does not listen any more is ended by force.
-            drop(process.orders);
-            let deadline = Instant::now() + Duration::from_secs(20);
-            while let Ok(None) = process.child.try_wait() {
-                if Instant::now() > deadline {
-                    let _ = process.child.kill();
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
     }
 }
 
@@ -112,7 +75,7 @@ impl Drop for Family {
 pub(super) fn aggregate(done: &[Done]) -> Result<f64> {
     let begun = done.iter().map(|done| done.begun).min();
     let ended = done.iter().map(|done| done.ended).max();
-    let (begun, ended) = begun.zip(ended).context("nobody did anything")?;
+    let (begun, ended) = begun.zip(ended).context("no process did anything")?;
     let bytes: usize = done.iter().map(|done| done.bytes).sum();
     Ok(bytes as f64 / ended.saturating_sub(begun).as_secs_f64().max(1e-9))
 }
@@ -136,29 +99,13 @@ pub fn child(index: usize) -> Result<()> {
     drop(device.stream()?);
     let mut held = Held::default();
     for line in std::io::stdin().lines() {
-        let step: Step = serde_json::from_str(&line?)?;
+        let task: Task = serde_json::from_str(&line?)?;
         let answer = held
-            .act(&device, step)
+            .act(&device, task)
             .map_err(|error| format!("{error:#}"));
-        println!("{}", serde_json::to_string(&answer)?);
+        say(&serde_json::to_string(&answer)?)?;
     }
     Ok(())
-}
-
-/// The GPU of a child: its own as long as there are enough, else they share them in turn.
-fn device_of(index: usize) -> Result<Device> {
-    let unavailable = |error| match error {
-        Error::Unavailable(why) => Ok(why),
-        other => Err(other),
-    };
-    match open(Choice::Cuda { ordinal: index }).map_err(unavailable) {
-        Ok(device) => Ok(device),
-        Err(Ok(Unavailable::NoSuchGpu { count, .. })) => Ok(open(Choice::Cuda {
-            ordinal: index % count.max(1),
-        })?),
-        Err(Ok(_)) => Ok(open(Choice::Auto)?),
-        Err(Err(other)) => Err(other.into()),
-    }
 }
 
 /// What a child keeps between steps.
@@ -171,16 +118,16 @@ struct Held {
 }
 
 impl Held {
-    fn act(&mut self, device: &Device, step: Step) -> Result<Done> {
+    fn act(&mut self, device: &Device, task: Task) -> Result<Done> {
         let begun = SystemTime::now();
         let mut note = None;
         let mut found = None;
-        let bytes = match step {
-            Step::Free => {
+        let bytes = match task {
+            Task::Free => {
                 *self = Self::default();
                 0
             }
-            Step::Device { bytes, growth } => {
+            Task::Device { bytes, growth } => {
                 let growth: DeviceGrowth = device_growth(&growth)?;
                 let arena = DeviceArena::start(device, bytes, growth)?;
                 arena.wait_usable(arena.capacity())?;
@@ -188,13 +135,13 @@ impl Held {
                 self.device_arena = Some(arena);
                 capacity
             }
-            Step::Touch { bytes } => {
+            Task::Touch { bytes } => {
                 let reservation = device.reserve_host(bytes)?;
                 reservation.touch(0..bytes)?;
                 self.touched = Some(reservation);
                 bytes
             }
-            Step::Pin { lock } => {
+            Task::Pin { lock } => {
                 let Some(reservation) = &self.touched else {
                     bail!("nothing was touched");
                 };
@@ -213,7 +160,7 @@ impl Held {
                     }
                 }
             }
-            Step::DirectPin { bytes } => {
+            Task::DirectPin { bytes } => {
                 let (memory, pinned) = device.alloc_pinned(bytes)?;
                 self.memory = Some(memory);
                 if let Pinned::No(why) = pinned {
@@ -221,7 +168,7 @@ impl Held {
                 }
                 bytes
             }
-            Step::Pieces { bytes } => {
+            Task::Pieces { bytes } => {
                 let arena = HostArena::start(device, bytes, HostGrowth::default())?;
                 arena.wait_grown();
                 let report = arena.report();
@@ -229,7 +176,7 @@ impl Held {
                 self.host_arena = Some(arena);
                 report.pinned
             }
-            Step::Passes(load) => {
+            Task::Passes(load) => {
                 found = Some(passes(device, &load)?);
                 load.sizes.iter().sum()
             }

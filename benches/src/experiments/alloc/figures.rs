@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::child::{Done, Family, Step, aggregate, each};
+use super::child::{Done, Family, Task, aggregate, each};
 use super::passes::{Load, Passes, UVM, is_here, passes, variable};
-use super::scale::{HOST_TO_DEVICE, MIB, Scale, tolerate};
+use super::scale::{AllocScale, MIB, tolerate};
 use crate::experiments::Run;
 
 /// What is not begun by then is left out, and said to be.
@@ -23,12 +23,12 @@ const STRATEGIES: [(&str, &str); 6] = [
     ("IncrementalVmm", "Pieces"),
 ];
 
-type Figure = fn(&mut Run, &Scale) -> Result<()>;
+type MeasureFigure = fn(&mut Run, &AllocScale) -> Result<()>;
 
 pub(super) fn run(run: &mut Run) -> Result<()> {
-    let scale = Scale::of_this_machine(run.is_quick())?;
+    let scale = AllocScale::of_this_machine(run.is_quick())?;
     scale.report(run)?;
-    let figures: [(&str, Figure); 7] = [
+    let figures: [(&str, MeasureFigure); 7] = [
         ("4a", rates),
         ("5a and 5b", large_host),
         ("6a and 6b", weak_scaling),
@@ -55,17 +55,17 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
 }
 
 /// Figure 4a, and what §V-E says of touching and pinning beside it.
-fn rates(run: &mut Run, scale: &Scale) -> Result<()> {
+fn rates(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for &processes in &scale.processes {
         let mut family = Family::start(processes)?;
         let bytes = scale.share;
         for growth in ["DirectAlloc", "IncrementalVmm"] {
-            let step = Step::Device {
+            let task = Task::Device {
                 bytes,
                 growth: growth.to_owned(),
             };
-            let done = family.all(&step)?;
-            family.all(&Step::Free)?;
+            let done = family.all(&task)?;
+            family.all(&Task::Free)?;
             let case = format!("strategy={growth}, processes={processes}");
             run.value(
                 &case,
@@ -75,7 +75,7 @@ fn rates(run: &mut Run, scale: &Scale) -> Result<()> {
             )?;
         }
         let host = scale.pinnable;
-        let done = family.all(&Step::Touch { bytes: host })?;
+        let done = family.all(&Task::Touch { bytes: host })?;
         let case = format!("strategy=touch-1-thread, processes={processes}");
         run.value(
             &case,
@@ -83,13 +83,13 @@ fn rates(run: &mut Run, scale: &Scale) -> Result<()> {
             "bytes/s",
             each(&done),
         )?;
-        let pin = Step::Pin { lock: None };
+        let pin = Task::Pin { lock: None };
         host_row(run, "pin-touched", processes, &family.all(&pin)?)?;
-        family.all(&Step::Free)?;
-        let done = family.all(&Step::DirectPin { bytes: host })?;
-        family.all(&Step::Free)?;
+        family.all(&Task::Free)?;
+        let done = family.all(&Task::DirectPin { bytes: host })?;
+        family.all(&Task::Free)?;
         host_row(run, "DirectPin", processes, &done)?;
-        let pieces = Step::Pieces { bytes: host };
+        let pieces = Task::Pieces { bytes: host };
         host_row(run, "Pieces", processes, &family.all(&pieces)?)?;
     }
     Ok(())
@@ -115,19 +115,6 @@ fn host_row(run: &mut Run, strategy: &str, processes: usize, done: &[Done]) -> R
     Ok(())
 }
 
-fn load(scale: &Scale, strategy: (&str, &str), interval: u64) -> Load {
-    let bytes = scale.sweep_count * scale.checkpoint;
-    Load {
-        sizes: vec![scale.checkpoint; scale.sweep_count],
-        interval: Duration::from_millis(interval),
-        device_bytes: bytes / HOST_TO_DEVICE,
-        host_bytes: bytes,
-        device: strategy.0.to_owned(),
-        host: strategy.1.to_owned(),
-        warm: false,
-    }
-}
-
 /// Two rows of one run, or of several processes: the mean of what each was blocked.
 fn blocking(run: &mut Run, case: &str, figures: (&str, &str), found: &[Passes]) -> Result<()> {
     let mean = |time: fn(&Passes) -> Duration| {
@@ -145,52 +132,56 @@ fn blocking(run: &mut Run, case: &str, figures: (&str, &str), found: &[Passes]) 
 }
 
 /// Figures 5a and 5b.
-fn large_host(run: &mut Run, scale: &Scale) -> Result<()> {
-    for strategy in STRATEGIES {
-        if !is_here(strategy.1, scale.is_gpu()) {
-            continue;
-        }
-        for &interval in &scale.intervals {
-            let found = passes(&scale.device, &load(scale, strategy, interval));
-            let Some(found) = tolerate(run, strategy.1, found)? else {
-                break;
-            };
-            let case = format!("strategy={}, interval={interval}", strategy.1);
-            blocking(run, &case, ("5a", "5b"), &[found])?;
-        }
-    }
-    Ok(())
+fn large_host(run: &mut Run, scale: &AllocScale) -> Result<()> {
+    let load = |strategy, interval| scale.load(scale.sweep_count, strategy, interval);
+    by_strategy(run, scale, ("5a", "5b"), &scale.intervals, load)
 }
 
 /// Figures 3b and 3c.
-fn variable_sizes(run: &mut Run, scale: &Scale) -> Result<()> {
+fn variable_sizes(run: &mut Run, scale: &AllocScale) -> Result<()> {
+    let load = |strategy, interval| {
+        let mut load = scale.load(scale.sweep_count, strategy, interval);
+        load.sizes = variable(scale.sweep_count, scale.checkpoint);
+        // Room for what lies between checkpoints of different sizes.
+        load.host_bytes = load.sizes.iter().sum::<usize>() / 8 * 9;
+        let largest = load.sizes.iter().copied().max().unwrap_or(0);
+        load.device_bytes = load.device_bytes.max(2 * largest);
+        load
+    };
+    let intervals = &scale.intervals[..scale.intervals.len().min(3)];
+    by_strategy(run, scale, ("3b", "3c"), intervals, load)
+}
+
+/// Blocking by strategy and interval, in ms, of the loads that `load` makes of both. A strategy that this machine lacks is left out;
+/// of one that fails, the further intervals are.
+fn by_strategy(
+    run: &mut Run,
+    scale: &AllocScale,
+    figures: (&str, &str),
+    intervals: &[u64],
+    load: impl Fn((&'static str, &'static str), u64) -> Load,
+) -> Result<()> {
     for strategy in STRATEGIES {
         if !is_here(strategy.1, scale.is_gpu()) {
             continue;
         }
-        for &interval in scale.intervals.iter().take(3) {
-            let mut load = load(scale, strategy, interval);
-            load.sizes = variable(scale.sweep_count, scale.checkpoint);
-            // Room for what lies between checkpoints of different sizes.
-            load.host_bytes = load.sizes.iter().sum::<usize>() / 8 * 9;
-            let largest = load.sizes.iter().copied().max().unwrap_or(0);
-            load.device_bytes = load.device_bytes.max(2 * largest);
-            let found = passes(&scale.device, &load);
+        for &interval in intervals {
+            let found = passes(&scale.device, &load(strategy, interval));
             let Some(found) = tolerate(run, strategy.1, found)? else {
                 break;
             };
             let case = format!("strategy={}, interval={interval}", strategy.1);
-            blocking(run, &case, ("3b", "3c"), &[found])?;
+            blocking(run, &case, figures, &[found])?;
         }
     }
     Ok(())
 }
 
 /// Figures 4b and 4c: the device holds everything.
-fn large_device(run: &mut Run, scale: &Scale) -> Result<()> {
+fn large_device(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for device in ["DirectAlloc", "IncrementalVmm"] {
         for &interval in &scale.intervals {
-            let mut load = load(scale, (device, "Pieces"), interval);
+            let mut load = scale.load(scale.sweep_count, (device, "Pieces"), interval);
             load.device_bytes = load.host_bytes;
             load.host_bytes = 0;
             let found = passes(&scale.device, &load)?;
@@ -202,11 +193,11 @@ fn large_device(run: &mut Run, scale: &Scale) -> Result<()> {
 }
 
 /// Figure 5c: two processes, which touch while they flush or not. They pin at once: `alloc-serial` has both orders.
-fn concurrency(run: &mut Run, scale: &Scale) -> Result<()> {
+fn concurrency(run: &mut Run, scale: &AllocScale) -> Result<()> {
     let mut family = Family::start(2)?;
     for host in ["TouchThenPin-Sequential", "TouchThenPin-Concurrent"] {
         for &interval in &scale.intervals {
-            let load = load(scale, ("IncrementalVmm", host), interval);
+            let load = scale.load(scale.sweep_count, ("IncrementalVmm", host), interval);
             let found = in_family(&mut family, load)?;
             let case = format!("touching={host}, interval={interval}");
             blocking(run, &case, ("5c", "5c"), &found)?;
@@ -216,14 +207,14 @@ fn concurrency(run: &mut Run, scale: &Scale) -> Result<()> {
 }
 
 /// Figures 6a and 6b: every 20 ms, by the number of processes.
-fn weak_scaling(run: &mut Run, scale: &Scale) -> Result<()> {
+fn weak_scaling(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for &processes in &scale.processes {
         let mut family = Family::start(processes)?;
         for strategy in STRATEGIES {
             if !matches!(strategy.1, "DirectPin" | "TouchThenPin-Auto" | "Pieces") {
                 continue;
             }
-            let load = load(scale, strategy, 20);
+            let load = scale.load(scale.sweep_count, strategy, 20);
             let found = in_family(&mut family, load)?;
             let case = format!("strategy={}, processes={processes}", strategy.1);
             blocking(run, &case, ("6a", "6b"), &found)?;
@@ -233,21 +224,19 @@ fn weak_scaling(run: &mut Run, scale: &Scale) -> Result<()> {
 }
 
 fn in_family(family: &mut Family, load: Load) -> Result<Vec<Passes>> {
-    let done = family.all(&Step::Passes(Box::new(load)))?;
+    let done = family.all(&Task::Passes(Box::new(load)))?;
     Ok(done.into_iter().filter_map(|done| done.passes).collect())
 }
 
 /// Figure 6c: an eighth, a quarter, a half and all of the goals' host cache, a checkpoint every 5 ms.
-fn host_sizes(run: &mut Run, scale: &Scale) -> Result<()> {
+fn host_sizes(run: &mut Run, scale: &AllocScale) -> Result<()> {
     for strategy in STRATEGIES {
         if !matches!(strategy.1, "DirectPin" | "TouchThenPin-Auto" | "Pieces") {
             continue;
         }
         for count in [scale.count / 4, scale.count / 2, scale.count, scale.longest] {
-            let mut load = load(scale, strategy, 5);
-            load.sizes = vec![scale.checkpoint; count];
-            load.host_bytes = count * scale.checkpoint;
-            load.device_bytes = (load.host_bytes / HOST_TO_DEVICE).max(2 * scale.checkpoint);
+            let mut load = scale.load(count, strategy, 5);
+            load.device_bytes = load.device_bytes.max(2 * scale.checkpoint);
             let mib = load.host_bytes / MIB;
             let found = passes(&scale.device, &load)?;
             let case = format!("strategy={}, host MiB={mib}", strategy.1);

@@ -9,6 +9,9 @@ use tierflow_device::{Device, Memory, Stream};
 use tierflow_engine::{AfterRestore, Engine, Flush, Region, RegionMut, Tier};
 use tierflow_tier_alloc::{DeviceGrowth, HostGrowth, HostOptions};
 
+use crate::experiments::wait_grown;
+use crate::random::unit;
+
 /// The name under which unified memory takes the place of both caches.
 pub(super) const UVM: &str = "UVM";
 
@@ -108,7 +111,7 @@ pub(super) fn passes(device: &Device, load: &Load) -> Result<Passes> {
         ..Passes::default()
     };
     if load.warm {
-        wait_warm(&engine);
+        wait_grown(&engine);
         found.start = Duration::ZERO;
     }
     engine.hint((0..load.sizes.len() as u64).rev());
@@ -197,18 +200,6 @@ impl Passes {
     }
 }
 
-fn wait_warm(engine: &Engine) {
-    let is_warm = || {
-        engine.host_arena_report().is_none_or(|host| host.finished)
-            && engine
-                .device_arena_report()
-                .is_none_or(|device| device.finished)
-    };
-    while !is_warm() {
-        std::thread::sleep(Duration::from_millis(700));
-    }
-}
-
 /// The work between two calls, which takes `interval` with what is done in it.
 fn compute(interval: Duration, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let end = Instant::now() + interval;
@@ -261,16 +252,14 @@ fn tag(version: usize) -> u8 {
 /// in all as `count` of three quarters of it.
 pub(super) fn variable(count: usize, middle: usize) -> Vec<usize> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let shares: Vec<f64> = (0..count)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let uniform = (state >> 11) as f64 / (1_u64 << 53) as f64;
-            // Many small ones and few large ones.
-            0.25 * 8_f64.powf(uniform)
-        })
-        .collect();
+    let shares = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        // Many small ones and few large ones.
+        0.25 * 8_f64.powf(unit(state))
+    });
+    let shares: Vec<f64> = shares.take(count).collect();
     let scale = 0.75 * count as f64 / shares.iter().sum::<f64>();
     let size = |share: f64| (share * scale * middle as f64) as usize;
     shares

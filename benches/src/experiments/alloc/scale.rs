@@ -1,9 +1,12 @@
 //! How large an experiment is on this machine. The paper's size is 256 checkpoints of 128 MiB for each GPU, 4 GiB of
 //! device cache and 32 GiB of host cache.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use tierflow_device::{Choice, Device, HostReservation, Kind, Pinned, open};
 
+use super::passes::Load;
 use crate::experiments::Run;
 
 pub(super) const MIB: usize = 1 << 20;
@@ -14,7 +17,7 @@ pub(super) const PAPER_COUNT: usize = 256;
 pub(super) const HOST_TO_DEVICE: usize = 8;
 
 #[derive(Debug)]
-pub(super) struct Scale {
+pub(super) struct AllocScale {
     pub(super) device: Device,
     /// Bytes of one checkpoint.
     pub(super) checkpoint: usize,
@@ -58,7 +61,7 @@ fn lockable(bytes: usize) -> Result<usize> {
     }
 }
 
-impl Scale {
+impl AllocScale {
     pub(super) fn of_this_machine(quick: bool) -> Result<Self> {
         let device = open(Choice::Auto)?;
         let gpu = device.info().kind == Kind::Cuda;
@@ -66,7 +69,7 @@ impl Scale {
             (true, false) => (PAPER_CHECKPOINT, PAPER_COUNT, 32, 4096 * MIB),
             (true, true) => (PAPER_CHECKPOINT, 32, 8, 512 * MIB),
             (false, false) => (4 * MIB, 128, 32, 256 * MIB),
-            (false, true) => (MIB, 32, 8, 32 * MIB),
+            (false, true) => (MIB, 16, 8, 32 * MIB),
         };
         let intervals = if quick {
             vec![5, 10]
@@ -120,6 +123,21 @@ impl Scale {
             .against(paper);
         }
         Ok(())
+    }
+
+    /// So many checkpoints with a host cache that holds them all, cold; the strategies are the device's and the host's, the interval
+    /// is in ms.
+    pub(super) fn load(&self, count: usize, strategy: (&str, &str), interval: u64) -> Load {
+        let bytes = count * self.checkpoint;
+        Load {
+            sizes: vec![self.checkpoint; count],
+            interval: Duration::from_millis(interval),
+            device_bytes: bytes / HOST_TO_DEVICE,
+            host_bytes: bytes,
+            device: strategy.0.to_owned(),
+            host: strategy.1.to_owned(),
+            warm: false,
+        }
     }
 
     pub(super) fn is_gpu(&self) -> bool {

@@ -21,18 +21,17 @@ pub(super) struct Input<T> {
 pub(super) fn shots(shots: usize, versions: usize) -> Result<Input<Vec<u64>>> {
     let total = SHOT_BYTES / 384 * versions as u64;
     let made_up = (0..shots as u64).map(|seed| made_up_sizes(versions, total, seed));
-    let Some(folder) = std::env::var_os("TIERFLOW_TRACES") else {
+    let Some(recorded) = recorded_shots()? else {
         return Ok(Input {
             origin: "made up",
             items: made_up.collect(),
         });
     };
-    let mut items = Vec::new();
-    for (name, text) in read(Path::new(&folder), "csv")? {
-        let sizes = sizes_from_csv(&text).with_context(|| format!("{name} is no trace"))?;
+    let thinned = recorded.into_iter().map(|sizes| {
         let step = sizes.len().div_ceil(versions).max(1);
-        items.push(sizes.into_iter().step_by(step).collect());
-    }
+        sizes.into_iter().step_by(step).collect()
+    });
+    let mut items: Vec<_> = thinned.collect();
     let origin = match items.len() {
         recorded if recorded >= shots => "recorded",
         _ => "recorded, then made up",
@@ -40,6 +39,23 @@ pub(super) fn shots(shots: usize, versions: usize) -> Result<Input<Vec<u64>>> {
     items.extend(made_up.skip(items.len()));
     items.truncate(shots);
     Ok(Input { origin, items })
+}
+
+/// The sizes of each shot in the folder that `TIERFLOW_TRACES` names; `None` where it names none.
+pub(crate) fn recorded_shots() -> Result<Option<Vec<Vec<u64>>>> {
+    let Some(folder) = std::env::var_os("TIERFLOW_TRACES") else {
+        return Ok(None);
+    };
+    let files = read(Path::new(&folder), "csv")?.into_iter();
+    let shots =
+        files.map(|(name, text)| sizes(&text).with_context(|| format!("{name} is no trace")));
+    shots.collect::<Result<_>>().map(Some)
+}
+
+fn sizes(text: &str) -> Result<Vec<u64>> {
+    let sizes = sizes_from_csv(text)?;
+    ensure!(!sizes.is_empty(), "there is no version");
+    Ok(sizes)
 }
 
 /// Schedules with their names.
@@ -88,4 +104,18 @@ fn read(folder: &Path, extension: &str) -> Result<Vec<(String, String)>> {
         folder.display()
     );
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_are_read_and_what_is_none_is_named() {
+        assert_eq!(sizes("version,bytes\n0,7\n1,8\n").unwrap(), [7, 8]);
+        assert!(sizes("version,bytes\n").is_err());
+        assert!(sizes("0,7\n").is_err());
+        let error = sizes("version,bytes\n0,7\n1,x\n").unwrap_err().to_string();
+        assert!(error.contains("line 3"), "{error}");
+    }
 }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use tierflow_sim::{Hardware, Hints, Order, Shot, Workload};
 
-use super::{HINTS, INTERVAL_NS, ORDERS, POLICIES, Scale, bound, inputs, report};
+use super::{HINTS, INTERVAL_NS, ORDERS, POLICIES, SimulatedScale, inputs, report};
 use crate::experiments::Run;
 
 /// Ratios of one policy's time lost to the bound, summed up by their geometric mean.
@@ -26,8 +26,8 @@ impl Mean {
 }
 
 pub(super) fn run(run: &mut Run) -> Result<()> {
-    let scale = Scale::of(run);
-    let count = if run.is_quick() { 2 } else { 100 };
+    let scale = SimulatedScale::of(run);
+    let count = if run.is_quick() { 1 } else { 100 };
     let recorded = inputs::shots(count, scale.versions)?;
     let shots = recorded.items.into_iter();
     let variable: Vec<_> = shots.map(|sizes| Shot::new(sizes, INTERVAL_NS)).collect();
@@ -58,15 +58,12 @@ fn cells(run: &mut Run, hardware: &Hardware, kinds: &[(String, Vec<Shot>)]) -> R
                     };
                     let shots = shots.iter().enumerate();
                     let workloads: Vec<_> = shots.map(|shot| shape(shot).workload()).collect();
-                    let bound = bound(hardware, &workloads)?;
-                    let mut lost = [0.0; POLICIES.len()];
-                    for (at, policy) in POLICIES.into_iter().enumerate() {
-                        let case = format!(
-                            "sizes={kind}, wait={wait}, order={order_name}, hints={hints_name}, policy={}",
-                            policy.name
-                        );
-                        lost[at] = report(run, &case, policy, hardware, &workloads, bound)?;
-                    }
+                    let case = |policy: &str| {
+                        format!(
+                            "sizes={kind}, wait={wait}, order={order_name}, hints={hints_name}, policy={policy}"
+                        )
+                    };
+                    let (bound, lost) = report(run, case, hardware, &workloads)?;
                     let is_hard = kind != "128 MiB" && matches!(order, Order::Irregular(_));
                     for means in &mut means[..=usize::from(is_hard)] {
                         for (mean, lost) in means.iter_mut().zip(lost) {
@@ -101,38 +98,35 @@ fn irregular(shots: &[Shot], compute_ns: u64, hints: Hints) -> Vec<Workload> {
     shots.iter().map(|shot| shape(shot).workload()).collect()
 }
 
-fn by_interval(run: &mut Run, scale: &Scale, shots: &[Shot]) -> Result<()> {
+fn by_interval(run: &mut Run, scale: &SimulatedScale, shots: &[Shot]) -> Result<()> {
     let hardware = scale.h100();
     for (hints_name, hints) in [HINTS[0], HINTS[2]] {
-        for milliseconds in [5, 10, 15, 20, 30] {
+        let all = [5, 10, 15, 20, 30];
+        for milliseconds in all.into_iter().step_by(scale.every) {
             let workloads = irregular(shots, milliseconds * 1_000_000, hints);
-            let bound = bound(&hardware, &workloads)?;
-            for policy in POLICIES {
-                let case = format!(
-                    "order=irregular, sizes=variable, hints={hints_name}, policy={}, compute interval in ms={milliseconds}",
-                    policy.name
-                );
-                report(run, &case, policy, &hardware, &workloads, bound)?;
-            }
+            let case = |policy: &str| {
+                format!(
+                    "order=irregular, sizes=variable, hints={hints_name}, policy={policy}, compute interval in ms={milliseconds}"
+                )
+            };
+            report(run, case, &hardware, &workloads)?;
         }
     }
     Ok(())
 }
 
-fn by_cache(run: &mut Run, scale: &Scale, shots: &[Shot]) -> Result<()> {
+fn by_cache(run: &mut Run, scale: &SimulatedScale, shots: &[Shot]) -> Result<()> {
     for (hints_name, hints) in [HINTS[0], HINTS[2]] {
         let workloads = irregular(shots, INTERVAL_NS, hints);
-        for percent in [50, 100, 200, 400] {
+        for percent in [50, 100, 200, 400].into_iter().step_by(scale.every) {
             let hardware = Hardware::h100(scale.device * percent / 100, scale.host);
-            let bound = bound(&hardware, &workloads)?;
             let mib = (scale.device * percent / 100) >> 20;
-            for policy in POLICIES {
-                let case = format!(
-                    "order=irregular, sizes=variable, hints={hints_name}, policy={}, device cache in MiB={mib}",
-                    policy.name
-                );
-                report(run, &case, policy, &hardware, &workloads, bound)?;
-            }
+            let case = |policy: &str| {
+                format!(
+                    "order=irregular, sizes=variable, hints={hints_name}, policy={policy}, device cache in MiB={mib}"
+                )
+            };
+            report(run, case, &hardware, &workloads)?;
         }
     }
     Ok(())

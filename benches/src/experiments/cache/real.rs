@@ -88,21 +88,17 @@ impl Scale {
             host: (32 << 30) / part,
             interval: Duration::from_millis(10),
         };
-        let smaller = match (device.info().kind, quick) {
-            (Kind::Cuda, false) => 1,
-            (Kind::Cuda, true) => 4,
-            (_, false) => 128,
-            (_, true) => 256,
+        let (smaller, sooner) = match (device.info().kind, quick) {
+            (Kind::Cuda, false) => (1, 1),
+            (Kind::Cuda, true) => (4, 1),
+            (_, false) => (128, 4),
+            (_, true) => (256, 20),
         };
         Self {
             version: paper.version / smaller,
             device: paper.device / smaller,
             host: paper.host / smaller,
-            interval: if smaller > 64 {
-                paper.interval / 4
-            } else {
-                paper.interval
-            },
+            interval: paper.interval / sooner,
             ..paper
         }
     }

@@ -6,20 +6,18 @@ use std::time::Instant;
 use anyhow::Result;
 use tierflow_sim::{Hardware, Hints, Order, Shot, Workload, fluid_bound};
 
-use super::{INTERVAL_NS, POLICIES, Scale, inputs};
+use super::{INTERVAL_NS, POLICIES, SimulatedScale, inputs};
 use crate::experiments::Run;
 
 const NODE: usize = 8;
 
 pub(super) fn run(run: &mut Run) -> Result<()> {
-    let scale = Scale::of(run);
+    let scale = SimulatedScale::of(run);
     let hardware = Hardware::hgx_h200(scale.device, scale.host);
-    let versions = if run.is_quick() {
-        48
-    } else {
-        scale.versions / 2
+    let (versions, most): (usize, usize) = match run.is_quick() {
+        true => (24, 16),
+        false => (scale.versions / 2, 1024),
     };
-    let most: usize = if run.is_quick() { 128 } else { 1024 };
     let shots = inputs::shots(most, versions)?;
     let shot = |gpu: usize, coupled| {
         let shot = Shot {
@@ -34,7 +32,8 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     for coupled in [false, true] {
         let all: Vec<_> = (0..most).map(|gpu| shot(gpu, coupled)).collect();
         for policy in POLICIES {
-            for gpus in [1, 2, 4, NODE, 64, most] {
+            let counts = [1, 2, 4, NODE, 64, most].into_iter();
+            for gpus in counts.filter(|gpus| *gpus <= most) {
                 let case = format!("coupled={coupled}, policy={}, GPUs={gpus}", policy.name);
                 let began = Instant::now();
                 let outcome = policy.simulate(&hardware, &all[..gpus])?;
@@ -55,7 +54,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
                     "ns",
                     each(outcome.blocking_ns()),
                 )?;
-                run.value(&case, "time to simulate", "ns", took.as_nanos() as f64)?;
+                run.time(&case, "time to simulate", took)?;
             }
             if !coupled {
                 let node: Vec<Workload> = all[..NODE].to_vec();

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tierflow_sim::{Hardware, Hints};
 
-use super::{HINTS, POLICIES, bound, inputs, report};
+use super::{HINTS, inputs, report};
 use crate::experiments::Run;
 
 /// Bytes of a state, and ns of a step: a step of a wave equation on a GPU reads and writes its state a few times.
@@ -20,14 +20,11 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
                 continue;
             }
             let workloads = [schedule.workload(STATE, STEP_NS, hints)];
-            let bound = bound(&hardware, &workloads)?;
-            for policy in POLICIES {
-                let case = format!(
-                    "schedule={name} ({}), hints={hints_name}, policy={}",
-                    found.origin, policy.name
-                );
-                report(run, &case, policy, &hardware, &workloads, bound)?;
-            }
+            let origin = found.origin;
+            let case = |policy: &str| {
+                format!("schedule={name} ({origin}), hints={hints_name}, policy={policy}")
+            };
+            report(run, case, &hardware, &workloads)?;
         }
     }
     Ok(())

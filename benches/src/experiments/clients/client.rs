@@ -3,17 +3,19 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use tierflow_device::{Choice, Device, Error, Unavailable, open};
 use tierflow_engine::{AfterRestore, Engine, Region, RegionMut, Tier};
 use tierflow_tier_alloc::{HostPool, PoolOptions};
+
+use crate::machine::device_of;
+use crate::process::{meet, say};
 
 const MIB: usize = 1 << 20;
 
 /// How large everything is, in bytes for one client on average.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Scale {
+pub(super) struct ClientScale {
     /// One version.
     version: usize,
     versions: u64,
@@ -24,10 +26,10 @@ pub(super) struct Scale {
     interval_us: u64,
 }
 
-impl Scale {
+impl ClientScale {
     pub(super) fn of(is_gpu: bool, is_quick: bool) -> Self {
         let (version, versions, interval_us) = match (is_gpu, is_quick) {
-            (_, true) => (MIB / 2, 48, 500),
+            (_, true) => (MIB / 2, 48, 250),
             (false, false) => (4 * MIB, 96, 2_000),
             (true, false) => (32 * MIB, 48, 10_000),
         };
@@ -48,7 +50,7 @@ pub(super) struct Client {
     pub(super) index: usize,
     pub(super) clients: usize,
     pub(super) coupled: bool,
-    pub(super) scale: Scale,
+    pub(super) scale: ClientScale,
     /// Where scratch files and the pool lie.
     pub(super) directory: PathBuf,
 }
@@ -61,7 +63,7 @@ pub(super) enum Host<'a> {
 
 /// What it measured: bytes that it restored, and seconds that it was blocked.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Done {
+pub(super) struct ClientTimes {
     pub(super) bytes: f64,
     pub(super) checkpointing: f64,
     pub(super) restoring: f64,
@@ -90,8 +92,8 @@ impl Client {
         &self,
         host: &Host<'_>,
         meet: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Done> {
-        let Scale {
+    ) -> Result<ClientTimes> {
+        let ClientScale {
             versions,
             device,
             host: host_cache,
@@ -137,7 +139,7 @@ impl Client {
             stream.read(&field.lend(bytes - 1..bytes)?, &mut seen)?;
             anyhow::ensure!(seen == [version as u8], "version {version} came back wrong");
         }
-        Ok(Done {
+        Ok(ClientTimes {
             bytes: bytes as f64 * versions as f64,
             checkpointing: checkpointing.as_secs_f64(),
             restoring: restoring.as_secs_f64(),
@@ -162,28 +164,6 @@ pub fn main(client: &str, pooled: bool) -> Result<()> {
         None
     };
     let host = pool.as_ref().map_or(Host::Private, Host::Pooled);
-    let done = client.run(&host, &mut || {
-        println!("here");
-        let read = std::io::stdin().read_line(&mut String::new())?;
-        (read > 0).then_some(()).context("the parent is gone")
-    })?;
-    println!("{}", serde_json::to_string(&done)?);
-    Ok(())
-}
-
-/// Clients are spread over the GPUs, if there are any.
-fn device_of(index: usize) -> Result<Device> {
-    let first = open(Choice::Auto)?;
-    if index == 0 {
-        return Ok(first);
-    }
-    match open(Choice::Cuda { ordinal: index }) {
-        Ok(device) => Ok(device),
-        Err(Error::Unavailable(Unavailable::NoSuchGpu { count, .. })) if count > 0 => {
-            Ok(open(Choice::Cuda {
-                ordinal: index % count,
-            })?)
-        }
-        Err(_) => Ok(first),
-    }
+    let done = client.run(&host, &mut meet)?;
+    say(&serde_json::to_string(&done)?)
 }

@@ -26,7 +26,7 @@ const NVCOMP: &str = include_str!("nvcomp.py");
 
 pub(super) fn codecs(run: &mut Run) -> Result<()> {
     let size = Size {
-        bytes: if run.is_quick() { 8 << 20 } else { 256 << 20 },
+        bytes: if run.is_quick() { 4 << 20 } else { 256 << 20 },
         checkpoints: 10,
     };
     let measured = if run.is_quick() { 2 } else { 4 };

@@ -1,16 +1,16 @@
 //! The engine with the Tree method, beside its kernels alone: degree vectors, all states at hand in device memory.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use tierflow_dedup::{Config, Method, gpu};
 use tierflow_device::{Choice, Memory, open};
 use tierflow_engine::{Engine, EngineBuilder, Flush, ProduceSlot, Region, RegionMut, Tier};
-
 use tierflow_tier_alloc::HostOptions;
 
 use super::Run;
 use super::workloads::{Size, WORKLOADS};
+use crate::experiments::wait_grown;
 
 /// Bytes of a chunk.
 const CHUNK: u32 = 128;
@@ -72,13 +72,7 @@ pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
                     let builder = Engine::builder(&device).device_cache(versions * (len + 4096));
                     let builder = builder.dedup(tierflow_dedup::Tree { chunk: CHUNK });
                     let engine = below(builder.flush(Flush::Eager)).build()?;
-                    // Memory that is still being touched is another measurement.
-                    while engine
-                        .host_arena_report()
-                        .is_some_and(|host| !host.finished)
-                    {
-                        std::thread::sleep(Duration::from_millis(10));
-                    }
+                    wait_grown(&engine);
                     anyhow::Ok(engine)
                 };
                 let engine = build(states.len())?;

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rayon::prelude::*;
 
-use super::workloads::{Size, Step, mix};
+use super::workloads::{Size, Step};
+use crate::random::mix;
 
 const COLUMNS: usize = 73;
 

@@ -11,6 +11,7 @@ use super::Run;
 use super::gpu::{Buffers, Gpu, Measured, To};
 use super::workloads::{Size, WORKLOADS};
 use crate::machine;
+use crate::threads::on_threads;
 
 /// Differences that are measured.
 const MEASURED: usize = 4;
@@ -80,7 +81,7 @@ fn encode(parts: &mut [Part], state: &[u8], version: u64) -> Result<(f64, u64)> 
         part.gpu.upload(&part.buffers, own)?;
     }
     let barrier = Barrier::new(parts.len());
-    let run = |part: &mut Part| -> Result<(Instant, Measured)> {
+    let shares: Vec<(Instant, Measured)> = on_threads(parts, |part| {
         let Part {
             gpu,
             buffers,
@@ -90,18 +91,6 @@ fn encode(parts: &mut [Part], state: &[u8], version: u64) -> Result<(f64, u64)> 
         barrier.wait();
         let began = Instant::now();
         Ok((began, gpu.encode(lineage, buffers, version, To::Host)?))
-    };
-    let run = &run;
-    let shares: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = parts
-            .iter_mut()
-            .map(|part| scope.spawn(move || run(part)))
-            .collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<(Instant, Measured)>>| {
-            let result = thread.join();
-            result.unwrap_or_else(|_| Err(anyhow::anyhow!("a part's thread panicked")))
-        };
-        threads.into_iter().map(join).collect::<Result<_>>()
     })?;
     let began = shares.iter().map(|(began, _)| *began).min();
     let ended = shares.iter().map(|(began, one)| *began + one.whole).max();

@@ -6,6 +6,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 use super::gdv::{self, Graph};
+use crate::random::{mix, unit};
 
 /// How much of a workload is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -89,14 +90,6 @@ pub(super) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// Pseudo-random numbers (SplitMix64), as a function of their place.
-pub(super) fn mix(seed: u64) -> u64 {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
-
 /// Bytes without any order.
 pub(super) fn random(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -173,7 +166,7 @@ fn wavefield(size: Size) -> (Vec<u8>, Step) {
 fn adam(size: Size) -> (Vec<u8>, Step) {
     let n = size.bytes / 12;
     let mut state = random(12 * n, 3);
-    let unit = |word: &mut [u8], scale: f32| {
+    let uniform = |word: &mut [u8], scale: f32| {
         let value = (mix(u64::from(u32::from_le_bytes([
             word[0], word[1], word[2], word[3],
         ]))) >> 40) as f32;
@@ -181,7 +174,7 @@ fn adam(size: Size) -> (Vec<u8>, Step) {
     };
     state
         .par_chunks_exact_mut(4)
-        .for_each(|word| unit(word, 0.02));
+        .for_each(|word| uniform(word, 0.02));
     let mut round = 0;
     let step = move |state: &mut [u8]| {
         round += 1;
@@ -214,9 +207,9 @@ fn embedding(size: Size) -> (Vec<u8>, Step) {
     let step = move |state: &mut [u8]| {
         for n in 0..rows as u64 / 100 {
             round += 1;
-            let unit = (mix(round) >> 11) as f64 / (1_u64 << 53) as f64;
+            let share = unit(mix(round));
             // The inverse of the distribution function, for exponent 1.
-            let rank = ((rows as f64).powf(unit) as usize).min(rows) - 1;
+            let rank = ((rows as f64).powf(share) as usize).min(rows) - 1;
             // The hot rows are not side by side.
             let row = (mix(rank as u64 ^ 0x5EED) % rows as u64) as usize;
             fill_serially(&mut state[row * ROW..(row + 1) * ROW], round ^ n << 32);
@@ -251,7 +244,7 @@ fn rotation(size: Size) -> (Vec<u8>, Step) {
     (random(size.bytes, 6), Box::new(step))
 }
 
-/// Memory that nobody has written yet.
+/// Memory that was not written yet.
 fn zeros(size: Size) -> (Vec<u8>, Step) {
     (vec![0; size.bytes], Box::new(|_: &mut [u8]| ()))
 }

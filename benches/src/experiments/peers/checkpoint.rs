@@ -10,6 +10,7 @@ use tierflow_placement::{Problem, Schedule, Topology};
 
 use super::PATIENCE;
 use crate::experiments::Run;
+use crate::random::fill;
 use crate::report::Spread;
 
 /// Schedules are aligned to what memory is mapped in.
@@ -162,7 +163,7 @@ impl<'a> Group<'a> {
                 let blocks = seen.par_chunks(BLOCK).enumerate();
                 let differing = blocks.map(|(at, seen)| {
                     let mut wanted = vec![0; seen.len()];
-                    fill(gpu, at, &mut wanted);
+                    fill(&mut wanted, seed(gpu, at));
                     let pairs = seen.iter().zip(&wanted);
                     pairs.filter(|(seen, wanted)| seen != wanted).count()
                 });
@@ -181,20 +182,13 @@ fn nanoseconds(time: Duration) -> f64 {
 pub(super) fn pattern(gpu: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let blocks = bytes.par_chunks_mut(BLOCK).enumerate();
-    blocks.for_each(|(at, block)| fill(gpu, at, block));
+    blocks.for_each(|(at, block)| fill(block, seed(gpu, at)));
     bytes
 }
 
-/// One block, by xorshift.
-fn fill(gpu: usize, at: usize, block: &mut [u8]) {
-    let seed = ((gpu as u64 + 1) << 32) + at as u64 + 1;
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for word in block.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
-    }
+/// What block `at` of a GPU's remainder is filled from.
+fn seed(gpu: usize, at: usize) -> u64 {
+    ((gpu as u64 + 1) << 32) + at as u64
 }
 
 /// A sum by which two processes compare what they see.

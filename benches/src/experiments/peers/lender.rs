@@ -1,6 +1,6 @@
 //! The other process: it lends memory of its GPU, and says what it sees there.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -9,8 +9,9 @@ use tierflow_peers::{Lender, Lent};
 
 use super::PATIENCE;
 use super::checkpoint::sum;
+use crate::process::say;
 
-/// Lends once to whoever connects, then answers the lines on standard input: `sum` of what it lent, and
+/// Lends once, to the first that connects, then answers the lines on standard input: `sum` of what it lent, and
 /// `recall`. It ends with its input.
 ///
 /// # Errors
@@ -47,10 +48,4 @@ pub fn lender(path: &Path, bytes: u64, ordinal: Option<usize>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn say(line: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
 }

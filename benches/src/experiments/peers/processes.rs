@@ -1,12 +1,10 @@
 //! The same checkpoint with peers in processes of their own, a recall, and a lender that is killed.
 
-use std::io::{BufRead, BufReader, Write};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use tierflow_device::{Device, Kind};
 use tierflow_peers::{Error, Loan, Overflow, Room};
 use tierflow_placement::{Destination, Schedule, Transfer};
@@ -14,6 +12,7 @@ use tierflow_placement::{Destination, Schedule, Transfer};
 use super::checkpoint::{Group, pattern, sum};
 use super::{Clock, PATIENCE};
 use crate::experiments::Run;
+use crate::process::Process;
 
 /// The schedule with each peer's room lent by a process of its own.
 pub(super) fn measure(
@@ -30,7 +29,7 @@ pub(super) fn measure(
             let path = folder.path().join(format!("lender-{at}"));
             let granularity = device.info().granularity as u64;
             let bytes = transfer.bytes.next_multiple_of(granularity);
-            lenders.push((*transfer, Process::start(&path, device, bytes)?));
+            lenders.push((*transfer, LenderProcess::start(&path, device, bytes)?));
         }
     }
     ensure!(!lenders.is_empty(), "the schedule sends nothing to peers");
@@ -48,24 +47,21 @@ pub(super) fn measure(
     }
     let borrowing = began.elapsed();
     let case = group.case("min-time-max-flow, between processes");
-    run.value(&case, "all loans", "ns", borrowing.as_nanos() as f64)?;
+    run.time(&case, "all loans", borrowing)?;
     let overflow = with_loans(group, schedule, &lenders, &loans)?;
 
     clock.stage("storing with lenders");
     group.time(run, &case, schedule, &overflow)?;
     clock.stage("what the lenders see");
     for (transfer, lender) in &mut lenders {
-        let found = lender.ask("sum")?;
+        lender.process.tell("sum")?;
         let wanted = format!("sum {}", wanted(transfer, lender.bytes as usize)?);
-        ensure!(
-            found == wanted,
-            "{transfer}: the lender sees {found}, not {wanted}"
-        );
+        lender.expect(&wanted).context(transfer.to_string())?;
     }
 
     clock.stage("recall");
     let (_, first) = &mut lenders[0];
-    first.tell("recall")?;
+    first.process.tell("recall")?;
     let began = Instant::now();
     while !loans[0].is_recalled()? {
         ensure!(began.elapsed() < PATIENCE, "no recall arrives");
@@ -77,22 +73,13 @@ pub(super) fn measure(
     ensure!(group.wrong()? == 0, "what was saved at the recall is wrong");
     drop(overflow);
     loans[0].give_back()?;
-    let answer = first.answer()?;
-    let lent = first.bytes;
-    ensure!(answer == format!("returned {lent}"), "it says {answer}");
-    run.value(
-        &case,
-        "recall to return",
-        "ns",
-        began.elapsed().as_nanos() as f64,
-    )?;
+    first.expect(&format!("returned {}", first.bytes))?;
+    run.time(&case, "recall to return", began.elapsed())?;
 
     clock.stage("a lender is killed");
     let (_, mut killed) = lenders.pop().context("there is no lender")?;
     let last = loans.last().context("there is no loan")?;
-    killed.child.kill()?;
-    let status = killed.child.wait()?;
-    eprintln!("  killed: {status}");
+    eprintln!("  killed: {}", killed.process.kill()?);
     if lenders.is_empty() {
         // It was the one that had its memory back.
         return Ok(());
@@ -103,17 +90,12 @@ pub(super) fn measure(
             Err(gone) => break gone,
             Ok(_) => ensure!(
                 began.elapsed() < PATIENCE,
-                "nobody says that the lender is gone"
+                "the lender's end is not reported"
             ),
         }
     };
     ensure!(matches!(gone, Error::Gone { .. }), "{gone}");
-    run.value(
-        &case,
-        "until a dead lender is known",
-        "ns",
-        began.elapsed().as_nanos() as f64,
-    )?;
+    run.time(&case, "until a dead lender is known", began.elapsed())?;
     // It is as good as lost, and a copy from there may fail; it must not hang.
     let device = &group.devices[0];
     let mut bytes = vec![0; last.memory().len().min(1 << 20)];
@@ -135,7 +117,7 @@ pub(super) fn measure(
 fn with_loans(
     group: &Group<'_>,
     schedule: &Schedule,
-    lenders: &[(Transfer, Process)],
+    lenders: &[(Transfer, LenderProcess)],
     loans: &[Loan],
 ) -> Result<Overflow> {
     let room = |transfer: &Transfer| {
@@ -151,8 +133,7 @@ fn with_loans(
     Ok(Overflow::with_rooms(group.devices, schedule, room)?)
 }
 
-/// The sum of what was sent there. Beyond it the chunk holds what nobody knows, so a chunk must be
-/// filled whole.
+/// The sum of what was sent there. The bytes beyond it are not known, so a chunk must be filled whole.
 fn wanted(transfer: &Transfer, lent: usize) -> Result<u64> {
     let (offset, bytes) = (transfer.offset as usize, transfer.bytes as usize);
     ensure!(bytes == lent, "{bytes} bytes are sent to a chunk of {lent}");
@@ -160,74 +141,30 @@ fn wanted(transfer: &Transfer, lent: usize) -> Result<u64> {
     Ok(sum(&all[offset..]))
 }
 
-/// A lender.
-struct Process {
-    child: Child,
+/// A process that lends memory of its device.
+struct LenderProcess {
+    process: Process,
     path: PathBuf,
     bytes: u64,
-    lines: Receiver<String>,
 }
 
-impl Process {
+impl LenderProcess {
     fn start(path: &Path, device: &Device, bytes: u64) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("lender").arg(path).arg(bytes.to_string());
+        let mut arguments: Vec<OsString> = vec!["lender".into(), path.into()];
+        arguments.push(bytes.to_string().into());
         if device.info().kind == Kind::Cuda {
-            command.arg(device.info().ordinal.to_string());
+            arguments.push(device.info().ordinal.to_string().into());
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().context("cannot start a lender")?;
-        let out = child.stdout.take().context("a lender without output")?;
-        let (sender, lines) = channel();
-        // It ends with the lender.
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
         Ok(Self {
-            child,
+            process: Process::start(arguments)?,
             path: path.to_owned(),
             bytes,
-            lines,
         })
     }
 
-    fn tell(&mut self, line: &str) -> Result<()> {
-        let stdin = self
-            .child
-            .stdin
-            .as_mut()
-            .context("a lender without input")?;
-        writeln!(stdin, "{line}")?;
-        Ok(stdin.flush()?)
-    }
-
-    fn answer(&self) -> Result<String> {
-        let line = self.lines.recv_timeout(PATIENCE);
-        line.context("a lender says nothing (its own words are above)")
-    }
-
-    fn ask(&mut self, line: &str) -> Result<String> {
-        self.tell(line)?;
-        self.answer()
-    }
-
     fn expect(&self, wanted: &str) -> Result<()> {
-        let line = self.answer()?;
-        if line != wanted {
-            bail!("a lender says {line:?}, not {wanted:?}");
-        }
+        let line = self.process.hear_within(PATIENCE)?;
+        ensure!(line == wanted, "a lender says {line:?}, not {wanted:?}");
         Ok(())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may be dead already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

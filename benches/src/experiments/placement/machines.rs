@@ -2,11 +2,13 @@
 
 use tierflow_placement::{GpuId, HostLinkId, Share, Topology, TopologyError};
 
+use crate::random::mix;
+
 /// A machine with so many GPUs.
-pub type Machine = fn(usize) -> Result<Topology, TopologyError>;
+pub type MakeTopology = fn(usize) -> Result<Topology, TopologyError>;
 
 /// Machines that can have any number of GPUs, by name; and the most for which they are of use here.
-pub const LARGE: [(&str, Machine, usize); 3] = [
+pub const LARGE: [(&str, MakeTopology, usize); 3] = [
     ("nodes", nodes, 4096),
     ("nvswitch", nvswitch, 4096),
     ("mesh", mesh, 1024),
@@ -94,10 +96,7 @@ pub(super) fn shares_with(times: u64, gpus: usize, mean: u64, seed: u64) -> Vec<
         .collect()
 }
 
-/// Pseudo-random numbers that are the same in every run (SplitMix64).
+/// Pseudo-random numbers that are the same in every run.
 pub(super) fn random(seed: u64) -> u64 {
-    let mut x = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
+    mix(seed.wrapping_add(1))
 }

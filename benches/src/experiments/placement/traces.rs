@@ -4,13 +4,12 @@
 //! `TIERFLOW_TRACES` names a folder of `*.csv` files with the columns `version,bytes`, one for each
 //! shot. Without it, sizes that grow and fall as such snapshots do are made up, and the rows say so.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use tierflow_placement::{Problem, Topology};
 
 use super::{MB, machines::random, strategies};
 use crate::experiments::Run;
+use crate::experiments::cache::recorded_shots;
 
 const GPUS: usize = 8;
 /// Free space in percent of the mean snapshot. The showcase's 128 MB are 187% of its 53 GB / 776.
@@ -18,8 +17,8 @@ const FREE: [u64; 4] = [100, 150, PAPERS_FREE, 225];
 const PAPERS_FREE: u64 = 187;
 
 pub(super) fn blocking(run: &mut Run) -> Result<()> {
-    let (input, shots) = match std::env::var_os("TIERFLOW_TRACES") {
-        Some(folder) => ("recorded", read(Path::new(&folder))?),
+    let (input, shots) = match recorded_shots()? {
+        Some(shots) => ("recorded", shots),
         None => ("made up", made_up()),
     };
     let checkpoints = group_checkpoints(&shots);
@@ -74,44 +73,6 @@ fn group_checkpoints(shots: &[Vec<u64>]) -> Vec<[u64; GPUS]> {
         .collect()
 }
 
-fn read(folder: &Path) -> Result<Vec<Vec<u64>>> {
-    let listed = std::fs::read_dir(folder);
-    let listed = listed.with_context(|| format!("cannot list {}", folder.display()))?;
-    let mut paths = Vec::new();
-    for entry in listed {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "csv") {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    ensure!(!paths.is_empty(), "{} has no .csv file", folder.display());
-    let shots = paths.iter().map(|path| {
-        let text = std::fs::read_to_string(path);
-        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-        sizes(&text).with_context(|| format!("{} is no trace", path.display()))
-    });
-    shots.collect()
-}
-
-/// The second column of lines `version,bytes` under a heading.
-fn sizes(text: &str) -> Result<Vec<u64>> {
-    let mut lines = text.lines();
-    ensure!(
-        lines.next() == Some("version,bytes"),
-        "the first line is not `version,bytes`"
-    );
-    let sizes = lines.zip(2..).map(|(line, number)| {
-        let bytes = line
-            .split_once(',')
-            .and_then(|(_, bytes)| bytes.parse().ok());
-        bytes.with_context(|| format!("line {number} has no number of bytes: {line:?}"))
-    });
-    let sizes: Vec<_> = sizes.collect::<Result<_>>()?;
-    ensure!(!sizes.is_empty(), "there is no version");
-    Ok(sizes)
-}
-
 /// Eight shots of 384 snapshots: they grow as the square of time up to some 300 MB at three quarters,
 /// and fall to half of that.
 fn made_up() -> Vec<Vec<u64>> {
@@ -137,15 +98,6 @@ fn made_up() -> Vec<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn traces_are_read_and_what_is_none_is_named() {
-        assert_eq!(sizes("version,bytes\n0,7\n1,8\n").unwrap(), [7, 8]);
-        assert!(sizes("version,bytes\n").is_err());
-        assert!(sizes("0,7\n").is_err());
-        let error = sizes("version,bytes\n0,7\n1,x\n").unwrap_err().to_string();
-        assert!(error.contains("line 3"), "{error}");
-    }
 
     #[test]
     fn a_shot_on_two_gpus_is_not_at_the_same_version() {

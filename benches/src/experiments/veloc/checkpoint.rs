@@ -9,7 +9,9 @@ use tierflow_local_stores::{Backend, LocalStore};
 use tierflow_store::Storage;
 
 use super::compare::Case;
-use super::stores::Machine;
+use super::stores::StoreMachine;
+use crate::random::fill;
+use crate::threads::on_threads;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -21,7 +23,7 @@ pub(super) struct Rival {
 }
 
 /// What a checkpoint took.
-pub(super) struct Took {
+pub(super) struct Phases {
     /// Nanoseconds until the last byte was on a local store.
     pub(super) local: f64,
     /// Nanoseconds until the last byte was flushed.
@@ -32,7 +34,7 @@ pub(super) struct Took {
 
 impl Rival {
     pub(super) fn new(
-        machine: &Machine,
+        machine: &StoreMachine,
         case: &Case,
         policy: Box<dyn StorePolicy>,
     ) -> Result<Self> {
@@ -65,28 +67,15 @@ impl Rival {
         })
     }
 
-    /// All writers at once.
-    pub(super) fn checkpoint(&self, case: &Case, data: &[u8]) -> Result<Took> {
+    /// Each writer writes its share of `data`, all at once.
+    pub(super) fn checkpoint(&self, case: &Case, data: &[u8]) -> Result<Phases> {
         let before = self.backend.statistics();
         let share = case.chunks_each * self.chunk;
         let began = Instant::now();
-        let written: tierflow_local_stores::Result<()> = std::thread::scope(|scope| {
-            let writers: Vec<_> = data
-                .chunks(share)
-                .enumerate()
-                .map(|(writer, bytes)| {
-                    let mut producer = self.backend.producer();
-                    let target = (writer * share) as u64;
-                    scope.spawn(move || producer.checkpoint(bytes, target, PATIENCE))
-                })
-                .collect();
-            let mut ends = writers.into_iter().map(|writer| match writer.join() {
-                Ok(written) => written,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            ends.try_for_each(|end| end)
-        });
-        written?;
+        on_threads(data.chunks(share).enumerate(), |(writer, bytes)| {
+            let mut producer = self.backend.producer();
+            Ok(producer.checkpoint(bytes, (writer * share) as u64, PATIENCE)?)
+        })?;
         let local = began.elapsed();
         self.backend.wait(PATIENCE)?;
         let whole = began.elapsed();
@@ -99,14 +88,17 @@ impl Rival {
         );
         let to_disk = (after.written_bytes[1] - before.written_bytes[1]) / self.chunk as u64;
         let nanoseconds = |time: Duration| time.as_nanos() as f64;
-        Ok(Took {
+        Ok(Phases {
             local: nanoseconds(local),
             whole: nanoseconds(whole),
             to_disk: to_disk as f64,
         })
     }
 
-    /// That the external storage holds what was written.
+    /// Compares the external storage with what was written last.
+    ///
+    /// # Errors
+    /// The first chunk that differs.
     pub(super) fn is_whole(&self, data: &[u8]) -> Result<()> {
         let mut seen = Data::new(self.chunk);
         for (at, wanted) in data.chunks(self.chunk).enumerate() {
@@ -132,13 +124,7 @@ impl Data {
     pub(super) fn new(len: usize) -> Self {
         let mut memory = vec![0; len + PAGE];
         let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        for word in memory[start..start + len].chunks_mut(8) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
-        }
+        fill(&mut memory[start..start + len], 0);
         Self { memory, start, len }
     }
 

@@ -7,10 +7,10 @@ use tierflow_local_stores::placement::{
     CacheOnly, HybridNaive, HybridOpt, HybridRoom, ShortestWait, SsdOnly, StorePolicy,
 };
 
-use super::checkpoint::{Data, Rival, Took};
-use super::stores::Machine;
+use super::checkpoint::{Data, Phases, Rival};
+use super::stores::StoreMachine;
 use crate::experiments::Run;
-use crate::report::Spread;
+use crate::report::{Spread, ratios};
 
 /// The goals: never slower than the naive policy by more than 3%, and so much faster where the flushes are
 /// faster than the disk.
@@ -43,10 +43,10 @@ struct Contender {
     name: &'static str,
     rival: Rival,
     /// Of each round.
-    took: Vec<Took>,
+    took: Vec<Phases>,
 }
 
-/// What they do in each round, and what they do in every third: the best and the worst case.
+/// Each policy with its name, and in which rounds it takes part: 1 is every round, 3 every third (the best and the worst case).
 fn policies() -> [(&'static str, Box<dyn StorePolicy>, usize); 7] {
     [
         (NAIVE, Box::new(HybridNaive), 1),
@@ -62,7 +62,7 @@ fn policies() -> [(&'static str, Box<dyn StorePolicy>, usize); 7] {
 /// Has the policies checkpoint in turn, and reports each.
 pub(super) fn compare(
     run: &mut Run,
-    machine: &Machine,
+    machine: &StoreMachine,
     case: &Case,
     tally: &mut Tally,
 ) -> Result<()> {
@@ -80,7 +80,7 @@ pub(super) fn compare(
     // The first round finds no flush that it could learn from, and does not count.
     for round in 0..=rounds {
         for turn in 0..contenders.len() {
-            // Nobody always comes after the same one.
+            // In odd rounds the order is reversed: no policy always comes after the same one.
             let at = match round % 2 {
                 0 => turn + round,
                 _ => round + contenders.len() - turn,
@@ -105,7 +105,7 @@ pub(super) fn compare(
             continue;
         }
         let local = contender.each(|took| took.local);
-        let ratios: Vec<f64> = naive.iter().zip(&local).map(|(n, p)| n / p).collect();
+        let ratios = ratios(&naive, &local);
         let name = contender.case(machine, case);
         let row = run.samples(&name, "hybrid-naive over this", "1", &ratios)?;
         if contender.name == HybridRoom.name() || contender.name == ShortestWait.name() {
@@ -120,11 +120,11 @@ pub(super) fn compare(
 }
 
 impl Contender {
-    fn each(&self, what: fn(&Took) -> f64) -> Vec<f64> {
+    fn each(&self, what: fn(&Phases) -> f64) -> Vec<f64> {
         self.took.iter().map(what).collect()
     }
 
-    fn case(&self, machine: &Machine, case: &Case) -> String {
+    fn case(&self, machine: &StoreMachine, case: &Case) -> String {
         let (over, point) = case.last;
         format!(
             "figure={}, store={}, external={} × disk (throttled), policy={}, {over}={point}",
@@ -135,9 +135,9 @@ impl Contender {
         )
     }
 
-    fn report(&self, run: &mut Run, machine: &Machine, case: &Case) -> Result<()> {
+    fn report(&self, run: &mut Run, machine: &StoreMachine, case: &Case) -> Result<()> {
         let name = self.case(machine, case);
-        let samples = |what: fn(&Took) -> f64| self.each(what);
+        let samples = |what: fn(&Phases) -> f64| self.each(what);
         let local = samples(|took| took.local);
         run.samples(&name, "local phase", "ns", &local)?;
         let chunks = case.writers * case.chunks_each;
@@ -158,7 +158,7 @@ impl Contender {
 
 impl Tally {
     /// Over all cases: how often the median ratio misses the goal that holds everywhere, the worst, and the mean.
-    pub(super) fn report(&self, run: &mut Run, machine: &Machine) -> Result<()> {
+    pub(super) fn report(&self, run: &mut Run, machine: &StoreMachine) -> Result<()> {
         for (policy, ratios) in &self.ratios {
             let case = format!("store={}, policy={policy}", machine.disk_name());
             let slower = ratios.iter().filter(|ratio| **ratio < NOT_SLOWER).count();

@@ -18,11 +18,11 @@ const SLOW_DISK: u64 = 200_000_000;
 /// Chunks on it take as long as 4 MiB at 800 MB/s, and a quarter of the copying.
 const SMALL_CHUNK: usize = 1 << 20;
 const CHUNK: usize = 4 << 20;
-/// How near a prediction is to be to what is measured.
+/// Goal: predicted over measured throughput.
 const NEAR: f64 = 1.0;
 
 /// The stores of one half of the experiment.
-pub(super) struct Machine {
+pub(super) struct StoreMachine {
     memory: PathBuf,
     disk: Disk,
     pub(super) memory_calibration: Calibration,
@@ -36,7 +36,7 @@ enum Disk {
     Throttled(u64),
 }
 
-impl Machine {
+impl StoreMachine {
     pub(super) fn with_throttled_disk(run: &mut Run) -> Result<Self> {
         Self::calibrated(run, Disk::Throttled(SLOW_DISK), SMALL_CHUNK)
     }
@@ -118,7 +118,7 @@ fn open(folder: &Path) -> Result<Scratch> {
 
 /// What the splines say at the points in between, against what is measured there. All points of both stores take turns,
 /// so that a machine that is busy for a while makes none of them slower than its neighbours.
-fn accuracy(run: &mut Run, machine: &Machine) -> Result<[Calibration; 2]> {
+fn accuracy(run: &mut Run, machine: &StoreMachine) -> Result<[Calibration; 2]> {
     let (samples, trials, at_least) = match (run.is_quick(), &machine.disk) {
         (true, _) => (5, 3, 20),
         // What is throttled does not vary.

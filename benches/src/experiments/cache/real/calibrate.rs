@@ -4,13 +4,15 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tierflow_device::{Device, HostReservation, Kind, Memory, Stream};
 use tierflow_sim::{Hardware, Hop, Link, Tier, UNLIMITED};
 use tierflow_store::{Scratch, Storage};
 
 use super::{Scale, scratch};
 use crate::experiments::Run;
+use crate::report::Spread;
+use crate::threads::on_threads;
 
 /// Requests at a time between main memory and storage, as the engine makes them: parts of one transfer.
 const STORAGE_WORKERS: usize = 4;
@@ -48,7 +50,7 @@ impl Rates {
 
 /// Bandwidths and latencies of this machine under caches of this scale.
 pub(super) fn hardware(run: &mut Run, device: &Device, scale: &Scale) -> Result<Hardware> {
-    let span = if run.is_quick() { SPAN / 5 } else { SPAN };
+    let span = if run.is_quick() { SPAN / 30 } else { SPAN };
     let copy = within_device(device, scale)?;
     let call = latency(device)?;
     let pcie = between_device_and_host(device, scale, span)?;
@@ -78,9 +80,8 @@ pub(super) fn hardware(run: &mut Run, device: &Device, scale: &Scale) -> Result<
         .tier(Tier::new("file", UNLIMITED), hop(disk.link(), 50_000)))
 }
 
-fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+fn median(times: impl Iterator<Item = Result<f64>>) -> Result<f64> {
+    Ok(Spread::of(&times.collect::<Result<Vec<_>>>()?)?.median)
 }
 
 /// ns of a copy of a few bytes.
@@ -91,7 +92,7 @@ fn latency(device: &Device) -> Result<f64> {
         stream.copy_all([(memory.lend(0..8)?, memory.lend_mut(4096..4104)?)])?;
         Ok(begun.elapsed().as_nanos() as f64)
     });
-    Ok(median(times.collect::<Result<_>>()?))
+    median(times)
 }
 
 /// Bytes/s of the copies that an application makes between pauses, beyond the least time of a call.
@@ -111,7 +112,7 @@ fn within_device(device: &Device, scale: &Scale) -> Result<f64> {
         stream.copy_all([(from.lend(0..length)?, to.lend_mut(0..length)?)])?;
         Ok((begun.elapsed().as_nanos() as f64 - least).max(1.0))
     });
-    Ok(length as f64 * 1e9 / median(times.collect::<Result<_>>()?))
+    Ok(length as f64 * 1e9 / median(times)?)
 }
 
 /// Host memory that is touched, and pinned where that can be.
@@ -181,10 +182,10 @@ fn between_host_and_storage(device: &Device, span: Duration) -> Result<Rates> {
     })
 }
 
-/// Moves some bytes and says how many.
+/// Moves bytes and returns how many.
 type Work<'a> = dyn Fn() -> Result<usize> + Sync + 'a;
 
-/// Bytes/s of all of these together, each repeated in a thread of its own for so long.
+/// Bytes/s of all works together, each repeated in a thread of its own for `span`.
 fn rate(works: &[&Work<'_>], span: Duration) -> Result<f64> {
     let start = Barrier::new(works.len());
     let repeat = |work: &Work<'_>| -> Result<f64> {
@@ -196,15 +197,5 @@ fn rate(works: &[&Work<'_>], span: Duration) -> Result<f64> {
         }
         Ok(bytes as f64 / begun.elapsed().as_secs_f64())
     };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = works
-            .iter()
-            .map(|work| scope.spawn(|| repeat(work)))
-            .collect();
-        let rates = threads.into_iter().map(|thread| {
-            let joined = thread.join().ok();
-            joined.context("a thread of the calibration panicked")?
-        });
-        rates.sum()
-    })
+    Ok(on_threads(works, |work| repeat(work))?.iter().sum())
 }

@@ -1,7 +1,5 @@
 //! A way to keep a history, with the calls that all ways have.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use tierflow_device::Memory;
 use tierflow_engine::{Engine, Metrics, Region, RegionMut, Tier, Version};
@@ -10,6 +8,7 @@ use tierflow_tier_alloc::HostOptions;
 
 use super::uvm::Uvm;
 use super::{Machine, Way, host_for_all, scratch};
+use crate::experiments::wait_grown;
 
 pub(super) enum History {
     Engine(Box<Engine>),
@@ -110,11 +109,6 @@ fn engine(machine: &Machine, way: Way, workload: &Workload) -> Result<Engine> {
         builder.tier(host(machine.scale.host)).scratch(scratch())
     };
     let engine = builder.build()?;
-    while engine
-        .host_arena_report()
-        .is_some_and(|report| !report.finished)
-    {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_grown(&engine);
     Ok(engine)
 }

@@ -194,7 +194,7 @@ impl Player {
                 self.history.wait()?;
                 self.played.waited += begun.elapsed();
             }
-            Op::Barrier => bail!("one application has nobody to wait for"),
+            Op::Barrier => bail!("a barrier is for several applications, and this is one"),
         }
         Ok(())
     }

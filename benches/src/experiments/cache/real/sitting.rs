@@ -21,7 +21,7 @@ impl<'a> Sitting<'a> {
     /// From now on, calibration included, this long; a small part of it in a quick run.
     pub(super) fn new(run: &'a mut Run, patience: Duration) -> Self {
         let patience = match run.is_quick() {
-            true => patience / 20,
+            true => patience / 60,
             false => patience,
         };
         Self {
@@ -48,7 +48,11 @@ impl<'a> Sitting<'a> {
         }
         // Half as much again as the application computes, and the memory has to come.
         let compute = Duration::from_nanos(workload.compute_ns());
-        let expected = compute * 3 / 2 + Duration::from_secs(1);
+        let memory = match self.run.is_quick() {
+            true => Duration::from_millis(100),
+            false => Duration::from_secs(1),
+        };
+        let expected = compute * 3 / 2 + memory;
         if self.begun.elapsed() + expected > self.patience {
             self.no_time += 1;
             return Ok(None);

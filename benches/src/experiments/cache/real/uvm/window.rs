@@ -3,8 +3,8 @@
 //! Versions lie one behind the other in one range of addresses, whose pages the host has. What is about to be written
 //! is moved to the device ahead, as far as there is room. What was written or read stays there until its room is wanted, and then
 //! leaves for the host, least recently used first, as the driver's own eviction would have it. What is hinted comes back
-//! in the order of the hints, and stays until it was read. Whoever finds no room that could ever come free works on the
-//! host's pages from afar, so nobody waits for himself.
+//! in the order of the hints, and stays until it was read. A call for which no room could ever come free works on the
+//! host's pages from afar, so that no call waits for itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -332,7 +332,7 @@ impl Window {
         self.resident
     }
 
-    /// Bytes that somebody waits for.
+    /// Bytes that a call waits for.
     pub(super) fn wanted(&self) -> u64 {
         self.wanted.iter().sum()
     }

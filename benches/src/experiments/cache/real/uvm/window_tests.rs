@@ -80,7 +80,7 @@ impl Mover {
                 turn => return turn,
             }
             idle = if self.step() { 0 } else { idle + 1 };
-            assert!(idle < 200, "nobody moves, and the caller waits");
+            assert!(idle < 200, "nothing moves, and the caller waits");
         }
     }
 
@@ -171,7 +171,7 @@ fn hints_bring_versions_before_they_are_read() {
     assert!(near > 32, "{near} of 64 were on the device");
     assert!(distances > 64, "{distances} in 64 restores");
     let (_, distances) = play(Hints::None);
-    assert_eq!(distances, 0, "nobody said what comes next");
+    assert_eq!(distances, 0, "no hint was given");
 }
 
 #[test]

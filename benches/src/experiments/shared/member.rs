@@ -7,16 +7,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Region};
 use tierflow_store::{Options, Piece, Ready, Repository, Snapshot, Vault, VersionInfo};
 
-/// Bytes that are paid for at a time.
+use crate::process::{meet, say};
+use crate::random::unit;
+
+/// Bytes whose time is waited for at once.
 const STEP: u64 = 256 << 10;
 
-/// What who woke late may make up for, in ns: without it, the rate would be lower than it says.
+/// What a process that woke late may make up for, in ns: without it, the rate would be lower than it says.
 const CREDIT: u128 = 20_000_000;
 
 /// What a process is to do.
@@ -32,11 +35,11 @@ pub struct Member {
     pub slots: usize,
     /// Rounds of computing and checkpointing.
     pub rounds: usize,
-    /// How long it computes in a round.
+    /// Milliseconds of computing in a round.
     pub millis: u64,
-    /// The mean share by which it is slowed down, exponentially distributed.
+    /// The mean of the exponential distribution by which computing takes longer: 0.5 is half as long again.
     pub slowed: f64,
-    /// What all processes may write.
+    /// Bytes per second that all processes together may write.
     pub bytes_per_second: u64,
 }
 
@@ -67,29 +70,15 @@ impl Member {
             word = word
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            let uniform = (word >> 11) as f64 / (1_u64 << 53) as f64;
-            let slowdown = -self.slowed * (1.0 - uniform).ln();
+            let slowdown = -self.slowed * (1.0 - unit(word)).ln();
             std::thread::sleep(Duration::from_millis(self.millis).mul_f64(1.0 + slowdown));
             meet()?;
             engine.checkpoint(round as u64, &[Region::from(state.as_slice())])?;
         }
-        say()?;
+        say("checkpointed")?;
         engine.wait()?;
-        say()
+        say("durable")
     }
-}
-
-fn say() -> Result<()> {
-    let mut out = std::io::stdout();
-    writeln!(out)?;
-    Ok(out.flush()?)
-}
-
-fn meet() -> Result<()> {
-    say()?;
-    let read = std::io::stdin().read_line(&mut String::new())?;
-    ensure!(read > 0, "the others are gone");
-    Ok(())
 }
 
 /// Until when what all processes wrote is paid for, in ns since 1970: in a file that they lock.

@@ -1,0 +1,111 @@
+//! Child processes that are told what to do line by line, and answer line by line.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+/// How long a child may take to end once its input has ended, before it is killed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// This program, started again with other arguments. Dropping it ends its input, and the process with it.
+pub(crate) struct Process {
+    child: Child,
+    /// `None` once it was ended.
+    orders: Option<ChildStdin>,
+    answers: Receiver<String>,
+}
+
+impl Process {
+    pub(crate) fn start<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a child process")?;
+        let orders = child.stdin.take();
+        let out = child.stdout.take().context("a child without output")?;
+        let (sender, answers) = channel();
+        // It ends with the child.
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Self {
+            child,
+            orders,
+            answers,
+        })
+    }
+
+    pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
+        let orders = self.orders.as_mut().context("a child without input")?;
+        writeln!(orders, "{line}").context("a child process is gone")
+    }
+
+    /// Its next line.
+    pub(crate) fn hear(&self) -> Result<String> {
+        self.answers.recv().context("a child process died")
+    }
+
+    /// Its next line, if that comes within `patience`.
+    pub(crate) fn hear_within(&self, patience: Duration) -> Result<String> {
+        let line = self.answers.recv_timeout(patience);
+        line.context("a child process says nothing (its own words are above)")
+    }
+
+    /// Has all of them meet: a line from each, then one to each.
+    pub(crate) fn all_meet(processes: &mut [Self]) -> Result<()> {
+        for process in &*processes {
+            process.hear()?;
+        }
+        processes
+            .iter_mut()
+            .try_for_each(|process| process.tell(""))
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        let ended = self.child.wait()?;
+        ensure!(ended.success(), "a child process failed: {ended}");
+        Ok(())
+    }
+
+    pub(crate) fn kill(&mut self) -> Result<ExitStatus> {
+        self.child.kill()?;
+        Ok(self.child.wait()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        let deadline = Instant::now() + PATIENCE;
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Within a child: a line to the parent.
+pub(crate) fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+/// Within a child: meets the others of [`Process::all_meet`].
+pub(crate) fn meet() -> Result<()> {
+    say("here")?;
+    let read = std::io::stdin().read_line(&mut String::new())?;
+    ensure!(read > 0, "the parent is gone");
+    Ok(())
+}
