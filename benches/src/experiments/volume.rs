@@ -105,15 +105,16 @@ fn round(folder: &Path, stores: (&[f64], bool), by: By, bytes: usize) -> Result<
     let requests = bytes / REQUEST;
     let each = |worker: usize| (worker..requests).step_by(WORKERS);
     let down = measure(|| {
-        on_threads(WORKERS, |worker| {
+        on_threads(0..WORKERS, |worker| {
             each(worker).try_for_each(|at| -> Result<()> {
                 let lent = memory.memory().lend(0..REQUEST)?;
                 Ok(storage.write_at((at * REQUEST) as u64, lent.bytes()?)?)
             })
         })
+        .map(drop)
     })?;
     let up = measure(|| {
-        on_threads(WORKERS, |worker| {
+        on_threads(0..WORKERS, |worker| {
             let memory = open(Choice::Host)?.reserve_host(REQUEST)?;
             each(worker).try_for_each(|at| -> Result<()> {
                 let mut lent = memory.memory().lend_mut(0..REQUEST)?;
@@ -123,6 +124,7 @@ fn round(folder: &Path, stores: (&[f64], bool), by: By, bytes: usize) -> Result<
                 Ok(())
             })
         })
+        .map(drop)
     })?;
     Ok([down.rate(bytes as u64), up.rate(bytes as u64)])
 }
