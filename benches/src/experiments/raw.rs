@@ -116,13 +116,15 @@ impl Raw {
 
     fn run(&self, (threads, request): RawShape, way: Direction, bytes: u64) -> Result<Took> {
         let next = AtomicU64::new(0);
-        let work = || -> Result<()> {
-            loop {
+        // Each thread has a part of the memory for itself: two requests never meet in one place.
+        let part = self.memory.memory().len() / threads / request * request;
+        let work = |thread: usize| -> Result<()> {
+            for round in 0_usize.. {
                 let at = next.fetch_add(request as u64, Ordering::Relaxed);
                 if at >= bytes {
                     return Ok(());
                 }
-                let start = at as usize % self.memory.memory().len();
+                let start = thread * part + round * request % part;
                 let mut memory = self.memory.memory().lend_mut(start..start + request)?;
                 let memory = memory.bytes_mut()?;
                 match way {
@@ -130,9 +132,10 @@ impl Raw {
                     Direction::Up => self.file.read_exact_at(memory, at)?,
                 }
             }
+            Ok(())
         };
         measure(|| {
-            on_threads(0..threads, |_| work())?;
+            on_threads(0..threads, work)?;
             match (way, self.lasts) {
                 (Direction::Down, true) => Ok(self.file.sync_data()?),
                 _ => Ok(()),
