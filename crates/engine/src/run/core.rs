@@ -367,6 +367,9 @@ impl Shared {
         desk.ways = Ways::default();
         let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept.for_each(|kept| kept.close());
+        if let Some(stage) = &self.stage {
+            stage.close();
+        }
         desk.links.clear();
     }
 

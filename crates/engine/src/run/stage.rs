@@ -47,8 +47,6 @@ pub(crate) struct Descent<'a> {
     pub(super) below: &'a dyn Fn() -> Option<f64>,
     /// Hears what was made, or that it goes as it is, and says where that is to lie: as close to others as there is room by then.
     pub(super) encoded: &'a dyn Fn(Option<Stored>) -> Option<Piece>,
-    /// Whether the engine ends: those before it may never come.
-    pub(super) is_stopping: &'a dyn Fn() -> bool,
 }
 
 /// What becomes of checkpoints below the fastest tier.
@@ -63,6 +61,9 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     fn check(&self, version: Version, layout: &[RegionInfo]) -> Result<()>;
 
     fn metrics(&self) -> Option<CompressionMetrics>;
+
+    /// The engine ends: those before a version may never come, and are not waited for.
+    fn close(&self) {}
 
     /// Takes a version down. Returns what was stored; `None` if it went as it is.
     fn down(

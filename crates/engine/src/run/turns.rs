@@ -1,14 +1,10 @@
 //! Versions become durable in the order of their numbers: each is published when all smaller ones are that were on their way.
 
-use super::sync::{Mutex, sleep};
+use super::sync::Watched;
 use crate::Version;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
-use std::time::Duration;
 use tierflow_store::{Error, Result};
-
-/// Pauses between looks at those that come before.
-const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 /// Hears that a version waits for its turn, and when that has come: of each version, waiting or not.
 pub(super) type Hear = dyn Fn(Version, bool) + Send + Sync;
@@ -17,7 +13,7 @@ pub(super) type Hear = dyn Fn(Version, bool) + Send + Sync;
 /// failed again before anything that came later.
 #[derive(Default)]
 pub(super) struct Turns {
-    coming: Mutex<Coming>,
+    coming: Watched<Coming>,
     hear: OnceLock<Box<Hear>>,
 }
 
@@ -48,16 +44,17 @@ impl Turns {
 
     /// It arrived, is not wanted any more, or failed and will be sent again.
     pub(super) fn end(&self, version: Version, has_failed: bool) {
-        let mut coming = self.coming.lock();
-        let was_under_way = coming.under_way.remove(&version);
-        if has_failed && was_under_way {
-            coming.failed.insert(version);
-        }
+        self.coming.change(|coming| {
+            let was_under_way = coming.under_way.remove(&version);
+            if has_failed && was_under_way {
+                coming.failed.insert(version);
+            }
+        });
     }
 
     /// The engine ends: what is under way may never come, and is not waited for.
     pub(super) fn close(&self) {
-        self.coming.lock().is_closed = true;
+        self.coming.change(|coming| coming.is_closed = true);
     }
 
     /// Says who hears of waiting.
@@ -72,41 +69,38 @@ impl Turns {
         }
     }
 
-    /// Whether nothing smaller is under way.
-    fn is_next(&self, version: Version) -> Result<bool> {
-        let coming = self.coming.lock();
-        if coming.is_closed {
-            return Err(Error::Cancelled);
-        }
-        if let Some(first) = coming.failed.range(..version).next() {
-            return Err(Error::OutOfTurn { first: *first });
-        }
-        Ok(coming.under_way.range(..version).next().is_none())
-    }
-
     /// Waits until nothing smaller is under way.
     pub(super) fn wait(&self, version: Version) -> Result<()> {
-        if self.is_next(version)? {
-            self.say(version, false);
+        let waits = !self.coming.lock().is_next(version)?;
+        self.say(version, waits);
+        if !waits {
             return Ok(());
         }
-        self.say(version, true);
-        let [mut pause, longest] = PAUSES;
-        let waited = loop {
-            sleep(pause);
-            pause = (pause * 2).min(longest);
-            match self.is_next(version) {
-                Ok(false) => {}
-                done => break done.map(drop),
-            }
-        };
+        let waited = self.coming.wait(|coming| match coming.is_next(version) {
+            Ok(false) => None,
+            done => Some(done.map(drop)),
+        });
         self.say(version, false);
         waited
     }
 }
 
+impl Coming {
+    /// Whether nothing smaller is under way.
+    fn is_next(&self, version: Version) -> Result<bool> {
+        if self.is_closed {
+            return Err(Error::Cancelled);
+        }
+        if let Some(first) = self.failed.range(..version).next() {
+            return Err(Error::OutOfTurn { first: *first });
+        }
+        Ok(self.under_way.range(..version).next().is_none())
+    }
+}
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use super::super::sync::Mutex;
     use super::*;
     use std::sync::Arc;
 

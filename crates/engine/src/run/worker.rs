@@ -163,7 +163,6 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
                     layout: &|| shared.layouts.get(*version),
                     below: &|| shared.slowest_below(target.place.tier),
                     encoded: &|stored| shared.encoded((*id, *version), target.place.tier, stored),
-                    is_stopping: &|| shared.is_stopping(),
                 };
                 let ends = (lying(source), lying(target));
                 stage.down(lane, &shared.tiers, &descent, ends, cancelled)

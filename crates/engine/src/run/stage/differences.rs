@@ -158,12 +158,12 @@ impl Differences {
         let stops = || Err((TransferFailure::Cancelled, None));
         let begins = self.beginning.turn(descent.turn);
         let ends = self.ending.turn(descent.turn);
-        if !begins.comes(descent.is_stopping) || cancelled.load(Ordering::Relaxed) {
+        if !begins.comes() || cancelled.load(Ordering::Relaxed) {
             return stops();
         }
         let mut begun = None;
         if let Some(kernels) = &self.kernels {
-            let landing = kernels.landing(from.piece.place.size, descent.is_stopping);
+            let landing = kernels.landing(from.piece.place.size);
             let Some(landing) = landing.map_err(at_source)? else {
                 return stops();
             };
@@ -172,7 +172,7 @@ impl Differences {
         }
         drop(begins);
         let begun = begun.map(Begun::wait);
-        if !ends.comes(descent.is_stopping) {
+        if !ends.comes() {
             return stops();
         }
         let outcome = self.end(lane, (from, descent), begun);
@@ -316,6 +316,14 @@ impl Stage for Differences {
 
     fn metrics(&self) -> Option<CompressionMetrics> {
         None
+    }
+
+    fn close(&self) {
+        self.beginning.close();
+        self.ending.close();
+        if let Some(kernels) = &self.kernels {
+            kernels.close();
+        }
     }
 
     fn down(

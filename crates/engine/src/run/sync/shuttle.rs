@@ -123,25 +123,49 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// A channel without a limit, as crossbeam's. A limit of one serves a single answer here, so it is none.
-struct Channel<T> {
-    state: shuttle::sync::Mutex<Queue<T>>,
+/// A value that threads wait for.
+#[derive(Default)]
+pub(crate) struct Watched<T> {
+    value: Mutex<T>,
     changed: shuttle::sync::Condvar,
 }
+
+impl<T> Watched<T> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.value.lock()
+    }
+
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let changed = change(&mut self.value.lock());
+        self.changed.notify_all();
+        changed
+    }
+
+    pub(crate) fn wait<R>(&self, mut look: impl FnMut(&mut T) -> Option<R>) -> R {
+        let MutexGuard(mut value) = self.value.lock();
+        loop {
+            if let Some(found) = look(&mut value) {
+                return found;
+            }
+            let woken = self.changed.wait(value);
+            value = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Watched<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watched")
+    }
+}
+
+/// A channel without a limit, as crossbeam's. A limit of one serves a single answer here, so it is none.
+type Channel<T> = Watched<Queue<T>>;
 
 struct Queue<T> {
     queue: VecDeque<T>,
     senders: usize,
     receivers: usize,
-}
-
-impl<T> Channel<T> {
-    fn with<R>(&self, act: impl FnOnce(&mut Queue<T>) -> R) -> R {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = act(&mut state);
-        self.changed.notify_all();
-        result
-    }
 }
 
 pub(crate) struct Sender<T>(Arc<Channel<T>>);
@@ -158,8 +182,8 @@ pub(crate) enum RecvTimeoutError {
 }
 
 pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
-    let channel = Arc::new(Channel {
-        state: shuttle::sync::Mutex::new(Queue {
+    let channel = Arc::new(Watched {
+        value: Mutex::new(Queue {
             queue: VecDeque::new(),
             senders: 1,
             receivers: 1,
@@ -206,7 +230,7 @@ impl<T> Awaiting<T> {
 
 impl<T> Sender<T> {
     pub(crate) fn send(&self, value: T) -> Result<(), Disconnected> {
-        self.0.with(|state| {
+        self.0.change(|state| {
             if state.receivers == 0 {
                 return Err(Disconnected);
             }
@@ -218,36 +242,27 @@ impl<T> Sender<T> {
 
 impl<T> Receiver<T> {
     pub(crate) fn recv(&self) -> Result<T, Disconnected> {
-        let state = self.0.state.lock();
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(value) = state.queue.pop_front() {
-                return Ok(value);
-            }
-            if state.senders == 0 {
-                return Err(Disconnected);
-            }
-            let woken = self.0.changed.wait(state);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
-        }
+        self.0.wait(|state| match state.queue.pop_front() {
+            Some(value) => Some(Ok(value)),
+            None => (state.senders == 0).then_some(Err(Disconnected)),
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.with(|state| state.queue.len())
+        self.0.lock().queue.len()
     }
 
     pub(crate) fn try_recv(&self) -> Result<T, Disconnected> {
-        self.0
-            .with(|state| state.queue.pop_front())
-            .ok_or(Disconnected)
+        self.0.lock().queue.pop_front().ok_or(Disconnected)
     }
 
     pub(crate) fn recv_timeout(&self, _limit: Duration) -> Result<T, RecvTimeoutError> {
         let mut steps = shuttle::rand::thread_rng().gen_range(0..32);
         loop {
-            let (value, senders) = self
-                .0
-                .with(|state| (state.queue.pop_front(), state.senders));
+            let (value, senders) = {
+                let mut state = self.0.lock();
+                (state.queue.pop_front(), state.senders)
+            };
             match value {
                 Some(value) => return Ok(value),
                 None if senders == 0 => return Err(RecvTimeoutError::Disconnected),
@@ -296,14 +311,14 @@ macro_rules! counted {
     ($end:ident, $count:ident) => {
         impl<T> Clone for $end<T> {
             fn clone(&self) -> Self {
-                self.0.with(|state| state.$count += 1);
+                self.0.change(|state| state.$count += 1);
                 Self(Arc::clone(&self.0))
             }
         }
 
         impl<T> Drop for $end<T> {
             fn drop(&mut self) {
-                self.0.with(|state| state.$count -= 1);
+                self.0.change(|state| state.$count -= 1);
             }
         }
 

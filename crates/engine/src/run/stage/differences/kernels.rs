@@ -1,11 +1,10 @@
 //! Differences of memory that only the device reads: its kernels make them, and put checkpoints together.
 
-use super::super::line::wait_until;
 use super::super::stored;
 use super::{Lane, Links, Lying};
 use crate::run::lane::{Failed, at_destination, at_source};
 use crate::run::medium::{Level, Medium};
-use crate::run::sync::{AtomicBool, Mutex, Ordering};
+use crate::run::sync::{AtomicBool, Mutex, Ordering, Watched};
 use crate::{Error, Result};
 use std::sync::Arc;
 use tierflow_dedup::{Config, Summary, gpu, most_stored_bytes};
@@ -23,7 +22,7 @@ const LANDINGS: usize = 2;
 pub(super) struct OnDevice {
     device: Device,
     kernels: gpu::Kernels,
-    landings: Mutex<Landings>,
+    landings: Watched<Landings>,
     chains: Mutex<Vec<Arc<Loaded>>>,
 }
 
@@ -33,12 +32,13 @@ struct Landings {
     free: Vec<Memory>,
     /// Those that are in use, too.
     all: usize,
+    is_closed: bool,
 }
 
 /// One of them, until this is dropped.
 pub(super) struct Landing<'k> {
     memory: Memory,
-    of: &'k Mutex<Landings>,
+    of: &'k Watched<Landings>,
 }
 
 /// What makes differences, one upon the other, until one fails.
@@ -81,7 +81,7 @@ impl OnDevice {
             Ok(Self {
                 device: device.clone(),
                 kernels: gpu::Kernels::load(device)?,
-                landings: Mutex::default(),
+                landings: Watched::default(),
                 chains: Mutex::default(),
             })
         };
@@ -96,46 +96,46 @@ impl OnDevice {
         })
     }
 
-    /// Room for the difference of a checkpoint of `len` bytes, when there is some; `None` if `is_over` says before that it
-    /// is not wanted any more.
-    pub(super) fn landing(
-        &self,
-        len: u64,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<Option<Landing<'_>>> {
-        let mut found = None;
-        let look = || {
-            found = self
-                .free_landing(most_stored_bytes(len) as usize)
-                .transpose();
-            found.is_some()
-        };
-        let _is_over = !wait_until(look, is_over);
-        let memory = found.transpose()?;
+    /// Room for the difference of a checkpoint of `len` bytes, when there is some; `None` if the engine ends before.
+    pub(super) fn landing(&self, len: u64) -> Result<Option<Landing<'_>>> {
+        let bytes = most_stored_bytes(len) as usize;
+        let memory = self.landings.wait(|landings| match landings.is_closed {
+            true => Some(Ok(None)),
+            false => landings
+                .take(&self.device, bytes)
+                .transpose()
+                .map(|taken| taken.map(Some)),
+        })?;
         Ok(memory.map(|memory| Landing {
             memory,
             of: &self.landings,
         }))
     }
 
-    fn free_landing(&self, bytes: usize) -> Result<Option<Memory>> {
-        let mut landings = self.landings.lock();
-        if let Some(memory) = landings.free.pop() {
+    /// None waits for room any more.
+    pub(super) fn close(&self) {
+        self.landings.change(|landings| landings.is_closed = true);
+    }
+}
+
+impl Landings {
+    fn take(&mut self, device: &Device, bytes: usize) -> Result<Option<Memory>> {
+        if let Some(memory) = self.free.pop() {
             if memory.len() >= bytes {
                 return Ok(Some(memory));
             }
-            landings.all -= 1;
+            self.all -= 1;
         }
-        if landings.all == LANDINGS {
+        if self.all == LANDINGS {
             return Ok(None);
         }
-        match self.device.alloc(bytes) {
+        match device.alloc(bytes) {
             Ok(memory) => {
-                landings.all += 1;
+                self.all += 1;
                 Ok(Some(memory))
             }
             // One is enough.
-            Err(DeviceError::OutOfMemory { .. }) if landings.all > 0 => Ok(None),
+            Err(DeviceError::OutOfMemory { .. }) if self.all > 0 => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -143,7 +143,8 @@ impl OnDevice {
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        self.of.lock().free.push(self.memory.clone());
+        self.of
+            .change(|landings| landings.free.push(self.memory.clone()));
     }
 }
 

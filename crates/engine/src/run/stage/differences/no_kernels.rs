@@ -42,7 +42,11 @@ impl OnDevice {
         match *self {}
     }
 
-    pub(super) fn landing(&self, _: u64, _: &dyn Fn() -> bool) -> Result<Option<Landing<'_>>> {
+    pub(super) fn landing(&self, _: u64) -> Result<Option<Landing<'_>>> {
+        match *self {}
+    }
+
+    pub(super) fn close(&self) {
         match *self {}
     }
 
