@@ -165,6 +165,15 @@ pub enum Event {
         /// The difference as which it lies there, if it does.
         difference: Option<Difference>,
     },
+    /// What `tier` has of `version` could not be read, or is not what was written there. It stays, and is read again if nothing
+    /// else is left; until then the version is read, and carried, from its other replicas, and none of these is given up
+    /// because this one is there.
+    Damaged {
+        /// The version.
+        version: Version,
+        /// Where.
+        tier: TierId,
+    },
     /// What a transfer encodes is known, and goes to where [`Plan::pieces`](crate::Plan::pieces) says from now on: nothing is
     /// written before, as what else was encoded may have left room nearer to what is there already. The transfer is to be told
     /// as done with the same.

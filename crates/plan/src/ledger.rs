@@ -101,16 +101,16 @@ fn membership(record: &Record, extent: &Extent, at: usize, last: TierId) -> Memb
     let replica = &extent.replicas[at];
     let tier = replica.tier;
     let is_readable = replica.is_readable();
-    let has_below = extent.has_below(tier);
+    let is_below = extent.is_sound_below(tier);
     let write_back = extent.write_back(tier, last, record.unreadable);
     let is_read_past = record.readers > 0;
     // What other versions build upon stays on some lower tier.
     let is_built_upon = record.dependents > 0 && tier != TierId::FASTEST;
     Membership {
-        clean: replica.is_idle() && has_below,
+        clean: replica.is_idle() && is_below,
         superseded: replica.is_idle()
-            && extent.has_above(tier)
-            && (has_below || !is_built_upon)
+            && extent.is_sound_above(tier)
+            && (is_below || !is_built_upon)
             && extent.replicas.iter().all(|r| r.arriving.is_none()),
         dirty: is_readable
             && write_back == WriteBack::Queued

@@ -139,6 +139,13 @@ impl Plan {
                 tier,
                 difference,
             } => self.adopt((version, size), tier, difference),
+            Event::Damaged { version, tier } => {
+                if tier.0 >= self.ledger().tiers.len() {
+                    return Err(Misuse::NoTier(tier));
+                }
+                self.ledger_mut().damaged(version, tier);
+                Ok(())
+            }
             Event::Encoded { id, stored } => self.traffic.encoded(id, stored),
             Event::TransferDone { id, stored } => {
                 let ended = self.traffic.done(id, stored)?;
@@ -258,8 +265,8 @@ impl Plan {
                     .records
                     .get(&id.0)
                     .is_some_and(|r| r.dependents > 0);
-                let is_elsewhere = extent.has_below(tier)
-                    || (extent.has_above(tier)
+                let is_elsewhere = extent.is_sound_below(tier)
+                    || (extent.is_sound_above(tier)
                         && !is_built_upon
                         && !self.ledger().tier(tier).config.eager);
                 if is_elsewhere && extent.on(tier).is_some_and(Replica::is_idle) {
@@ -345,6 +352,12 @@ impl Plan {
     #[must_use]
     pub fn fastest_tier(&self, version: Version) -> Option<TierId> {
         self.ledger().held(version)?.fastest()
+    }
+
+    /// Whether a version is held, and can be read from replicas of which none is known to be [damaged](Event::Damaged).
+    #[must_use]
+    pub fn is_sound(&self, version: Version) -> bool {
+        self.ledger().held(version).is_some() && self.ledger().is_sound(version)
     }
 
     /// What of a version lies on a tier.

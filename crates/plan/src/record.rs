@@ -44,12 +44,19 @@ pub(crate) struct Replica {
     pub(crate) offset: u64,
     /// Bytes there; another number than the extent's where it lies as a difference.
     pub(crate) size: u64,
+    /// They could not be read.
+    pub(crate) damaged: bool,
 }
 
 impl Replica {
     /// All bytes are there.
     pub(crate) fn is_readable(&self) -> bool {
         self.state.is_readable()
+    }
+
+    /// All bytes are there, as far as is known.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.is_readable() && !self.damaged
     }
 
     /// All bytes are there, and are not being read.
@@ -67,7 +74,8 @@ pub(crate) enum WriteBack {
     Queued,
     /// A transfer takes them down.
     InFlight,
-    /// They could not be read: not tried again before the application has read them.
+    /// They could not be read: not tried again before the application has read them. Or what lies below is damaged, and in
+    /// their place.
     Failed,
 }
 
@@ -96,21 +104,27 @@ impl Extent {
         replicas.find(|replica| replica.tier == tier)
     }
 
-    /// The fastest replica that can be read.
+    /// The fastest replica to be read: a sound one if there is one.
     pub(crate) fn fastest(&self) -> Option<&Replica> {
-        self.replicas.iter().find(|replica| replica.is_readable())
+        first_sound(self.replicas.iter())
     }
 
-    /// Whether a tier below `tier` holds the bytes.
+    /// Whether a replica was written to a tier below `tier`.
     pub(crate) fn has_below(&self, tier: TierId) -> bool {
         let mut replicas = self.replicas.iter();
         replicas.any(|replica| replica.tier > tier && replica.is_readable())
     }
 
-    /// Whether a tier above `tier` holds the bytes.
-    pub(crate) fn has_above(&self, tier: TierId) -> bool {
+    /// Whether a tier below `tier` holds the bytes, so that they may go from there.
+    pub(crate) fn is_sound_below(&self, tier: TierId) -> bool {
         let mut replicas = self.replicas.iter();
-        replicas.any(|replica| replica.tier < tier && replica.is_readable())
+        replicas.any(|replica| replica.tier > tier && replica.is_sound())
+    }
+
+    /// Whether a tier above `tier` holds the bytes, so that they may go from there.
+    pub(crate) fn is_sound_above(&self, tier: TierId) -> bool {
+        let mut replicas = self.replicas.iter();
+        replicas.any(|replica| replica.tier < tier && replica.is_sound())
     }
 
     /// The bytes are not being read or written anywhere.
@@ -120,11 +134,11 @@ impl Extent {
 
     pub(crate) fn write_back(&self, tier: TierId, last: TierId, unreadable: bool) -> WriteBack {
         let below = || self.replicas.iter().filter(|replica| replica.tier > tier);
-        if tier == last || below().any(Replica::is_readable) {
+        if tier == last || below().any(Replica::is_sound) {
             WriteBack::Clean
-        } else if below().next().is_some() {
+        } else if below().any(|replica| !replica.is_readable()) {
             WriteBack::InFlight
-        } else if unreadable {
+        } else if unreadable || below().next().is_some() {
             WriteBack::Failed
         } else {
             WriteBack::Queued
@@ -151,10 +165,22 @@ impl Extent {
             && self.is_at_rest()
             && next.is_at_rest()
             && pairs.into_iter().all(|(a, b)| {
-                (a.tier, a.state, a.offset + a.size) == (b.tier, b.state, b.offset)
+                let (behind, before) = (a.offset + a.size, b.offset);
+                (a.tier, a.state, a.damaged, behind) == (b.tier, b.state, b.damaged, before)
                     && a.size == self.len
             })
     }
+}
+
+/// The first sound one of these replicas; of damaged ones alone, the first.
+pub(crate) fn first_sound<'r>(
+    replicas: impl Iterator<Item = &'r Replica> + Clone,
+) -> Option<&'r Replica> {
+    let mut readable = replicas.filter(|replica| replica.is_readable());
+    readable
+        .clone()
+        .find(|replica| !replica.damaged)
+        .or_else(|| readable.next())
 }
 
 /// One version.

@@ -29,6 +29,8 @@ pub struct TierStatistics {
     pub checkpoints: u64,
     /// Restores of which this was the slowest tier that was read.
     pub restores: u64,
+    /// Versions that could not be read from here, or were not what had been written.
+    pub damaged: u64,
 }
 
 /// Why a replica was given up.

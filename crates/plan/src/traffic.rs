@@ -456,6 +456,17 @@ impl Traffic {
             self.lose_base(dependent, ended)?;
         }
         self.ledger.let_go(&flight.bases);
+        let is_damaged = |version, start, tier| {
+            let replica = self
+                .ledger
+                .extent((version, start))
+                .and_then(|extent| extent.on(tier));
+            replica.is_some_and(|replica| replica.damaged)
+        };
+        let mut parts = flight.parts.iter();
+        let mut bases = flight.bases.iter();
+        let read_damage = parts.any(|&(start, from)| is_damaged(version, start, from))
+            || bases.any(|&(base, from)| is_damaged(base, 0, from));
         let hop = self.ledger.counts.hop(flight.from(), to);
         match why {
             TransferFailure::Cancelled => hop.cancelled += 1,
@@ -464,6 +475,8 @@ impl Traffic {
         match why {
             TransferFailure::Cancelled => {}
             TransferFailure::Destination => self.ledger.tier_mut(to).closed = true,
+            // From other replicas, where it read damaged ones.
+            TransferFailure::Source if read_damage && self.ledger.is_sound(version) => {}
             // Not tried again by itself: a restore still asks every tier that has it.
             TransferFailure::Source => {
                 self.ledger

@@ -14,7 +14,7 @@
 use super::Ledger;
 use crate::command::{Coding, Difference, Place};
 use crate::event::Stored;
-use crate::record::{Form, Record, Replica};
+use crate::record::{Form, Record, Replica, first_sound};
 use crate::{TierId, Version};
 
 /// The version of which a difference was asked for last, and of how many bytes it is.
@@ -177,7 +177,12 @@ impl Ledger {
 
     /// The differences in the chain of a version.
     fn links(&self, version: Version) -> usize {
-        std::iter::successors(Some(version), |&version| self.base_of(version)).count()
+        self.chain(version).count()
+    }
+
+    /// A version and what it builds upon, or is to, nearest first.
+    pub(crate) fn chain(&self, version: Version) -> impl Iterator<Item = Version> + '_ {
+        std::iter::successors(Some(version), |&version| self.base_of(version))
     }
 
     /// How the replica of `version` on `tier` is read; what it builds upon is read along.
@@ -192,8 +197,8 @@ impl Ledger {
         while let Some(base) = next {
             let extent = self.extent((base, 0));
             let found = extent.and_then(|extent| {
-                let mut stored = extent.replicas.iter();
-                let stored = stored.find(|r| r.tier != TierId::FASTEST && r.is_readable())?;
+                let stored = extent.replicas.iter();
+                let stored = first_sound(stored.filter(|r| r.tier != TierId::FASTEST))?;
                 Some(self.piece(extent, stored).place)
             });
             if let Some(place) = found {

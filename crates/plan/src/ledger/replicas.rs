@@ -3,7 +3,7 @@
 use super::Ledger;
 use crate::command::{Command, Piece};
 use crate::order::ExtentId;
-use crate::record::{Extent, Replica};
+use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::{Cause, Eviction};
 use crate::{TierId, TransferId, Version};
 use std::ops::Range;
@@ -31,6 +31,7 @@ impl Ledger {
                     arriving: None,
                     offset: run.start,
                     size: len,
+                    damaged: false,
                 }],
             });
             self.tiers[tier.0].space.take(run.clone(), (version, start));
@@ -65,6 +66,7 @@ impl Ledger {
                     arriving: Some(transfer),
                     offset,
                     size,
+                    damaged: false,
                 },
             );
         });
@@ -88,6 +90,53 @@ impl Ledger {
         });
         if step == Move::WriteEnded {
             self.settle_owed(id.0);
+        }
+    }
+
+    /// What a tier has of a version could not be read.
+    pub(crate) fn damaged(&mut self, version: Version, tier: TierId) {
+        let found = self.change_record(version, |record| {
+            let replicas = record.extents.iter_mut();
+            let replicas = replicas.filter_map(|extent| extent.on_mut(tier));
+            let sound = replicas.filter(|replica| replica.is_sound());
+            sound.map(|replica| replica.damaged = true).count()
+        });
+        if found.is_some_and(|found| found > 0) {
+            self.counts.tiers[tier.0].damaged += 1;
+        }
+    }
+
+    /// Whether there are sound replicas of all bytes of a version, and of what they build upon.
+    pub(crate) fn is_sound(&self, version: Version) -> bool {
+        let record = self.records.get(&version);
+        let builds_upon = match record.and_then(Record::fastest) {
+            Some(TierId::FASTEST) => 0,
+            _ => usize::MAX,
+        };
+        let is_read_soundly = |version, from: TierId| {
+            let record = self.records.get(&version);
+            let mut extents = record.into_iter().flat_map(|record| &record.extents);
+            extents.all(|extent| {
+                let read = first_sound(extent.replicas.iter().filter(|r| r.tier >= from));
+                read.is_some_and(Replica::is_sound)
+            })
+        };
+        let mut bases = self.chain(version).skip(1).take(builds_upon);
+        is_read_soundly(version, TierId::FASTEST)
+            && bases.all(|base| is_read_soundly(base, TierId(1)))
+    }
+
+    /// Damaged replicas of a version, and of what it builds upon, are read again: there may be nothing else.
+    pub(crate) fn read_damaged(&mut self, version: Version) {
+        let chain: Vec<_> = self.chain(version).collect();
+        for version in chain {
+            self.change_record(version, |record| {
+                let replicas = record
+                    .extents
+                    .iter_mut()
+                    .flat_map(|extent| &mut extent.replicas);
+                replicas.for_each(|replica| replica.damaged = false);
+            });
         }
     }
 
@@ -151,6 +200,7 @@ impl Ledger {
                         arriving: None,
                         offset: run.start + extent.start,
                         size: if is_one { bytes } else { extent.len },
+                        damaged: false,
                     },
                 );
             }

@@ -102,7 +102,7 @@ impl Ledger {
         let outside = outside.take_while(|&(key, id)| self.point(key, id) >= end);
         let outside = outside.filter(|&(key, id)| {
             let target = outlook.target(self.point(key, id));
-            let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_readable();
+            let is_there = |r: &Replica| r.tier > tier && r.tier <= target && r.is_sound();
             claim.spared != Spared::Sinking
                 || self
                     .extent(id)

@@ -138,7 +138,7 @@ impl Ledger {
             Urgency::Ranked => position > claim.position || is_outside,
             Urgency::Urgent => true,
         };
-        (is_idle && extent.has_below(tier) && may_go).then_some(position)
+        (is_idle && extent.is_sound_below(tier) && may_go).then_some(position)
     }
 }
 

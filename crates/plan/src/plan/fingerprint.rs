@@ -212,8 +212,10 @@ impl Record {
                     arriving,
                     offset,
                     size,
+                    damaged,
                 } = replica;
-                (tier, state, readers, arriving.is_some(), offset, size).hash(hasher);
+                let is_arriving = arriving.is_some();
+                (tier, state, readers, is_arriving, offset, size, damaged).hash(hasher);
             }
         }
     }

@@ -28,6 +28,9 @@ impl Plan {
             self.refuse(ticket, absence);
             return Ok(());
         }
+        if !self.ledger().is_sound(version) {
+            self.ledger_mut().read_damaged(version);
+        }
         if in_place {
             self.calls.in_place.insert(ticket);
         }

@@ -81,6 +81,9 @@ impl Machine {
                 if ok && self.hands.after == AfterRestore::Discard {
                     self.hands.forget(version);
                 }
+                if !ok {
+                    self.damage(version, &pieces, &coding);
+                }
                 self.tell(Event::Read { ticket, ok });
             }
             Ending::Transfer(id, failure) => self.end_transfer(id, failure),
@@ -120,6 +123,9 @@ impl Machine {
             }
             for piece in to.iter().filter(|_| !is_unmade) {
                 self.hands.span(&piece.place).fill(None);
+            }
+            if why == TransferFailure::Source {
+                self.damage(version, &from, &coding);
             }
             return self.tell(Event::TransferFailed { id, why });
         }

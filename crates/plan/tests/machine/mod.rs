@@ -16,9 +16,9 @@ mod hands;
 use hands::{Byte, Hands};
 use std::collections::BTreeSet;
 use tierflow_plan::{
-    AfterRestore, Difference, Differences, Event, ExtentSize, Fifo, Lru, PlanConfig, Policy,
-    Refusal, Residency, Scope, Score, Ticket, TierConfig, TierId, TransferFailure, TransferId,
-    Version, World,
+    AfterRestore, Coding, Difference, Differences, Event, ExtentSize, Fifo, Lru, Piece, PlanConfig,
+    Policy, Refusal, Residency, Scope, Score, Ticket, TierConfig, TierId, TransferFailure,
+    TransferId, Version, World,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,6 +122,21 @@ impl Machine {
             && let Err(violation) = self.world.plan().check()
         {
             panic!("{violation} after {event:?}");
+        }
+    }
+
+    /// What these replicas have could not be read; every other time, that is known.
+    fn damage(&mut self, version: Version, pieces: &[Piece], coding: &Coding) {
+        let bases = match coding {
+            Coding::Decode { bases } => bases.as_slice(),
+            _ => &[],
+        };
+        let own = pieces.iter().map(|piece| (version, piece.place.tier));
+        let bases = bases.iter().map(|(base, place)| (*base, place.tier));
+        for (version, tier) in own.chain(bases).collect::<BTreeSet<_>>() {
+            if (version + tier.0 as u64) % 2 == 1 {
+                self.tell(Event::Damaged { version, tier });
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use super::super::{Purpose, Traffic};
 use super::Part;
 use crate::ledger::{Claim, Outlook, Spared, Urgency};
 use crate::order::ExtentId;
-use crate::record::{Extent, Record};
+use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::Cause;
 use crate::{Scope, TierId, TransferId, Version};
 
@@ -88,19 +88,19 @@ impl Traffic {
     /// Where an extent is read that is written back to `to`: on the lowest tier that has it; while the application is about
     /// to go, on the lowest memory, if any has it.
     pub(super) fn source_down(&self, extent: &Extent, to: TierId) -> Option<TierId> {
-        let readable = || {
-            let above = extent.replicas.iter().rev().filter(|r| r.tier < to);
-            above.filter(|r| r.is_readable()).map(|r| r.tier)
-        };
-        let is_memory = |tier: &TierId| {
-            let config = &self.ledger.tier(*tier).config;
-            !config.whole && !config.shared
+        let above = || extent.replicas.iter().rev().filter(|r| r.tier < to);
+        let is_memory = |replica: &&Replica| {
+            let config = &self.ledger.tier(replica.tier).config;
+            replica.is_sound() && !config.whole && !config.shared
         };
         // What is a difference already stays one.
         let is_plain = self.ledger.differences.is_none();
-        let memory =
-            readable().find(|tier| self.suspension.is_some() && is_plain && is_memory(tier));
-        memory.or_else(|| readable().next())
+        let memory = above().find(|r| self.suspension.is_some() && is_plain && is_memory(r));
+        let stored = || above().filter(|r| !is_plain && r.tier != TierId::FASTEST);
+        let source = memory
+            .or_else(|| first_sound(stored()))
+            .or_else(|| first_sound(above()));
+        source.map(|replica| replica.tier)
     }
 
     fn send(&mut self, id: ExtentId, from: TierId, to: TierId, outlook: &Outlook) -> bool {
