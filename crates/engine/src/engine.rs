@@ -197,15 +197,7 @@ impl Engine {
         self.copied("checkpoint", version, size, granted);
         copied?;
         self.shared.checkpoints.add(size, begun.elapsed());
-        // What was given up is removed by those who flush; files take long to go.
-        let lasts = |tier: &TierId| {
-            let tier = self.shared.tiers.get(tier.0);
-            tier.is_some_and(|tier| tier.medium.kept().is_some())
-        };
-        let mut tiers = grant.pieces.iter().map(|piece| piece.place.tier);
-        if let Some(tier) = tiers.find(lasts) {
-            self.shared.housekeep(tier);
-        }
+        self.shared.have_housekept(&grant.pieces);
         Ok(())
     }
 
@@ -260,11 +252,29 @@ impl Engine {
     ) -> Result<()> {
         let begun = Instant::now();
         let _span = tracing::debug_span!("restore", version, size).entered();
+        let read = || self.read_once((version, size), &mut sink, stream, deadline);
+        let is_read = self.shared.read_sound(version, read)?;
+        if is_read {
+            self.shared.restores.add(sink.len(), begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// The same, from the copies that the plan chooses. False for a version without bytes.
+    fn read_once(
+        &self,
+        (version, size): (Version, u64),
+        sink: &mut Sink<'_, '_>,
+        stream: Option<&Stream>,
+        deadline: Deadline,
+    ) -> Result<bool> {
         let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Restore {
             ticket,
             version,
         })?;
-        let Some(grant) = grant else { return Ok(()) };
+        let Some(grant) = grant else {
+            return Ok(false);
+        };
         let granted = self.moment();
         for piece in &grant.pieces {
             self.shared.pending.settle(&piece.place, Access::Read);
@@ -273,9 +283,9 @@ impl Engine {
             .at()
             .filter(|_| self.shared.reaches_storage(&grant))
         {
-            Some(at) => self.read_until(at, ticket, (version, size), (grant, &mut sink), stream),
+            Some(at) => self.read_until(at, ticket, (version, size), (grant, sink), stream),
             None => {
-                let copied = self.copy_out(version, &grant, &mut sink, stream);
+                let copied = self.copy_out(version, &grant, sink, stream);
                 let ok = copied.is_ok() && sink.is_whole();
                 self.shared.tell(Event::Read { ticket, ok });
                 copied.map(Some)
@@ -283,9 +293,7 @@ impl Engine {
         };
         let copied = copied.and_then(|copied| copied.ok_or_else(|| deadline.passed()));
         self.copied("restore", version, sink.len(), granted);
-        copied?;
-        self.shared.restores.add(sink.len(), begun.elapsed());
-        Ok(())
+        copied.map(|()| true)
     }
 
     /// Reads a version from where it lies, whatever it lies there as.

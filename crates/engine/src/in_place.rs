@@ -93,6 +93,18 @@ impl Engine {
         if size == 0 {
             return Err(Error::Empty { version });
         }
+        let lend = || self.lend_once((version, size), deadline);
+        let slot = self.shared.read_sound(version, lend)?;
+        self.shared.consumed.add(size, begun.elapsed());
+        Ok(slot)
+    }
+
+    /// The same, from the copies that the plan chooses.
+    fn lend_once(
+        &self,
+        (version, size): (Version, u64),
+        deadline: Deadline,
+    ) -> Result<ConsumeSlot<'_>> {
         let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Consume {
             ticket,
             version,
@@ -120,14 +132,11 @@ impl Engine {
         match lent {
             // It is reported once it is over.
             Ok(None) => Err(deadline.passed()),
-            Ok(Some(loan)) => {
-                self.shared.consumed.add(size, begun.elapsed());
-                Ok(ConsumeSlot {
-                    loan: Some(loan),
-                    call,
-                    is_cached,
-                })
-            }
+            Ok(Some(loan)) => Ok(ConsumeSlot {
+                loan: Some(loan),
+                call,
+                is_cached,
+            }),
             Err(error) => {
                 call.read(false);
                 Err(error)

@@ -46,6 +46,9 @@ pub struct TierMetrics {
     pub checkpoints: u64,
     /// Restores served from it.
     pub restores: u64,
+    /// Versions that could not be read from it, or were not what had been written; they were read from other tiers, if others
+    /// had them.
+    pub damaged: u64,
     /// Copies given up.
     pub evictions: u64,
     /// Of those, copies prefetched and not yet consumed: a blocked caller needed their room.

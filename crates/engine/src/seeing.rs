@@ -122,6 +122,7 @@ impl Engine {
                     peak: counts.peak_bytes,
                     checkpoints: counts.checkpoints,
                     restores: counts.restores,
+                    damaged: counts.damaged,
                     evictions: counts.evictions,
                     dropped_prefetches: counts.dropped_prefetches,
                     evicted: Evictions {

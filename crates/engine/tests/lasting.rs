@@ -297,6 +297,16 @@ fn a_damaged_copy_is_read_from_the_storage_below() {
     damage(&home.near, 6);
     let engine = both();
     assert_restores(&engine, 6, length_of(6));
+    let damaged = |engine: &Engine| {
+        let tiers = engine.metrics().tiers;
+        tiers.iter().map(|tier| tier.damaged).collect::<Vec<_>>()
+    };
+    assert_eq!(damaged(&engine), [0, 1, 0]);
+    // Known by now: it is not read again.
+    assert_restores(&engine, 6, length_of(6));
+    assert_eq!(damaged(&engine), [0, 1, 0]);
+    drop(engine);
+    let engine = both();
     // Prefetched, too.
     engine.hint([6]);
     engine.prefetch_start();

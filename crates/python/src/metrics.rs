@@ -75,6 +75,7 @@ fn tier<'py>(py: Python<'py>, tier: &TierMetrics) -> PyResult<Bound<'py, PyDict>
     entry.set_item("restores", tier.restores)?;
     entry.set_item("evictions", tier.evictions)?;
     entry.set_item("dropped_prefetches", tier.dropped_prefetches)?;
+    entry.set_item("damaged", tier.damaged)?;
     let evicted = PyDict::new(py);
     evicted.set_item("for_checkpoints", tier.evicted.for_checkpoints)?;
     evicted.set_item("for_flushes", tier.evicted.for_flushes)?;

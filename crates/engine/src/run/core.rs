@@ -337,6 +337,21 @@ impl Shared {
         kept.for_each(|kept| kept.tidy());
     }
 
+    /// A caller wrote these pieces: has a worker give up and remove what is not to be kept any more, as files take long to go.
+    pub(crate) fn have_housekept(&self, pieces: &[Piece]) {
+        let lasts = |tier: &TierId| {
+            let tier = self.tiers.get(tier.0);
+            tier.is_some_and(|tier| tier.medium.kept().is_some())
+        };
+        let mut tiers = pieces.iter().map(|piece| piece.place.tier);
+        if let Some(tier) = tiers.find(lasts)
+            && let Some(crew) = self.crew(Direction::Down, tier)
+        {
+            // Without workers the engine goes, and clears up.
+            let _ = crew.send(Task::Housekeep(tier));
+        }
+    }
+
     /// The workers are gone, and what they had not begun with them: what is left to give up and to remove.
     pub(crate) fn clear_up(&self) {
         let ids: Vec<_> = self.lock().desk.carried.keys().copied().collect();
@@ -392,6 +407,7 @@ impl Shared {
             None => Lane::with_stream(&self.device)?,
         };
         let result = copy(&mut lane);
+        self.tell_damage(&mut lane);
         self.lanes.lock().push(lane);
         result
     }

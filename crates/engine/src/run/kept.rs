@@ -40,7 +40,7 @@ pub(super) enum Form {
 #[derive(Debug)]
 pub(crate) struct Kept {
     vault: Arc<dyn Vault>,
-    /// The vault below: it may have what cannot be read here.
+    /// The vault below: it may have what versions here build upon.
     below: Option<Arc<Kept>>,
     retention: Option<Retention>,
     /// The vault itself, if it is a directory of a rank of one.
@@ -220,7 +220,7 @@ impl Kept {
 
     /// Keeps the copy of another vault, with its checksums.
     pub(super) fn copy(&self, version: Version, from: &Self, cancelled: &AtomicBool) -> Result<()> {
-        from.read(version, &mut |piece| {
+        from.read(version, |piece| {
             let ready = || self.turn(version, cancelled);
             let is_cancelled = || cancelled.load(Ordering::Relaxed);
             self.put(version, || {
@@ -352,7 +352,7 @@ impl Kept {
 
     /// Fills `bytes` with a version's; every checksum is checked.
     pub(super) fn restore(&self, version: Version, bytes: &mut [u8]) -> Result<()> {
-        self.read(version, &mut |piece| {
+        self.read(version, |piece| {
             let mut rest = &mut *bytes;
             let mut regions = Vec::new();
             for region in piece.regions() {
@@ -374,7 +374,7 @@ impl Kept {
         version: Version,
         parts: &mut [(u64, &mut [u8])],
     ) -> Result<()> {
-        self.read(version, &mut |piece| piece.restore_range_parts(parts))
+        self.read(version, |piece| piece.restore_range_parts(parts))
     }
 
     /// What the regions of a version are called, as it lies here, with their offsets in the checkpoint.
@@ -403,27 +403,11 @@ impl Kept {
         wants: &(dyn Fn(Range<u64>) -> bool + Sync),
         push: &mut Push<'_>,
     ) -> Result<()> {
-        self.read(version, &mut |piece| {
-            piece.read_range_through(wants, &mut *push)
-        })
+        self.read(version, |piece| piece.read_range_through(wants, &mut *push))
     }
 
-    /// Reads the copy here; should that fail, the one below.
-    fn read(&self, version: Version, read: &mut dyn FnMut(&Piece) -> Result<()>) -> Result<()> {
-        let here = self.vault.piece(version).and_then(|piece| read(&piece));
-        let is_unreadable = matches!(
-            here,
-            Err(Error::Damaged { .. }
-                | Error::Read { .. }
-                | Error::NoVersion { .. }
-                | Error::Vanished { .. }
-                | Error::Panicked { .. }
-                | Error::File { .. })
-        );
-        match &self.below {
-            Some(below) if is_unreadable => below.read(version, read).or(here),
-            _ => here,
-        }
+    fn read(&self, version: Version, read: impl FnOnce(&Piece) -> Result<()>) -> Result<()> {
+        read(&self.vault.piece(version)?)
     }
 
     /// A copy was given up.

@@ -9,7 +9,7 @@ use super::medium::{Level, medium};
 use super::regions::{Sink, Source};
 use super::staging::Pinned;
 use super::sync::{AtomicBool, Ordering};
-use crate::plan::{Piece, TransferFailure};
+use crate::plan::{Piece, TierId, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::Range;
 use tierflow_device::{Device, Stream};
@@ -28,6 +28,8 @@ pub(crate) struct Lane {
     device: Device,
     stream: Option<Stream>,
     pub(super) staging: Pinned,
+    /// Copies that could not be read, of which the plan has not heard yet.
+    pub(super) damaged: Vec<(Version, TierId)>,
 }
 
 impl Lane {
@@ -36,6 +38,7 @@ impl Lane {
             device: device.clone(),
             stream: None,
             staging: Pinned::new(device),
+            damaged: Vec::new(),
         }
     }
 
@@ -101,9 +104,10 @@ impl Lane {
     ) -> Result<()> {
         let mut kept = pieces
             .iter()
-            .filter_map(|piece| medium(tiers, piece).kept());
-        if let Some(kept) = kept.next() {
-            return self.bring_regions(sink, kept, version, stream);
+            .filter_map(|piece| Some((medium(tiers, piece).kept()?, piece.place.tier)));
+        if let Some((kept, tier)) = kept.next() {
+            let brought = self.bring_regions(sink, kept, version, stream);
+            return brought.inspect_err(|error| self.note((version, tier), error));
         }
         let alignment = |piece: &Piece| {
             let storage = medium(tiers, piece).storage();
@@ -119,12 +123,14 @@ impl Lane {
                     let take =
                         |at, memory, streams: &mut Streams<'_>| sink.take(at, memory, streams);
                     let buffers = self.staging.at_most(BUFFERS, from.piece.place.size)?;
-                    bypass(
+                    let read = bypass(
                         (buffers, self.streams(stream)),
                         from,
                         (Direction::Up, crews),
                         (|_, _, _: &mut _| Ok(()), take),
-                    )?;
+                    );
+                    let place = (version, piece.place.tier);
+                    read.inspect_err(|error| self.note(place, error))?;
                 }
             }
         }
@@ -133,6 +139,17 @@ impl Lane {
 
     /// Carries pieces of a version from tiers to one other, until all is there or `cancelled`.
     pub(super) fn carry(
+        &mut self,
+        tiers: &[Level],
+        (version, form): (Version, Form),
+        (from, to): (&[Piece], &[Piece]),
+        cancelled: &AtomicBool,
+    ) -> std::result::Result<(), Failed> {
+        let carried = self.carry_pieces(tiers, (version, form), (from, to), cancelled);
+        carried.inspect_err(|failed| self.note_source(version, from, failed))
+    }
+
+    fn carry_pieces(
         &mut self,
         tiers: &[Level],
         (version, form): (Version, Form),

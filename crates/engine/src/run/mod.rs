@@ -17,6 +17,7 @@
 //! | `desk` | who waits for what, and where do transfers go? |
 //! | `core` | what does the plan say, and who must hear it? |
 //! | `calls` | who waits for the plan's answer, and how long? |
+//! | `damage` | what is read where a copy cannot be? |
 //! | `recorder` | where do callers wait, and what happened when? |
 //! | `job` | what does a worker do next? |
 //! | `together` | which small transfers are one request of a disk? |
@@ -43,6 +44,7 @@ mod capacity;
 mod commits;
 mod committer;
 mod core;
+mod damage;
 mod desk;
 mod detached;
 mod durable;

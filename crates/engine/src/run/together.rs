@@ -3,7 +3,7 @@
 
 use super::core::Shared;
 use super::ends::{Lying, padded};
-use super::job::{Help, Job, SMALL, Task};
+use super::job::{Job, SMALL, Task};
 use super::lane::Lane;
 use super::medium::Medium;
 use super::staging::STAGED;
@@ -28,20 +28,20 @@ struct Small<'j> {
 }
 
 /// The jobs that wait behind `first`, if it is small and as long as they are; the last need not be. So many `workers` share
-/// them: what does not lie side by side is to keep all of them busy. A caller that waits for help ends the row, and is next.
+/// them: what does not lie side by side is to keep all of them busy. What is no transfer ends the row, and is next.
 pub(super) fn with_followers(
     shared: &Shared,
     first: Arc<Job>,
     tasks: &Receiver<Task>,
     workers: usize,
-) -> (Vec<Arc<Job>>, Option<Help>) {
+) -> (Vec<Arc<Job>>, Option<Task>) {
     let most = MOST.min(1 + tasks.len().div_ceil(workers));
     let mut taken = vec![first];
     let is_small = |job: &Job| small(shared, job).is_some();
     while taken.len() < most && taken.last().is_some_and(|job| is_small(job)) {
         match tasks.try_recv() {
             Ok(Task::Transfer(job)) => taken.push(job),
-            Ok(Task::Help(help)) => return (taken, Some(help)),
+            Ok(other) => return (taken, Some(other)),
             Err(_) => break,
         }
     }

@@ -46,16 +46,17 @@ pub(crate) fn start(shared: &Arc<Shared>, crews: Vec<Crew>) -> Result<Vec<JoinHa
                     let Some(shared) = shared.upgrade().filter(|s| !s.is_stopping()) else {
                         return;
                     };
-                    let help = match task {
-                        Task::Transfer(job) => {
-                            let (taken, help) = with_followers(&shared, job, &tasks, workers);
-                            carry_all(&shared, &mut lane, &taken, (crew.direction, row));
-                            help
+                    let mut next = Some(task);
+                    while let Some(task) = next.take() {
+                        match task {
+                            Task::Transfer(job) => {
+                                let (taken, other) = with_followers(&shared, job, &tasks, workers);
+                                carry_all(&shared, &mut lane, &taken, (crew.direction, row));
+                                next = other;
+                            }
+                            Task::Help(help) => help.run(),
+                            Task::Housekeep(tier) => shared.housekeep(tier),
                         }
-                        Task::Help(help) => Some(help),
-                    };
-                    if let Some(help) = help {
-                        help.run();
                     }
                 }
             };
@@ -198,6 +199,7 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
         let failed = matches!(outcome, Err((TransferFailure::Destination, _)));
         kept.end(*version, failed);
     }
+    shared.tell_damage(lane);
     shared.carried(*id, outcome);
     if arrived {
         shared.housekeep(below);

@@ -48,6 +48,11 @@ pub(super) fn fetch_all(
 
 /// One version's: where they lie, if the host reads that, else a copy.
 pub(super) fn fetch(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Bytes> {
+    let fetched = fetch_from(lane, version, from);
+    fetched.inspect_err(|error| lane.note((version, from.piece.place.tier), error))
+}
+
+fn fetch_from(lane: &mut Lane, version: Version, from: Lying<'_>) -> Result<Bytes> {
     if let Some(lent) = from.lend(from.all()) {
         let lent = lent?;
         if lent.bytes().is_ok() {

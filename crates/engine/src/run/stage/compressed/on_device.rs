@@ -177,8 +177,10 @@ impl DeviceCodec {
             start: 0,
             bytes: &containers,
         };
-        let copied = match from.medium.kept() {
-            None => lane.copy(&from, &mut held, 0..bytes, (theirs, None)),
+        let mut bring = || match from.medium.kept() {
+            None => lane
+                .copy(&from, &mut held, 0..bytes, (theirs, None))
+                .map_err(told),
             Some(kept) => {
                 let mut stored = vec![0; to_usize(0..bytes).end];
                 kept.restore(version, &mut stored)?;
@@ -186,10 +188,12 @@ impl DeviceCodec {
                     start: 0,
                     bytes: stored.as_slice(),
                 };
-                lane.copy(&stored, &mut held, 0..bytes, (theirs, None))
+                let copied = lane.copy(&stored, &mut held, 0..bytes, (theirs, None));
+                copied.map_err(told)
             }
         };
-        copied.map_err(told)?;
+        let place = (version, from.piece.place.tier);
+        bring().inspect_err(|error| lane.note(place, error))?;
         let (mut at, mut start) = (0, 0);
         while start < size {
             let mut front = [0; HEADER_BYTES];

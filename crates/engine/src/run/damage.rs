@@ -1,0 +1,76 @@
+//! Copies that cannot be read: whoever reads notes them, the plan hears of them, and others are read in their place.
+
+use super::core::Shared;
+use super::lane::{Failed, Lane};
+use crate::plan::{Event, Piece, TierId, TransferFailure};
+use crate::{Error, Result, Version};
+use tierflow_store::Error as StoreError;
+
+/// Whether what failed is what lies on storage.
+fn is_damage(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Storage(
+            StoreError::Damaged { .. }
+                | StoreError::Read { .. }
+                | StoreError::NoVersion { .. }
+                | StoreError::Vanished { .. }
+                | StoreError::Panicked { .. }
+                | StoreError::File { .. }
+        )
+    )
+}
+
+impl Lane {
+    /// What a tier has of a version could not be read, if that is what the error says.
+    pub(super) fn note(&mut self, (version, tier): (Version, TierId), error: &Error) {
+        if is_damage(error) {
+            self.damaged.push((version, tier));
+        }
+    }
+
+    /// The same of a transfer from these places.
+    pub(super) fn note_source(&mut self, version: Version, from: &[Piece], (end, error): &Failed) {
+        if let (TransferFailure::Source, Some(error)) = (end, error) {
+            from.iter()
+                .for_each(|piece| self.note((version, piece.place.tier), error));
+        }
+    }
+}
+
+impl Shared {
+    /// The plan hears of what was noted.
+    pub(super) fn tell_damage(&self, lane: &mut Lane) {
+        for (version, tier) in lane.damaged.drain(..) {
+            self.tell(Event::Damaged { version, tier });
+        }
+    }
+
+    /// Reads a version; where a copy proves to be damaged, again, as long as there are others that are not known to be.
+    pub(crate) fn read_sound<T>(
+        &self,
+        version: Version,
+        mut read: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let mut known = None;
+        loop {
+            let error = match read() {
+                Err(error) if is_damage(&error) => error,
+                read => return read,
+            };
+            let core = self.lock();
+            let found: u64 = core
+                .plan()
+                .statistics()
+                .tiers
+                .iter()
+                .map(|tier| tier.damaged)
+                .sum();
+            // Each attempt has to find something that was not known before.
+            if !core.plan().is_sound(version) || known == Some(found) {
+                return Err(error);
+            }
+            known = Some(found);
+        }
+    }
+}
