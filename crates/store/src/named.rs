@@ -22,7 +22,8 @@ impl NamedFile {
         let path = directory.join(fresh_name());
         let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
         fs::linkat(CWD, nameless, CWD, &path, AtFlags::SYMLINK_FOLLOW)?;
-        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // No more flags: cuFile takes no descriptor with one that it does not know, and sees them all.
+        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let opened = fs::open(&path, flags, Mode::empty());
         let is_same = |opened: &OwnedFd| {
             let (mine, theirs) = (fs::fstat(file)?, fs::fstat(opened)?);

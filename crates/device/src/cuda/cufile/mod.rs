@@ -45,6 +45,15 @@ pub enum DirectMode {
 }
 
 impl DirectMode {
+    /// What it is called: "nvidia-fs", "P2PDMA" or "compatibility mode".
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NvidiaFs => "nvidia-fs",
+            Self::P2pDma => "P2PDMA",
+            Self::Compatibility => "compatibility mode",
+        }
+    }
+
     fn of(properties: &Properties) -> Self {
         // CU_FILE_P2P_SUPPORTED of the features, and CU_FILE_NVME_P2P_SUPPORTED, its forerunner, of the kinds of storage.
         let is_p2p = properties.features & 1 << 4 != 0 || properties.storage & 1 << 11 != 0;
@@ -58,11 +67,7 @@ impl DirectMode {
 
 impl fmt::Display for DirectMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NvidiaFs => "nvidia-fs",
-            Self::P2pDma => "P2PDMA",
-            Self::Compatibility => "compatibility mode",
-        })
+        f.write_str(self.name())
     }
 }
 
