@@ -118,7 +118,8 @@ pub struct CompressionMetrics {
     pub switches: u64,
 }
 
-/// Which way copies took between device memory and the scratch file: what came of [`DirectIo`](crate::EngineBuilder::direct_io).
+/// Which way copies took between device memory and the scratch file: what came of
+/// `EngineBuilder::direct_io`, of the feature `cufile`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectMetrics {
     /// How the direct way goes, of an engine that may take it: "nvidia-fs", "P2PDMA" or "compatibility mode".

@@ -24,7 +24,10 @@ pub enum DirectError {
     #[error("cuFile does not open its driver: {0}; it writes why to cufile.log")]
     Driver(StatusCode),
     /// The file lies where the library does not reach it, or has no name.
-    #[error("cuFile refuses the file: {0}; it writes why to cufile.log")]
+    #[error(
+        "cuFile refuses the file: {0}; it writes why to cufile.log. It takes files with a name, on a disk that udev knows: a container \
+         needs /run/udev"
+    )]
     File(StatusCode),
     /// Bytes that are not the device's own: copy them another way.
     #[error("cuFile is for memory of the device that it was opened for: copy this with a stream")]

@@ -3,6 +3,7 @@
 //! cudarc has bindings too. They look for other names of the library, panic where a function is missing, and hold its status codes
 //! in Rust enumerations, in which a code of a newer library is undefined behaviour.
 
+use std::error::Error;
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
 
@@ -91,14 +92,18 @@ pub(super) struct Library {
 
 impl Library {
     pub(super) fn load() -> Result<Self, DirectError> {
+        // The loader's words are the error's source.
         let missing = |error: libloading::Error| DirectError::NoLibrary {
-            reason: error.to_string(),
+            reason: error
+                .source()
+                .map_or_else(|| error.to_string(), ToString::to_string),
         };
         let load = |name: &str| {
             // SAFETY: loading NVIDIA's library runs its initialisers, which are sound to run at any time.
             unsafe { libloading::Library::new(name) }
         };
-        let loaded = load("libcufile.so.0").or_else(|_| load("libcufile.so"));
+        let loaded =
+            load("libcufile.so.0").or_else(|error| load("libcufile.so").map_err(|_| error));
         let loaded = ManuallyDrop::new(loaded.map_err(missing)?);
         macro_rules! function {
             ($name:literal) => {
