@@ -1,11 +1,12 @@
 //! The disk tier against the disk's own bandwidth: a history of 128 MiB checkpoints (16 MiB in a quick run) that flows to the disk and back, through
-//! a small host cache and straight from the device cache, beside raw direct I/O in the same run.
+//! a small host cache and straight from the device cache, beside raw direct I/O in the same run. Where cuFile is there, also past the
+//! host's memory, or by the library's own copies in its compatibility mode.
 //!
 //! `TIERFLOW_STORE` names the folder whose disk is measured; else it is the one for temporary files.
 
 use anyhow::{Result, ensure};
 use tierflow_device::{Choice, Device, Memory, open};
-use tierflow_engine::{AfterRestore, Engine, Flush, Metrics, Region, RegionMut};
+use tierflow_engine::{AfterRestore, DirectIo, Engine, Flush, Metrics, Region, RegionMut};
 
 use super::raw::Raw;
 use super::{Experiment, Run, measured_folder};
@@ -32,11 +33,12 @@ const CORES_GOAL: f64 = 1.0;
 /// The first byte beyond the version's number that is compared when a checkpoint is back, and part of the step to the next.
 const LOOKED_AT: usize = 64 << 10;
 
-/// The tiers above the disk.
-const CACHES: [(&str, usize, usize); 3] = [
-    ("host", 0, HOST_CACHE),
-    ("device and host", DEVICE_CACHE, HOST_CACHE),
-    ("device", DEVICE_CACHE, 0),
+/// The tiers above the disk, and whether cuFile copies between the device's and the disk. The last is left out without cuFile.
+const CACHES: [(&str, usize, usize, DirectIo); 4] = [
+    ("host", 0, HOST_CACHE, DirectIo::Never),
+    ("device and host", DEVICE_CACHE, HOST_CACHE, DirectIo::Never),
+    ("device", DEVICE_CACHE, 0, DirectIo::Never),
+    ("device by cuFile", DEVICE_CACHE, 0, DirectIo::Always),
 ];
 
 fn run(run: &mut Run) -> Result<()> {
@@ -48,10 +50,14 @@ fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
     let mut raw = Raw::new(run, folder.path(), versions * checkpoint as u64, false)?;
     raw.calibrate(run)?;
-    let mut histories = CACHES
-        .iter()
-        .map(|&caches| TierRounds::new(&device, folder.path(), caches, (checkpoint, versions)))
-        .collect::<Result<Vec<_>>>()?;
+    let mut histories = Vec::new();
+    for caches in CACHES {
+        match TierRounds::new(&device, folder.path(), caches, (checkpoint, versions)) {
+            Ok(history) => histories.push(history),
+            Err(error) if caches.3 == DirectIo::Always => eprintln!("  {}: {error}", caches.0),
+            Err(error) => return Err(error),
+        }
+    }
     // The first of all writes to a file that has no blocks yet, through caches that are still growing.
     for history in &mut histories {
         let (down, up) = history.round()?;
@@ -99,15 +105,16 @@ fn run(run: &mut Run) -> Result<()> {
         let case = format!("caches={}", history.name);
         for (at, way) in ["down", "up"].into_iter().enumerate() {
             run.samples(&case, &format!("bandwidth {way}"), "bytes/s", &found[at])?;
-            run.samples(
-                &case,
-                &format!("share of raw I/O {way}"),
-                "1",
-                &found[2 + at],
-            )?
-            .against(SHARE_GOAL);
-            run.samples(&case, &format!("cores busy {way}"), "1", &found[4 + at])?
-                .against(CORES_GOAL);
+            for (metric, samples, goal) in [
+                ("share of raw I/O", &found[2 + at], SHARE_GOAL),
+                ("cores busy", &found[4 + at], CORES_GOAL),
+            ] {
+                let row = run.samples(&case, &format!("{metric} {way}"), "1", samples)?;
+                // cuFile is to be compared, and taken where it is faster.
+                if history.direct_io == DirectIo::Never {
+                    row.against(goal);
+                }
+            }
             run.samples(
                 &case,
                 &format!("processor time {way}"),
@@ -124,20 +131,37 @@ fn run(run: &mut Run) -> Result<()> {
         let metric = format!("rate {way} of that through the host in the same round");
         run.samples(case, &metric, "1", &shares)?.against(1.0);
     }
+    let Some(by_cufile) = found.get(3) else {
+        return Ok(());
+    };
+    let case = "caches=device by cuFile, beside=device";
+    for (at, way) in ["down", "up"].into_iter().enumerate() {
+        let shares = ratios(&by_cufile[at], &found[2][at]);
+        let metric = format!("rate {way} of that through pinned buffers in the same round");
+        run.samples(case, &metric, "1", &shares)?;
+    }
     Ok(())
 }
 
 /// What moved between the tiers, and how often host memory was written or read for each byte that went to the disk: once by each
-/// end of a copy. What goes straight between a device and a file passes a pinned ring there.
+/// end of a copy. Between a device and a file they pass a pinned ring there, or memory of cuFile's own in its compatibility mode.
 fn passed(run: &mut Run, case: &str, metrics: &Metrics) -> Result<()> {
     let (mut touched, mut stored) = (0, 0);
+    let mode = metrics.direct.as_ref().and_then(|direct| direct.mode);
+    if let Some(mode) = mode {
+        eprintln!("  {case}: cuFile in {mode}");
+    }
+    let through_host = match mode {
+        None | Some("compatibility mode") => 2,
+        Some(_) => 0,
+    };
     for hop in &metrics.hops {
         let metric = format!("{} to {}", hop.from, hop.to);
         run.value(case, &metric, "bytes", hop.bytes as f64)?;
         let (accesses, is_stored) = match (hop.from, hop.to) {
             ("device", "host") => (1, false),
             ("host", "file") => (1, true),
-            ("device", "file") => (2, true),
+            ("device", "file") => (through_host, true),
             _ => continue,
         };
         touched += hop.bytes * accesses;
@@ -152,6 +176,7 @@ fn passed(run: &mut Run, case: &str, metrics: &Metrics) -> Result<()> {
 /// next round.
 struct TierRounds {
     name: &'static str,
+    direct_io: DirectIo,
     engine: Engine,
     device: Device,
     field: Memory,
@@ -165,7 +190,7 @@ impl TierRounds {
     fn new(
         device: &Device,
         folder: &std::path::Path,
-        (name, device_cache, host_cache): (&'static str, usize, usize),
+        (name, device_cache, host_cache, direct_io): (&'static str, usize, usize, DirectIo),
         (checkpoint, versions): (usize, u64),
     ) -> Result<Self> {
         // What a host cache alone takes lies in host memory, too.
@@ -175,6 +200,7 @@ impl TierRounds {
             .device_cache(device_cache * checkpoint)
             .host_cache(host_cache * checkpoint)
             .scratch(folder)
+            .direct_io(direct_io)
             .after_restore(AfterRestore::Discard)
             .flush(Flush::Eager)
             .build()?;
@@ -186,6 +212,7 @@ impl TierRounds {
             .write(&content, &mut field.lend_mut(0..checkpoint)?)?;
         Ok(Self {
             name,
+            direct_io,
             engine,
             device: device.clone(),
             field,

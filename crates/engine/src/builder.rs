@@ -36,6 +36,8 @@ pub struct EngineBuilder {
     dedup: Option<tierflow_dedup::Config>,
     #[cfg(feature = "compress")]
     compression: Option<crate::Compression>,
+    #[cfg(feature = "cufile")]
+    direct_io: crate::DirectIo,
     policy: Box<dyn Policy>,
 }
 
@@ -57,6 +59,8 @@ impl EngineBuilder {
             dedup: None,
             #[cfg(feature = "compress")]
             compression: None,
+            #[cfg(feature = "cufile")]
+            direct_io: crate::DirectIo::default(),
             policy: Box::new(Residency),
         }
     }
@@ -204,6 +208,17 @@ impl EngineBuilder {
     #[must_use]
     pub fn compress(mut self, how: crate::Compression) -> Self {
         self.compression = Some(how);
+        self
+    }
+
+    /// Whether copies between device memory and the [scratch](Self::scratch) file go past the host's memory, by cuFile:
+    /// [`Measured`](crate::DirectIo::Measured) unless you choose otherwise. cuFile is looked for when the engine is built and has both,
+    /// where the loader finds libraries (`LD_LIBRARY_PATH`). It takes a few tenths of a second to open, and writes a `cufile.log` to the
+    /// working directory.
+    #[cfg(feature = "cufile")]
+    #[must_use]
+    pub fn direct_io(mut self, how: crate::DirectIo) -> Self {
+        self.direct_io = how;
         self
     }
 

@@ -6,6 +6,8 @@ mod caught;
 #[cfg(feature = "compress")]
 mod compression;
 mod deadline;
+#[cfg(feature = "cufile")]
+mod direct_io;
 mod engine;
 mod error;
 mod flush;
@@ -24,12 +26,17 @@ mod within;
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
 #[cfg(feature = "compress")]
 pub use compression::{BadCompression, Compression};
+#[cfg(feature = "cufile")]
+pub use direct_io::DirectIo;
 pub use engine::Engine;
 pub use error::{BuildError, Error, Result};
 pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use lasting::Damage;
-pub use metrics::{Calls, CompressionMetrics, Evictions, HopMetrics, Metrics, Stalls, TierMetrics};
+pub use metrics::{
+    Calls, CompressionMetrics, DirectMetrics, Evictions, HopMetrics, Metrics, Stalls, TierMetrics,
+    WayBytes,
+};
 pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};
 pub use suspending::Suspension;

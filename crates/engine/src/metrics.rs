@@ -121,6 +121,31 @@ pub struct CompressionMetrics {
     pub switches: u64,
 }
 
+/// Which way copies took between device memory and the scratch file: what came of
+/// `EngineBuilder::direct_io`, of the feature `cufile`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DirectMetrics {
+    /// How the direct way goes, of an engine that may take it: "nvidia-fs", "P2PDMA" or "compatibility mode".
+    pub mode: Option<&'static str>,
+    /// Why all go through pinned buffers, where they do: there is no direct way, or it failed.
+    pub why_staged: Option<String>,
+    /// To the file.
+    pub down: WayBytes,
+    /// From the file.
+    pub up: WayBytes,
+    /// Direct copies that failed. Their bytes went through pinned buffers.
+    pub failed: u64,
+}
+
+/// Bytes by the way that they took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WayBytes {
+    /// Through pinned buffers.
+    pub staged: u64,
+    /// Straight.
+    pub direct: u64,
+}
+
 /// A snapshot of everything counted since the engine was built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metrics {
@@ -142,6 +167,8 @@ pub struct Metrics {
     pub hops: Vec<HopMetrics>,
     /// Of an engine that compresses.
     pub compression: Option<CompressionMetrics>,
+    /// Of an engine that looks for a way straight between device memory and the scratch file.
+    pub direct: Option<DirectMetrics>,
 }
 
 impl fmt::Display for Metrics {
@@ -194,6 +221,17 @@ impl fmt::Display for Metrics {
                 compressed as f64 / stored.max(1) as f64,
                 compressed,
                 compression.as_they_are
+            )?;
+        }
+        if let Some(direct) = &self.direct {
+            let way = match (&direct.why_staged, direct.mode) {
+                (Some(why), _) => why,
+                (None, mode) => mode.unwrap_or_default(),
+            };
+            writeln!(
+                f,
+                "straight between device and file: {} bytes down, {} up; through pinned buffers: {} down, {} up ({way})",
+                direct.down.direct, direct.up.direct, direct.down.staged, direct.up.staged
             )?;
         }
         Ok(())

@@ -146,6 +146,11 @@ impl Engine {
                 })
                 .collect(),
             compression: self.shared.stage.as_ref().and_then(|stage| stage.metrics()),
+            direct: self
+                .shared
+                .tiers
+                .iter()
+                .find_map(|tier| Some(tier.medium.direct()?.metrics())),
         }
     }
 

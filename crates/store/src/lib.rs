@@ -11,6 +11,7 @@ mod faulty;
 mod file;
 mod guarded;
 mod injected;
+mod named;
 mod panics;
 mod place;
 mod protection;
@@ -25,6 +26,7 @@ pub use error::Error;
 #[cfg(feature = "testing")]
 pub use faulty::{Faults, Faulty};
 pub use guarded::Guarded;
+pub use named::NamedFile;
 pub use place::Place;
 pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
@@ -62,4 +64,14 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Read`] leaves `bytes` unspecified; [`Error::Unaligned`] changes nothing.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// The one file in which these bytes lie, each at its own offset, for who reads and writes them there by other means, such as
+    /// GPUDirect Storage; none unless a storage has one and says so. What stands in front of another storage, to limit it, to
+    /// check it or to let it fail, has none.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if the file is not to be had a second time.
+    fn file(&self) -> Result<Option<NamedFile>> {
+        Ok(None)
+    }
 }

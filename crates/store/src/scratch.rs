@@ -1,11 +1,11 @@
 //! A file without a name, for histories that live and die with their process.
 
 use crate::file::File;
-use crate::{Error, Result, Storage};
+use crate::{Error, NamedFile, Result, Storage};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::{self, Errno};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the file system gave, which may be less than what was asked for.
@@ -23,6 +23,7 @@ pub struct Obtained {
 pub struct Scratch {
     file: File,
     obtained: Obtained,
+    directory: PathBuf,
 }
 
 impl Scratch {
@@ -60,6 +61,7 @@ impl Scratch {
         let mut scratch = Self {
             file: File::new(file),
             obtained,
+            directory: directory.to_path_buf(),
         };
         if scratch.obtained.direct && !scratch.file.can_write() {
             scratch.file = File::new(nameless(directory, OFlags::empty()).map_err(failed)?);
@@ -80,14 +82,19 @@ fn nameless(directory: &Path, extra: OFlags) -> io::Result<OwnedFd> {
     fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// For file systems without nameless files: made under a new name, which is taken away at once.
-fn unlinked(directory: &Path) -> io::Result<(OwnedFd, Obtained)> {
+/// A name that this process gives no other file.
+pub(crate) fn fresh_name() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let name = format!(
+    format!(
         ".tierflow-{}-{number}",
         rustix::process::getpid().as_raw_nonzero()
-    );
+    )
+}
+
+/// For file systems without nameless files: made under a new name, which is taken away at once.
+fn unlinked(directory: &Path) -> io::Result<(OwnedFd, Obtained)> {
+    let name = fresh_name();
     let folder = fs::open(
         directory,
         OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -117,12 +124,26 @@ impl Storage for Scratch {
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.file.read_at(offset, bytes)
     }
+
+    /// With direct I/O: who reads and writes the file by other means would not see what the page cache still has.
+    fn file(&self) -> Result<Option<NamedFile>> {
+        if !self.obtained.direct {
+            return Ok(None);
+        }
+        let named = NamedFile::of(self.file.descriptor(), &self.directory);
+        named.map(Some).map_err(|source| Error::Open {
+            directory: self.directory.clone(),
+            source,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::file::BLOCK;
+    use crate::{Faulty, Guarded, Throttled};
+    use std::os::fd::{AsFd, AsRawFd};
 
     #[test]
     fn conforms() {
@@ -140,7 +161,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (file, obtained) = unlinked(directory.path()).unwrap();
         let file = File::new(file);
-        crate::conformance::run_all(&Scratch { file, obtained });
+        let scratch = Scratch {
+            file,
+            obtained,
+            directory: directory.path().to_path_buf(),
+        };
+        crate::conformance::run_all(&scratch);
+        assert!(scratch.file().unwrap().is_none(), "it is in the page cache");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
@@ -150,6 +177,49 @@ mod tests {
         let scratch = Scratch::open(directory.path()).unwrap();
         drop(directory);
         crate::conformance::run_all(&scratch);
+    }
+
+    #[test]
+    fn its_file_has_a_name_while_it_is_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = Scratch::open(directory.path()).unwrap();
+        let Some(file) = scratch.file().unwrap() else {
+            assert!(!scratch.obtained().direct);
+            return;
+        };
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()));
+        assert!(
+            link.unwrap().exists(),
+            "it is opened by a name that is there"
+        );
+        // What is written to the one is in the other.
+        let copy = File::new(file.as_fd().try_clone_to_owned().unwrap());
+        drop(file);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        let mut memory = vec![7; 3 * BLOCK];
+        let start = memory.as_ptr().align_offset(BLOCK);
+        let block = &mut memory[start..start + BLOCK];
+        copy.write_at(5 * BLOCK as u64, block).unwrap();
+        block.fill(0);
+        scratch.read_at(5 * BLOCK as u64, block).unwrap();
+        assert!(block.iter().all(|&byte| byte == 7));
+        drop(directory);
+        assert!(matches!(scratch.file(), Err(Error::Open { .. })));
+    }
+
+    #[test]
+    fn what_stands_in_front_of_a_file_has_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = || Scratch::open(directory.path()).unwrap();
+        let fronts: [Box<dyn Storage>; 3] = [
+            Box::new(Guarded::new(std::sync::Arc::new(scratch()))),
+            Box::new(Throttled::new(scratch(), 1 << 30)),
+            Box::new(Faulty::new(scratch(), std::sync::Arc::default())),
+        ];
+        for front in fronts {
+            assert!(front.file().unwrap().is_none(), "{front:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 mod completion;
 mod context;
+#[cfg(feature = "cufile")]
+mod cufile;
 mod foreign;
 mod host_memory;
 mod managed;
@@ -31,6 +33,8 @@ use crate::numa;
 use crate::pinned::Pinned;
 
 use context::{Context, checked};
+#[cfg(feature = "cufile")]
+pub use cufile::{DirectError, DirectFile, DirectFiles, DirectMode, StatusCode};
 pub use module::{Arg, Function, Launch, Module};
 
 /// The CUDA side of a [`Device`]: see [`Device::as_cuda`].

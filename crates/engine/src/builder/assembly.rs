@@ -12,12 +12,13 @@ use crate::run::Compressed;
 use crate::run::Differences;
 use crate::run::sync::unbounded;
 use crate::run::{
-    AHEAD, COMMITTED, Crew, Direction, Kept, Lane, Level, Medium, Pool, Recorder, Shared, Stage,
-    Ways, gathering, hear_turns, start_committer, start_opening, start_workers,
+    AHEAD, COMMITTED, Crew, Direct, Direction, Kept, Lane, Level, Medium, Pool, Recorder, Shared,
+    Stage, Ways, gathering, hear_turns, start_committer, start_opening, start_workers,
 };
 use crate::{BuildError, Engine, Error, Result};
 use std::sync::Arc;
 use tierflow_device::Device;
+use tierflow_store::Storage;
 use tierflow_tier_alloc::{DeviceArena, HostArena};
 
 /// Copies start at multiples of this many bytes, which is what direct I/O asks for.
@@ -151,6 +152,8 @@ impl EngineBuilder {
             }
             .into());
         }
+        #[cfg(feature = "cufile")]
+        self.check_direct()?;
         self.lasting.check()
     }
 
@@ -208,6 +211,37 @@ impl EngineBuilder {
             let stage = Compressed::new(how, &self.device, &tier.medium)?;
             return Ok(Some(Box::new(stage)));
         }
+        Ok(None)
+    }
+
+    /// That what is to go straight from tier to tier has both of them.
+    #[cfg(feature = "cufile")]
+    fn check_direct(&self) -> Result<()> {
+        let has_both = self.device_cache.bytes > 0 && self.scratch.is_some();
+        if self.direct_io == crate::DirectIo::Always && !has_both {
+            let why = "the engine has no device cache, or no scratch directory".to_owned();
+            return Err(BuildError::DirectIo { why }.into());
+        }
+        Ok(())
+    }
+
+    /// The ways between device memory and storage that are not through the host.
+    #[cfg(feature = "cufile")]
+    fn direct(&self, storage: &dyn Storage) -> Result<Option<Arc<Direct>>> {
+        if self.device_cache.bytes == 0 {
+            return Ok(None);
+        }
+        let direct = Direct::find(&self.device, storage, self.direct_io)?;
+        Ok(direct.map(Arc::new))
+    }
+
+    #[cfg(not(feature = "cufile"))]
+    #[expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "as with cuFile"
+    )]
+    fn direct(&self, _: &dyn Storage) -> Result<Option<Arc<Direct>>> {
         Ok(None)
     }
 
@@ -304,7 +338,8 @@ impl EngineBuilder {
             Kind::Storage => {
                 let scratch = self.scratch.as_ref().ok_or(ABSENT)?;
                 let (storage, limit) = scratch.open()?;
-                return Ok((Medium::Storage(storage), limit));
+                let direct = self.direct(&*storage)?;
+                return Ok((Medium::Storage(storage, direct), limit));
             }
             Kind::NodeLocal => {
                 let kept = opened.node_local.as_ref().ok_or(ABSENT)?;

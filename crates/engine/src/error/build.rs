@@ -52,6 +52,16 @@ pub enum BuildError {
     /// Several scratch directories cannot be used as one tier.
     #[error(transparent)]
     Scratch(tierflow_local_stores::Error),
+    /// Copies are to go straight between the device and the scratch file, and cannot.
+    #[cfg(feature = "cufile")]
+    #[error(
+        "nothing goes straight between the device and the scratch file here: {why}; choose DirectIo::Measured to go through \
+         pinned buffers then"
+    )]
+    DirectIo {
+        /// What is missing.
+        why: String,
+    },
     /// Differences are asked for where there can be none.
     #[error("versions cannot be stored as differences or compressed here: {why}")]
     NoDifferences {

@@ -1,12 +1,13 @@
 //! The ends of a copy: a piece on a tier, the application's regions, or bytes of the engine's own. Offsets are those in the
 //! version.
 
-use super::medium::Level;
-use super::medium::{Medium, medium, to_usize};
+use super::direct::Direct;
+use super::medium::{Level, Medium, medium, to_usize};
 use super::regions::{Sink, Source};
 use crate::plan::Piece;
 use crate::{Error, Result};
 use std::ops::Range;
+use std::sync::Arc;
 use tierflow_device::{Device, Memory, Place, ReadLoan, Stream, Transfer, WriteLoan};
 use tierflow_store::Storage;
 
@@ -55,6 +56,11 @@ pub(super) trait Origin {
         false
     }
 
+    /// The ways between a device and the file that it is, if it is one, and where there the bytes from `at` on are.
+    fn direct(&self, _at: u64) -> Option<(Arc<Direct>, u64)> {
+        None
+    }
+
     /// Bytes before `at` that are read with it.
     fn before(&self, _at: u64) -> u64 {
         0
@@ -92,6 +98,11 @@ pub(super) trait Destination {
     /// Whether it can begin so, and is reached in the same way wherever bytes lie in it.
     fn is_on_device(&self) -> bool {
         false
+    }
+
+    /// The ways between a device and the file that it is, if it is one, and where there the bytes from `at` on are to be.
+    fn direct(&self, _at: u64) -> Option<(Arc<Direct>, u64)> {
+        None
     }
 
     /// Bytes that are written to have `length` of them there: whole blocks, of storage.
@@ -151,7 +162,7 @@ impl Origin for Lying<'_> {
     fn fill(&self, at: u64, mut memory: WriteLoan, streams: &mut Streams<'_>) -> Result<()> {
         let from = self.from(at);
         match self.medium {
-            Medium::Storage(storage) => Ok(storage.read_at(from, memory.bytes_mut()?)?),
+            Medium::Storage(storage, _) => Ok(storage.read_at(from, memory.bytes_mut()?)?),
             // It knows the fastest way out of it.
             Medium::Host(arena) => {
                 Ok(arena.copy_out(streams.get()?, to_usize(from..from).start, memory)?)
@@ -181,6 +192,11 @@ impl Origin for Lying<'_> {
         matches!(self.medium, Medium::Device(_) | Medium::Peers(_))
     }
 
+    fn direct(&self, at: u64) -> Option<(Arc<Direct>, u64)> {
+        let direct = self.medium.direct()?;
+        Some((Arc::clone(direct), self.from(at)))
+    }
+
     fn before(&self, at: u64) -> u64 {
         let storage = self.medium.storage();
         storage.map_or(0, |storage| {
@@ -205,14 +221,14 @@ impl Destination for Lying<'_> {
             Medium::Host(_) => true,
             // What the host holds, it copies.
             Medium::Device(_) | Medium::Peers(_) => memory.place() != Place::Host,
-            Medium::Storage(_) | Medium::Kept(_) => memory.host_accessible(),
+            Medium::Storage(..) | Medium::Kept(_) => memory.host_accessible(),
         }
     }
 
     fn take(&mut self, at: u64, memory: ReadLoan, streams: &mut Streams<'_>) -> Result<()> {
         let to = self.from(at);
         match self.medium {
-            Medium::Storage(storage) => Ok(storage.write_at(to, memory.bytes()?)?),
+            Medium::Storage(storage, _) => Ok(storage.write_at(to, memory.bytes()?)?),
             // It knows the fastest way into it.
             Medium::Host(arena) => {
                 Ok(arena.copy_in(streams.get()?, memory, to_usize(to..to).start)?)
@@ -240,6 +256,10 @@ impl Destination for Lying<'_> {
 
     fn is_on_device(&self) -> bool {
         Origin::is_on_device(self)
+    }
+
+    fn direct(&self, at: u64) -> Option<(Arc<Direct>, u64)> {
+        Origin::direct(self, at)
     }
 
     fn whole(&self, length: u64) -> u64 {

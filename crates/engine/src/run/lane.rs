@@ -18,7 +18,7 @@ use tierflow_device::{Device, Stream};
 const BETWEEN_MEMORIES: u64 = 64 << 20;
 
 /// The same between memory and storage.
-const WITH_STORAGE: u64 = 32 << 20;
+pub(super) const WITH_STORAGE: u64 = 32 << 20;
 
 /// A failed transfer: which end failed, and how.
 pub(crate) type Failed = (TransferFailure, Option<Error>);
@@ -177,7 +177,8 @@ impl Lane {
 
     /// Copies bytes of a version from one end to the other, until they are there or `cancelled`.
     ///
-    /// Where one end lies in memory that the other reaches, that is one copy; else the bytes go through pinned buffers.
+    /// Where one end lies in memory that the other reaches, that is one copy; else the bytes go through pinned buffers, or
+    /// straight between a device and a file.
     pub(super) fn copy(
         &mut self,
         from: &dyn Origin,
@@ -190,7 +191,7 @@ impl Lane {
             stop_if(cancelled)?;
             let rest = at..bytes.end;
             at += match self.copy_in_place(from, to, rest.clone(), theirs)? {
-                0 => self.copy_staged(from, to, rest, (theirs, cancelled))?,
+                0 => self.copy_across(from, to, rest, (theirs, cancelled))?,
                 copied => copied,
             };
         }
@@ -265,9 +266,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let storage = || Level {
             kind: Kind::Storage,
-            medium: Medium::Storage(std::sync::Arc::new(
-                Scratch::open(directory.path()).unwrap(),
-            )),
+            medium: Medium::Storage(
+                std::sync::Arc::new(Scratch::open(directory.path()).unwrap()),
+                None,
+            ),
         };
         let tiers = [storage(), storage()];
         let device = open(Choice::Host).unwrap();

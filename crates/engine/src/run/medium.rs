@@ -1,6 +1,7 @@
 //! What a tier is made of.
 
 use super::PeerCache;
+use super::direct::Direct;
 use super::kept::Kept;
 use crate::kind::Kind;
 use crate::plan::Piece;
@@ -26,7 +27,8 @@ pub(crate) enum Medium {
     #[cfg_attr(not(feature = "peers"), expect(dead_code))]
     Peers(Arc<PeerCache>),
     Host(HostArena),
-    Storage(Arc<dyn Storage>),
+    /// And the ways between it and a device that are not through the host.
+    Storage(Arc<dyn Storage>, Option<Arc<Direct>>),
     Kept(Arc<Kept>),
 }
 
@@ -34,7 +36,15 @@ impl Medium {
     /// The storage that is read and written in blocks.
     pub(super) fn storage(&self) -> Option<&Arc<dyn Storage>> {
         match self {
-            Self::Storage(storage) => Some(storage),
+            Self::Storage(storage, _) => Some(storage),
+            Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::Kept(_) => None,
+        }
+    }
+
+    /// The ways between storage and a device, and where on it they lead.
+    pub(crate) fn direct(&self) -> Option<&Arc<Direct>> {
+        match self {
+            Self::Storage(_, direct) => direct.as_ref(),
             Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::Kept(_) => None,
         }
     }
@@ -43,7 +53,7 @@ impl Medium {
     pub(crate) fn kept(&self) -> Option<&Kept> {
         match self {
             Self::Kept(kept) => Some(kept),
-            Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::Storage(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Host(_) | Self::Storage(..) => None,
         }
     }
 
@@ -53,7 +63,7 @@ impl Medium {
             Self::Device(arena) => Some(arena.capacity() as u64),
             Self::Peers(cache) => Some(cache.capacity() as u64),
             Self::Host(arena) => Some(arena.capacity() as u64),
-            Self::Storage(_) | Self::Kept(_) => None,
+            Self::Storage(..) | Self::Kept(_) => None,
         }
     }
 
@@ -61,7 +71,7 @@ impl Medium {
     pub(super) fn gate(&self) -> Option<&Gate> {
         match self {
             Self::Host(arena) => Some(arena.gate()),
-            Self::Device(_) | Self::Peers(_) | Self::Storage(_) | Self::Kept(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Storage(..) | Self::Kept(_) => None,
         }
     }
 
@@ -69,7 +79,7 @@ impl Medium {
     pub(super) fn flushed_into(&self, range: Range<u64>) -> Option<Transferring<'_>> {
         match self {
             Self::Host(arena) => Some(arena.transferring(to_usize(range))),
-            Self::Device(_) | Self::Peers(_) | Self::Storage(_) | Self::Kept(_) => None,
+            Self::Device(_) | Self::Peers(_) | Self::Storage(..) | Self::Kept(_) => None,
         }
     }
 
@@ -89,7 +99,7 @@ impl Medium {
             Self::Device(arena) => Ok(arena.lend(range)?),
             Self::Peers(cache) => Ok(cache.memory().lend(range)?),
             Self::Host(arena) => Ok(arena.lend(range)?),
-            Self::Storage(_) | Self::Kept(_) => Err(not_memory()),
+            Self::Storage(..) | Self::Kept(_) => Err(not_memory()),
         }
     }
 
@@ -100,7 +110,7 @@ impl Medium {
             Self::Device(arena) => Ok(arena.lend_mut(range)?),
             Self::Peers(cache) => Ok(cache.memory().lend_mut(range)?),
             Self::Host(arena) => Ok(arena.lend_mut(range)?),
-            Self::Storage(_) | Self::Kept(_) => Err(not_memory()),
+            Self::Storage(..) | Self::Kept(_) => Err(not_memory()),
         }
     }
 }

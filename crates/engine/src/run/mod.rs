@@ -6,6 +6,7 @@
 //! | `ends` | what are the two ends of a copy? |
 //! | `lane` | how do bytes get from here to there? |
 //! | `staged`, `staging` | through which pinned buffers, where a device and storage meet? |
+//! | `direct` | or straight, past the host's memory? |
 //! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `durable` | how do bytes get there and back? |
@@ -47,6 +48,11 @@ mod core;
 mod damage;
 mod desk;
 mod detached;
+#[cfg(feature = "cufile")]
+mod direct;
+#[cfg(not(feature = "cufile"))]
+#[path = "direct/no_cufile.rs"]
+mod direct;
 mod durable;
 mod empties;
 mod ends;
@@ -82,6 +88,7 @@ pub(crate) use commits::{COMMITTED, gathering};
 pub(crate) use committer::start as start_committer;
 pub(crate) use desk::{Answer, Grant, Ways};
 pub(crate) use detached::work_until;
+pub(crate) use direct::Direct;
 pub(crate) use empties::Empties;
 pub(crate) use job::Direction;
 pub(crate) use kept::Kept;

@@ -143,7 +143,7 @@ mod tests {
             },
             Level {
                 kind: Kind::Storage,
-                medium: Medium::Storage(storage),
+                medium: Medium::Storage(storage, None),
             },
         ]
     }

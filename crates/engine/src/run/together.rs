@@ -61,8 +61,8 @@ fn small<'j>(shared: &'j Shared, job: &'j Job) -> Option<Small<'j>> {
     }
     let (source, target) = (Lying::on(&shared.tiers, from), Lying::on(&shared.tiers, to));
     let (memory, stored) = match (source.medium, target.medium) {
-        (Medium::Host(_), Medium::Storage(_)) => (source, &to.place),
-        (Medium::Storage(_), Medium::Host(_)) => (target, &from.place),
+        (Medium::Host(_), Medium::Storage(..)) => (source, &to.place),
+        (Medium::Storage(..), Medium::Host(_)) => (target, &from.place),
         _ => return None,
     };
     Some(Small {
