@@ -73,6 +73,11 @@ impl Compression {
         self.always
     }
 
+    /// Whether some values may come back changed.
+    pub(crate) fn has_bounds(&self) -> bool {
+        !self.bounds.is_empty()
+    }
+
     /// That the bounds can be kept.
     pub(crate) fn check(&self) -> Result<()> {
         for bound in self.bounds.values() {

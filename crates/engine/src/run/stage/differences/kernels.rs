@@ -2,7 +2,7 @@
 
 use super::super::line::wait_until;
 use super::super::stored;
-use super::{Lane, Links, Lying};
+use super::{Lane, Links, Lying, encoded};
 use crate::run::lane::{Failed, at_destination, at_source};
 use crate::run::medium::{Level, Medium};
 use crate::run::sync::{AtomicBool, Mutex, Ordering};
@@ -240,16 +240,16 @@ impl OnDevice {
         others: impl FnOnce(&mut Lane) -> Result<Vec<stored::Bytes>>,
         whole: WriteLoan,
     ) -> Result<()> {
-        let head = gpu::head(newest.as_ref()).to_vec();
+        let size = whole.len() as u64;
+        let head = head_of(&newest);
         let mut stored = Vec::new();
         let chain = match self.loaded(&head, None) {
             Some(chain) => chain,
             None => {
                 stored = others(lane)?;
                 stored.push(newest);
-                let heads = stored.iter().map(|one| gpu::head(one.as_ref()).to_vec());
                 let chain = Arc::new(Loaded {
-                    heads: heads.collect(),
+                    heads: stored.iter().map(head_of).collect(),
                     resident: Mutex::default(),
                 });
                 self.loaded(&head, Some(&chain)).unwrap_or(chain)
@@ -258,7 +258,7 @@ impl OnDevice {
         // Who comes first loads it; the others wait.
         let mut resident = chain.resident.lock();
         if resident.is_none() {
-            let loaded = self.load(lane, stored);
+            let loaded = self.load(lane, (stored, size));
             if loaded.is_err() {
                 self.chains
                     .lock()
@@ -287,11 +287,21 @@ impl OnDevice {
         found
     }
 
-    fn load(&self, lane: &mut Lane, stored: Vec<stored::Bytes>) -> Result<gpu::Resident> {
-        let (chain, _) = super::chain(stored)?;
+    /// Loads the differences of checkpoints of `size` bytes. The host decodes those that were encoded.
+    fn load(
+        &self,
+        lane: &mut Lane,
+        (stored, size): (Vec<stored::Bytes>, u64),
+    ) -> Result<gpu::Resident> {
+        let (chain, _) = super::chain(stored, size)?;
         let mut streams = lane.streams(None);
         Ok(gpu::Resident::load(&self.kernels, streams.get()?, &chain)?)
     }
+}
+
+/// What tells what was stored of a version from others.
+fn head_of(stored: &stored::Bytes) -> Vec<u8> {
+    gpu::head(encoded::plain(stored.as_ref())).to_vec()
 }
 
 impl Loaded {

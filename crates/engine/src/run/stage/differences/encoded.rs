@@ -1,0 +1,128 @@
+//! Differences are encoded before they go down: in frames, whose first bytes are the difference's header as it is, so that what
+//! is told from it is told without decoding. Its metadata are a run by themselves, and its chunks are one.
+
+pub(super) use super::super::coder::Encoded;
+
+use super::super::Descent;
+use super::super::coder::{Coder, Input, Run};
+use super::super::stored::Bytes;
+use super::{Lane, Made, Outcome};
+use crate::run::ends::Held;
+use crate::run::lane::Failed;
+use crate::run::medium::Medium;
+use crate::{Compression, CompressionMetrics, Result};
+use tierflow_codec::{Element as Value, Frame};
+use tierflow_dedup::{HEADER_BYTES, most_stored_bytes};
+use tierflow_device::Device;
+use tierflow_store::container::RegionInfo;
+
+/// What encodes differences, where it pays off.
+#[derive(Debug)]
+pub(super) struct DifferenceCoder(Coder);
+
+impl DifferenceCoder {
+    /// # Errors
+    /// Those of [`Coder::new`].
+    pub(super) fn new(how: Compression, device: &Device, fastest: &Medium) -> Result<Self> {
+        Ok(Self(Coder::new(how, device, fastest)?))
+    }
+
+    /// The frame of a difference, if it becomes smaller.
+    pub(super) fn encode(
+        &self,
+        lane: &mut Lane,
+        descent: &Descent<'_>,
+        outcome: &Outcome<'_>,
+    ) -> Option<Encoded<'_>> {
+        let bytes = outcome.summary.stored_bytes;
+        if !self.0.is_worth_it(bytes) {
+            return None;
+        }
+        let value = prevailing(self.0.how(), (descent.layout)().as_deref());
+        let runs = outcome.runs(value);
+        let encode = |lane: &mut Lane, input: &Input<'_>, header: &[u8]| {
+            let front = Frame::start(header, bytes - header.len() as u64);
+            let of = (descent.version, bytes);
+            self.0.encode(lane, of, input, (&front, &runs))
+        };
+        match &outcome.made {
+            Made::OnHost(difference) => {
+                let header = difference.get(..HEADER_BYTES)?;
+                encode(lane, &Input::Bytes(difference), header)
+            }
+            Made::OnDevice(landing) => {
+                let held = Held {
+                    start: 0,
+                    bytes: landing.memory(),
+                };
+                let mut header = [0; HEADER_BYTES];
+                lane.fill(&held, (0, &mut header), None).ok()?;
+                encode(lane, &Input::Lent(&held), &header)
+            }
+            Made::Encoded(_) => None,
+        }
+    }
+
+    /// Sends `bytes` that stand for a difference of `raw`, or are it.
+    pub(super) fn send(
+        &self,
+        (raw, bytes): (u64, u64),
+        descent: &Descent<'_>,
+        put: impl FnOnce() -> std::result::Result<(), Failed>,
+    ) -> std::result::Result<(), Failed> {
+        self.0.send((raw, bytes), (descent.below)(), put)
+    }
+
+    pub(super) fn metrics(&self) -> CompressionMetrics {
+        self.0.metrics()
+    }
+}
+
+impl Outcome<'_> {
+    /// Metadata and chunks, whose values are of that type. Whole checkpoints are alike, and what changed is.
+    fn runs(&self, value: Value) -> Vec<Run> {
+        let end = self.summary.stored_bytes;
+        let chunks = end - self.summary.payload_bytes;
+        let kind = if self.is_alone { 1 } else { 2 };
+        let runs = [
+            Run::lossless(HEADER_BYTES as u64..chunks, Value::I32, 0),
+            Run::lossless(chunks..end, value, kind),
+        ];
+        let has_bytes = |run: &Run| !run.is_empty();
+        runs.into_iter().filter(has_bytes).collect()
+    }
+}
+
+/// What most bytes of a checkpoint are taken for.
+fn prevailing(how: &Compression, layout: Option<&[RegionInfo]>) -> Value {
+    let regions = layout.unwrap_or_default();
+    let bytes = |value: Value| -> u64 {
+        let of_it = regions.iter().filter(|region| how.of(region).0 == value);
+        of_it.map(|region| region.length).sum()
+    };
+    match Value::ALL.into_iter().max_by_key(|value| bytes(*value)) {
+        Some(value) if bytes(value) > 0 => value,
+        _ => how.value(),
+    }
+}
+
+/// The difference of a checkpoint of `size` bytes, of what was stored of it.
+///
+/// # Errors
+/// [`Error::Codec`](crate::Error::Codec) if a frame is damaged, or says that it is longer than such differences are.
+pub(super) fn decoded(stored: Bytes, size: u64) -> Result<Bytes> {
+    if !Frame::is_one(stored.as_ref()) {
+        return Ok(stored);
+    }
+    let frame = Frame::parse(stored.as_ref())?;
+    Ok(Bytes::Owned(frame.to_vec(most_stored_bytes(size))?))
+}
+
+/// Bytes that start with a difference's header, of what was stored of it.
+#[cfg(feature = "cuda")]
+pub(super) fn plain(stored: &[u8]) -> &[u8] {
+    match Frame::parse(stored) {
+        Ok(frame) => frame.plain(),
+        Err(_) => stored,
+    }
+}
