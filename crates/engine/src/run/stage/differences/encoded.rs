@@ -126,3 +126,66 @@ pub(super) fn plain(stored: &[u8]) -> &[u8] {
         Err(_) => stored,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use tierflow_codec::{Codec, Error as CodecError, Invalid, Planes};
+    use tierflow_store::container::Element;
+
+    fn frame(of: u64) -> Vec<u8> {
+        let zeros = vec![0; of as usize];
+        let mut frame = Frame::start(&[1; HEADER_BYTES], of);
+        frame.extend(Planes::new().encode_to_vec(&zeros, Value::I8).unwrap());
+        frame
+    }
+
+    fn length(stored: Vec<u8>, size: u64) -> Result<usize> {
+        decoded(Bytes::Owned(stored), size).map(|bytes| bytes.as_ref().len())
+    }
+
+    #[test]
+    fn no_frame_takes_more_memory_than_a_difference_can() {
+        let size = 1 << 20;
+        let most = most_stored_bytes(size);
+        assert_eq!(length(frame(size), size).unwrap() as u64, most);
+        let refused = length(frame(size + 1), size);
+        assert!(matches!(
+            refused,
+            Err(Error::Codec(CodecError::Invalid(Invalid::Limit { .. })))
+        ));
+        for cut in [0, 8, 64, 100, 300] {
+            let cut = frame(size)[..cut].to_vec();
+            // Without its magic it is taken for a difference, which says that it is none.
+            let is_frame = Frame::is_one(&cut);
+            assert_eq!(length(cut, size).is_err(), is_frame);
+        }
+    }
+
+    #[test]
+    fn the_type_is_that_of_most_bytes() {
+        let how = Compression::lossless(Value::F64);
+        let layout = |lengths: &[(Element, u64)]| -> Vec<RegionInfo> {
+            let region = |&(element, length): &(Element, u64)| RegionInfo {
+                name: String::new(),
+                offset: 0,
+                length,
+                element,
+                shape: Vec::new(),
+            };
+            lengths.iter().map(region).collect()
+        };
+        let regions = layout(&[
+            (Element::F32, 60),
+            (Element::U32, 50),
+            (Element::I32, 50),
+            (Element::Bytes, 70),
+        ]);
+        assert_eq!(prevailing(&how, Some(&regions)), Value::I32);
+        assert_eq!(prevailing(&how, Some(&regions[3..])), Value::F64);
+        for none in [None, Some([].as_slice())] {
+            assert_eq!(prevailing(&how, none), Value::F64);
+        }
+    }
+}

@@ -80,20 +80,3 @@ pub(super) fn decoded(stored: Bytes, _: u64) -> Result<Bytes> {
 pub(super) fn plain(stored: &[u8]) -> &[u8] {
     stored
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_encoded_is_refused_by_the_name_of_the_feature() {
-        for magic in ENCODED {
-            let refused = decoded(Bytes::Owned(magic.to_vec()), 8);
-            let Err(Error::Undecodable { why }) = refused.map(|_| ()) else {
-                panic!("it was taken for a difference");
-            };
-            assert!(why.contains("`compress`"));
-        }
-        assert!(decoded(Bytes::Owned(b"tf".to_vec()), 8).is_ok());
-    }
-}
