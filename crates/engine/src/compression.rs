@@ -8,7 +8,7 @@ use tierflow_store::container::{Element, RegionInfo};
 
 /// How [`EngineBuilder::compress`](crate::EngineBuilder::compress) makes fewer bytes of checkpoints.
 ///
-/// Lossless, unless a region is named. What is compressed is taken for values of a type: that of the region, if
+/// Lossless, unless a region is named, which is not for engines with [`dedup`](crate::EngineBuilder::dedup). What is compressed is taken for values of a type: that of the region, if
 /// [`Region::array`](crate::Region::array) says it, else the one given here.
 ///
 /// ```

@@ -112,7 +112,7 @@ fn after_differences(
         .iter()
         .map(|(difference, _)| vec![(difference.as_slice(), element)])
         .collect();
-    planes(run, &case("tree, planes, in one"), &one, bytes)?;
+    planes(run, &case("tree, planes"), &one, bytes)?;
     let apart: Vec<_> = differences
         .iter()
         .map(|(difference, payload)| {
@@ -120,7 +120,7 @@ fn after_differences(
             vec![(metadata, Element::I32), (payload, element)]
         })
         .collect();
-    planes(run, &case("tree, planes"), &apart, bytes)
+    planes(run, &case("tree, planes, metadata apart"), &apart, bytes)
 }
 
 /// The codec on inputs of parts, which stand for so many bytes of checkpoints: ratio to those, and the rates of the inputs' own

@@ -30,11 +30,6 @@ impl Run {
         }
     }
 
-    #[cfg(feature = "dedup")]
-    pub(in super::super) fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
     pub(super) fn bounded(&self) -> Result<Option<Bounded>> {
         Ok(self.bound.map(Bounded::new).transpose()?)
     }

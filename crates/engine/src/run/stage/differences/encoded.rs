@@ -1,5 +1,5 @@
 //! Differences are encoded before they go down: in frames, whose first bytes are the difference's header as it is, so that what
-//! is told from it is told without decoding. Its metadata are a run by themselves, and its chunks are one.
+//! is told from it is told without decoding. All behind it is one run: metadata by themselves are hardly fewer bytes.
 
 pub(super) use super::super::coder::Encoded;
 
@@ -39,7 +39,9 @@ impl DifferenceCoder {
             return None;
         }
         let value = prevailing(self.0.how(), (descent.layout)().as_deref());
-        let runs = outcome.runs(value);
+        // Whole checkpoints are alike, and what changed is.
+        let kind = usize::from(outcome.is_alone);
+        let runs = [Run::lossless(HEADER_BYTES as u64..bytes, value, kind)];
         let encode = |lane: &mut Lane, input: &Input<'_>, header: &[u8]| {
             let front = Frame::start(header, bytes - header.len() as u64);
             let of = (descent.version, bytes);
@@ -75,21 +77,6 @@ impl DifferenceCoder {
 
     pub(super) fn metrics(&self) -> CompressionMetrics {
         self.0.metrics()
-    }
-}
-
-impl Outcome<'_> {
-    /// Metadata and chunks, whose values are of that type. Whole checkpoints are alike, and what changed is.
-    fn runs(&self, value: Value) -> Vec<Run> {
-        let end = self.summary.stored_bytes;
-        let chunks = end - self.summary.payload_bytes;
-        let kind = if self.is_alone { 1 } else { 2 };
-        let runs = [
-            Run::lossless(HEADER_BYTES as u64..chunks, Value::I32, 0),
-            Run::lossless(chunks..end, value, kind),
-        ];
-        let has_bytes = |run: &Run| !run.is_empty();
-        runs.into_iter().filter(has_bytes).collect()
     }
 }
 
