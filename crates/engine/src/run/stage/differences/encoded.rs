@@ -82,13 +82,14 @@ impl DifferenceCoder {
 
 /// What most bytes of a checkpoint are taken for.
 fn prevailing(how: &Compression, layout: Option<&[RegionInfo]>) -> Value {
-    let regions = layout.unwrap_or_default();
-    let bytes = |value: Value| -> u64 {
-        let of_it = regions.iter().filter(|region| how.of(region).0 == value);
-        of_it.map(|region| region.length).sum()
-    };
-    match Value::ALL.into_iter().max_by_key(|value| bytes(*value)) {
-        Some(value) if bytes(value) > 0 => value,
+    let mut all = Value::ALL.map(|value| (value, 0));
+    for region in layout.unwrap_or_default() {
+        let (value, _) = how.of(region);
+        let of_it = all.iter_mut().filter(|(one, _)| *one == value);
+        of_it.for_each(|(_, bytes)| *bytes += region.length);
+    }
+    match all.into_iter().max_by_key(|(_, bytes)| *bytes) {
+        Some((value, 1..)) => value,
         _ => how.value(),
     }
 }
