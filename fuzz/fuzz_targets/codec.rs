@@ -1,12 +1,13 @@
-//! Containers of codecs: sound ones with some bytes overwritten, with a right check or without, and any bytes. And any
-//! input, which comes back.
+//! Containers of codecs, and frames: sound ones with some bytes overwritten, with a right check or without, and any bytes. And
+//! any input, which comes back.
 #![no_main]
 
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use tierflow_codec::{
-    Bound, Bounded, Codec, Element, Header, Method, Planes, Predictor, decode, decode_to_vec,
+    Bound, Bounded, Codec, Element, Frame, Header, Method, Planes, Predictor, Result, decode,
+    decode_to_vec,
 };
 
 /// A short container may stand for a long input of zeros, which is no finding.
@@ -42,8 +43,21 @@ static CONTAINERS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         let encode = |method: Method| method.encode_to_vec(&mixed, element);
         methods(element).into_iter().map(encode).collect::<Vec<_>>()
     });
-    all.map(|container| container.expect("a sound input")).collect()
+    let mut all: Vec<_> = all.map(|container| container.expect("a sound input")).collect();
+    let framed = all.iter().map(|container| frame(&mixed[..192], mixed.len(), container));
+    all.extend(framed.collect::<Vec<_>>());
+    all
 });
+
+fn frame(plain: &[u8], rest: usize, containers: &[u8]) -> Vec<u8> {
+    [Frame::start(plain, rest as u64).as_slice(), containers].concat()
+}
+
+fn file(frame: &[u8]) -> Result<Vec<u8>> {
+    let file = Frame::parse(frame)?.to_vec(MOST_BYTES)?;
+    assert!(file.starts_with(Frame::parse(frame)?.plain()));
+    Ok(file)
+}
 
 fuzz_target!(|input: (u8, Edits, bool, bool, Vec<u8>)| {
     let (which, edits, seals, whole, bytes) = input;
@@ -63,6 +77,7 @@ fuzz_target!(|input: (u8, Edits, bool, bool, Vec<u8>)| {
     }
     let _ = decode_to_vec(&container, MOST_BYTES);
     let _ = decode_to_vec(&bytes, MOST_BYTES);
+    let _ = (file(&container), file(&bytes));
 });
 
 fn comes_back(element: Element, input: &[u8]) {
@@ -71,6 +86,11 @@ fn comes_back(element: Element, input: &[u8]) {
         let header = Header::parse(&container).expect("a container of ours");
         let mut output = vec![0; input.len()];
         decode(&container, &mut output).expect("a container of ours");
+        if !input.is_empty() {
+            let framed = frame(b"plain", input.len(), &container);
+            let back = file(&framed).expect("a frame of ours");
+            assert_eq!(back[5..], output);
+        }
         if header.bound == 0.0 {
             assert_eq!(output, input);
         } else if element == Element::F32 {

@@ -64,7 +64,8 @@ int tf_options_new(tf_options *options);
  *   durable_in_order  true | false: whether versions become durable in the order of their numbers
  *   dedup             bytes of a chunk: what leaves the fastest tier is stored as differences
  *   compress          type of the values, such as f32: what leaves the fastest tier is compressed, losslessly but for named
- *                     regions that follow with a share of their largest value: "f32, wave = 1e-3"
+ *                     regions that follow with a share of their largest value: "f32, wave = 1e-3". With dedup, it is
+ *                     the differences that are compressed, without such regions
  *   timeline          entries of the time line
  *   group_patience    how long the ranks of a group wait for each other; 300
  *   redundancy        none | partner | xor:8 | rs:8+2: what other ranks of the group keep of node_local, so that it outlives

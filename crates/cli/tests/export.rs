@@ -5,6 +5,7 @@ mod running;
 
 use running::{json, repository, run, text, values};
 use std::path::Path;
+use tierflow_codec::{Codec, Element as Value, Frame, Planes};
 use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{Options, Region, Repository, Snapshot};
 
@@ -37,7 +38,14 @@ fn regions_are_exported() {
     );
 }
 
-/// Ten checkpoints of two arrays as differences, and what they were.
+/// A difference as an engine stores it that compresses it, too.
+fn framed(difference: &[u8]) -> Vec<u8> {
+    let (header, rest) = difference.split_at(tierflow_dedup::HEADER_BYTES);
+    let containers = Planes::new().encode_to_vec(rest, Value::I32).unwrap();
+    [Frame::start(header, rest.len() as u64), containers].concat()
+}
+
+/// Ten checkpoints of two arrays as differences, some of them compressed, and what they were.
 fn differences(path: &Path) -> Vec<Vec<u8>> {
     let repository = Repository::open(path, Options::default()).unwrap();
     let mut lineage =
@@ -59,7 +67,11 @@ fn differences(path: &Path) -> Vec<Vec<u8>> {
         bytes[version as usize * 97] ^= 0xFF;
         let difference = lineage.encode(version, &bytes).unwrap();
         let extent = [length];
-        let region = Region::new("difference", difference.as_bytes());
+        let stored = match version % 3 {
+            0 => framed(difference.as_bytes()),
+            _ => difference.as_bytes().to_vec(),
+        };
+        let region = Region::new("difference", &stored);
         let region = region.array(Element::Encoded, &extent);
         // The first ones were written before regions had names.
         let region = match version {

@@ -66,11 +66,7 @@ impl Header {
         let bytes: &[u8; HEADER_BYTES] = bytes
             .first_chunk()
             .ok_or(Error::corrupt("it is shorter than a header"))?;
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(word)
-        };
+        let word = |at| word(bytes, at);
         if bytes[..8] != MAGIC {
             return Err(Error::corrupt("it does not start as a container does"));
         }
@@ -207,8 +203,15 @@ pub(crate) fn payload_at(blocks: u64) -> u64 {
     HEADER_BYTES as u64 + (4 * blocks).next_multiple_of(ALIGNMENT as u64)
 }
 
+/// A word of a header.
+pub(crate) fn word(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
 /// A checksum of the header's words before it.
-fn check(bytes: &[u8; HEADER_BYTES]) -> u64 {
+pub(crate) fn check(bytes: &[u8; HEADER_BYTES]) -> u64 {
     let (words, _) = bytes.as_chunks::<8>();
     words[..7].iter().fold(0, |sum, word| {
         let mut x = sum ^ u64::from_le_bytes(*word);

@@ -3,8 +3,8 @@
 //! # How it is laid out
 //!
 //! `header` is the header of a container, and `container` joins blocks to one, on all threads.
-//! [`Planes`] and [`Bounded`] encode blocks. [`gpu`] is the same with kernels. [`Governor`]
-//! decides whether to encode at all.
+//! [`Planes`] and [`Bounded`] encode blocks. [`gpu`] is the same with kernels. [`Frame`] is a file of another format,
+//! encoded. [`Governor`] decides whether to encode at all.
 //!
 //! # What is deliberately absent
 //!
@@ -19,6 +19,7 @@ mod container;
 mod decode;
 mod element;
 mod error;
+mod frame;
 mod governor;
 #[cfg(feature = "cuda")]
 pub mod gpu;
@@ -31,6 +32,7 @@ pub use codec::Codec;
 pub use decode::{decode, decode_all, decode_to_vec, decoded_len};
 pub use element::Element;
 pub use error::{Error, Invalid, Result};
+pub use frame::Frame;
 pub use governor::{Decision, Figures, Governor, Policy};
 pub use header::{CodecId, HEADER_BYTES, Header};
 pub use method::Method;

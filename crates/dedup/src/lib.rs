@@ -30,7 +30,7 @@ mod sample;
 
 pub use chain::{Chain, Compacted};
 pub use config::{Config, Method, Tree};
-pub use container::{Container, Stored};
+pub use container::{Container, HEADER_BYTES, Stored};
 pub use encode::{Difference, Lineage, Summary};
 pub use error::{Error, Invalid, Result};
 

@@ -202,8 +202,11 @@ impl EngineBuilder {
     /// shorten the way down it is left out, and tried again now and then: [`Metrics::compression`](crate::Metrics::compression)
     /// says which.
     ///
-    /// Directories and other storage that outlives the engine hold compressed versions, too. The next engine needs `compress` to
-    /// read them, whatever is chosen by it.
+    /// With [`dedup`](Self::dedup), differences are compressed instead of checkpoints, by the same rules; bounds are refused, as a
+    /// difference holds every byte as it was.
+    ///
+    /// Directories and other storage that outlives the engine hold compressed versions, too. The next engine needs `compress` or
+    /// `dedup` to read them, whatever is chosen by it, and to be built with the features of both if both were chosen.
     #[cfg(feature = "compress")]
     #[must_use]
     pub fn compress(mut self, how: crate::Compression) -> Self {

@@ -8,7 +8,7 @@ use tierflow_store::container::{Element, RegionInfo};
 
 /// How [`EngineBuilder::compress`](crate::EngineBuilder::compress) makes fewer bytes of checkpoints.
 ///
-/// Lossless, unless a region is named. What is compressed is taken for values of a type: that of the region, if
+/// Lossless, unless a region is named, which is not for engines with [`dedup`](crate::EngineBuilder::dedup). What is compressed is taken for values of a type: that of the region, if
 /// [`Region::array`](crate::Region::array) says it, else the one given here.
 ///
 /// ```
@@ -71,6 +71,11 @@ impl Compression {
 
     pub(crate) fn is_always(&self) -> bool {
         self.always
+    }
+
+    /// Whether some values may come back changed.
+    pub(crate) fn has_bounds(&self) -> bool {
+        !self.bounds.is_empty()
     }
 
     /// That the bounds can be kept.

@@ -102,7 +102,8 @@ pub struct HopMetrics {
     pub failed: u64,
 }
 
-/// What came of [`EngineBuilder::compress`](crate::EngineBuilder::compress).
+/// What came of [`EngineBuilder::compress`](crate::EngineBuilder::compress). Where differences are compressed, those are counted
+/// instead of checkpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompressionMetrics {
     /// Whether it is on: off where it does not shorten the way to the tiers below.

@@ -235,12 +235,6 @@ fn where_nothing_can_be_compressed_is_said_when_the_engine_is_built() {
         alone,
         Err(Error::Build(BuildError::NoDifferences { .. }))
     ));
-    let directory = tempfile::tempdir().unwrap();
-    let both = tiers(&directory).dedup(Tree { chunk: 64 }).build();
-    assert!(matches!(
-        both,
-        Err(Error::Build(BuildError::NoDifferences { .. }))
-    ));
 }
 
 #[test]

@@ -3,9 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod counters;
+
 use tierflow_dedup::Tree;
-use tierflow_device::{Choice, Memory, Stream, open};
-use tierflow_engine::{AfterRestore, Engine, Flush, Region, RegionMut, Version};
+use tierflow_device::{Choice, Device, Memory, Stream, open};
+use tierflow_engine::{
+    AfterRestore, Compression, Element, Engine, EngineBuilder, Flush, Region, RegionMut, Value,
+    Version,
+};
 
 const SIZE: usize = (4 << 20) + 1000;
 
@@ -80,4 +85,162 @@ fn every_version_comes_back_and_the_host_holds_what_changed() {
                 .any(|hop| hop.to == "device" && hop.transfers > 0)
         );
     }
+}
+
+/// Counters behind some bytes that are no multiple of anything, in device memory.
+struct Bench {
+    device: Device,
+    stream: Stream,
+    head: Memory,
+    counters: Memory,
+}
+
+const HEAD: usize = 10_003;
+const WHOLE: usize = HEAD + counters::SIZE;
+
+impl Bench {
+    fn new() -> Self {
+        let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+        Self {
+            stream: device.stream().unwrap(),
+            head: device.alloc(HEAD).unwrap(),
+            counters: device.alloc(counters::SIZE).unwrap(),
+            device,
+        }
+    }
+
+    fn builder(&self) -> EngineBuilder {
+        Engine::builder(&self.device)
+            .device_cache(4 * (WHOLE + (64 << 10)))
+            .flush(Flush::Eager)
+            .dedup(Tree { chunk: 128 })
+            .compress(Compression::lossless(Value::I8).always())
+    }
+
+    fn head(version: Version) -> Vec<u8> {
+        content(version / 7)[..HEAD].to_vec()
+    }
+
+    fn set(&self, memory: &Memory, bytes: &[u8]) {
+        let mut loan = memory.lend_mut(0..bytes.len()).unwrap();
+        self.stream.write(bytes, &mut loan).unwrap();
+    }
+
+    fn get(&self, memory: &Memory) -> Vec<u8> {
+        let mut bytes = vec![0; memory.len()];
+        let loan = memory.lend(0..bytes.len()).unwrap();
+        self.stream.read(&loan, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn checkpoint(&self, engine: &Engine, version: Version) {
+        self.set(&self.head, &Self::head(version));
+        self.set(&self.counters, &counters::state(version));
+        let shape = [counters::SIZE as u64 / 4];
+        let regions = [
+            Region::from(&self.head).named("head"),
+            Region::from(&self.counters).array("counters", Element::U32, &shape),
+        ];
+        engine.checkpoint(version, &regions).unwrap();
+    }
+
+    fn assert_restores(&self, engine: &Engine, version: Version) {
+        self.set(&self.head, &[0x55; HEAD]);
+        self.set(&self.counters, &[0x55; counters::SIZE]);
+        let mut regions = [RegionMut::from(&self.head), RegionMut::from(&self.counters)];
+        engine.restore(version, &mut regions).unwrap();
+        assert!(
+            self.get(&self.head) == Self::head(version)
+                && self.get(&self.counters) == counters::state(version),
+            "version {version} came back wrong"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn differences_are_compressed_on_the_device_and_come_back_from_each_kind_of_tier() {
+    let bench = Bench::new();
+    let directory = tempfile::tempdir().unwrap();
+    let host = |builder: EngineBuilder| builder.host_cache(64 << 20);
+    let scratch = |builder: EngineBuilder| builder.scratch(directory.path());
+    let node = |builder: EngineBuilder| builder.node_local(directory.path().join("node"));
+    type Below<'a> = &'a dyn Fn(EngineBuilder) -> EngineBuilder;
+    let below: [Below<'_>; 4] = [&|b| scratch(host(b)), &host, &scratch, &|b| node(host(b))];
+    for below in below {
+        for after in [AfterRestore::Keep, AfterRestore::Discard] {
+            let engine = below(bench.builder()).after_restore(after).build().unwrap();
+            engine.hint((0..40).rev());
+            (0..40).for_each(|version| bench.checkpoint(&engine, version));
+            engine.wait().unwrap();
+            let figures = engine.metrics().compression.unwrap();
+            assert!(
+                0 < figures.stored && figures.stored < figures.compressed / 2,
+                "{figures:?}"
+            );
+            // Differences are, and not checkpoints.
+            assert!(figures.compressed < 25 * WHOLE as u64, "{figures:?}");
+            (0..40)
+                .rev()
+                .for_each(|version| bench.assert_restores(&engine, version));
+            for version in engine.versions() {
+                engine.discard(version).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn the_host_reads_differences_that_the_device_compressed_and_the_other_way_round() {
+    let bench = Bench::new();
+    let directory = tempfile::tempdir().unwrap();
+    let host = open(Choice::Host).unwrap();
+    {
+        let builder = bench.builder().node_local(directory.path());
+        let engine = builder.build().unwrap();
+        (0..20).for_each(|version| bench.checkpoint(&engine, version));
+        engine.wait().unwrap();
+        assert!(engine.metrics().compression.unwrap().stored > 0);
+    }
+    {
+        // By differences alone, whatever their chunks.
+        let engine = Engine::builder(&host)
+            .host_cache(4 * (WHOLE + 4096))
+            .node_local(directory.path())
+            .dedup(Tree { chunk: 64 })
+            .build()
+            .unwrap();
+        for version in (0..20).rev() {
+            let mut back = vec![0; WHOLE];
+            let mut regions = [RegionMut::from(back.as_mut_slice())];
+            engine.restore(version, &mut regions).unwrap();
+            assert!(back[..HEAD] == Bench::head(version));
+            assert!(back[HEAD..] == counters::state(version));
+        }
+    }
+    {
+        let engine = Engine::builder(&host)
+            .host_cache(4 * (WHOLE + 4096))
+            .node_local(directory.path())
+            .dedup(Tree { chunk: 64 })
+            .compress(Compression::lossless(Value::I32).always())
+            .build()
+            .unwrap();
+        for version in 20..40 {
+            let (head, counters) = (Bench::head(version), counters::state(version));
+            let regions = [
+                Region::from(head.as_slice()).named("head"),
+                Region::from(counters.as_slice()).named("counters"),
+            ];
+            engine.checkpoint(version, &regions).unwrap();
+        }
+        engine.wait().unwrap();
+    }
+    let builder = bench.builder().node_local(directory.path());
+    let engine = builder.build().unwrap();
+    (0..40).for_each(|version| bench.assert_restores(&engine, version));
+    (0..40)
+        .rev()
+        .for_each(|version| bench.assert_restores(&engine, version));
 }

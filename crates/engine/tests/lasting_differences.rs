@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
-    AfterRestore, BuildError, Engine, EngineBuilder, Error, RegionMut, Retention, Tier, Version,
+    AfterRestore, BuildError, Compression, Engine, EngineBuilder, Error, RegionMut, Retention,
+    Tier, Value, Version,
 };
 use tierflow_store::{Options, Repository};
 use tierflow_testing::{Process, this_test};
@@ -35,6 +36,11 @@ fn of(device: &Device) -> EngineBuilder {
         .device_cache(2 * SIZE)
         .host_cache(4 * SIZE)
         .dedup(Tree { chunk: 64 })
+}
+
+/// What changes here hardly becomes smaller, but for what each chain begins with.
+fn compressing(device: &Device) -> EngineBuilder {
+    of(device).compress(Compression::lossless(Value::I64).always())
 }
 
 fn restore(engine: &Engine, version: Version) -> Result<Vec<u8>, Error> {
@@ -78,16 +84,31 @@ fn stored(directory: &Path) -> u64 {
 
 #[test]
 fn the_next_engine_restores_chains_and_begins_its_own() {
-    lives_of_chains(&open(Choice::Host).unwrap());
+    let device = open(Choice::Host).unwrap();
+    lives_of_chains(&|| of(&device));
+}
+
+#[test]
+fn compressed_ones_outlive_the_engine_too() {
+    let device = open(Choice::Host).unwrap();
+    lives_of_chains(&|| compressing(&device));
 }
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn differences_that_a_gpu_made_outlive_the_engine() {
-    lives_of_chains(&open(Choice::Cuda { ordinal: 0 }).unwrap());
+    let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+    lives_of_chains(&|| of(&device));
 }
 
-fn lives_of_chains(device: &Device) {
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn compressed_ones_that_a_gpu_made_outlive_the_engine_too() {
+    let device = open(Choice::Cuda { ordinal: 0 }).unwrap();
+    lives_of_chains(&|| compressing(&device));
+}
+
+fn lives_of_chains(build: &dyn Fn() -> EngineBuilder) {
     let tiers: [fn(&Home, EngineBuilder) -> EngineBuilder; 4] = [
         |home, builder| builder.node_local(&home.near),
         |home, builder| builder.node_local(&home.near).external(&home.far),
@@ -103,7 +124,7 @@ fn lives_of_chains(device: &Device) {
         let home = home();
         let mut next = 0;
         for life in 0..3 {
-            let engine = tiers(&home, of(device)).build().unwrap();
+            let engine = tiers(&home, build()).build().unwrap();
             assert_eq!(engine.latest(None), u64::checked_sub(next, 1));
             let order: Vec<u64> = match life {
                 1 => (0..next).rev().collect(),
@@ -339,8 +360,14 @@ fn an_engine_without_the_stage_says_what_it_needs() {
         .for_each(|version| assert_restores(&engine, version));
 }
 
+/// About every other process compresses differences, too.
 fn both(directory: &Path) -> EngineBuilder {
-    let builder = builder()
+    let device = open(Choice::Host).unwrap();
+    let builder = match std::process::id().is_multiple_of(2) {
+        true => compressing(&device),
+        false => of(&device),
+    };
+    let builder = builder
         .node_local(directory.join("near"))
         .external(directory.join("far"));
     builder.retention(Retention::newest(NEWEST))

@@ -360,6 +360,27 @@ def test_compressed_versions_come_back_as_they_were_or_within_a_bound() -> None:
         tierflow.Engine(**kinds, compress="f99")
 
 
+def test_differences_are_compressed_where_both_are_chosen(tmp_path: pathlib.Path) -> None:
+    field = np.arange(100_000, dtype="i4") % 7
+    kinds = {"device": "host", "device_cache": "1MiB", "host_cache": "32MiB", "node_local": tmp_path}
+    with tierflow.Engine(**kinds, dedup=128, compress="i32, always") as engine:
+        for version in range(20):
+            field[version * 2000 : version * 2000 + 4000] += 1
+            engine.checkpoint(version, field)
+        engine.wait()
+        figures = engine.metrics()["compression"]
+        # Of differences, which are far less than the checkpoints.
+        assert 0 < figures["stored"] < figures["compressed"] < 10 * field.nbytes
+    with tierflow.Engine(**kinds, dedup=64) as engine:
+        for version in reversed(range(20)):
+            back = np.zeros_like(field)
+            engine.restore(version, back)
+            assert np.array_equal(back, field)
+            field[version * 2000 : version * 2000 + 4000] -= 1
+    with pytest.raises(tierflow.ArgumentError, match="bounds"):
+        tierflow.Engine(**kinds, dedup=128, compress="i32, wave = 1e-3")
+
+
 def test_engines_share_a_pool(tmp_path: pathlib.Path) -> None:
     pool = tierflow.HostPool("32MiB", slab="2MiB")
     assert pool.bytes == 32 << 20

@@ -41,7 +41,11 @@ pub(super) fn codecs(run: &mut Run) -> Result<()> {
         // In Rust alone zstd has this one level, so its ratio is a lower bound of zstd's.
         let zstd = |piece: &[u8]| compress_to_vec(piece, CompressionLevel::Fastest);
         on_cpu(run, &case("zstd"), &history, zstd)?;
-        after_differences(run, case, &history)?;
+        let element = match workload.name.starts_with("gdv") {
+            true => Element::I32,
+            false => Element::F32,
+        };
+        after_differences(run, case, (&history, element))?;
         if nvcomp.is_some() {
             nvcomp = on_gpu(run, case, &history)?;
         }
@@ -69,42 +73,87 @@ pub(super) fn on_cpu(
     Ok(())
 }
 
-/// What compressors make of differences.
+/// What compressors make of differences, each in pieces as above; and the codec of the engine, of the checkpoints themselves, too.
 fn after_differences(
     run: &mut Run,
     case: impl Fn(&str) -> String,
-    history: &[Vec<u8>],
+    (history, element): (&[Vec<u8>], Element),
 ) -> Result<()> {
     let mut lineage = Lineage::new(Config::new(Method::Tree).chunk(CHUNK))?;
     let mut differences = Vec::new();
     for (state, version) in history.iter().zip(0..) {
-        differences.push(lineage.encode(version, state)?.into_bytes());
+        let difference = lineage.encode(version, state)?;
+        let payload = difference.summary().payload_bytes as usize;
+        differences.push((difference.into_bytes(), payload));
     }
-    let planes = |piece: &[u8]| {
-        let planes = Planes::chosen_for(piece, Element::I32);
-        let most = planes.max_encoded_len(piece.len() as u64, Element::I32);
-        let mut out = vec![0; most.map_or(0, |most| most as usize)];
-        let made = planes.encode(piece, Element::I32, &mut out);
-        // What does not become smaller goes as it is.
-        made.map_or(piece.len(), |made| made.min(piece.len()))
-    };
+    differences.remove(0);
+    let bytes = history[0].len() * differences.len();
     type Compress<'a> = &'a (dyn Fn(&[u8]) -> usize + Sync);
-    let compressors: [(&str, Compress<'_>); 4] = [
+    let compressors: [(&str, Compress<'_>); 3] = [
         ("tree", &|piece| piece.len()),
         ("tree, lz4", &|piece| lz4_flex::compress(piece).len()),
         ("tree, zstd", &|piece| {
             compress_to_vec(piece, CompressionLevel::Fastest).len()
         }),
-        ("tree, planes", &planes),
     ];
     for (name, compress) in compressors {
-        let pieces = differences[1..]
+        let pieces = differences
             .par_iter()
-            .flat_map(|difference| difference.par_chunks(PIECE));
+            .flat_map(|(difference, _)| difference.par_chunks(PIECE));
         let stored: usize = pieces.map(compress).sum();
-        let bytes = history[0].len() * (history.len() - 1);
         run.value(&case(name), "ratio", "1", bytes as f64 / stored as f64)?;
     }
+    let whole: Vec<_> = history[1..]
+        .iter()
+        .map(|state| vec![(state.as_slice(), element)])
+        .collect();
+    planes(run, &case("planes"), &whole, bytes)?;
+    let one: Vec<_> = differences
+        .iter()
+        .map(|(difference, _)| vec![(difference.as_slice(), element)])
+        .collect();
+    planes(run, &case("tree, planes"), &one, bytes)?;
+    let apart: Vec<_> = differences
+        .iter()
+        .map(|(difference, payload)| {
+            let (metadata, payload) = difference.split_at(difference.len() - payload);
+            vec![(metadata, Element::I32), (payload, element)]
+        })
+        .collect();
+    planes(run, &case("tree, planes, metadata apart"), &apart, bytes)
+}
+
+/// The codec on inputs of parts, which stand for so many bytes of checkpoints: ratio to those, and the rates of the inputs' own
+/// bytes. What does not become smaller goes as it is.
+fn planes(
+    run: &mut Run,
+    case: &str,
+    inputs: &[Vec<(&[u8], Element)>],
+    checkpoints: usize,
+) -> Result<()> {
+    let (mut stored, mut raw, mut encoding, mut decoding) = (0, 0, 0.0, 0.0);
+    for parts in inputs {
+        let (mut made, mut all) = (0, 0);
+        for &(part, element) in parts {
+            let codec = Planes::chosen_for(part, element);
+            let most = codec.max_encoded_len(part.len() as u64, element)?;
+            let (mut out, mut back) = (vec![1; most as usize], vec![1; part.len()]);
+            let began = Instant::now();
+            let encoded = codec.encode(part, element, &mut out)?;
+            encoding += began.elapsed().as_secs_f64();
+            let began = Instant::now();
+            tierflow_codec::decode(&out[..encoded], &mut back)?;
+            decoding += began.elapsed().as_secs_f64();
+            ensure!(back == part, "{case}: what came back is not what went in");
+            made += encoded;
+            all += part.len();
+        }
+        stored += made.min(all);
+        raw += all;
+    }
+    run.value(case, "ratio", "1", checkpoints as f64 / stored as f64)?;
+    run.value(case, "encode", "bytes/s", raw as f64 / encoding)?;
+    run.value(case, "decode", "bytes/s", raw as f64 / decoding)?;
     Ok(())
 }
 

@@ -1,11 +1,14 @@
-//! The engine with the Tree method, beside its kernels alone: degree vectors, all states at hand in device memory.
+//! The engine with the Tree method, with the codec behind it and without, beside its kernels alone: degree vectors, all states at
+//! hand in device memory.
 
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use tierflow_dedup::{Config, Method, gpu};
 use tierflow_device::{Choice, Memory, open};
-use tierflow_engine::{Engine, EngineBuilder, Flush, ProduceSlot, Region, RegionMut, Tier};
+use tierflow_engine::{
+    Compression, Engine, EngineBuilder, Flush, ProduceSlot, Region, RegionMut, Tier, Value,
+};
 use tierflow_tier_alloc::HostOptions;
 
 use super::Run;
@@ -65,13 +68,18 @@ pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
         let disk = |b: EngineBuilder| host(b).scratch(scratch.path());
         type Below<'a> = &'a dyn Fn(EngineBuilder) -> EngineBuilder;
         let below: [(&str, Below<'_>); 2] = [("host", &host), ("disk", &disk)];
-        for (to, below) in below {
+        let both = |b: EngineBuilder| b.compress(Compression::lossless(Value::I32));
+        let stages: [(&str, Below<'_>); 2] = [("engine", &|b| b), ("engine, compressed", &both)];
+        let cases = below
+            .into_iter()
+            .flat_map(|below| stages.map(|stage| (below, stage)));
+        for ((to, below), (what, stage)) in cases {
             let (mut down, mut in_place, mut up) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..3 {
                 let build = |versions: usize| {
                     let builder = Engine::builder(&device).device_cache(versions * (len + 4096));
                     let builder = builder.dedup(tierflow_dedup::Tree { chunk: CHUNK });
-                    let engine = below(builder.flush(Flush::Eager)).build()?;
+                    let engine = stage(below(builder.flush(Flush::Eager))).build()?;
                     wait_grown(&engine);
                     anyhow::Ok(engine)
                 };
@@ -122,7 +130,7 @@ pub(super) fn degree_vectors(run: &mut Run) -> Result<()> {
                 stream.read(&back.lend(0..len)?, &mut seen)?;
                 ensure!(seen == history[0], "what came back is not what went in");
             }
-            let case = format!("workload={name}, what=engine, to={to}");
+            let case = format!("workload={name}, what={what}, to={to}");
             run.samples(&case, "down", "bytes/s", &down)?.against(alone);
             run.samples(&case, "down, in place", "bytes/s", &in_place)?
                 .against(alone);

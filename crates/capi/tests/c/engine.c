@@ -45,6 +45,35 @@ static void options_are_checked(const char *directory)
     CHECK(tf_options_free(options) == TF_OK);
 }
 
+/* Differences that are compressed give the whole bytes; bounds are not for them. */
+static void compressed_differences(const char *directory)
+{
+    tf_options options;
+    tf_engine engine;
+    tf_region whole = {memory, BYTES, TF_PLACE_HOST};
+    uint64_t version;
+    CHECK(tf_options_new(&options) == TF_OK);
+    CHECK(tf_options_set(options, "device", "host") == TF_OK);
+    CHECK(tf_options_set(options, "host_cache", "512KiB") == TF_OK);
+    CHECK(tf_options_set(options, "scratch", directory) == TF_OK);
+    CHECK(tf_options_set(options, "dedup", "128") == TF_OK);
+    CHECK(tf_options_set(options, "compress", "f32, wave = 1e-3") == TF_OK);
+    CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "bounds") != NULL);
+    CHECK(tf_options_set(options, "compress", "i8, always") == TF_OK);
+    CHECK(tf_open(options, NULL, &engine) == TF_OK);
+    for (version = 0; version < VERSIONS; version++) {
+        fill(memory, BYTES, (unsigned)version / 4);
+        CHECK(tf_checkpoint(engine, version, &whole, 1, NULL) == TF_OK);
+    }
+    for (version = VERSIONS; version-- > 0;) {
+        CHECK(tf_restore(engine, version, &whole, 1, NULL) == TF_OK);
+        CHECK(holds(memory, BYTES, (unsigned)version / 4));
+    }
+    CHECK(tf_close(engine) == TF_OK);
+    CHECK(tf_options_free(options) == TF_OK);
+}
+
 /* Two directories are one tier, by which is predicted to be the faster one. */
 static void several_directories(const char *directory)
 {
@@ -209,6 +238,7 @@ int main(int argc, char **argv)
     CHECK(argc == 2);
     CHECK(tf_error_message()[0] == 0 && tf_version()[0] != 0);
     several_directories(argv[1]);
+    compressed_differences(argv[1]);
     options_are_checked(argv[1]);
     engine = opened(argv[1]);
     history(engine);

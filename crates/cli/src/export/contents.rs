@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use std::borrow::Cow;
-use tierflow_codec::Header;
-use tierflow_dedup::Chain;
+use tierflow_codec::{Frame, Header};
+use tierflow_dedup::{Chain, most_stored_bytes};
 use tierflow_objects::History;
 use tierflow_store::container::{Element, RegionInfo};
 use tierflow_store::{Error, Piece};
@@ -58,7 +58,18 @@ impl PieceContents {
                 );
                 return Ok(Self::Decoded(regions, whole));
             }
-            differences.push(bytes);
+            let difference = match Frame::is_one(&bytes) {
+                true => {
+                    Frame::parse(&bytes).and_then(|frame| frame.to_vec(most_stored_bytes(size)))
+                }
+                false => Ok(bytes),
+            };
+            differences.push(difference.with_context(|| {
+                format!(
+                    "the difference of version {} cannot be decompressed",
+                    piece.version()
+                )
+            })?);
             let base = piece.head().base;
             let base = base.map(|base| {
                 found(histories, base, rank).with_context(|| {

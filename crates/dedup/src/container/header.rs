@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use crate::hash::{Sum, checksum};
 use crate::layout::Layout;
 
-pub(crate) const HEADER_BYTES: usize = 192;
+/// Bytes of a difference's header, which are its first.
+pub const HEADER_BYTES: usize = 192;
 pub(crate) const MAGIC: [u8; 8] = *b"\x89TFDIFF\n";
 pub(crate) const FORMAT: u16 = 1;
 /// The one hash of format 1.

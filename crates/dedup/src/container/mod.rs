@@ -5,8 +5,8 @@ mod header;
 mod view;
 mod write;
 
-pub use header::Stored;
-pub(crate) use header::{HEADER_BYTES, Header, NO_PARENT, REPEATS};
+pub use header::{HEADER_BYTES, Stored};
+pub(crate) use header::{Header, NO_PARENT, REPEATS};
 pub use view::Container;
 pub(crate) use view::Run;
 pub(crate) use write::{Body, full_is_smaller, payload_at, write};

@@ -177,12 +177,24 @@ impl EngineBuilder {
         false
     }
 
+    /// Whether values may come back changed.
+    #[cfg(feature = "compress")]
+    fn rounds(&self) -> bool {
+        let how = self.compression.as_ref();
+        how.is_some_and(crate::Compression::has_bounds)
+    }
+
+    #[cfg(not(feature = "compress"))]
+    fn rounds(&self) -> bool {
+        false
+    }
+
     /// That what leaves the fastest tier can be stored in another form, if it is to.
     fn check_stage(&self, kinds: &[Kind]) -> Result<()> {
         match (self.differs(), self.compresses()) {
             (false, false) => Ok(()),
-            (true, true) => Err(BuildError::NoDifferences {
-                why: "versions are compressed: choose `dedup` or `compress`",
+            (true, true) if self.rounds() => Err(BuildError::NoDifferences {
+                why: "a difference holds every byte as it was: leave the bounds out of `compress`, or leave out `dedup`",
             }
             .into()),
             (differs, _) => {
@@ -204,6 +216,11 @@ impl EngineBuilder {
         #[cfg(feature = "dedup")]
         if let Some((config, tier)) = self.dedup.zip(fastest) {
             let stage = Differences::new(config, &self.device, &tier.medium)?;
+            #[cfg(feature = "compress")]
+            let stage = match self.compression.clone() {
+                Some(how) => stage.encoded(how, &self.device, &tier.medium)?,
+                None => stage,
+            };
             return Ok(Some(Box::new(stage)));
         }
         #[cfg(feature = "compress")]

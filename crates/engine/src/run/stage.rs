@@ -6,6 +6,8 @@
 //! the other one wrote, the other one's on the host's cores.
 
 #[cfg(feature = "compress")]
+mod coder;
+#[cfg(feature = "compress")]
 mod compressed;
 #[cfg(feature = "dedup")]
 mod differences;

@@ -4,7 +4,14 @@
 //! Differences are made in the order in which the plan asks for them, which says what each may build upon. While one goes down,
 //! the next is made; on a device it is begun before the one before is made. What cannot build upon what it was to build
 //! upon builds upon nothing, and says so.
+//!
+//! With `compress`, what was made is encoded before the plan hears how long it is.
 
+#[cfg(feature = "compress")]
+mod encoded;
+#[cfg(not(feature = "compress"))]
+#[path = "differences/no_codec.rs"]
+mod encoded;
 #[cfg(feature = "cuda")]
 mod kernels;
 #[cfg(not(feature = "cuda"))]
@@ -22,6 +29,7 @@ use crate::run::medium::{Level, Medium};
 use crate::run::regions::Sink;
 use crate::run::sync::{AtomicBool, Mutex, Ordering};
 use crate::{CompressionMetrics, Error, Result, Version};
+use encoded::{DifferenceCoder, Encoded};
 use kernels::{Begun, Ended, Landing, OnDevice};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
 use tierflow_device::{Device, ReadLoan, Stream};
@@ -36,6 +44,8 @@ pub(crate) struct Differences {
     config: Config,
     /// For memory that only the device reads.
     kernels: Option<OnDevice>,
+    /// What encodes them, if that was asked for.
+    coder: Option<DifferenceCoder>,
     encoder: Mutex<Encoder>,
     /// Those to be begun, and those to be looked at when they are made.
     beginning: Line,
@@ -60,6 +70,7 @@ enum Encodes {
 enum Made<'k> {
     OnHost(Vec<u8>),
     OnDevice(Landing<'k>),
+    Encoded(Encoded<'k>),
 }
 
 /// What came of a version.
@@ -72,8 +83,12 @@ struct Outcome<'k> {
 
 impl Outcome<'_> {
     fn stored(&self) -> Stored {
+        let bytes = match &self.made {
+            Made::Encoded(encoded) => encoded.bytes(),
+            _ => self.summary.stored_bytes,
+        };
         Stored {
-            bytes: self.summary.stored_bytes,
+            bytes,
             alone: self.is_alone,
         }
     }
@@ -141,10 +156,26 @@ impl Differences {
         Ok(Self {
             config,
             kernels: OnDevice::new(device, fastest)?,
+            coder: None,
             encoder: Mutex::default(),
             beginning: Line::default(),
             ending: Line::default(),
         })
+    }
+
+    /// They are encoded before they go down.
+    ///
+    /// # Errors
+    /// [`Error::Codec`] for kernels that cannot be loaded.
+    #[cfg(feature = "compress")]
+    pub(crate) fn encoded(
+        self,
+        how: crate::Compression,
+        device: &Device,
+        fastest: &Medium,
+    ) -> Result<Self> {
+        let coder = Some(DifferenceCoder::new(how, device, fastest)?);
+        Ok(Self { coder, ..self })
     }
 
     /// Makes the difference of a checkpoint, to what it is to build upon if that serves. Returns where it is to lie, too.
@@ -176,7 +207,11 @@ impl Differences {
             return stops();
         }
         let outcome = self.end(lane, (from, descent), begun);
-        let outcome = outcome.map_err(at_source)?;
+        let mut outcome = outcome.map_err(at_source)?;
+        let coder = self.coder.as_ref();
+        if let Some(encoded) = coder.and_then(|coder| coder.encode(lane, descent, &outcome)) {
+            outcome.made = Made::Encoded(encoded);
+        }
         // In the order in which they were asked for, they lie side by side.
         match (descent.encoded)(Some(outcome.stored())) {
             Some(piece) => Ok((outcome, piece)),
@@ -315,7 +350,7 @@ impl Stage for Differences {
     }
 
     fn metrics(&self) -> Option<CompressionMetrics> {
-        None
+        self.coder.as_ref().map(DifferenceCoder::metrics)
     }
 
     fn close(&self) {
@@ -344,20 +379,30 @@ impl Stage for Differences {
             size: from.piece.place.size,
             base: descent.base.filter(|_| !stored.alone),
         };
-        let mut put = |from: &(dyn Origin + Sync)| {
+        let mut put = || {
+            let of = (descent.version, form);
             // Once begun, a difference is not cancelled.
             let never = AtomicBool::new(false);
-            lane.put(to, (descent.version, form), (from, stored.bytes), &never)
+            let mut put =
+                |from: &(dyn Origin + Sync)| lane.put(to, of, (from, stored.bytes), &never);
+            match &outcome.made {
+                Made::OnHost(bytes) => put(&Held {
+                    start: 0,
+                    bytes: bytes.as_slice(),
+                }),
+                Made::OnDevice(landing) => put(&Held {
+                    start: 0,
+                    bytes: landing.memory(),
+                }),
+                Made::Encoded(encoded) => encoded.put(lane, to, of, &never),
+            }
         };
-        match &outcome.made {
-            Made::OnHost(bytes) => put(&Held {
-                start: 0,
-                bytes: bytes.as_slice(),
-            }),
-            Made::OnDevice(landing) => put(&Held {
-                start: 0,
-                bytes: landing.memory(),
-            }),
+        match &self.coder {
+            Some(coder) => {
+                let bytes = (outcome.summary.stored_bytes, stored.bytes);
+                coder.send(bytes, descent, put)
+            }
+            None => put(),
         }?;
         Ok(Some(stored))
     }
@@ -391,9 +436,10 @@ impl Stage for Differences {
     }
 }
 
-/// The differences that a version is made of, and the number of the last one.
-pub(super) fn chain(stored: Vec<Bytes>) -> Result<(Chain<Bytes>, u64)> {
-    let chain = Chain::of(stored)?;
+/// The differences that a version of `size` bytes is made of, and the number of the last one.
+pub(super) fn chain(stored: Vec<Bytes>, size: u64) -> Result<(Chain<Bytes>, u64)> {
+    let stored = stored.into_iter().map(|one| encoded::decoded(one, size));
+    let chain = Chain::of(stored.collect::<Result<_>>()?)?;
     let number = chain.versions().last().ok_or(Error::Internal {
         what: "a chain without versions",
     })?;

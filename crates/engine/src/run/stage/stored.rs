@@ -90,7 +90,7 @@ fn decode(stored: Vec<Bytes>, whole: &mut [u8]) -> Result<()> {
     }
     #[cfg(feature = "dedup")]
     {
-        let (chain, number) = super::differences::chain(stored)?;
+        let (chain, number) = super::differences::chain(stored, whole.len() as u64)?;
         Ok(chain.restore(number, whole)?)
     }
     #[cfg(not(feature = "dedup"))]

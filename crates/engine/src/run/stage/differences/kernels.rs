@@ -1,7 +1,7 @@
 //! Differences of memory that only the device reads: its kernels make them, and put checkpoints together.
 
 use super::super::stored;
-use super::{Lane, Links, Lying};
+use super::{Lane, Links, Lying, encoded};
 use crate::run::lane::{Failed, at_destination, at_source};
 use crate::run::medium::{Level, Medium};
 use crate::run::sync::{AtomicBool, Mutex, Ordering, Watched};
@@ -129,15 +129,22 @@ impl Landings {
         if self.all == LANDINGS {
             return Ok(None);
         }
-        match device.alloc(bytes) {
-            Ok(memory) => {
-                self.all += 1;
-                Ok(Some(memory))
+        // All with the first, which waits for its own in any case: no later one waits for the device to find memory.
+        loop {
+            match device.alloc(bytes) {
+                Ok(memory) => {
+                    self.all += 1;
+                    self.free.push(memory);
+                }
+                // One is enough.
+                Err(DeviceError::OutOfMemory { .. }) if self.all > 0 => break,
+                Err(error) => return Err(error.into()),
             }
-            // One is enough.
-            Err(DeviceError::OutOfMemory { .. }) if self.all > 0 => Ok(None),
-            Err(error) => Err(error.into()),
+            if self.all == LANDINGS {
+                break;
+            }
         }
+        Ok(self.free.pop())
     }
 }
 
@@ -241,16 +248,16 @@ impl OnDevice {
         others: impl FnOnce(&mut Lane) -> Result<Vec<stored::Bytes>>,
         whole: WriteLoan,
     ) -> Result<()> {
-        let head = gpu::head(newest.as_ref()).to_vec();
+        let size = whole.len() as u64;
+        let head = head_of(&newest);
         let mut stored = Vec::new();
         let chain = match self.loaded(&head, None) {
             Some(chain) => chain,
             None => {
                 stored = others(lane)?;
                 stored.push(newest);
-                let heads = stored.iter().map(|one| gpu::head(one.as_ref()).to_vec());
                 let chain = Arc::new(Loaded {
-                    heads: heads.collect(),
+                    heads: stored.iter().map(head_of).collect(),
                     resident: Mutex::default(),
                 });
                 self.loaded(&head, Some(&chain)).unwrap_or(chain)
@@ -259,7 +266,7 @@ impl OnDevice {
         // Who comes first loads it; the others wait.
         let mut resident = chain.resident.lock();
         if resident.is_none() {
-            let loaded = self.load(lane, stored);
+            let loaded = self.load(lane, (stored, size));
             if loaded.is_err() {
                 self.chains
                     .lock()
@@ -288,11 +295,21 @@ impl OnDevice {
         found
     }
 
-    fn load(&self, lane: &mut Lane, stored: Vec<stored::Bytes>) -> Result<gpu::Resident> {
-        let (chain, _) = super::chain(stored)?;
+    /// Loads the differences of checkpoints of `size` bytes. The host decodes those that were encoded.
+    fn load(
+        &self,
+        lane: &mut Lane,
+        (stored, size): (Vec<stored::Bytes>, u64),
+    ) -> Result<gpu::Resident> {
+        let (chain, _) = super::chain(stored, size)?;
         let mut streams = lane.streams(None);
         Ok(gpu::Resident::load(&self.kernels, streams.get()?, &chain)?)
     }
+}
+
+/// What tells what was stored of a version from others.
+fn head_of(stored: &stored::Bytes) -> Vec<u8> {
+    gpu::head(encoded::plain(stored.as_ref())).to_vec()
 }
 
 impl Loaded {

@@ -49,7 +49,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// The containers of a checkpoint, how many bytes they are, and how long encoding took.
+/// The containers of an input, how many bytes they are, and how long encoding took.
 pub(super) struct DeviceContainers<'d> {
     pub(super) containers: Memory,
     pub(super) bytes: u64,
@@ -91,24 +91,30 @@ impl DeviceCodec {
         }
     }
 
-    /// Encodes the runs of a checkpoint in device memory. Returns the containers and how many bytes they are.
+    /// Encodes the runs of what lies in device memory, and puts `front`, a multiple of [`ALIGNMENT`] bytes, before their
+    /// containers.
     pub(super) fn encode(
         &self,
         lane: &mut Lane,
-        from: Lying<'_>,
-        runs: &[Run],
+        from: &dyn Origin,
+        (front, runs): (&[u8], &[Run]),
         predictors: &Predictors,
     ) -> Result<DeviceContainers<'_>> {
         let mut taken = self.take();
-        let most = runs.iter().map(Run::most).sum::<Result<u64>>()?;
+        let before = front.len() as u64;
+        let most = before + runs.iter().map(Run::most).sum::<Result<u64>>()?;
         let containers = at_least(&mut taken.working.containers, &self.device, most)?;
         let longest = runs.iter().map(|run| run.range.end - run.range.start).max();
         let longest = longest.unwrap_or_default();
         let mut streams = lane.streams(None);
         let stream = streams.get()?;
-        let (mut end, mut took) = (0, 0);
-        for (number, run) in runs.iter().enumerate() {
-            let mut source = from.medium.lend(from.at(run.range.clone()))?;
+        if !front.is_empty() {
+            stream.write(front, &mut containers.lend_mut(0..front.len())?)?;
+        }
+        let (mut end, mut took) = (before, 0);
+        for run in runs {
+            let lent = from.lend(run.range.clone());
+            let mut source = lent.ok_or(Error::NoMemoryTier)??;
             if !source.address().is_multiple_of(ALIGNMENT) {
                 let aligned = at_least(&mut taken.working.run, &self.device, longest)?;
                 let room = aligned.lend_mut(0..source.len())?;
@@ -130,7 +136,7 @@ impl DeviceCodec {
                 Some(bounded) => bounded.into(),
                 None => {
                     let find = || smallest(&mut encode);
-                    predictors.of(number, run.value, find)?.into()
+                    predictors.of(run, find)?.into()
                 }
             };
             // As the device measures it: what holds up the thread meanwhile is none of the stage's.

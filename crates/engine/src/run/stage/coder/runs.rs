@@ -1,4 +1,4 @@
-//! Which bytes of a checkpoint are encoded together.
+//! Which bytes are encoded together.
 
 use crate::plan::Overhead;
 use crate::{Compression, Result};
@@ -9,15 +9,27 @@ use tierflow_store::container::RegionInfo;
 /// Runs of a checkpoint, at most: each has a header, and room for it is set aside.
 const MOST: usize = 64;
 
-/// Bytes of a checkpoint that are encoded together.
+/// Bytes of a checkpoint, or of a difference, that are encoded together.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Run {
+pub(in super::super) struct Run {
     pub(super) range: Range<u64>,
     pub(super) value: Value,
     pub(super) bound: Option<Bound>,
+    /// Those of one kind and type are taken to be alike, from version to version.
+    pub(super) kind: usize,
 }
 
 impl Run {
+    #[cfg(feature = "dedup")]
+    pub(in super::super) fn lossless(range: Range<u64>, value: Value, kind: usize) -> Self {
+        Self {
+            range,
+            value,
+            bound: None,
+            kind,
+        }
+    }
+
     pub(super) fn bounded(&self) -> Result<Option<Bounded>> {
         Ok(self.bound.map(Bounded::new).transpose()?)
     }
@@ -34,12 +46,17 @@ impl Run {
 
 /// The runs of a checkpoint of `size` bytes, whose regions are these, if they have names. Of more than there may be, those with
 /// bounds are lossless, too: nothing is lost by that but bytes.
-pub(super) fn of(how: &Compression, layout: Option<&[RegionInfo]>, size: u64) -> Vec<Run> {
+pub(in super::super) fn of(
+    how: &Compression,
+    layout: Option<&[RegionInfo]>,
+    size: u64,
+) -> Vec<Run> {
     let whole = || {
         vec![Run {
             range: 0..size,
             value: how.value(),
             bound: None,
+            kind: 0,
         }]
     };
     let Some(layout) = layout else {
@@ -57,6 +74,7 @@ pub(super) fn of(how: &Compression, layout: Option<&[RegionInfo]>, size: u64) ->
                 range,
                 value,
                 bound,
+                kind: runs.len(),
             }),
         }
     }
@@ -69,7 +87,7 @@ pub(super) fn of(how: &Compression, layout: Option<&[RegionInfo]>, size: u64) ->
 
 /// The most bytes by which the containers of a checkpoint are longer than it: those of its first MiB in each type, and those of a
 /// run that ends in the middle of a block.
-pub(super) fn overhead() -> Result<Overhead> {
+pub(in super::super) fn overhead() -> Result<Overhead> {
     const MIB: u64 = 1 << 20;
     let (mut each, mut fixed) = (0, 0);
     for value in Value::ALL {

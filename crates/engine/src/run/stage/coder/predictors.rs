@@ -1,14 +1,15 @@
 //! How the values of a run are stored: as they are, or as how they differ from those before them. Chosen by trying both, on
 //! the first checkpoints and, as data change, now and then.
 
+use super::runs::Run;
 use crate::run::sync::Mutex;
 use hashbrown::HashMap;
-use tierflow_codec::{Element as Value, Planes};
+use tierflow_codec::Planes;
 
 /// Checkpoints after which it is found anew, at most: twice as many as the last time, to begin with.
 const ANEW: u64 = 64;
 
-/// What was found, by the number of the run and its type.
+/// What was found, by the kind of the run and its type.
 #[derive(Debug, Default)]
 pub(super) struct Predictors(Mutex<HashMap<(usize, u8), Chosen>>);
 
@@ -22,11 +23,10 @@ impl Predictors {
     /// The one for a run. `find` tries them.
     pub(super) fn of<E>(
         &self,
-        run: usize,
-        value: Value,
+        run: &Run,
         find: impl FnOnce() -> Result<Planes, E>,
     ) -> Result<Planes, E> {
-        let key = (run, value as u8);
+        let key = (run.kind, run.value as u8);
         if let Some(found) = self.0.lock().get_mut(&key) {
             found.uses += 1;
             let uses = found.uses;
@@ -45,14 +45,20 @@ impl Predictors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierflow_codec::Predictor;
+    use tierflow_codec::{Element as Value, Predictor};
 
     #[test]
     fn it_is_found_anew_less_and_less_often() {
         let predictors = Predictors::default();
+        let run = Run {
+            range: 0..8,
+            value: Value::F32,
+            bound: None,
+            kind: 0,
+        };
         let mut tried = Vec::new();
         for n in 0..200 {
-            let found = predictors.of(0, Value::F32, || {
+            let found = predictors.of(&run, || {
                 tried.push(n);
                 Ok::<_, ()>(Planes::with(Predictor::Previous))
             });

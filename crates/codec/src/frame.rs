@@ -1,0 +1,126 @@
+//! Bytes of another format, encoded: what that format says in its first bytes is read without decoding anything.
+//! docs/src/codec.md has the form byte by byte.
+
+use crate::decode::{decode_all, decoded_len};
+use crate::error::{Error, Invalid, Result};
+use crate::header::{HEADER_BYTES, check, word};
+
+const MAGIC: [u8; 8] = *b"tfframe\0";
+const FORMAT: u64 = 1;
+
+/// An encoded file: a header, its first bytes as they are, and containers of the others, one behind the other.
+///
+/// It is told from a container, so that a checkpoint that was encoded is never taken for a file that was, whatever is in it.
+///
+/// ```
+/// # fn main() -> tierflow_codec::Result<()> {
+/// use tierflow_codec::{Codec, Element, Frame, Planes};
+/// let file = [b"head".as_slice(), &[7; 100_000]].concat();
+/// let (head, values) = file.split_at(4);
+/// let mut stored = Frame::start(head, values.len() as u64);
+/// stored.extend(Planes::new().encode_to_vec(values, Element::I8)?);
+/// assert!(Frame::is_one(&stored) && stored.len() < file.len());
+/// let frame = Frame::parse(&stored)?;
+/// assert_eq!(frame.plain(), head);
+/// assert_eq!(frame.to_vec(1 << 20)?, file);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    plain: &'a [u8],
+    containers: &'a [u8],
+    raw_bytes: u64,
+}
+
+impl<'a> Frame<'a> {
+    /// Bytes of a frame's header.
+    pub const HEADER_BYTES: usize = HEADER_BYTES;
+
+    /// Whether these bytes start as a frame does, of this format or of another one.
+    pub fn is_one(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
+    /// What a frame starts with: its header, and the file's first bytes. Containers of the `rest` bytes behind those are to
+    /// follow.
+    pub fn start(plain: &[u8], rest: u64) -> Vec<u8> {
+        let mut header = [0; HEADER_BYTES];
+        let raw_bytes = rest.saturating_add(plain.len() as u64);
+        header[..8].copy_from_slice(&MAGIC);
+        for (at, field) in [(8, FORMAT), (16, plain.len() as u64), (24, raw_bytes)] {
+            header[at..at + 8].copy_from_slice(&field.to_le_bytes());
+        }
+        let sum = check(&header);
+        header[56..].copy_from_slice(&sum.to_le_bytes());
+        [&header, plain].concat()
+    }
+
+    /// Reads a frame, and checks all that can be checked without decoding it. Allocates nothing, whatever the bytes say.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if these bytes are no frame of a format that is known here, or not a whole one.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let Some((header, behind)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(Error::corrupt("it is shorter than a frame's header"));
+        };
+        if !Self::is_one(header) {
+            return Err(Error::corrupt("it does not start as a frame does"));
+        }
+        if word(header, 8) != FORMAT {
+            return Err(Error::corrupt(
+                "the frame's format is not known to this version",
+            ));
+        }
+        if word(header, 56) != check(header) {
+            return Err(Error::corrupt("the frame's check does not fit"));
+        }
+        if header[32..56].iter().any(|&byte| byte != 0) {
+            return Err(Error::corrupt("the frame has fields that format 1 has not"));
+        }
+        let raw_bytes = word(header, 24);
+        let plain = usize::try_from(word(header, 16)).ok();
+        let (plain, containers) = plain
+            .and_then(|plain| behind.split_at_checked(plain))
+            .ok_or(Error::corrupt("the frame is shorter than it says"))?;
+        let decoded = decoded_len(containers)?.checked_add(plain.len() as u64);
+        if decoded != Some(raw_bytes) {
+            return Err(Error::corrupt(
+                "the frame does not hold as many bytes as it says",
+            ));
+        }
+        Ok(Self {
+            plain,
+            containers,
+            raw_bytes,
+        })
+    }
+
+    /// The first bytes of the file, as they are.
+    pub fn plain(&self) -> &'a [u8] {
+        self.plain
+    }
+
+    /// Bytes of the file: no more than 4096 for each of the frame's.
+    pub fn raw_bytes(&self) -> u64 {
+        self.raw_bytes
+    }
+
+    /// Decodes the file to new memory, of no more than `limit` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Limit`]; [`Error::Corrupt`] if the bytes are not what was written.
+    pub fn to_vec(&self, limit: u64) -> Result<Vec<u8>> {
+        let raw = self.raw_bytes;
+        let bytes = usize::try_from(raw)
+            .ok()
+            .filter(|_| raw <= limit)
+            .ok_or(Invalid::Limit { raw, limit })?;
+        let mut file = vec![0; bytes];
+        let (plain, values) = file.split_at_mut(self.plain.len());
+        plain.copy_from_slice(self.plain);
+        decode_all(self.containers, values)?;
+        Ok(file)
+    }
+}

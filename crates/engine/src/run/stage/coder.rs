@@ -1,0 +1,281 @@
+//! Encodes bytes on their way down, where they lie: the device what lies in its memory, the host's cores what lies in host
+//! memory.
+//!
+//! They are encoded in runs: values of one type that lie side by side, or a region with a bound. Their containers lie one behind
+//! the other, and say themselves how many bytes they are, and of how many they were made.
+//!
+//! What does not become smaller goes as it is; where encoding does not shorten the way, the governor has it left out.
+
+mod measured;
+#[cfg(feature = "cuda")]
+mod on_device;
+mod predictors;
+pub(super) mod runs;
+
+pub(super) use runs::Run;
+
+use super::Links;
+#[cfg(feature = "cuda")]
+use crate::plan::Piece;
+use crate::run::ends::{Destination, Held, Lying, Origin};
+use crate::run::kept::Form;
+use crate::run::lane::{Failed, Lane};
+use crate::run::medium::{Level, Medium, to_usize};
+use crate::run::sync::{AtomicBool, Mutex};
+use crate::{Compression, CompressionMetrics, Error, Result, Version};
+use measured::Measured;
+#[cfg(feature = "cuda")]
+use on_device::DeviceCodec;
+use predictors::Predictors;
+#[cfg(feature = "cuda")]
+use tierflow_codec::Error as CodecError;
+use tierflow_codec::{Codec, Decision, Method, Planes};
+#[cfg(feature = "cuda")]
+use tierflow_device::Error as DeviceError;
+use tierflow_device::{Device, Stream};
+
+/// Tiers have whole pages: of one page or less, nothing is gained.
+const LEAST: u64 = 4097;
+
+/// How bytes are encoded, and what came of it.
+#[derive(Debug)]
+pub(super) struct Coder {
+    how: Compression,
+    measured: Measured,
+    predictors: Predictors,
+    /// For memory that only the device reads.
+    #[cfg(feature = "cuda")]
+    kernels: Option<DeviceCodec>,
+    /// What the host encodes to.
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+/// The bytes that are to be encoded.
+pub(super) enum Input<'a> {
+    #[cfg(feature = "dedup")]
+    Bytes(&'a [u8]),
+    /// In memory that this lends, from offset 0 on.
+    Lent(&'a dyn Origin),
+}
+
+/// What was made of them.
+pub(super) struct Encoded<'s>(Containers<'s>);
+
+enum Containers<'s> {
+    OnHost(HostContainers<'s>),
+    #[cfg(feature = "cuda")]
+    OnDevice(on_device::DeviceContainers<'s>),
+}
+
+/// Containers in a buffer that goes back where it came from.
+struct HostContainers<'s> {
+    buffer: Vec<u8>,
+    bytes: usize,
+    nanoseconds: u64,
+    of: &'s Mutex<Vec<Vec<u8>>>,
+}
+
+impl Drop for HostContainers<'_> {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.of.lock().push(buffer);
+    }
+}
+
+impl Coder {
+    /// # Errors
+    /// [`Error::Codec`] for a bound that cannot be, or kernels that cannot be loaded.
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+    pub(super) fn new(how: Compression, device: &Device, fastest: &Medium) -> Result<Self> {
+        how.check()?;
+        Ok(Self {
+            how,
+            measured: Measured::default(),
+            predictors: Predictors::default(),
+            #[cfg(feature = "cuda")]
+            kernels: DeviceCodec::new(device, fastest)?,
+            buffers: Mutex::default(),
+        })
+    }
+
+    pub(super) fn how(&self) -> &Compression {
+        &self.how
+    }
+
+    /// Whether so many bytes are worth to be encoded.
+    pub(super) fn is_worth_it(&self, size: u64) -> bool {
+        let decide = || self.measured.decide(size) != Decision::Bypass;
+        size >= LEAST && (self.how.is_always() || decide())
+    }
+
+    /// Encodes the runs of an input of `size` bytes, and puts `front` before their containers. `None` if it would not become
+    /// smaller, or cannot be encoded, which the log says: that keeps no version from going down.
+    pub(super) fn encode(
+        &self,
+        lane: &mut Lane,
+        (version, size): (Version, u64),
+        input: &Input<'_>,
+        (front, runs): (&[u8], &[Run]),
+    ) -> Option<Encoded<'_>> {
+        let encoded = match *input {
+            #[cfg(feature = "dedup")]
+            Input::Bytes(bytes) => self.encode_on_host(bytes, (front, runs)),
+            Input::Lent(from) => self.encode_lent(lane, (from, size), (front, runs)),
+        };
+        let encoded = match encoded {
+            Ok(encoded) => encoded,
+            // There is no device memory to do it in, or it is longer than containers are.
+            Err(error) => {
+                tracing::warn!(version, %error, "a version goes down as it is: it could not be compressed");
+                return None;
+            }
+        };
+        let (bytes, nanoseconds) = encoded.came_to();
+        self.measured.encoded(size, bytes, nanoseconds);
+        (bytes < size).then_some(encoded)
+    }
+
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables))]
+    fn encode_lent(
+        &self,
+        lane: &mut Lane,
+        (from, size): (&dyn Origin, u64),
+        parts: (&[u8], &[Run]),
+    ) -> Result<Encoded<'_>> {
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = &self.kernels {
+            let made = kernels.encode(lane, from, parts, &self.predictors)?;
+            return Ok(Encoded(Containers::OnDevice(made)));
+        }
+        let source = from.lend(0..size).ok_or(Error::NoMemoryTier)??;
+        self.encode_on_host(source.bytes()?, parts)
+    }
+
+    fn encode_on_host(&self, whole: &[u8], (front, runs): (&[u8], &[Run])) -> Result<Encoded<'_>> {
+        let most = runs.iter().map(Run::most).sum::<Result<u64>>()?;
+        let mut made = HostContainers {
+            buffer: self.buffers.lock().pop().unwrap_or_default(),
+            bytes: front.len(),
+            nanoseconds: 0,
+            of: &self.buffers,
+        };
+        let most = front.len() + to_usize(0..most).end;
+        made.buffer.resize(made.buffer.len().max(most), 0);
+        made.buffer[..front.len()].copy_from_slice(front);
+        for run in runs {
+            let range = run.range.start as usize..run.range.end as usize;
+            let values = whole.get(range).unwrap_or_default();
+            let method = match run.bounded()? {
+                Some(bounded) => Method::from(bounded),
+                None => Method::from(self.predictors.of(run, || {
+                    Ok::<_, Error>(Planes::chosen_for(values, run.value))
+                })?),
+            };
+            let room = made.buffer.get_mut(made.bytes..).unwrap_or_default();
+            let encode = || method.encode(values, run.value, room);
+            let (encoded, nanoseconds) = self.measured.encoding.time(encode);
+            made.bytes += encoded?;
+            made.nanoseconds += nanoseconds;
+        }
+        Ok(Encoded(Containers::OnHost(made)))
+    }
+
+    /// Has the device decode a version of `size` bytes to where it is to lie. False if the host is to do it: what only the host reads,
+    /// what is not compressed, and what the device has no memory for.
+    #[cfg(feature = "cuda")]
+    pub(super) fn decode(
+        &self,
+        lane: &mut Lane,
+        tiers: &[Level],
+        ((version, place, bases), size): (Links<'_>, u64),
+        (to, stream): (&mut dyn Destination, Option<&Stream>),
+    ) -> Result<bool> {
+        let kernels = self.kernels.as_ref().filter(|_| bases.is_empty());
+        let Some(kernels) = kernels else {
+            return Ok(false);
+        };
+        let piece = Piece {
+            start: 0,
+            place: *place,
+        };
+        let from = Lying::on(tiers, &piece);
+        match kernels.decode(lane, (version, size), from, to, stream) {
+            Err(
+                error @ (Error::Device(DeviceError::OutOfMemory { .. })
+                | Error::Codec(CodecError::Device(DeviceError::OutOfMemory { .. }))),
+            ) => {
+                tracing::warn!(version, %error, "a version is decompressed by the host");
+                Ok(false)
+            }
+            decoded => decoded,
+        }
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    #[expect(clippy::unnecessary_wraps, reason = "as with kernels")]
+    pub(super) fn decode(
+        &self,
+        _: &mut Lane,
+        _: &[Level],
+        _: (Links<'_>, u64),
+        _: (&mut dyn Destination, Option<&Stream>),
+    ) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Sends `bytes` that stand for `size`, encoded or as they are, to where ways of `below` bytes/s begin, if any was used.
+    pub(super) fn send<T, E>(
+        &self,
+        sizes: (u64, u64),
+        below: Option<f64>,
+        work: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.measured.send(sizes, below, work)
+    }
+
+    pub(super) fn metrics(&self) -> CompressionMetrics {
+        self.measured.metrics()
+    }
+}
+
+impl Encoded<'_> {
+    pub(super) fn bytes(&self) -> u64 {
+        self.came_to().0
+    }
+
+    /// How many bytes it is, and the nanoseconds that encoding took.
+    fn came_to(&self) -> (u64, u64) {
+        match &self.0 {
+            Containers::OnHost(made) => (made.bytes as u64, made.nanoseconds),
+            #[cfg(feature = "cuda")]
+            Containers::OnDevice(made) => (made.bytes, made.nanoseconds),
+        }
+    }
+
+    /// Stores it where the version's copy is to lie.
+    pub(super) fn put(
+        &self,
+        lane: &mut Lane,
+        to: Lying<'_>,
+        stored: (Version, Form),
+        cancelled: &AtomicBool,
+    ) -> std::result::Result<(), Failed> {
+        match &self.0 {
+            Containers::OnHost(made) => {
+                let from = Held {
+                    start: 0,
+                    bytes: made.buffer.as_slice(),
+                };
+                lane.put(to, stored, (&from, self.bytes()), cancelled)
+            }
+            #[cfg(feature = "cuda")]
+            Containers::OnDevice(made) => {
+                let from = Held {
+                    start: 0,
+                    bytes: &made.containers,
+                };
+                lane.put(to, stored, (&from, self.bytes()), cancelled)
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Differences are encoded before they go down: in frames, whose first bytes are the difference's header as it is, so that what
+//! is told from it is told without decoding. All behind it is one run: metadata by themselves are hardly fewer bytes.
+
+pub(super) use super::super::coder::Encoded;
+
+use super::super::Descent;
+use super::super::coder::{Coder, Input, Run};
+use super::super::stored::Bytes;
+use super::{Lane, Made, Outcome};
+use crate::run::ends::Held;
+use crate::run::lane::Failed;
+use crate::run::medium::Medium;
+use crate::{Compression, CompressionMetrics, Result};
+use tierflow_codec::{Element as Value, Frame};
+use tierflow_dedup::{HEADER_BYTES, most_stored_bytes};
+use tierflow_device::Device;
+use tierflow_store::container::RegionInfo;
+
+/// What encodes differences, where it pays off.
+#[derive(Debug)]
+pub(super) struct DifferenceCoder(Coder);
+
+impl DifferenceCoder {
+    /// # Errors
+    /// Those of [`Coder::new`].
+    pub(super) fn new(how: Compression, device: &Device, fastest: &Medium) -> Result<Self> {
+        Ok(Self(Coder::new(how, device, fastest)?))
+    }
+
+    /// The frame of a difference, if it becomes smaller.
+    pub(super) fn encode(
+        &self,
+        lane: &mut Lane,
+        descent: &Descent<'_>,
+        outcome: &Outcome<'_>,
+    ) -> Option<Encoded<'_>> {
+        let bytes = outcome.summary.stored_bytes;
+        if !self.0.is_worth_it(bytes) {
+            return None;
+        }
+        let value = prevailing(self.0.how(), (descent.layout)().as_deref());
+        // Whole checkpoints are alike, and what changed is.
+        let kind = usize::from(outcome.is_alone);
+        let runs = [Run::lossless(HEADER_BYTES as u64..bytes, value, kind)];
+        let encode = |lane: &mut Lane, input: &Input<'_>, header: &[u8]| {
+            let front = Frame::start(header, bytes - header.len() as u64);
+            let of = (descent.version, bytes);
+            self.0.encode(lane, of, input, (&front, &runs))
+        };
+        match &outcome.made {
+            Made::OnHost(difference) => {
+                let header = difference.get(..HEADER_BYTES)?;
+                encode(lane, &Input::Bytes(difference), header)
+            }
+            Made::OnDevice(landing) => {
+                let held = Held {
+                    start: 0,
+                    bytes: landing.memory(),
+                };
+                let mut header = [0; HEADER_BYTES];
+                lane.fill(&held, (0, &mut header), None).ok()?;
+                encode(lane, &Input::Lent(&held), &header)
+            }
+            Made::Encoded(_) => None,
+        }
+    }
+
+    /// Sends `bytes` that stand for a difference of `raw`, or are it.
+    pub(super) fn send(
+        &self,
+        (raw, bytes): (u64, u64),
+        descent: &Descent<'_>,
+        put: impl FnOnce() -> std::result::Result<(), Failed>,
+    ) -> std::result::Result<(), Failed> {
+        self.0.send((raw, bytes), (descent.below)(), put)
+    }
+
+    pub(super) fn metrics(&self) -> CompressionMetrics {
+        self.0.metrics()
+    }
+}
+
+/// What most bytes of a checkpoint are taken for.
+fn prevailing(how: &Compression, layout: Option<&[RegionInfo]>) -> Value {
+    let mut all = Value::ALL.map(|value| (value, 0));
+    for region in layout.unwrap_or_default() {
+        let (value, _) = how.of(region);
+        let of_it = all.iter_mut().filter(|(one, _)| *one == value);
+        of_it.for_each(|(_, bytes)| *bytes += region.length);
+    }
+    match all.into_iter().max_by_key(|(_, bytes)| *bytes) {
+        Some((value, 1..)) => value,
+        _ => how.value(),
+    }
+}
+
+/// The difference of a checkpoint of `size` bytes, of what was stored of it.
+///
+/// # Errors
+/// [`Error::Codec`](crate::Error::Codec) if a frame is damaged, or says that it is longer than such differences are.
+pub(super) fn decoded(stored: Bytes, size: u64) -> Result<Bytes> {
+    if !Frame::is_one(stored.as_ref()) {
+        return Ok(stored);
+    }
+    let frame = Frame::parse(stored.as_ref())?;
+    Ok(Bytes::Owned(frame.to_vec(most_stored_bytes(size))?))
+}
+
+/// Bytes that start with a difference's header, of what was stored of it.
+#[cfg(feature = "cuda")]
+pub(super) fn plain(stored: &[u8]) -> &[u8] {
+    match Frame::parse(stored) {
+        Ok(frame) => frame.plain(),
+        Err(_) => stored,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use tierflow_codec::{Codec, Error as CodecError, Invalid, Planes};
+    use tierflow_store::container::Element;
+
+    fn frame(of: u64) -> Vec<u8> {
+        let zeros = vec![0; of as usize];
+        let mut frame = Frame::start(&[1; HEADER_BYTES], of);
+        frame.extend(Planes::new().encode_to_vec(&zeros, Value::I8).unwrap());
+        frame
+    }
+
+    fn length(stored: Vec<u8>, size: u64) -> Result<usize> {
+        decoded(Bytes::Owned(stored), size).map(|bytes| bytes.as_ref().len())
+    }
+
+    #[test]
+    fn no_frame_takes_more_memory_than_a_difference_can() {
+        let size = 1 << 20;
+        let most = most_stored_bytes(size);
+        assert_eq!(length(frame(size), size).unwrap() as u64, most);
+        let refused = length(frame(size + 1), size);
+        assert!(matches!(
+            refused,
+            Err(Error::Codec(CodecError::Invalid(Invalid::Limit { .. })))
+        ));
+        for cut in [0, 8, 64, 100, 300] {
+            let cut = frame(size)[..cut].to_vec();
+            // Without its magic it is taken for a difference, which says that it is none.
+            let is_frame = Frame::is_one(&cut);
+            assert_eq!(length(cut, size).is_err(), is_frame);
+        }
+    }
+
+    #[test]
+    fn the_type_is_that_of_most_bytes() {
+        let how = Compression::lossless(Value::F64);
+        let layout = |lengths: &[(Element, u64)]| -> Vec<RegionInfo> {
+            let region = |&(element, length): &(Element, u64)| RegionInfo {
+                name: String::new(),
+                offset: 0,
+                length,
+                element,
+                shape: Vec::new(),
+            };
+            lengths.iter().map(region).collect()
+        };
+        let regions = layout(&[
+            (Element::F32, 60),
+            (Element::U32, 50),
+            (Element::I32, 50),
+            (Element::Bytes, 70),
+        ]);
+        assert_eq!(prevailing(&how, Some(&regions)), Value::I32);
+        assert_eq!(prevailing(&how, Some(&regions[3..])), Value::F64);
+        for none in [None, Some([].as_slice())] {
+            assert_eq!(prevailing(&how, none), Value::F64);
+        }
+    }
+}
