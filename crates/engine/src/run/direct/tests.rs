@@ -1,8 +1,11 @@
-use super::super::ends::Lying;
+use super::super::ends::{Destination, Lying, Origin};
+use super::super::lane::{Failed, Lane, WITH_STORAGE};
 use super::super::medium::{Level, Medium};
+use super::super::sync::AtomicBool;
 use super::*;
 use crate::kind::Kind;
 use crate::plan::{Piece, TierId, TransferFailure};
+use std::ops::Range;
 use std::sync::Arc;
 use tierflow_device::cuda::StatusCode;
 use tierflow_device::{Choice as Back, open};
