@@ -41,41 +41,49 @@ impl Stream {
         parts: impl IntoIterator<Item = (usize, Part<'b>)>,
         into: &mut WriteLoan,
     ) -> Result<()> {
-        self.reaches(into.memory())?;
+        self.gather_all([(parts, into)])
+    }
+
+    /// The same into several runs, of which each has parts of its own: waits once, for all of them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`gather`](Self::gather).
+    pub fn gather_all<'b, 'l, P>(
+        &self,
+        runs: impl IntoIterator<Item = (P, &'l mut WriteLoan)>,
+    ) -> Result<()>
+    where
+        P: IntoIterator<Item = (usize, Part<'b>)>,
+    {
         let mut loans = Vec::new();
         let mut copies = Vec::new();
-        for (at, part) in parts {
-            match part {
-                Part::Loan(loan) => {
-                    self.reaches(loan.memory())?;
-                    check(at, loan.len(), into.len())?;
-                    spread(
-                        End::of(&loan, 0),
-                        End::of(into, at),
-                        loan.len(),
-                        &mut copies,
-                    )?;
-                    loans.push(loan);
-                }
-                Part::Bytes(bytes) => {
-                    check(at, bytes.len(), into.len())?;
-                    match into.bytes_mut() {
-                        Ok(target) => target[at..at + bytes.len()].copy_from_slice(bytes),
-                        Err(_) => {
-                            let address = bytes.as_ptr().expose_provenance() as u64;
-                            spread(
-                                End::Own(address),
-                                End::of(into, at),
-                                bytes.len(),
-                                &mut copies,
-                            )?;
+        for (parts, into) in runs {
+            self.reaches(into.memory())?;
+            for (at, part) in parts {
+                match part {
+                    Part::Loan(loan) => {
+                        self.reaches(loan.memory())?;
+                        check(at, loan.len(), into.len())?;
+                        let (from, to) = (End::of(&loan, 0), End::of(into, at));
+                        spread(from, to, loan.len(), &mut copies)?;
+                        loans.push(loan);
+                    }
+                    Part::Bytes(bytes) => {
+                        check(at, bytes.len(), into.len())?;
+                        match into.bytes_mut() {
+                            Ok(target) => target[at..at + bytes.len()].copy_from_slice(bytes),
+                            Err(_) => {
+                                let from = End::Own(bytes.as_ptr().expose_provenance() as u64);
+                                spread(from, End::of(into, at), bytes.len(), &mut copies)?;
+                            }
                         }
                     }
                 }
             }
         }
-        // SAFETY: `copy_many` waits: until then the loans of sources and target are held, slices are borrowed, and a slice
-        // and a loan for writing cannot overlap.
+        // SAFETY: `copy_many` waits: until then the loans of sources are held, those of targets and slices are borrowed for
+        // longer than this call, and a slice and a loan for writing cannot overlap.
         let copied = unsafe { self.copy_many(&copies) };
         drop_from_last(loans);
         copied
@@ -92,47 +100,57 @@ impl Stream {
         from: &ReadLoan,
         parts: impl IntoIterator<Item = (usize, PartMut<'b>)>,
     ) -> Result<()> {
-        self.reaches(from.memory())?;
+        self.scatter_all([(from, parts)])
+    }
+
+    /// The same of several runs, of which each has parts of its own: waits once, for all of them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`scatter`](Self::scatter).
+    pub fn scatter_all<'b, 'l, P>(
+        &self,
+        runs: impl IntoIterator<Item = (&'l ReadLoan, P)>,
+    ) -> Result<()>
+    where
+        P: IntoIterator<Item = (usize, PartMut<'b>)>,
+    {
         let mut loans = Vec::new();
         let mut copies = Vec::new();
-        // What the caller's own bytes are borrowed for.
+        // What the caller's own bytes are borrowed for, and where they come from.
         let mut slices = Vec::new();
-        for (at, part) in parts {
-            match part {
-                PartMut::Loan(loan) => {
-                    self.reaches(loan.memory())?;
-                    check(at, loan.len(), from.len())?;
-                    spread(
-                        End::of(from, at),
-                        End::of(&loan, 0),
-                        loan.len(),
-                        &mut copies,
-                    )?;
-                    loans.push(loan);
-                }
-                PartMut::Bytes(bytes) => {
-                    check(at, bytes.len(), from.len())?;
-                    slices.push((at, bytes));
+        for (from, parts) in runs {
+            self.reaches(from.memory())?;
+            for (at, part) in parts {
+                match part {
+                    PartMut::Loan(loan) => {
+                        self.reaches(loan.memory())?;
+                        check(at, loan.len(), from.len())?;
+                        let (from, to) = (End::of(from, at), End::of(&loan, 0));
+                        spread(from, to, loan.len(), &mut copies)?;
+                        loans.push(loan);
+                    }
+                    PartMut::Bytes(bytes) => {
+                        check(at, bytes.len(), from.len())?;
+                        slices.push((from, at, bytes));
+                    }
                 }
             }
         }
-        if let (Ok(source), false) = (from.bytes(), slices.is_empty()) {
+        if slices.iter().any(|(from, ..)| from.bytes().is_ok()) {
             // The order of the stream is kept: what was enqueued before comes first.
             self.synchronize()?;
-            for (at, bytes) in slices.drain(..) {
-                bytes.copy_from_slice(&source[at..at + bytes.len()]);
+        }
+        for (from, at, bytes) in &mut slices {
+            match from.bytes() {
+                Ok(source) => bytes.copy_from_slice(&source[*at..*at + bytes.len()]),
+                Err(_) => {
+                    let to = End::Own(bytes.as_mut_ptr().expose_provenance() as u64);
+                    spread(End::of(*from, *at), to, bytes.len(), &mut copies)?;
+                }
             }
         }
-        for (at, bytes) in &mut slices {
-            let address = bytes.as_mut_ptr().expose_provenance() as u64;
-            spread(
-                End::of(from, *at),
-                End::Own(address),
-                bytes.len(),
-                &mut copies,
-            )?;
-        }
-        // SAFETY: as in `gather`, the other way round.
+        // SAFETY: as in `gather_all`, the other way round.
         let copied = unsafe { self.copy_many(&copies) };
         drop_from_last(loans);
         copied

@@ -103,7 +103,74 @@ pub(super) fn gather_and_scatter(device: &Device) -> CaseResult {
         scattered(device, run, &parts, &expected)?;
     }
     let mut none = near.lend_mut(0..0).expect_ok("lending nothing")?;
-    stream.gather([], &mut none).expect_ok("gathering nothing")
+    stream
+        .gather([], &mut none)
+        .expect_ok("gathering nothing")?;
+    runs(device, &near, &first, &own)
+}
+
+/// Several runs on the device and on the host, of parts of the device's memory and of the caller's own, and back again.
+fn runs(device: &Device, near: &Memory, content: &[u8], own: &[u8]) -> CaseResult {
+    const RUN: usize = 1 << 20;
+    const PART: usize = 300_000;
+    let stream = device.stream().expect_ok("making a stream")?;
+    let on_device = device.alloc(3 * RUN).expect_ok("allocating")?;
+    let on_host = device.reserve_host(3 * RUN).expect_ok("reserving")?;
+    let mut expected: Vec<Vec<u8>> = Vec::new();
+    let mut gathered = Vec::new();
+    for (number, run) in [&on_device, on_host.memory()]
+        .repeat(3)
+        .into_iter()
+        .enumerate()
+    {
+        // Two of each memory, and one of no parts.
+        let start = number / 2 * RUN;
+        let into = run.lend_mut(start..start + 2 * PART).expect_ok("lending")?;
+        let from = number * PART..(number + 1) * PART;
+        let mut parts = Vec::new();
+        if number < 4 {
+            let loan = near.lend(from.clone()).expect_ok("lending a part")?;
+            parts.push((PART, Part::Loan(loan)));
+            parts.push((0, Part::Bytes(&own[from.clone()])));
+            expected.push([&own[from.clone()], &content[from]].concat());
+        }
+        gathered.push((parts, into));
+    }
+    let all = gathered.iter_mut();
+    let all = all.map(|(parts, into)| (std::mem::take(parts), into));
+    stream.gather_all(all).expect_ok("gathering into runs")?;
+    drop(gathered);
+    let back = device.alloc(4 * PART).expect_ok("allocating")?;
+    let mut halves = vec![vec![0; PART]; 4];
+    let mut scattered = Vec::new();
+    for (number, half) in halves.iter_mut().enumerate() {
+        let run = [&on_device, on_host.memory()][number % 2];
+        let start = number / 2 * RUN;
+        holds(&stream, run, start, &expected[number])?;
+        let from = run.lend(start..start + 2 * PART).expect_ok("lending")?;
+        let to = back.lend_mut(number * PART..(number + 1) * PART);
+        let to = to.expect_ok("lending a part")?;
+        scattered.push((
+            from,
+            vec![(0, PartMut::Bytes(half)), (PART, PartMut::Loan(to))],
+        ));
+    }
+    let all = scattered.iter_mut();
+    let all = all.map(|(from, parts)| (&*from, std::mem::take(parts)));
+    stream.scatter_all(all).expect_ok("scattering runs")?;
+    drop(scattered);
+    for (number, half) in halves.iter().enumerate() {
+        require!(
+            half == &expected[number][..PART],
+            "the caller's bytes are others"
+        );
+        holds(&stream, &back, number * PART, &expected[number][PART..])?;
+    }
+    require!(
+        near.live_loans() + back.live_loans() == 0,
+        "loans were not given back"
+    );
+    Ok(())
 }
 
 /// Scatters what lies in `run` from byte 1 on, and looks at every byte: between the parts, too.

@@ -1,10 +1,10 @@
 //! The application's regions, seen as one run of bytes.
 
 use crate::plan::{Piece, Place};
-use crate::{Region, RegionMut, Result};
+use crate::{Error, Region, RegionMut, Result};
 use std::borrow::Cow;
 use std::ops::Range;
-use tierflow_device::{Part, PartMut, ReadLoan, Stream, WriteLoan};
+use tierflow_device::{Memory, Part, PartMut, ReadLoan, Stream, WriteLoan};
 
 /// Regions to copy from.
 pub(crate) struct Source<'r, 'a> {
@@ -45,13 +45,13 @@ impl<'r, 'a> Source<'r, 'a> {
             .map(|(index, of)| (self.starts[index], self.regions[index].plain(), of))
     }
 
-    /// Copies parts of the checkpoint into these targets, each all at once.
+    /// Copies parts of the checkpoint into these targets, all at once.
     pub(super) fn copy_to(
         &self,
         targets: impl IntoIterator<Item = At<WriteLoan>>,
         stream: &Stream,
     ) -> Result<()> {
-        for (start, mut target) in targets {
+        let run = |(start, target): At<WriteLoan>| {
             let parts = self.within(start..start + target.len() as u64);
             let parts = parts.map(|(begin, region, within)| {
                 let at = (begin + within.start as u64 - start) as usize;
@@ -65,10 +65,11 @@ impl<'r, 'a> Source<'r, 'a> {
                 };
                 Ok((at, part))
             });
-            let parts: Vec<_> = parts.collect::<Result<_>>()?;
-            stream.gather(parts, &mut target)?;
-        }
-        Ok(())
+            Ok((parts.collect::<Result<Vec<_>>>()?, target))
+        };
+        let mut runs = targets.into_iter().map(run).collect::<Result<Vec<_>>>()?;
+        let runs = runs.iter_mut();
+        Ok(stream.gather_all(runs.map(|(parts, target)| (std::mem::take(parts), target)))?)
     }
 
     /// Fills `into` with the bytes of the checkpoint from `start` on, if they are ordinary memory. Returns whether they are.
@@ -202,40 +203,68 @@ impl<'r, 'a> Sink<'r, 'a> {
         Cow::Owned(cut)
     }
 
-    /// Copies these sources into their parts of the checkpoint, each all at once; what is not wanted of them is left out.
+    /// Copies these sources, which ascend, into their parts of the checkpoint, all at once; what is not wanted of them is left out.
     pub(super) fn copy_from(
         &mut self,
         sources: impl IntoIterator<Item = At<ReadLoan>>,
         stream: &Stream,
     ) -> Result<()> {
+        let lengths: Vec<usize> = self.regions.iter().map(RegionMut::len).collect();
+        let mut rooms: Vec<Room<'_>> = self.regions.iter_mut().map(Room::of).collect();
+        let mut runs = Vec::new();
         for (start, source) in sources {
             let range = start..start + source.len() as u64;
-            let Some((first, _)) = self.within(range.clone()).next() else {
-                continue;
-            };
-            let mut parts = Vec::new();
-            for (begin, region) in self.starts.iter().zip(self.regions.iter_mut()).skip(first) {
-                if *begin >= range.end {
-                    break;
-                }
-                let Some(within) = overlap(*begin, region.len(), &range) else {
-                    continue;
-                };
-                let at = (begin + within.start as u64 - start) as usize;
-                let part = match region {
-                    RegionMut::Memory(memory, of) => {
-                        let of = of.start + within.start..of.start + within.end;
-                        PartMut::Loan(memory.lend_mut(of)?)
-                    }
-                    RegionMut::Bytes(bytes) => PartMut::Bytes(&mut bytes[within]),
-                };
-                parts.push((at, part));
-            }
-            stream.scatter(&source, parts)?;
+            let parts = within(&self.starts, |index| lengths[index], range);
+            let parts = parts.map(|(index, within)| {
+                let at = (self.starts[index] + within.start as u64 - start) as usize;
+                Ok((at, rooms[index].take(within)?))
+            });
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            runs.push((source, parts));
         }
-        Ok(())
+        let runs = runs.iter_mut();
+        Ok(stream.scatter_all(runs.map(|(source, parts)| (&*source, std::mem::take(parts))))?)
     }
 }
+
+/// A region, of which parts are taken in ascending order.
+enum Room<'r> {
+    Memory(&'r Memory, Range<usize>),
+    /// What is behind the bytes that were taken or passed over, and how many these are.
+    Bytes(&'r mut [u8], usize),
+}
+
+impl<'r> Room<'r> {
+    fn of(region: &'r mut RegionMut<'_>) -> Self {
+        match region {
+            RegionMut::Memory(memory, of) => Self::Memory(memory, of.clone()),
+            RegionMut::Bytes(bytes) => Self::Bytes(bytes, 0),
+        }
+    }
+
+    fn take(&mut self, within: Range<usize>) -> Result<PartMut<'r>> {
+        match self {
+            Self::Memory(memory, of) => {
+                let of = of.start + within.start..of.start + within.end;
+                Ok(PartMut::Loan(memory.lend_mut(of)?))
+            }
+            Self::Bytes(rest, passed) => {
+                let skipped = within.start.checked_sub(*passed);
+                let behind = skipped.and_then(|at| std::mem::take(rest).split_at_mut_checked(at));
+                let (_, behind) = behind.ok_or(NOT_ASCENDING)?;
+                let taken = behind.split_at_mut_checked(within.len());
+                let (taken, behind) = taken.ok_or(NOT_ASCENDING)?;
+                (*rest, *passed) = (behind, within.end);
+                Ok(PartMut::Bytes(taken))
+            }
+        }
+    }
+}
+
+/// The plan names the pieces of a version in ascending order.
+const NOT_ASCENDING: Error = Error::Internal {
+    what: "pieces of a version that do not ascend",
+};
 
 /// Where each of these lengths begins, one after the other.
 fn starts(lengths: impl ExactSizeIterator<Item = usize>) -> Vec<u64> {
