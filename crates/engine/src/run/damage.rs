@@ -1,7 +1,8 @@
-//! Copies that cannot be read: whoever reads notes them, the plan hears of them, and others are read in their place.
+//! Copies that cannot be read: the lane that reads notes them, the plan hears of them, and others are read in their place.
 
 use super::core::Shared;
 use super::lane::{Failed, Lane};
+use super::medium::{Level, medium};
 use crate::plan::{Event, Piece, TierId, TransferFailure};
 use crate::{Error, Result, Version};
 use tierflow_store::Error as StoreError;
@@ -29,11 +30,18 @@ impl Lane {
         }
     }
 
-    /// The same of a transfer from these places.
-    pub(super) fn note_source(&mut self, version: Version, from: &[Piece], (end, error): &Failed) {
+    /// The same of a transfer from these places, of which those in memory are not meant.
+    pub(super) fn note_source(
+        &mut self,
+        tiers: &[Level],
+        (version, from): (Version, &[Piece]),
+        (end, error): &Failed,
+    ) {
         if let (TransferFailure::Source, Some(error)) = (end, error) {
-            from.iter()
-                .for_each(|piece| self.note((version, piece.place.tier), error));
+            let stored = from
+                .iter()
+                .filter(|piece| !medium(tiers, piece).is_memory());
+            stored.for_each(|piece| self.note((version, piece.place.tier), error));
         }
     }
 }

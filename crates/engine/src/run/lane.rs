@@ -146,7 +146,7 @@ impl Lane {
         cancelled: &AtomicBool,
     ) -> std::result::Result<(), Failed> {
         let carried = self.carry_pieces(tiers, (version, form), (from, to), cancelled);
-        carried.inspect_err(|failed| self.note_source(version, from, failed))
+        carried.inspect_err(|failed| self.note_source(tiers, (version, from), failed))
     }
 
     fn carry_pieces(
