@@ -218,6 +218,9 @@ fuzz_target!(|input: Input| {
             }),
             6 if how.is_multiple_of(4) => fuzzed.tell(Event::ForgetHints { most: 3 }),
             6 => fuzzed.tell(Event::PrefetchStart),
+            7 if how.is_multiple_of(4) => fuzzed.tell(Event::Prune {
+                versions: (version..version + u64::from(how % 8)).collect(),
+            }),
             7 => fuzzed.call(|ticket| Event::Drop { ticket, version }),
             8 if how.is_multiple_of(4) => fuzzed.call(|ticket| Event::Wait {
                 ticket,

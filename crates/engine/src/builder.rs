@@ -133,7 +133,8 @@ impl EngineBuilder {
     }
 
     /// Which versions to keep, of those that outlive the engine, as new ones reach the lowest tier; all unless you say
-    /// otherwise. The others are discarded, restored or not.
+    /// otherwise. The others are discarded, restored or not, but for those that the application has asked for: what is hinted
+    /// or being restored stays until it was read.
     #[must_use]
     pub fn retention(mut self, retention: Retention) -> Self {
         self.lasting.retention = Some(retention);

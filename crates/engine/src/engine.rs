@@ -15,10 +15,6 @@ use std::time::{Duration, Instant};
 use tierflow_device::{Access, Device, Stream};
 use tierflow_tier_alloc::Lease;
 
-/// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
-/// millisecond.
-pub(crate) const HINTS: usize = 64;
-
 /// A checkpoint cache over a device arena, a host arena and scratch storage.
 ///
 /// Every method may be called from any thread. A call blocks only as long as its own bytes are copied, and for room
@@ -104,15 +100,9 @@ impl Engine {
     /// Hints may come at any time, in parts, and name versions not written yet. They are advice: wrong, missing and late
     /// ones cost time, never correctness.
     pub fn hint(&self, versions: impl IntoIterator<Item = Version>) {
-        if self.at_home().is_err() {
-            return;
-        }
-        let versions: Vec<_> = versions.into_iter().collect();
-        // One list after the other, whichever thread names them.
-        let _one_list = self.shared.hinting.lock();
-        for piece in versions.chunks(HINTS) {
-            let versions = piece.to_vec();
-            self.shared.tell(Event::Hint { versions });
+        if self.at_home().is_ok() {
+            let versions: Vec<_> = versions.into_iter().collect();
+            self.shared.hint(&versions);
         }
     }
 

@@ -162,6 +162,8 @@ pub struct Metrics {
     pub stalls: Stalls,
     /// How far ahead of the restores prefetching was, in versions.
     pub prefetch_distance: PrefetchDistance,
+    /// Versions discarded because the [retention](crate::EngineBuilder::retention) does not keep them.
+    pub pruned: u64,
     /// Fastest tier first.
     pub tiers: Vec<TierMetrics>,
     /// In the order of their first use.
@@ -210,6 +212,9 @@ impl fmt::Display for Metrics {
                 "{} → {}: {} transfers, {} bytes",
                 hop.from, hop.to, hop.transfers, hop.bytes
             )?;
+        }
+        if self.pruned > 0 {
+            writeln!(f, "pruned     {:>6} versions", self.pruned)?;
         }
         if let Some(compression) = &self.compression {
             let CompressionMetrics {

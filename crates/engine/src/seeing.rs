@@ -100,6 +100,7 @@ impl Engine {
             tiers,
             hops,
             prefetch_distance,
+            pruned,
         } = self.shared.lock().plan().statistics();
         let name = |tier: TierId| self.shared.tiers[tier.0].kind.name();
         Metrics {
@@ -113,6 +114,7 @@ impl Engine {
                 flushes: self.shared.recorder.flushes.read(),
             },
             prefetch_distance,
+            pruned,
             tiers: std::iter::zip(&self.shared.tiers, tiers)
                 .map(|(tier, counts)| TierMetrics {
                     name: tier.kind.name(),

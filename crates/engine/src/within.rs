@@ -1,7 +1,6 @@
 //! Calls that wait no longer than they are told to, and what is waited for of single versions.
 
 use crate::deadline::Deadline;
-use crate::engine::HINTS;
 use crate::in_place::{ConsumeSlot, ProduceSlot};
 use crate::plan::{Event, Ticket};
 use crate::run::{Grant, Lane, Shared, Sink, Source, work_until};
@@ -70,12 +69,8 @@ impl Engine {
 
     /// Withdraws all hints given so far: the application will do something else. Those given after this count.
     pub fn forget_hints(&self) {
-        if self.at_home().is_err() {
-            return;
-        }
-        let _one_list = self.shared.hinting.lock();
-        while self.shared.is_hinted() {
-            self.shared.tell(Event::ForgetHints { most: HINTS });
+        if self.at_home().is_ok() {
+            self.shared.forget_hints();
         }
     }
 

@@ -352,6 +352,31 @@ fn retention_holds_on_every_tier() {
 }
 
 #[test]
+fn retention_leaves_what_is_hinted_until_it_was_restored() {
+    let home = home();
+    let builder = || {
+        let builder = builder().node_local(&home.near).external(&home.far);
+        builder.retention(Retention::newest(2))
+    };
+    let engine = builder().build().unwrap();
+    engine.hint([1, 3]);
+    for version in 0..8 {
+        checkpoint(&engine, version, 5_000);
+        engine.wait().unwrap();
+    }
+    assert!(matches!(restore(&engine, 2), Err(Error::Discarded { .. })));
+    assert_restores(&engine, 1, 5_000);
+    checkpoint(&engine, 8, 5_000);
+    engine.wait().unwrap();
+    assert_restores(&engine, 3, 5_000);
+    assert!(engine.metrics().pruned >= 5, "{}", engine.metrics());
+    engine.hint([8, 7, 6]);
+    drop(engine);
+    assert_eq!(listed(&home.far), [7, 8], "hints end with the run");
+    assert_eq!(listed(&home.near), [7, 8]);
+}
+
+#[test]
 fn a_version_of_a_group_counts_when_all_pieces_do() {
     let home = home();
     let ranks = |run: u64| {

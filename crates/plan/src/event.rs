@@ -112,6 +112,12 @@ pub enum Event {
         /// The version.
         version: Version,
     },
+    /// A rule about versions that outlive the run does not keep these. Those that the application has asked for stay for now:
+    /// what it hinted, restores, holds in place or writes. Name them again later.
+    Prune {
+        /// The versions.
+        versions: Vec<Version>,
+    },
     /// Answer with [`Command::Done`](crate::Command::Done) when every version taken in so far lies on the lowest tier, or
     /// is gone; or when that one lies there, which is refused when it is gone. What cannot get there is
     /// [`Refusal::Stalled`](crate::Refusal::Stalled).

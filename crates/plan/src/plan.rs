@@ -122,6 +122,10 @@ impl Plan {
                 Ok(())
             }
             Event::Drop { ticket, version } => self.drop_version(ticket, version),
+            Event::Prune { versions } => {
+                self.prune(versions);
+                Ok(())
+            }
             Event::Wait { ticket, version } => self.wait(ticket, version),
             Event::Suspend {
                 ticket,
@@ -439,6 +443,7 @@ impl Plan {
             tiers: tiers.collect(),
             hops: ledger.counts.hops.clone(),
             prefetch_distance: ledger.counts.prefetch_distance,
+            pruned: ledger.counts.pruned,
         }
     }
 

@@ -135,6 +135,8 @@ pub struct Statistics {
     pub hops: Vec<HopStatistics>,
     /// How far ahead of the restores prefetching was.
     pub prefetch_distance: PrefetchDistance,
+    /// Versions discarded by [`Event::Prune`](crate::Event::Prune).
+    pub pruned: u64,
 }
 
 /// Counts as they grow.
@@ -143,6 +145,7 @@ pub(crate) struct Counts {
     pub(crate) tiers: Vec<TierStatistics>,
     pub(crate) hops: Vec<HopStatistics>,
     pub(crate) prefetch_distance: PrefetchDistance,
+    pub(crate) pruned: u64,
     /// Those that were not taken yet; `None` if they are not asked for.
     pub(crate) evictions: Option<Vec<Eviction>>,
 }
@@ -153,6 +156,7 @@ impl Counts {
             tiers: vec![TierStatistics::default(); tiers],
             hops: Vec::new(),
             prefetch_distance: PrefetchDistance::default(),
+            pruned: 0,
             evictions: None,
         }
     }

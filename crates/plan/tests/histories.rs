@@ -18,6 +18,7 @@ enum Step {
     Restore(prop::sample::Index, bool),
     Unknown(u64),
     Drop(prop::sample::Index),
+    Prune(prop::sample::Index),
     Hint(Vec<u64>),
     ForgetHints,
     PrefetchStart,
@@ -38,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (index(), prop::bool::weighted(0.2)).prop_map(|(at, slot)| Step::Restore(at, slot)),
         1 => (0_u64..30).prop_map(Step::Unknown),
         3 => index().prop_map(Step::Drop),
+        1 => index().prop_map(Step::Prune),
         4 => prop::collection::vec(0_u64..30, 1..20).prop_map(Step::Hint),
         1 => Just(Step::ForgetHints),
         2 => Just(Step::PrefetchStart),
@@ -130,6 +132,13 @@ fn run(setup: &Setup, adopted: &[u64], steps: Vec<Step>) {
                 let held = machine.held();
                 if !held.is_empty() {
                     machine.drop_version(held[at.index(held.len())]);
+                }
+            }
+            Step::Prune(at) => {
+                let mut held = machine.held();
+                if !held.is_empty() {
+                    held.truncate(at.index(held.len()) + 1);
+                    machine.prune(held);
                 }
             }
             Step::Hint(versions) => machine.hint(versions),

@@ -423,6 +423,25 @@ fn a_wait_stalls_when_the_lowest_tier_is_full() {
 }
 
 #[test]
+fn a_rule_takes_nothing_that_is_asked_for() {
+    let mut machine = Machine::new(&setup(&[8, 400], AfterRestore::Keep));
+    write(&mut machine, 0, [4; 6]);
+    machine.hint(vec![1]);
+    machine.restore(2, false);
+    machine.prune((0..5).collect());
+    assert_eq!(machine.held(), [1, 2, 5]);
+    assert_eq!(machine.plan().statistics().pruned, 3);
+    machine.settle();
+    machine.prune((0..5).collect());
+    assert_eq!(machine.held(), [1, 5], "it was restored");
+    read(&mut machine, [1]);
+    machine.prune((0..5).collect());
+    assert_eq!(machine.held(), [5], "the hint came true");
+    assert_eq!(machine.plan().statistics().pruned, 5);
+    machine.read_back();
+}
+
+#[test]
 fn hints_for_what_is_never_written_hold_no_room_for_ever() {
     let mut machine = Machine::new(&setup(&[20, 400], AfterRestore::Keep));
     machine.hint(vec![90, 91, 92, 93, 94, 0, 1, 2]);

@@ -32,6 +32,7 @@ fn dictionary<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, Py
     distance.set_item("last", metrics.prefetch_distance.last)?;
     distance.set_item("largest", metrics.prefetch_distance.largest)?;
     all.set_item("prefetch_distance", distance)?;
+    all.set_item("pruned", metrics.pruned)?;
     let tiers = metrics.tiers.iter().map(|metrics| tier(py, metrics));
     all.set_item(
         "tiers",

@@ -41,7 +41,8 @@ class Metrics(dict[str, Any]):
 
     `checkpoint`, `restore`, `produce`, `consume`: the calls that succeeded, as `count`, `bytes` and how long they
     `blocked`. `stalls`: what calls waited for, other than for their own bytes. `prefetch_distance`: how far ahead of the
-    restores prefetching was, in versions. `tiers`: fastest first. `hops`: transfers between two tiers.
+    restores prefetching was, in versions. `pruned`: versions that the retention did not keep. `tiers`: fastest first.
+    `hops`: transfers between two tiers.
     """
 
     def _repr_html_(self) -> str:

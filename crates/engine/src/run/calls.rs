@@ -6,10 +6,33 @@ use super::job::{Direction, Task};
 use super::lock::later;
 use super::recorder::Stall;
 use super::sync::{JoinHandle, Sender};
+use crate::Version;
 use crate::plan::{Event, Ticket, TierId};
 use std::time::Instant;
 
+/// Hints that the plan takes in at a time, while other calls wait: they cost some 0.2 to 1.8 µs each, so a tenth of a
+/// millisecond.
+const HINTS: usize = 64;
+
 impl Shared {
+    /// These are restored next, after those hinted before.
+    pub(crate) fn hint(&self, versions: &[Version]) {
+        // One list after the other, whichever thread names them.
+        let _one_list = self.hinting.lock();
+        for piece in versions.chunks(HINTS) {
+            let versions = piece.to_vec();
+            self.tell(Event::Hint { versions });
+        }
+    }
+
+    /// No restore is expected any more.
+    pub(crate) fn forget_hints(&self) {
+        let _one_list = self.hinting.lock();
+        while self.lock().plan().is_hinted() {
+            self.tell(Event::ForgetHints { most: HINTS });
+        }
+    }
+
     /// Asks the plan and sleeps until it answers, or until the deadline: there is no answer then. The ticket names the call
     /// in the report that follows.
     pub(crate) fn ask(

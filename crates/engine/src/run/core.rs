@@ -220,11 +220,6 @@ impl Shared {
         }
     }
 
-    /// Whether any restore is expected.
-    pub(crate) fn is_hinted(&self) -> bool {
-        self.lock().world.plan().is_hinted()
-    }
-
     /// Hands one event to the plan and its commands to whom they concern.
     pub(super) fn handle(&self, core: &mut Core, event: Event) {
         self.handle_all(core, std::iter::once(event));
@@ -327,10 +322,9 @@ impl Shared {
         let lowest = self.tiers.len() - 1;
         let kept = self.tiers.get(tier.0).and_then(|tier| tier.medium.kept());
         if let Some(kept) = kept.filter(|_| tier.0 == lowest) {
-            for version in kept.outlived() {
-                let drop = |ticket| Event::Drop { ticket, version };
-                // It may be gone already.
-                let _answered_at_once = self.ask(None, drop);
+            let versions = kept.outlived(|version| self.lock().plan().is_sound(version));
+            if !versions.is_empty() {
+                self.tell(Event::Prune { versions });
             }
         }
         let kept = self.tiers.iter().filter_map(|tier| tier.medium.kept());
@@ -358,6 +352,8 @@ impl Shared {
         for id in ids {
             self.carried(id, Err((TransferFailure::Cancelled, None)));
         }
+        // What the application hinted it will not read any more.
+        self.forget_hints();
         let kept = || self.tiers.iter().filter_map(|tier| tier.medium.kept());
         kept().for_each(|kept| kept.look_again());
         self.housekeep(TierId(self.tiers.len() - 1));

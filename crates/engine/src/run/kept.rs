@@ -293,8 +293,9 @@ impl Kept {
         Ok(())
     }
 
-    /// The versions that are not to be kept any more. Looked for once for so many new ones that it costs next to nothing.
-    pub(super) fn outlived(&self) -> Vec<Version> {
+    /// The versions that are not to be kept any more, as far as the retention tells. Looked for once for so many new ones that
+    /// it costs next to nothing. One that can be restored stays: what is known to be damaged is none.
+    pub(super) fn outlived(&self, is_known_sound: impl Fn(Version) -> bool) -> Vec<Version> {
         let Some(retention) = self.retention else {
             return Vec::new();
         };
@@ -314,7 +315,9 @@ impl Kept {
         let kept = versions.iter().map(|info| info.version);
         let kept: BTreeSet<Version> = kept.filter(|version| !gone.contains(version)).collect();
         self.sound.lock().retain(|version| kept.contains(version));
-        let last = last_restorable(kept, gone, |version| self.is_sound(version));
+        let last = last_restorable(kept, gone, |version| {
+            is_known_sound(version) && self.is_sound(version)
+        });
         given_up.retain(|version| Some(*version) != last);
         given_up
     }

@@ -4,6 +4,7 @@ use super::Plan;
 use super::calls::Suspending;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
+use crate::record::Record;
 use crate::{Ticket, Version};
 
 impl Plan {
@@ -23,6 +24,26 @@ impl Plan {
         }
         self.discard(version);
         Ok(())
+    }
+
+    pub(super) fn prune(&mut self, versions: Vec<Version>) {
+        for version in versions {
+            if self.ledger().held(version).is_some() && !self.is_asked_for(version) {
+                self.ledger_mut().counts.pruned += 1;
+                self.discard(version);
+            }
+        }
+    }
+
+    /// Whether the application said that it will read a version, or is about to write, to read or to save it.
+    fn is_asked_for(&self, version: Version) -> bool {
+        let is_read = |record: &Record| record.readers > 0 || !record.waiting.is_empty();
+        let suspending = self.calls.suspending.as_ref();
+        self.ledger().hints.next(version).is_some()
+            || self.ledger().records.get(&version).is_some_and(is_read)
+            || self.calls.writing.values().any(|&own| own == version)
+            || self.calls.blocked.iter().any(|own| own.version == version)
+            || suspending.is_some_and(|own| own.version == version)
     }
 
     pub(super) fn done(&mut self, ticket: Ticket) {

@@ -69,6 +69,9 @@ impl Setup {
 pub(crate) struct Machine {
     world: World,
     hands: Hands,
+    /// Versions hinted since hints were forgotten; of those, the ones that were there then, and not restored since.
+    hinted: BTreeSet<Version>,
+    unread: BTreeSet<Version>,
     pub(crate) checks: bool,
     pub(crate) now: u64,
 }
@@ -105,6 +108,8 @@ impl Machine {
         Self {
             world: world.unwrap(),
             hands,
+            hinted: BTreeSet::new(),
+            unread: BTreeSet::new(),
             checks: true,
             now: 0,
         }
@@ -150,6 +155,8 @@ impl Machine {
         let ticket = self.call(Call::Checkpoint(version));
         if !self.hands.held.contains_key(&version) {
             self.hands.asked.entry(version).or_insert(size);
+            // A number that is free again has no history.
+            self.unread.remove(&version);
         }
         if in_place {
             self.hands.in_place.insert(ticket);
@@ -170,6 +177,7 @@ impl Machine {
 
     pub(crate) fn restore(&mut self, version: Version, in_place: bool) -> Ticket {
         let ticket = self.call(Call::Restore(version));
+        self.unread.remove(&version);
         if in_place {
             self.hands.in_place.insert(ticket);
             self.tell(Event::Consume { ticket, version });
@@ -186,6 +194,33 @@ impl Machine {
             !self.hands.open.contains_key(&ticket),
             "a drop is answered at once"
         );
+    }
+
+    /// A rule does not keep these versions. Those that are asked for stay.
+    pub(crate) fn prune(&mut self, versions: Vec<Version>) {
+        let called = self.hands.open.values().filter_map(|call| match *call {
+            Call::Restore(version) | Call::Suspend(version) => Some(version),
+            _ => None,
+        });
+        let asked: BTreeSet<Version> = called.chain(self.unread.iter().copied()).collect();
+        let held = self.held();
+        self.tell(Event::Prune {
+            versions: versions.clone(),
+        });
+        for version in versions
+            .into_iter()
+            .filter(|version| held.contains(version))
+        {
+            let is_there = self.plan().size_of(version).is_some();
+            if asked.contains(&version) {
+                assert!(is_there, "{version} is asked for");
+            } else if !self.hinted.contains(&version) {
+                assert!(!is_there, "nothing asks for {version}");
+            }
+            if !is_there {
+                self.hands.forget(version);
+            }
+        }
     }
 
     pub(crate) fn wait(&mut self) -> Ticket {
@@ -233,6 +268,15 @@ impl Machine {
     }
 
     pub(crate) fn hint(&mut self, versions: Vec<Version>) {
+        self.hinted.extend(&versions);
+        // A restore under way takes the hint with it when it ends.
+        let is_unread = |version: &&Version| {
+            let mut calls = self.hands.open.values();
+            self.hands.held.contains_key(*version)
+                && !calls.any(|call| *call == Call::Restore(**version))
+        };
+        let unread: Vec<Version> = versions.iter().filter(is_unread).copied().collect();
+        self.unread.extend(unread);
         self.tell(Event::Hint { versions });
     }
 
@@ -240,6 +284,8 @@ impl Machine {
         while self.plan().is_hinted() {
             self.tell(Event::ForgetHints { most: 3 });
         }
+        self.hinted.clear();
+        self.unread.clear();
     }
 
     pub(crate) fn prefetch_start(&mut self) {
