@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tierflow_device::Error as DeviceError;
 use tierflow_engine::{BuildError, Error};
 use tierflow_store::Error as StoreError;
-use tierflow_tier_alloc::Error as ArenaError;
 
 /// The codes of `enum tf_status` in `tierflow.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +76,9 @@ impl From<Error> for Failure {
             Error::Internal { .. } => Status::Internal,
             Error::Storage(error) => of_storage(error),
             Error::Device(error) => of_device(error),
-            Error::Arena(ArenaError::Growth { source, .. }) => of_device(source),
-            Error::Arena(ArenaError::Pool { .. }) => Status::Storage,
-            Error::Thread(_) | Error::Dedup(_) | Error::Codec(_) => Status::Device,
+            Error::Damaged(_) => Status::Damaged,
+            Error::Pool(_) => Status::Storage,
+            Error::Thread(_) => Status::Device,
             _ => Status::Argument,
         };
         Self::new(status, error.to_string())

@@ -1,6 +1,6 @@
 //! How what leaves the fastest tier is compressed.
 
-use crate::{Error, Result, Version};
+use crate::{BuildError, Error, Result, Version};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use tierflow_codec::{Bound, Bounded, Element as Value};
@@ -81,7 +81,7 @@ impl Compression {
     /// That the bounds can be kept.
     pub(crate) fn check(&self) -> Result<()> {
         for bound in self.bounds.values() {
-            Bounded::new(*bound)?;
+            Bounded::new(*bound).map_err(BuildError::reduction)?;
         }
         Ok(())
     }

@@ -119,7 +119,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Region`], [`Error::NamedRegion`], [`Error::Empty`], [`Error::VersionUsed`], [`Error::TooLarge`]: mend the call.
-    /// [`Error::NoRoom`]: restore or discard versions, then call again. [`Error::Device`], [`Error::Arena`], [`Error::Storage`]: the copy failed. In
+    /// [`Error::NoRoom`]: restore or discard versions, then call again. [`Error::Device`], [`Error::Memory`], [`Error::Storage`]: the copy failed. In
     /// each case the version was not taken in and its number is still free.
     pub fn checkpoint(&self, version: Version, regions: &[Region<'_>]) -> Result<()> {
         self.write(version, regions, None, Deadline::default())
@@ -410,7 +410,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::TimedOut`] if that takes longer than `patience`: nothing new goes there meanwhile; call again to wait on,
-    /// or with what it had to have it all back. [`Error::NotResizable`]; [`Error::Arena`] if its memory cannot be given
+    /// or with what it had to have it all back. [`Error::NotResizable`]; [`Error::Memory`] if its memory cannot be given
     /// back in parts, or is not to be had again.
     pub fn resize_device_cache(&self, bytes: usize, patience: Duration) -> Result<()> {
         self.resize(Kind::Device, bytes, patience)

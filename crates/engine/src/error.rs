@@ -1,8 +1,10 @@
 //! What can go wrong, sorted by what the caller does next.
 
 mod build;
+mod part;
 
 pub use build::BuildError;
+pub use part::PartError;
 
 use crate::Version;
 use std::sync::Arc;
@@ -170,24 +172,18 @@ pub enum Error {
     /// The device, or memory.
     #[error(transparent)]
     Device(#[from] tierflow_device::Error),
-    /// An arena could not grow.
-    #[error(transparent)]
-    Arena(#[from] tierflow_tier_alloc::Error),
-    /// The scratch storage.
+    /// Storage failed, or what lies there is damaged.
     #[error(transparent)]
     Storage(#[from] tierflow_store::Error),
-    /// A difference could not be made, or a version not put together from differences.
-    #[cfg(feature = "dedup")]
+    /// A version cannot be put together of what is stored: a difference, or a compressed version, is damaged.
     #[error(transparent)]
-    Dedup(#[from] tierflow_dedup::Error),
-    /// A version could not be compressed, or not be made of what was stored.
-    #[cfg(feature = "compress")]
+    Damaged(PartError),
+    /// The memory of a cache could not be had, or given back.
     #[error(transparent)]
-    Codec(#[from] tierflow_codec::Error),
-    /// Memory of peers could not be had, or given back.
-    #[cfg(feature = "peers")]
+    Memory(PartError),
+    /// The pool of host memory cannot be used.
     #[error(transparent)]
-    Peers(#[from] tierflow_peers::Error),
+    Pool(PartError),
     /// A thread could not be started.
     #[error("a thread of the engine could not be started: {0}")]
     Thread(#[source] std::io::Error),

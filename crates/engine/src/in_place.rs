@@ -25,7 +25,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoMemoryTier`], [`Error::Empty`], [`Error::VersionUsed`], and [`Error::TooLarge`] for the fastest tier:
     /// mend the call. [`Error::NoRoom`] if the fastest tier is full of versions that must be kept: restore or discard
-    /// some, or call [`Engine::checkpoint`], which goes past it. [`Error::Arena`] if its memory could not be had.
+    /// some, or call [`Engine::checkpoint`], which goes past it. [`Error::Memory`] if its memory could not be had.
     pub fn produce(&self, version: Version, size: usize) -> Result<ProduceSlot<'_>> {
         self.lend_room(version, size, Deadline::default())
     }

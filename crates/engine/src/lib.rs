@@ -29,7 +29,7 @@ pub use compression::{BadCompression, Compression};
 #[cfg(feature = "cufile")]
 pub use direct_io::DirectIo;
 pub use engine::Engine;
-pub use error::{BuildError, Error, Result};
+pub use error::{BuildError, Error, PartError, Result};
 pub use flush::Flush;
 pub use in_place::{ConsumeSlot, ProduceSlot};
 pub use lasting::Damage;

@@ -174,7 +174,7 @@ fn a_pool_needs_somewhere_to_flush_to_and_memory_that_can_shrink() {
         .tier(Tier::host(0).pool(&pool).growth(HostGrowth::DirectPin))
         .scratch(scratch.path())
         .build();
-    assert!(matches!(fixed, Err(Error::Arena(_))));
+    assert!(matches!(fixed, Err(Error::Memory(_))));
     assert!(pool.members().unwrap().is_empty());
 }
 

@@ -194,7 +194,10 @@ fn a_bound_takes_values_that_can_be_rounded() {
         Bound::Absolute(f64::NAN),
     ] {
         let refused = tiers(&directory).compress(how(bound)).build();
-        assert!(matches!(refused, Err(Error::Codec(_))));
+        assert!(matches!(
+            refused,
+            Err(Error::Build(BuildError::Reduction(_)))
+        ));
     }
     let engine = tiers(&directory)
         .compress(how(Bound::Absolute(0.1)))

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
+use tierflow_engine::{
+    Compression, Engine, EngineBuilder, Error, Region, RegionMut, Value, Version,
+};
 use tierflow_store::{Error as StoreError, Faults, Faulty, Scratch};
 
 const LENGTH: usize = 100_000;
@@ -79,6 +81,32 @@ fn what_a_scratch_file_does_not_give_back_comes_from_below() {
         );
     }
     assert_eq!(damaged(&engine)[2], 0);
+}
+
+#[test]
+fn what_cannot_be_put_together_comes_from_below() {
+    let (directory, faults) = (tempfile::tempdir().unwrap(), Arc::<Faults>::default());
+    let external = tempfile::tempdir().unwrap();
+    let builder = builder(directory.path(), &faults).external(external.path());
+    let engine = builder.compress(Compression::lossless(Value::I8).always());
+    let engine = engine.build().unwrap();
+    checkpoint_all(&engine);
+    assert!(engine.metrics().compression.unwrap().compressed > 0);
+    faults.reads_lie.store(true, Relaxed);
+    for version in 0..VERSIONS {
+        let bytes = restored(&engine, version).unwrap();
+        assert!(bytes == content(version), "{version}");
+    }
+    engine.hint(0..VERSIONS);
+    engine.prefetch_start();
+    for version in 0..VERSIONS {
+        let slot = engine.consume(version).unwrap();
+        assert!(slot.bytes().unwrap() == content(version), "{version}");
+    }
+    let [_, scratch, below] = damaged(&engine)[..] else {
+        panic!("three tiers")
+    };
+    assert!(scratch > 0 && below == 0, "{scratch} {below}");
 }
 
 #[test]

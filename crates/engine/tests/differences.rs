@@ -228,5 +228,5 @@ fn where_there_can_be_no_differences_the_builder_says_why() {
         .scratch(directory.path())
         .dedup(Tree { chunk: 63 })
         .build();
-    assert!(matches!(chunk, Err(Error::Dedup(_))));
+    assert!(matches!(chunk, Err(Error::Build(BuildError::Reduction(_)))));
 }

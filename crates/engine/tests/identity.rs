@@ -7,9 +7,7 @@ mod home;
 use home::{Home, home};
 use std::path::Path;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{
-    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Tier,
-};
+use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Tier};
 use tierflow_store::{Error as StoreError, Options, Region as Stored, Repository, Snapshot};
 
 const LENGTH: usize = 50_000;
@@ -302,44 +300,6 @@ fn differences_whose_base_was_written_anew_elsewhere_fall_back_to_external_stora
     if let Ok(bytes) = restored(&engine, 4) {
         assert!(bytes == of(1, 4), "version 4 is put together from others");
     }
-}
-
-fn damage_large(directory: &Path, version: u64) {
-    let path = directory.join(format!("rank-0/v{version:020}.tfc"));
-    let mut bytes = std::fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
-}
-
-#[test]
-fn retention_never_gives_up_the_last_version_that_verifies() {
-    let home = home();
-    let large = |engine: &Engine, version: u64| {
-        let bytes = vec![version as u8; 2 << 20];
-        engine
-            .checkpoint(version, &[Region::from(bytes.as_slice())])
-            .unwrap();
-        engine.wait().unwrap();
-    };
-    {
-        let engine = builder().node_local(&home.near).build().unwrap();
-        (10..14).for_each(|version| large(&engine, version));
-    }
-    damage_large(&home.near, 12);
-    damage_large(&home.near, 13);
-    let keep = |count| {
-        builder()
-            .node_local(&home.near)
-            .retention(Retention::newest(count))
-    };
-    {
-        let engine = keep(1).build().unwrap();
-        // Older than all of them: nothing sound that is kept came.
-        large(&engine, 3);
-    }
-    let engine = builder().node_local(&home.near).build().unwrap();
-    assert!(restored(&engine, 11).is_ok(), "{:?}", engine.versions());
 }
 
 #[test]

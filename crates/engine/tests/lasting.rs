@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tierflow_device::{Choice, Device, Memory, open};
 use tierflow_engine::{
-    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Retention, Tier, Version,
+    AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Tier, Version,
 };
 use tierflow_store::{Error as StoreError, Faults, Options, Repository};
 use vaults::Halting;
@@ -330,50 +330,6 @@ fn what_is_discarded_is_gone_from_the_disk() {
     assert_restores(&engine, 6, length_of(6));
     drop(engine);
     assert_eq!(listed(&home.far), [0, 2, 4, 5]);
-}
-
-#[test]
-fn retention_holds_on_every_tier() {
-    let home = home();
-    let engine = builder()
-        .node_local(&home.near)
-        .external(&home.far)
-        .retention(Retention::newest(3).and_every(10))
-        .build()
-        .unwrap();
-    for version in 0..25 {
-        checkpoint(&engine, version, 5_000);
-        engine.wait().unwrap();
-    }
-    assert!(matches!(restore(&engine, 5), Err(Error::Discarded { .. })));
-    drop(engine);
-    assert_eq!(listed(&home.near), [0, 10, 20, 22, 23, 24]);
-    assert_eq!(listed(&home.far), [0, 10, 20, 22, 23, 24]);
-}
-
-#[test]
-fn retention_leaves_what_is_hinted_until_it_was_restored() {
-    let home = home();
-    let builder = || {
-        let builder = builder().node_local(&home.near).external(&home.far);
-        builder.retention(Retention::newest(2))
-    };
-    let engine = builder().build().unwrap();
-    engine.hint([1, 3]);
-    for version in 0..8 {
-        checkpoint(&engine, version, 5_000);
-        engine.wait().unwrap();
-    }
-    assert!(matches!(restore(&engine, 2), Err(Error::Discarded { .. })));
-    assert_restores(&engine, 1, 5_000);
-    checkpoint(&engine, 8, 5_000);
-    engine.wait().unwrap();
-    assert_restores(&engine, 3, 5_000);
-    assert!(engine.metrics().pruned >= 5, "{}", engine.metrics());
-    engine.hint([8, 7, 6]);
-    drop(engine);
-    assert_eq!(listed(&home.far), [7, 8], "hints end with the run");
-    assert_eq!(listed(&home.near), [7, 8]);
 }
 
 #[test]

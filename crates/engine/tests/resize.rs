@@ -53,7 +53,7 @@ fn memory_is_given_back_and_taken_again_and_nothing_is_lost() {
     // The application has it for something else.
     let field = device.alloc(40 << 20).unwrap();
     let full = engine.resize_device_cache(32 * MIB, LONG);
-    assert!(matches!(full, Err(Error::Arena(_))), "{full:?}");
+    assert!(matches!(full, Err(Error::Device(_))), "{full:?}");
     engine.resize_host_cache(0, LONG).unwrap();
     let host = engine.host_arena_report().unwrap();
     assert_eq!(host.touched, 0);
@@ -141,7 +141,7 @@ fn what_cannot_be_resized_is_refused_and_goes_on_as_it_is() {
         .unwrap();
     checkpoint(&direct, 1);
     let refused = direct.resize_device_cache(MIB, LONG);
-    assert!(matches!(refused, Err(Error::Arena(_))));
+    assert!(matches!(refused, Err(Error::Memory(_))));
     assert_eq!(direct.metrics().tiers[0].limit, 4 << 20);
     assert_restores(&direct, 1);
 }

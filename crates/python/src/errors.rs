@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 use tierflow_device::Error as DeviceError;
 use tierflow_engine::Error;
 use tierflow_store::Error as StoreError;
-use tierflow_tier_alloc::Error as ArenaError;
 
 /// What every call of the engine's becomes in Python.
 pub(crate) trait OrRaise<T> {
@@ -30,10 +29,10 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Error::Stalled { .. } => named(py, "StalledError", text),
         Error::Storage(error) => stored(py, error, text),
         Error::Device(error) => device(py, error),
-        Error::Arena(ArenaError::Growth { source, .. }) => named(py, device_class(source), text),
+        Error::Damaged(_) => named(py, "DamagedError", text),
         Error::Thread(_) => named(py, "DeviceError", text),
         Error::Internal { .. } => named(py, "TierflowError", text),
-        Error::Arena(ArenaError::Pool { .. }) => named(py, "StorageError", text),
+        Error::Pool(_) => named(py, "StorageError", text),
         // What is left is to be mended in the call.
         _ => argument(py, text),
     }

@@ -13,6 +13,8 @@ pub struct Faults {
     pub writes_fail: AtomicBool,
     /// Every read fails with an I/O error.
     pub reads_fail: AtomicBool,
+    /// Everything read from blocks has another first byte than was written.
+    pub reads_lie: AtomicBool,
     /// Every write stops half-way and says that it failed.
     pub short_writes: AtomicBool,
     /// Bytes are not made to last: every synchronisation of a file fails with an I/O error.
@@ -148,7 +150,13 @@ impl<S: Storage> Storage for Faulty<S> {
                 source: Errno::IO,
             });
         }
-        self.inner.read_at(offset, bytes)
+        self.inner.read_at(offset, bytes)?;
+        if self.faults.reads_lie.load(Ordering::Relaxed)
+            && let Some(first) = bytes.first_mut()
+        {
+            *first = !*first;
+        }
+        Ok(())
     }
 }
 

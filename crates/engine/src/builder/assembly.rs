@@ -35,8 +35,8 @@ impl EngineBuilder {
     /// [`Engine::damage`].
     ///
     /// # Errors
-    /// [`Error::Build`]: what was chosen, or lies on the storage, has to be changed first; [`Error::Arena`] if the address space is not
-    /// to be had, or a pool cannot be used; [`Error::Storage`] if a directory refuses files, another process writes there, or,
+    /// [`Error::Build`]: what was chosen, or lies on the storage, has to be changed first; [`Error::Memory`] if the address space is not
+    /// to be had, [`Error::Pool`] if a pool cannot be used; [`Error::Storage`] if a directory refuses files, another process writes there, or,
     /// with [`tierflow_store::Error::Absent`], ranks of the group do not come; [`Error::Device`] if streams cannot be made.
     pub fn build(mut self) -> Result<Engine> {
         self.check()?;
@@ -100,8 +100,7 @@ impl EngineBuilder {
                 longest: stage.longest_chain(),
                 ascending: lasts,
             }),
-        })
-        .map_err(BuildError::from)?;
+        })?;
         if self.timeline > 0 {
             world.plan_mut().keep_evictions();
         }

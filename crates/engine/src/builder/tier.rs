@@ -3,7 +3,7 @@
 use super::assembly::ALIGNMENT;
 use super::{EngineBuilder, UNLIMITED};
 use crate::lasting::External;
-use crate::{BuildError, Error, Result};
+use crate::{BuildError, Error, PartError, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierflow_local_stores::Volume;
@@ -258,7 +258,7 @@ impl ScratchTier {
             Blocks::Directories(directories) => {
                 let volume = Volume::of_directories(directories).map_err(|error| match error {
                     tierflow_local_stores::Error::Store(error) => Error::from(error),
-                    error => BuildError::Scratch(error).into(),
+                    error => BuildError::Scratch(PartError::new(error)).into(),
                 })?;
                 let bytes = volume.bytes();
                 (Arc::new(volume), self.limit.min(bytes))

@@ -1,5 +1,6 @@
 //! Why an engine could not be built as it was asked for.
 
+use super::PartError;
 use crate::Version;
 use thiserror::Error;
 
@@ -37,7 +38,7 @@ pub enum BuildError {
     },
     /// A tier cannot be laid out.
     #[error(transparent)]
-    Tier(#[from] tierflow_plan::ConfigError),
+    Tier(PartError),
     /// Storage of the application's cannot be written in blocks of that size.
     #[error(
         "the storage's alignment of {alignment} bytes is none: return a power of two from 1 to {most} from \
@@ -51,7 +52,10 @@ pub enum BuildError {
     },
     /// Several scratch directories cannot be used as one tier.
     #[error(transparent)]
-    Scratch(tierflow_local_stores::Error),
+    Scratch(PartError),
+    /// Checkpoints cannot be made smaller in that way: a chunk size, a bound of an error.
+    #[error(transparent)]
+    Reduction(PartError),
     /// Copies are to go straight between the device and the scratch file, and cannot.
     #[cfg(feature = "cufile")]
     #[error(
@@ -131,4 +135,11 @@ pub enum BuildError {
         /// The newest of which all have theirs.
         agreed: Option<Version>,
     },
+}
+
+impl BuildError {
+    #[cfg(any(feature = "dedup", feature = "compress"))]
+    pub(crate) fn reduction(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Reduction(PartError::new(error))
+    }
 }

@@ -277,7 +277,8 @@ impl Shared {
                 let stage = self.stage.as_ref().ok_or(Error::Internal {
                     what: "a difference where none are made",
                 })?;
-                stage.read(lane, &self.tiers, (chain, size), (sink, stream))
+                let read = stage.read(lane, &self.tiers, (chain, size), (sink, stream));
+                read.inspect_err(|error| lane.note_stored(chain, error))
             }
             (_, pieces) => {
                 let crews: Crews<'_> = &|way, tier| self.crew(way, tier);

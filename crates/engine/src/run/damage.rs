@@ -3,6 +3,7 @@
 use super::core::Shared;
 use super::lane::{Failed, Lane};
 use super::medium::{Level, medium};
+use super::stage::Links;
 use crate::plan::{Event, Piece, TierId, TransferFailure};
 use crate::{Error, Result, Version};
 use tierflow_store::Error as StoreError;
@@ -11,14 +12,15 @@ use tierflow_store::Error as StoreError;
 fn is_damage(error: &Error) -> bool {
     matches!(
         error,
-        Error::Storage(
-            StoreError::Damaged { .. }
-                | StoreError::Read { .. }
-                | StoreError::NoVersion { .. }
-                | StoreError::Vanished { .. }
-                | StoreError::Panicked { .. }
-                | StoreError::File { .. }
-        )
+        Error::Damaged(_)
+            | Error::Storage(
+                StoreError::Damaged { .. }
+                    | StoreError::Read { .. }
+                    | StoreError::NoVersion { .. }
+                    | StoreError::Vanished { .. }
+                    | StoreError::Panicked { .. }
+                    | StoreError::File { .. }
+            )
     )
 }
 
@@ -27,6 +29,14 @@ impl Lane {
     pub(super) fn note(&mut self, (version, tier): (Version, TierId), error: &Error) {
         if is_damage(error) {
             self.damaged.push((version, tier));
+        }
+    }
+
+    /// A version, whose bytes were read, cannot be put together of them. Which one of its chain is damaged is not known: it counts
+    /// as the version's own.
+    pub(super) fn note_stored(&mut self, (version, place, _): Links<'_>, error: &Error) {
+        if matches!(error, Error::Damaged(_)) {
+            self.note((version, place.tier), error);
         }
     }
 

@@ -170,9 +170,10 @@ fn carry(shared: &Shared, lane: &mut Lane, job: &Job, row: Option<TimelineLane>)
             }
             (Coding::Decode { bases }, Some(stage)) => {
                 let chain = (*version, &source.place, bases.as_slice());
-                stage
-                    .up(lane, &shared.tiers, chain, lying(target))
-                    .map(|()| None)
+                let up = stage.up(lane, &shared.tiers, chain, lying(target));
+                let failed = up.as_ref().err().and_then(|(_, error)| error.as_ref());
+                failed.inspect(|error| lane.note_stored(chain, error));
+                up.map(|()| None)
             }
             _ => {
                 let form = match *coding {

@@ -27,8 +27,6 @@ use measured::Measured;
 #[cfg(feature = "cuda")]
 use on_device::DeviceCodec;
 use predictors::Predictors;
-#[cfg(feature = "cuda")]
-use tierflow_codec::Error as CodecError;
 use tierflow_codec::{Codec, Decision, Method, Planes};
 #[cfg(feature = "cuda")]
 use tierflow_device::Error as DeviceError;
@@ -84,7 +82,8 @@ impl Drop for HostContainers<'_> {
 
 impl Coder {
     /// # Errors
-    /// [`Error::Codec`] for a bound that cannot be, or kernels that cannot be loaded.
+    /// [`BuildError::Reduction`](crate::BuildError::Reduction) for a bound that cannot be; [`Error::Device`] for kernels that cannot be
+    /// loaded.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub(super) fn new(how: Compression, device: &Device, fastest: &Medium) -> Result<Self> {
         how.check()?;
@@ -200,10 +199,7 @@ impl Coder {
         };
         let from = Lying::on(tiers, &piece);
         match kernels.decode(lane, (version, size), from, to, stream) {
-            Err(
-                error @ (Error::Device(DeviceError::OutOfMemory { .. })
-                | Error::Codec(CodecError::Device(DeviceError::OutOfMemory { .. }))),
-            ) => {
+            Err(error @ Error::Device(DeviceError::OutOfMemory { .. })) => {
                 tracing::warn!(version, %error, "a version is decompressed by the host");
                 Ok(false)
             }

@@ -28,7 +28,7 @@ use crate::run::lane::{Failed, Lane, at_source};
 use crate::run::medium::{Level, Medium};
 use crate::run::regions::Sink;
 use crate::run::sync::{AtomicBool, Mutex, Ordering};
-use crate::{CompressionMetrics, Error, Result, Version};
+use crate::{BuildError, CompressionMetrics, Error, Result, Version};
 use encoded::{DifferenceCoder, Encoded};
 use kernels::{Begun, Ended, Landing, OnDevice};
 use tierflow_dedup::{Chain, Config, Lineage, Summary, most_stored_bytes};
@@ -150,9 +150,9 @@ impl Encodes {
 
 impl Differences {
     /// # Errors
-    /// [`Error::Dedup`] for a chunk size that there is not, or kernels that cannot be loaded.
+    /// [`BuildError::Reduction`] for a chunk size that there is not; [`Error::Device`] for kernels that cannot be loaded.
     pub(crate) fn new(config: Config, device: &Device, fastest: &Medium) -> Result<Self> {
-        Lineage::new(config)?;
+        Lineage::new(config).map_err(BuildError::reduction)?;
         Ok(Self {
             config,
             kernels: OnDevice::new(device, fastest)?,
@@ -166,7 +166,7 @@ impl Differences {
     /// They are encoded before they go down.
     ///
     /// # Errors
-    /// [`Error::Codec`] for kernels that cannot be loaded.
+    /// [`Error::Device`] for kernels that cannot be loaded.
     #[cfg(feature = "compress")]
     pub(crate) fn encoded(
         self,

@@ -97,7 +97,7 @@ fn prevailing(how: &Compression, layout: Option<&[RegionInfo]>) -> Value {
 /// The difference of a checkpoint of `size` bytes, of what was stored of it.
 ///
 /// # Errors
-/// [`Error::Codec`](crate::Error::Codec) if a frame is damaged, or says that it is longer than such differences are.
+/// [`Error::Damaged`](crate::Error::Damaged) if a frame is damaged, or says that it is longer than such differences are.
 pub(super) fn decoded(stored: Bytes, size: u64) -> Result<Bytes> {
     if !Frame::is_one(stored.as_ref()) {
         return Ok(stored);
@@ -119,7 +119,7 @@ pub(super) fn plain(stored: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use crate::Error;
-    use tierflow_codec::{Codec, Error as CodecError, Invalid, Planes};
+    use tierflow_codec::{Codec, Planes};
     use tierflow_store::container::Element;
 
     fn frame(of: u64) -> Vec<u8> {
@@ -139,10 +139,7 @@ mod tests {
         let most = most_stored_bytes(size);
         assert_eq!(length(frame(size), size).unwrap() as u64, most);
         let refused = length(frame(size + 1), size);
-        assert!(matches!(
-            refused,
-            Err(Error::Codec(CodecError::Invalid(Invalid::Limit { .. })))
-        ));
+        assert!(matches!(refused, Err(Error::Damaged(_))));
         for cut in [0, 8, 64, 100, 300] {
             let cut = frame(size)[..cut].to_vec();
             // Without its magic it is taken for a difference, which says that it is none.

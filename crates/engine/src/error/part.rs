@@ -1,0 +1,77 @@
+//! Failures of the crates that the engine is made of, sorted by what the caller does next.
+
+use super::{BuildError, Error};
+use std::{error, fmt};
+
+/// What went wrong in a part of the engine: a text, and the chain of its sources.
+///
+/// Of which types those are is no part of the engine's interface: they change with the crates that it is made of.
+#[derive(Debug)]
+pub struct PartError(Box<dyn error::Error + Send + Sync>);
+
+impl PartError {
+    pub(crate) fn new(error: impl error::Error + Send + Sync + 'static) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl fmt::Display for PartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl error::Error for PartError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl From<tierflow_plan::ConfigError> for Error {
+    fn from(error: tierflow_plan::ConfigError) -> Self {
+        BuildError::Tier(PartError::new(error)).into()
+    }
+}
+
+impl From<tierflow_tier_alloc::Error> for Error {
+    fn from(error: tierflow_tier_alloc::Error) -> Self {
+        use tierflow_tier_alloc::Error as ArenaError;
+        match error {
+            ArenaError::Device(source) | ArenaError::Growth { source, .. } => Self::Device(source),
+            ArenaError::Pool { .. } => Self::Pool(PartError::new(error)),
+            error => Self::Memory(PartError::new(error)),
+        }
+    }
+}
+
+#[cfg(feature = "dedup")]
+impl From<tierflow_dedup::Error> for Error {
+    fn from(error: tierflow_dedup::Error) -> Self {
+        match error {
+            #[cfg(feature = "cuda")]
+            tierflow_dedup::Error::Device(error) => Self::Device(error),
+            error => Self::Damaged(PartError::new(error)),
+        }
+    }
+}
+
+#[cfg(feature = "compress")]
+impl From<tierflow_codec::Error> for Error {
+    fn from(error: tierflow_codec::Error) -> Self {
+        match error {
+            #[cfg(feature = "cuda")]
+            tierflow_codec::Error::Device(error) => Self::Device(error),
+            error => Self::Damaged(PartError::new(error)),
+        }
+    }
+}
+
+#[cfg(feature = "peers")]
+impl From<tierflow_peers::Error> for Error {
+    fn from(error: tierflow_peers::Error) -> Self {
+        match error {
+            tierflow_peers::Error::Device { why, .. } => Self::Device(why),
+            error => Self::Memory(PartError::new(error)),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Which durable versions stay as new ones are written.
+
+#![allow(clippy::unwrap_used)]
+
+mod home;
+
+use home::home;
+use std::path::Path;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Retention, Version};
+use tierflow_store::{Options, Repository};
+
+/// Bytes that get a file of their own.
+const LARGE: usize = 2 << 20;
+
+fn builder() -> EngineBuilder {
+    Engine::builder(&open(Choice::Host).unwrap()).host_cache(16 << 20)
+}
+
+fn content(version: Version, length: usize) -> Vec<u8> {
+    (0..length as u64)
+        .map(|at| ((at * (2 * version + 1)) >> 3) as u8)
+        .collect()
+}
+
+/// Checkpoints a version, and waits until it is durable.
+fn save(engine: &Engine, version: Version, length: usize) {
+    let bytes = content(version, length);
+    let regions = [Region::from(bytes.as_slice())];
+    engine.checkpoint(version, &regions).unwrap();
+    engine.wait().unwrap();
+}
+
+fn restore(engine: &Engine, version: Version) -> Result<(), Error> {
+    let mut bytes = vec![0; engine.restore_size(version)? as usize];
+    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
+    assert!(bytes == content(version, bytes.len()), "version {version}");
+    Ok(())
+}
+
+fn listed(directory: &Path) -> Vec<u64> {
+    let repository = Repository::read_only(directory, Options::default()).unwrap();
+    let versions = repository.versions().unwrap();
+    versions.into_iter().map(|info| info.version).collect()
+}
+
+/// Flips a bit of the payload of a large version.
+fn damage(directory: &Path, version: u64) {
+    let path = directory.join(format!("rank-0/v{version:020}.tfc"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn it_holds_on_every_tier() {
+    let home = home();
+    let engine = builder().node_local(&home.near).external(&home.far);
+    let engine = engine.retention(Retention::newest(3).and_every(10));
+    let engine = engine.build().unwrap();
+    (0..25).for_each(|version| save(&engine, version, 5_000));
+    assert!(matches!(restore(&engine, 5), Err(Error::Discarded { .. })));
+    drop(engine);
+    assert_eq!(listed(&home.near), [0, 10, 20, 22, 23, 24]);
+    assert_eq!(listed(&home.far), [0, 10, 20, 22, 23, 24]);
+}
+
+#[test]
+fn what_is_hinted_stays_until_it_was_restored() {
+    let home = home();
+    let engine = builder().node_local(&home.near).external(&home.far);
+    let engine = engine.retention(Retention::newest(2)).build().unwrap();
+    engine.hint([1, 3]);
+    (0..8).for_each(|version| save(&engine, version, 5_000));
+    assert!(matches!(restore(&engine, 2), Err(Error::Discarded { .. })));
+    restore(&engine, 1).unwrap();
+    save(&engine, 8, 5_000);
+    restore(&engine, 3).unwrap();
+    assert!(engine.metrics().pruned >= 5, "{}", engine.metrics());
+    engine.hint([8, 7, 6]);
+    drop(engine);
+    assert_eq!(listed(&home.far), [7, 8], "hints end with the run");
+    assert_eq!(listed(&home.near), [7, 8]);
+}
+
+#[test]
+fn the_last_version_that_verifies_is_never_given_up() {
+    let home = home();
+    let engine = builder().node_local(&home.near).build().unwrap();
+    (10..14).for_each(|version| save(&engine, version, LARGE));
+    drop(engine);
+    damage(&home.near, 12);
+    damage(&home.near, 13);
+    let engine = builder().node_local(&home.near);
+    let engine = engine.retention(Retention::newest(1)).build().unwrap();
+    // Older than all of them: nothing sound that is kept came.
+    save(&engine, 3, LARGE);
+    drop(engine);
+    let engine = builder().node_local(&home.near).build().unwrap();
+    assert!(restore(&engine, 11).is_ok(), "{:?}", engine.versions());
+}
