@@ -56,16 +56,20 @@ pub(crate) fn run(quick: bool, names: &[String]) -> Result<()> {
         std::fs::remove_dir_all(&measured)
             .with_context(|| format!("cannot remove {}", measured.display()))?;
     }
-    for bench in wanted(&benches) {
+    let benches = wanted(&benches);
+    if !benches.is_empty() {
         let mut command = cargo();
         command.env("CRITERION_HOME", &measured);
-        command.args(["bench", "--package", PACKAGE, "--bench", &bench]);
+        command.args(["bench", "--package", PACKAGE]);
+        for bench in &benches {
+            command.args(["--bench", bench]);
+        }
         if quick {
             command.arg("--").args(QUICK_CRITERION);
         }
         let begun = Instant::now();
         stream(&mut command)?;
-        eprintln!("bench {bench} took {:.1?}", begun.elapsed());
+        eprintln!("criterion's benches took {:.1?}", begun.elapsed());
     }
 
     let mut command = Command::new(&binary);

@@ -24,7 +24,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Regions of a checkpoint; a tenth of them in a quick run.
+/// Regions of a checkpoint; a twentieth of them in a quick run.
 const COUNT: usize = 10_000;
 /// Goal: bandwidth of many regions over that of raw I/O in the same round, at least.
 const SHARE_GOAL: f64 = 0.85;
@@ -32,7 +32,7 @@ const SHARE_GOAL: f64 = 0.85;
 fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
     let folder = measured_folder()?;
-    let count = if run.is_quick() { COUNT / 10 } else { COUNT };
+    let count = if run.is_quick() { COUNT / 20 } else { COUNT };
     for is_odd in [false, true] {
         let case = ManyRegions::new(&device, count, is_odd)?;
         if !is_odd {
