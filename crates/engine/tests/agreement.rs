@@ -3,14 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod groups;
+mod history;
 mod home;
 
 use groups::together;
+use history::restored;
 use home::{Home, home};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Region, RegionMut};
+use tierflow_engine::{BuildError, Engine, EngineBuilder, Error, Region};
 use tierflow_store::{Collective, Error as StoreError, Faults, Options, Repository, Retention};
 
 fn content(run: u64, rank: u32, version: u64) -> Vec<u8> {
@@ -27,13 +29,6 @@ fn checkpoint(engine: &Engine, run: u64, rank: u32, version: u64) {
     let bytes = content(run, rank, version);
     let regions = [Region::from(bytes.as_slice())];
     engine.checkpoint(version, &regions).unwrap();
-}
-
-fn restore(engine: &Engine, version: u64) -> Vec<u8> {
-    let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
-    let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
-    engine.restore(version, regions).unwrap();
-    bytes
 }
 
 /// A rank on one of some nodes.
@@ -78,7 +73,7 @@ fn what_is_newer_than_what_all_have_is_given_up_and_written_anew() {
         assert_eq!(engine.versions(), (0..9).collect::<Vec<_>>());
         for version in 0..9 {
             let run = if version < 6 { 1 } else { 2 };
-            assert!(restore(engine, version) == content(run, rank, version));
+            assert!(restored(engine, version).unwrap() == content(run, rank, version));
         }
     }
 }
@@ -116,8 +111,8 @@ fn a_node_that_was_left_brings_nothing_back() {
     let back = group(&home, "a", 2, 4);
     assert_eq!(latest(&back), [Some(6); 2]);
     for (rank, engine) in (0..).zip(&back) {
-        assert!(restore(engine, 6) == content(3, rank, 6));
-        assert!(restore(engine, 4) == content(2, rank, 4));
+        assert!(restored(engine, 6).unwrap() == content(3, rank, 6));
+        assert!(restored(engine, 4).unwrap() == content(2, rank, 4));
     }
     let listed = Repository::read_only(&home.far, Options::default()).unwrap();
     let listed: Vec<u64> = listed
@@ -165,7 +160,7 @@ fn a_group_without_external_storage_meets_on_its_node() {
     drop(second);
     let third = build(3);
     assert_eq!(latest(&third), [Some(5); 3]);
-    assert!(restore(&third[1], 5) == content(2, 1, 5));
+    assert!(restored(&third[1], 5).unwrap() == content(2, 1, 5));
 }
 
 #[test]
@@ -366,11 +361,11 @@ fn a_rank_with_nothing_to_save_takes_part() {
         first.iter().for_each(|engine| engine.wait().unwrap());
         let check = |engines: &[Engine]| {
             assert_eq!(latest(engines), [Some(3); 3]);
-            assert!(restore(&engines[0], 3) == content(1, 0, 3));
+            assert!(restored(&engines[0], 3).unwrap() == content(1, 0, 3));
             for engine in &engines[1..] {
                 assert_eq!(engine.restore_size(2).unwrap(), 0);
                 engine.restore(2, &mut []).unwrap();
-                assert!(restore(engine, 3).is_empty());
+                assert!(restored(engine, 3).unwrap().is_empty());
                 assert!(engine.consume(1).is_err());
             }
         };
@@ -385,6 +380,6 @@ fn a_rank_with_nothing_to_save_takes_part() {
         // The number may have bytes now.
         checkpoint(&third[1], 3, 1, 3);
         third[1].wait().unwrap();
-        assert!(restore(&third[1], 3) == content(3, 1, 3));
+        assert!(restored(&third[1], 3).unwrap() == content(3, 1, 3));
     }
 }

@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
+use history::restored;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{
-    Compression, Engine, EngineBuilder, Error, Region, RegionMut, Value, Version,
-};
+use tierflow_engine::{Compression, Engine, EngineBuilder, Error, Region, Value, Version};
 use tierflow_store::{Error as StoreError, Faults, Faulty, Scratch};
 
 const LENGTH: usize = 100_000;
@@ -35,12 +36,6 @@ fn checkpoint_all(engine: &Engine) {
             .unwrap();
     }
     engine.wait().unwrap();
-}
-
-fn restored(engine: &Engine, version: Version) -> Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; LENGTH];
-    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
-    Ok(bytes)
 }
 
 fn damaged(engine: &Engine) -> Vec<u64> {

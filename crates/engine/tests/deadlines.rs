@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod history;
+
+use history::{content, restored};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -86,12 +89,6 @@ impl Vault for Hanging {
     }
 }
 
-fn content(version: Version, length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|i| (i as u64 * 13 + version * 101) as u8)
-        .collect()
-}
-
 /// An engine with so much host memory over a vault that hangs.
 fn engine(cache: usize) -> (Engine, Arc<Hanging>, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
@@ -122,13 +119,6 @@ fn checkpoint(engine: &Engine, version: Version, length: usize) {
     let bytes = content(version, length);
     let regions = [Region::from(bytes.as_slice())];
     engine.checkpoint(version, &regions).unwrap();
-}
-
-fn restore(engine: &Engine, version: Version) -> Vec<u8> {
-    let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
-    let regions = &mut [RegionMut::from(bytes.as_mut_slice())];
-    engine.restore(version, regions).unwrap();
-    bytes
 }
 
 #[test]
@@ -164,7 +154,7 @@ fn a_restore_from_storage_that_hangs() {
     }
     checkpoint(&engine, 6, MIB);
     engine.within(Duration::from_secs(60)).wait().unwrap();
-    assert!(restore(&engine, 6) == content(6, MIB));
+    assert!(restored(&engine, 6).unwrap() == content(6, MIB));
 }
 
 #[test]
@@ -191,7 +181,7 @@ fn a_checkpoint_that_goes_straight_to_storage_that_hangs() {
         }
     }
     engine.wait().unwrap();
-    assert!(restore(&engine, 3) == bytes);
+    assert!(restored(&engine, 3).unwrap() == bytes);
     // What came too late is not kept.
     vault.hold([9]);
     let error = engine.within(SHORT).checkpoint(9, &regions).unwrap_err();
@@ -229,8 +219,8 @@ fn room_that_does_not_come() {
     slot.bytes_mut().unwrap().fill(9);
     slot.commit();
     engine.wait().unwrap();
-    assert!(restore(&engine, 2) == bytes);
-    assert!(restore(&engine, 3) == [9; MIB]);
+    assert!(restored(&engine, 2).unwrap() == bytes);
+    assert!(restored(&engine, 3).unwrap() == [9; MIB]);
 }
 
 #[test]
@@ -248,7 +238,7 @@ fn a_slice_is_not_for_what_has_begun() {
         vault.release(3);
         writing.join().unwrap().unwrap();
     });
-    assert!(restore(&engine, 3) == bytes);
+    assert!(restored(&engine, 3).unwrap() == bytes);
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod history;
 mod home;
 
+use history::restored;
 use home::{Home, home};
 use std::path::Path;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, RegionMut, Tier};
+use tierflow_engine::{AfterRestore, Engine, EngineBuilder, Error, Region, Tier};
 use tierflow_store::{Error as StoreError, Options, Region as Stored, Repository, Snapshot};
 
 const LENGTH: usize = 50_000;
@@ -39,12 +41,6 @@ fn checkpoint(engine: &Engine, run: u64, version: u64) {
     engine
         .checkpoint(version, &[Region::from(bytes.as_slice())])
         .unwrap();
-}
-
-fn restored(engine: &Engine, version: u64) -> Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; engine.restore_size(version)? as usize];
-    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
-    Ok(bytes)
 }
 
 fn assert_restores(engine: &Engine, run: u64, version: u64) {

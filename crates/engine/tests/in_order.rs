@@ -4,12 +4,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod history;
 mod home;
 
+use history::listed;
 use home::home;
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
@@ -38,12 +40,6 @@ fn checkpoint(engine: &Engine, version: u64) {
     let bytes = vec![version as u8; length_of(version)];
     let regions = [Region::from(bytes.as_slice())];
     engine.checkpoint(version, &regions).unwrap();
-}
-
-fn listed(directory: &Path) -> Vec<u64> {
-    let repository = Repository::read_only(directory, Options::default()).unwrap();
-    let versions = repository.versions().unwrap();
-    versions.into_iter().map(|info| info.version).collect()
 }
 
 /// Fails to keep version 0 once all four that are kept at a time have come, until that is over.

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod groups;
+mod history;
 mod home;
 mod vaults;
 
+use history::{content, damage, listed, restored as restore};
 use home::{Home, home};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -20,31 +21,13 @@ use vaults::Halting;
 
 const MIB: usize = 1 << 20;
 
-fn content(version: Version, length: usize) -> Vec<u8> {
-    let word = |i: usize| {
-        (version + 1)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-            .rotate_left(i as u32 % 64)
-            ^ i as u64
-    };
-    (0..length).map(|i| (word(i) >> 8) as u8).collect()
-}
-
 fn builder() -> EngineBuilder {
     let device = open(Choice::Host).unwrap();
     Engine::builder(&device).host_cache(16 * MIB)
 }
 
 fn checkpoint(engine: &Engine, version: Version, length: usize) {
-    let bytes = content(version, length);
-    let regions = [Region::from(bytes.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
-}
-
-fn restore(engine: &Engine, version: Version) -> Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; engine.restore_size(version)? as usize];
-    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
-    Ok(bytes)
+    history::checkpoint(engine, version, &content(version, length)).unwrap();
 }
 
 fn assert_restores(engine: &Engine, version: Version, length: usize) {
@@ -60,22 +43,6 @@ fn length_of(version: Version) -> usize {
     } else {
         5_000
     }
-}
-
-fn listed(directory: &Path) -> Vec<u64> {
-    let repository = Repository::read_only(directory, Options::default()).unwrap();
-    let versions = repository.versions().unwrap();
-    versions.into_iter().map(|info| info.version).collect()
-}
-
-/// Flips a bit of the payload of a large version.
-fn damage(directory: &Path, version: Version) -> PathBuf {
-    let path = directory.join(format!("rank-0/v{version:020}.tfc"));
-    let mut bytes = std::fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
-    path
 }
 
 #[test]

@@ -6,9 +6,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod changing;
+mod history;
 mod home;
 
 use changing::{SIZE, checkpoint, content};
+use history::restored as restore;
 use home::{Home, home};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,8 +19,8 @@ use std::time::{Duration, SystemTime};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
-    AfterRestore, BuildError, Compression, Engine, EngineBuilder, Error, RegionMut, Retention,
-    Tier, Value, Version,
+    AfterRestore, BuildError, Compression, Engine, EngineBuilder, Error, Retention, Tier, Value,
+    Version,
 };
 use tierflow_store::{Options, Repository};
 use tierflow_testing::{Process, this_test};
@@ -41,12 +43,6 @@ fn of(device: &Device) -> EngineBuilder {
 /// What changes here hardly becomes smaller, but for what each chain begins with.
 fn compressing(device: &Device) -> EngineBuilder {
     of(device).compress(Compression::lossless(Value::I64).always())
-}
-
-fn restore(engine: &Engine, version: Version) -> Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; engine.restore_size(version)? as usize];
-    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
-    Ok(bytes)
 }
 
 fn assert_restores(engine: &Engine, version: Version) {

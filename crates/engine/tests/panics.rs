@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod history;
+
+use history::restored as restore;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::plan::{Policy, Score, Standing, Usage, evict};
-use tierflow_engine::{Engine, Error, Region, RegionMut};
+use tierflow_engine::{Engine, Error, Region};
 use tierflow_store::{
     Error as StoreError, Options, Piece, Repository, Result, Scratch, Snapshot, Storage, Vault,
     VersionInfo,
@@ -88,12 +91,6 @@ fn content(version: u64, length: usize) -> Vec<u8> {
 fn checkpoint(engine: &Engine, version: u64, length: usize) -> tierflow_engine::Result<()> {
     let bytes = content(version, length);
     engine.checkpoint(version, &[Region::from(bytes.as_slice())])
-}
-
-fn restore(engine: &Engine, version: u64) -> tierflow_engine::Result<Vec<u8>> {
-    let mut bytes = vec![0; engine.restore_size(version)? as usize];
-    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
-    Ok(bytes)
 }
 
 fn is_panic(error: &Error, word: &str) -> bool {

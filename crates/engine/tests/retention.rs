@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod history;
 mod home;
 
+use history::{checkpoint, content, damage, listed, restored};
 use home::home;
-use std::path::Path;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Retention, Version};
-use tierflow_store::{Options, Repository};
+use tierflow_engine::{Engine, EngineBuilder, Error, Retention, Version};
 
 /// Bytes that get a file of their own.
 const LARGE: usize = 2 << 20;
@@ -17,40 +17,16 @@ fn builder() -> EngineBuilder {
     Engine::builder(&open(Choice::Host).unwrap()).host_cache(16 << 20)
 }
 
-fn content(version: Version, length: usize) -> Vec<u8> {
-    (0..length as u64)
-        .map(|at| ((at * (2 * version + 1)) >> 3) as u8)
-        .collect()
-}
-
 /// Checkpoints a version, and waits until it is durable.
 fn save(engine: &Engine, version: Version, length: usize) {
-    let bytes = content(version, length);
-    let regions = [Region::from(bytes.as_slice())];
-    engine.checkpoint(version, &regions).unwrap();
+    checkpoint(engine, version, &content(version, length)).unwrap();
     engine.wait().unwrap();
 }
 
 fn restore(engine: &Engine, version: Version) -> Result<(), Error> {
-    let mut bytes = vec![0; engine.restore_size(version)? as usize];
-    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
+    let bytes = restored(engine, version)?;
     assert!(bytes == content(version, bytes.len()), "version {version}");
     Ok(())
-}
-
-fn listed(directory: &Path) -> Vec<u64> {
-    let repository = Repository::read_only(directory, Options::default()).unwrap();
-    let versions = repository.versions().unwrap();
-    versions.into_iter().map(|info| info.version).collect()
-}
-
-/// Flips a bit of the payload of a large version.
-fn damage(directory: &Path, version: u64) {
-    let path = directory.join(format!("rank-0/v{version:020}.tfc"));
-    let mut bytes = std::fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
 }
 
 #[test]

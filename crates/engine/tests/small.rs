@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod history;
+
+use history::restored;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use tierflow_device::{Choice, open};
@@ -61,12 +64,6 @@ fn content(version: u64) -> Vec<u8> {
     let word = (version + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let byte = |at: usize| (word.rotate_left(at as u32 % 64) >> 8) as u8;
     (0..length_of(version)).map(byte).collect()
-}
-
-fn restored(engine: &Engine, version: u64) -> std::result::Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; engine.restore_size(version)? as usize];
-    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
-    Ok(bytes)
 }
 
 const VERSIONS: u64 = 2_000;

@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
+use history::restored;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, open};
-use tierflow_engine::{Engine, EngineBuilder, Error, Region, RegionMut, Version};
+use tierflow_engine::{Engine, EngineBuilder, Error, Region, Version};
 use tierflow_store::{Faults, Options, Order, Repository};
 
 /// So many tries are made of one read.
@@ -38,12 +41,6 @@ fn builder() -> EngineBuilder {
 fn checkpoint(engine: &Engine, run: u64, version: Version) -> Result<(), Error> {
     let bytes = content(run, version);
     engine.checkpoint(version, &[Region::from(bytes.as_slice())])
-}
-
-fn restored(engine: &Engine, version: Version) -> Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; engine.restore_size(version)? as usize];
-    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
-    Ok(bytes)
 }
 
 /// A directory in memory, where there is such a one: engines are built many times, and each synchronises.

@@ -1,0 +1,47 @@
+//! Versions as tests write them, read them back, list and damage them.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "it serves several tests, and not all of them use all of it"
+)]
+
+use std::path::{Path, PathBuf};
+use tierflow_engine::{Engine, Region, RegionMut, Result, Version};
+use tierflow_store::{Options, Repository};
+
+/// Bytes that differ nearly everywhere from those of any other seed.
+pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
+    let word = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let byte = |at: usize| ((word.rotate_left(at as u32 % 64) ^ at as u64) >> 8) as u8;
+    (0..length).map(byte).collect()
+}
+
+/// Checkpoints these bytes of host memory as a version.
+pub(crate) fn checkpoint(engine: &Engine, version: Version, bytes: &[u8]) -> Result<()> {
+    engine.checkpoint(version, &[Region::from(bytes)])
+}
+
+/// A version's bytes.
+pub(crate) fn restored(engine: &Engine, version: Version) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; engine.restore_size(version)? as usize];
+    engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
+    Ok(bytes)
+}
+
+/// The whole versions in a directory.
+pub(crate) fn listed(directory: &Path) -> Vec<Version> {
+    let repository = Repository::read_only(directory, Options::default()).unwrap();
+    let versions = repository.versions().unwrap();
+    versions.into_iter().map(|info| info.version).collect()
+}
+
+/// Flips a bit of the payload of a version that is large enough to have a file of its own.
+pub(crate) fn damage(directory: &Path, version: Version) -> PathBuf {
+    let path = directory.join(format!("rank-0/v{version:020}.tfc"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
