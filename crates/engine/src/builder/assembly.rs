@@ -5,7 +5,7 @@ use crate::caught::Caught;
 use crate::flush::Flush;
 use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, Opened};
-use crate::plan::{ExtentSize, PlanConfig, TierConfig, World};
+use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
 #[cfg(feature = "compress")]
 use crate::run::Compressed;
 #[cfg(feature = "dedup")]
@@ -96,6 +96,7 @@ impl EngineBuilder {
             policy: Box::new(policy),
             extents: ExtentSize::default(),
             differences: stage.as_ref().map(|stage| crate::plan::Differences {
+                below: TierId::FASTEST,
                 overhead: stage.overhead(),
                 longest: stage.longest_chain(),
                 ascending: lasts,
