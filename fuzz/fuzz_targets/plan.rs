@@ -186,8 +186,9 @@ fuzz_target!(|input: Input| {
         policy,
         extents: ExtentSize { least: 2, most: 4 },
         differences: (shape / 64 == 3).then_some(Differences {
+            below: TierId(usize::from(capacities[0] % 3)),
             overhead: Overhead::fixed(2),
-            longest: 4,
+            longest: 1 + u32::from(capacities[1] % 4),
             ascending: shape % 2 == 1,
         }),
         ..PlanConfig::new(tiers.into())

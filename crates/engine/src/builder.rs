@@ -194,17 +194,16 @@ impl EngineBuilder {
         self
     }
 
-    /// Compresses what leaves the fastest tier: the tiers below hold more of it, and it takes less of their time. Restores and
-    /// prefetches give the bytes that were checkpointed, or within bounds where [`Compression::within`](crate::Compression::within)
-    /// allows that.
+    /// Compresses what leaves the fastest tier, or only what goes to the lower tiers that
+    /// [`Compression::on`](crate::Compression::on) names: they hold more of it, and it takes less of their time. Restores and prefetches
+    /// give the bytes that were checkpointed, or within bounds where [`Compression::within`](crate::Compression::within) allows that.
     ///
-    /// What lies in device memory is compressed there, and needs room for a few checkpoints beside the device cache; what lies in
-    /// host memory, by the host's cores. What does not become smaller goes as it is, and where compressing does not
-    /// shorten the way down it is left out, and tried again now and then: [`Metrics::compression`](crate::Metrics::compression)
-    /// says which.
+    /// What lies in device memory is compressed there, and needs room for a few checkpoints beside the device cache; what lies
+    /// elsewhere, by the host's cores. What does not become smaller goes as it is, and where compressing does not shorten the way
+    /// down it is left out, and tried again now and then: [`Metrics::compression`](crate::Metrics::compression) says which.
     ///
     /// With [`dedup`](Self::dedup), differences are compressed instead of checkpoints, by the same rules; bounds are refused, as a
-    /// difference holds every byte as it was.
+    /// difference holds every byte as it was, and so are other tiers than all below the fastest.
     ///
     /// Directories and other storage that outlives the engine hold compressed versions, too. The next engine needs `compress` or
     /// `dedup` to read them, whatever is chosen by it, and to be built with the features of both if both were chosen.

@@ -1,5 +1,6 @@
-//! How what leaves the fastest tier is compressed.
+//! How versions are compressed on their way down, and on which tiers they lie so.
 
+use crate::kind::Kind;
 use crate::{BuildError, Error, Result, Version};
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -27,11 +28,14 @@ use tierflow_store::container::{Element, RegionInfo};
 /// # drop(engine); Ok(()) }
 /// ```
 ///
-/// As text, for configurations: the type, the regions with bounds, and `always`.
+/// As text, for configurations: the type, the regions with bounds, `always`, and `storage` or `external` for the
+/// [tiers](CompressedTiers).
 ///
 /// ```
-/// # use tierflow_engine::Compression;
+/// # use tierflow_engine::{CompressedTiers, Compression};
 /// let how: Compression = "f32, wavefield = 1e-3, temperature = absolute 0.5".parse()?;
+/// let external: Compression = "f32, external".parse()?;
+/// assert_eq!(external, Compression::lossless(tierflow_engine::Value::F32).on(CompressedTiers::External));
 /// # Ok::<(), tierflow_engine::BadCompression>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +43,33 @@ pub struct Compression {
     value: Value,
     bounds: BTreeMap<String, Bound>,
     always: bool,
+    tiers: CompressedTiers,
+}
+
+/// Which tiers hold compressed checkpoints. The fastest one never does, and those above the ones named hold them as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum CompressedTiers {
+    /// All below the fastest: for links from the device that are slower than compressing, and host memory that is to hold more.
+    #[default]
+    BelowFastest,
+    /// Scratch storage and all below it; memory of the device, of peers and of the host holds checkpoints as they are, so that
+    /// what comes from there needs no decoding.
+    Storage,
+    /// Only those that outlive the engine: node-local directories and external storage.
+    External,
+}
+
+impl CompressedTiers {
+    /// How many of these tiers, the fastest first, hold versions as they are.
+    pub(crate) fn whole_on(self, kinds: &[Kind]) -> usize {
+        let is_whole = |kind: &&Kind| match self {
+            Self::BelowFastest => false,
+            Self::Storage => matches!(kind, Kind::Device | Kind::Peers | Kind::Host),
+            Self::External => !kind.lasts(),
+        };
+        kinds.iter().take_while(is_whole).count().max(1)
+    }
 }
 
 impl Compression {
@@ -50,6 +81,7 @@ impl Compression {
             value,
             bounds: BTreeMap::new(),
             always: false,
+            tiers: CompressedTiers::default(),
         }
     }
 
@@ -67,6 +99,22 @@ impl Compression {
     pub fn always(mut self) -> Self {
         self.always = true;
         self
+    }
+
+    /// Which tiers hold compressed checkpoints: all [below the fastest](CompressedTiers::BelowFastest) unless you choose others.
+    ///
+    /// What is written from device memory straight to such a tier is compressed by the device, what comes from elsewhere by the
+    /// host's cores: in place from host memory, and in parts from peers' memory and from storage. Building the engine fails with
+    /// [`BuildError::NoDifferences`](crate::BuildError::NoDifferences) where it has no such tier, and for another choice than the
+    /// default together with [`dedup`](crate::EngineBuilder::dedup), which makes differences below the fastest tier.
+    #[must_use]
+    pub fn on(mut self, tiers: CompressedTiers) -> Self {
+        self.tiers = tiers;
+        self
+    }
+
+    pub(crate) fn tiers(&self) -> CompressedTiers {
+        self.tiers
     }
 
     pub(crate) fn is_always(&self) -> bool {
@@ -140,29 +188,37 @@ impl FromStr for Compression {
         };
         let mut how = Self::lossless(*value);
         for part in parts {
-            if part == "always" {
-                how = how.always();
-                continue;
-            }
-            let bound = part.split_once('=').and_then(|(region, bound)| {
-                let bound = bound.trim();
-                let (bound, kind): (_, fn(f64) -> Bound) = match bound.strip_prefix("absolute ") {
-                    Some(bound) => (bound, Bound::Absolute),
-                    None => (bound, Bound::Relative),
-                };
-                let bound = kind(bound.trim().parse().ok()?);
-                Bounded::new(bound).ok()?;
-                Some((region.trim(), bound))
-            });
-            let Some((region, bound)) = bound.filter(|(region, _)| !region.is_empty()) else {
-                return Err(BadCompression(format!(
-                    "{part:?} is no bound: write a region and a share of its largest value, as `wave = 1e-3`, or `wave = \
-                     absolute 0.5`; or write `always`"
-                )));
+            how = match part {
+                "always" => how.always(),
+                "storage" => how.on(CompressedTiers::Storage),
+                "external" => how.on(CompressedTiers::External),
+                bound => how.within_text(bound)?,
             };
-            how = how.within(region, bound);
         }
         Ok(how)
+    }
+}
+
+impl Compression {
+    /// A region and its bound.
+    fn within_text(self, part: &str) -> std::result::Result<Self, BadCompression> {
+        let bound = part.split_once('=').and_then(|(region, bound)| {
+            let bound = bound.trim();
+            let (bound, kind): (_, fn(f64) -> Bound) = match bound.strip_prefix("absolute ") {
+                Some(bound) => (bound, Bound::Absolute),
+                None => (bound, Bound::Relative),
+            };
+            let bound = kind(bound.trim().parse().ok()?);
+            Bounded::new(bound).ok()?;
+            Some((region.trim(), bound))
+        });
+        let Some((region, bound)) = bound.filter(|(region, _)| !region.is_empty()) else {
+            return Err(BadCompression(format!(
+                "{part:?} is no bound: write a region and a share of its largest value, as `wave = 1e-3`, or `wave = \
+                     absolute 0.5`; or write `always`, `storage` or `external`"
+            )));
+        };
+        Ok(self.within(region, bound))
     }
 }
 
@@ -208,6 +264,12 @@ mod tests {
         assert_eq!(how, expected);
         let how: Compression = "i8,always".parse().unwrap();
         assert_eq!(how, Compression::lossless(Value::I8).always());
+        let how: Compression = "i8, storage = 0.1, external".parse().unwrap();
+        let expected = Compression::lossless(Value::I8).on(CompressedTiers::External);
+        assert_eq!(how, expected.within("storage", Bound::Relative(0.1)));
+        let how: Compression = "i8, storage".parse().unwrap();
+        let expected = Compression::lossless(Value::I8).on(CompressedTiers::Storage);
+        assert_eq!(how, expected);
         for bad in [
             "",
             "f33",

@@ -47,11 +47,14 @@ pub(crate) fn depth(kind: Kind) -> usize {
     }
 }
 
-/// Whether there is a fastest tier to make differences of, and tiers that can store them.
-pub(crate) fn may_differ(kinds: &[Kind]) -> Result<()> {
+/// Whether there is memory to make differences of, and tiers that can store them below the first `above` of these.
+pub(crate) fn may_differ(kinds: &[Kind], above: usize) -> Result<()> {
+    let below = kinds.get(above..).unwrap_or_default();
     let why = match kinds {
-        [Kind::Device | Kind::Host] | [] => "give the engine a tier below the fastest",
-        [_, below @ ..] if below.contains(&Kind::Peers) => "peers' memory holds checkpoints whole",
+        [Kind::Device | Kind::Host, ..] if below.is_empty() => {
+            "give the engine a tier below those that hold checkpoints as they are, such as a scratch or an external directory"
+        }
+        _ if below.contains(&Kind::Peers) => "peers' memory holds checkpoints whole",
         [Kind::Device | Kind::Host, ..] => return Ok(()),
         _ => "give the engine a device cache or a host cache",
     };

@@ -25,7 +25,7 @@ mod within;
 
 pub use builder::{DeviceCache, EngineBuilder, HostCache, NodeLocal, ScratchTier, Tier};
 #[cfg(feature = "compress")]
-pub use compression::{BadCompression, Compression};
+pub use compression::{BadCompression, CompressedTiers, Compression};
 #[cfg(feature = "cufile")]
 pub use direct_io::DirectIo;
 pub use engine::Engine;

@@ -4,8 +4,8 @@
 
 use tierflow_device::{Choice, Device, Memory, Stream, open};
 use tierflow_engine::{
-    AfterRestore, Bound, Compression, Element, Engine, EngineBuilder, Flush, Region, RegionMut,
-    Value, Version,
+    AfterRestore, Bound, CompressedTiers, Compression, Element, Engine, EngineBuilder, Flush,
+    Region, RegionMut, Value, Version,
 };
 
 const VALUES: usize = (1 << 20) + 250;
@@ -123,6 +123,34 @@ fn every_version_comes_back_from_each_kind_of_tier() {
             }
             for version in engine.versions() {
                 engine.discard(version).unwrap();
+            }
+        }
+    }
+}
+
+/// From device memory straight to a compressed tier, from host memory, and from a disk.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn every_version_comes_back_whichever_tiers_are_compressed() {
+    let bench = Bench::new();
+    for tiers in [CompressedTiers::Storage, CompressedTiers::External] {
+        for host_cache in [64 << 20, 0] {
+            let directory = tempfile::tempdir().unwrap();
+            let how = Compression::lossless(Value::I8).always().on(tiers);
+            let engine = bench.builder().compress(how).host_cache(host_cache);
+            let engine = engine.scratch(directory.path());
+            let engine = engine.external(directory.path().join("external"));
+            let engine = engine.build().unwrap();
+            engine.hint((0..VERSIONS).rev());
+            for version in 0..VERSIONS {
+                bench.checkpoint(&engine, version, &field(version));
+            }
+            engine.wait().unwrap();
+            let compression = engine.metrics().compression.unwrap();
+            assert!(compression.stored > 0, "{compression:?}");
+            for version in (0..VERSIONS).rev() {
+                let back = bench.restored(&engine, version);
+                assert!(back == field(version), "{version}");
             }
         }
     }

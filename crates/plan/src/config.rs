@@ -1,5 +1,6 @@
 //! The plan's configuration.
 
+use crate::TierId;
 use crate::policy::{Policy, Residency};
 
 /// What becomes of a version once the application has restored it.
@@ -94,10 +95,12 @@ impl Overhead {
     }
 }
 
-/// That versions become differences on their way down from the fastest tier, or are compressed there: differences to nothing,
-/// in chains of one.
+/// That versions become differences on their way down, or are compressed there: differences to nothing, in chains of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Differences {
+    /// The lowest tier on which versions lie as they are: on those below, they lie as differences. Of the lowest tier of all,
+    /// none does. [`TierId::FASTEST`] makes them where versions leave the first one.
+    pub below: TierId,
     /// The most bytes by which a difference is larger than its checkpoint.
     pub overhead: Overhead,
     /// The most differences that a version is made of; at least 1. Where it is more, each builds upon the one that was asked for
@@ -105,6 +108,13 @@ pub struct Differences {
     pub longest: u32,
     /// Whether a version builds upon those of smaller numbers only, as tiers that outlive the engine want it.
     pub ascending: bool,
+}
+
+impl Differences {
+    /// Whether versions lie as differences on `tier`.
+    pub(crate) fn lie_on(&self, tier: TierId) -> bool {
+        tier > self.below
+    }
 }
 
 /// Everything that the plan needs to know at the start.
@@ -118,7 +128,7 @@ pub struct PlanConfig {
     pub policy: Box<dyn Policy>,
     /// How versions are cut.
     pub extents: ExtentSize,
-    /// Whether what leaves the fastest tier is stored as differences: versions are then not cut.
+    /// Whether lower tiers hold versions as differences: these are then not cut, on any tier.
     pub differences: Option<Differences>,
 }
 
@@ -151,5 +161,13 @@ pub enum ConfigError {
         capacity: u64,
         /// Its alignment.
         alignment: u64,
+    },
+    /// Differences are to be made below a tier that there is not.
+    #[error("differences are to be made below tier {tier}, and there are {tiers}, counted from 0")]
+    NoSuchTier {
+        /// The tier's position.
+        tier: usize,
+        /// How many there are.
+        tiers: usize,
     },
 }

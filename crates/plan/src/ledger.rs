@@ -97,7 +97,13 @@ struct Membership {
     promotable: bool,
 }
 
-fn membership(record: &Record, extent: &Extent, at: usize, last: TierId) -> Membership {
+/// `lies_encoded`: whether versions lie [encoded](Ledger::lies_encoded) on the replica's tier.
+fn membership(
+    record: &Record,
+    extent: &Extent,
+    at: usize,
+    (last, lies_encoded): (TierId, bool),
+) -> Membership {
     let replica = &extent.replicas[at];
     let tier = replica.tier;
     let is_readable = replica.is_readable();
@@ -105,7 +111,7 @@ fn membership(record: &Record, extent: &Extent, at: usize, last: TierId) -> Memb
     let write_back = extent.write_back(tier, last, record.unreadable);
     let is_read_past = record.readers > 0;
     // What other versions build upon stays on some lower tier.
-    let is_built_upon = record.dependents > 0 && tier != TierId::FASTEST;
+    let is_built_upon = record.dependents > 0 && lies_encoded;
     Membership {
         clean: replica.is_idle() && is_below,
         superseded: replica.is_idle()
@@ -115,7 +121,7 @@ fn membership(record: &Record, extent: &Extent, at: usize, last: TierId) -> Memb
         dirty: is_readable
             && write_back == WriteBack::Queued
             && record.is_taken_in
-            && record.is_needed(tier),
+            && record.is_needed(lies_encoded),
         sinkable: is_readable
             && record.is_taken_in
             && !record.discarded
@@ -135,7 +141,14 @@ impl Ledger {
         if config.tiers.is_empty() {
             return Err(ConfigError::NoTiers);
         }
-        let last = config.tiers.len() - 1;
+        let count = config.tiers.len();
+        if let Some(Differences { below, .. }) = config.differences.filter(|d| d.below.0 >= count) {
+            return Err(ConfigError::NoSuchTier {
+                tier: below.0,
+                tiers: count,
+            });
+        }
+        let last = count - 1;
         let windows = config.policy.windows();
         let mut tiers = Vec::new();
         for (tier, mut config) in config.tiers.into_iter().enumerate() {
@@ -243,7 +256,8 @@ impl Ledger {
 
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 5] {
-        let is = membership(record, extent, at, self.last());
+        let tier = extent.replicas[at].tier;
+        let is = membership(record, extent, at, (self.last(), self.lies_encoded(tier)));
         [
             is.clean,
             is.superseded,
@@ -259,13 +273,14 @@ impl Ledger {
     }
 
     fn seat(&mut self, version: Version, indices: Range<usize>, enter: bool) {
-        let last = self.last();
+        let (last, differences) = (self.last(), self.differences);
         let Some(record) = self.records.get(&version) else {
             return;
         };
         for extent in &record.extents[indices] {
             for (at, replica) in extent.replicas.iter().enumerate() {
-                let is = membership(record, extent, at, last);
+                let lies_encoded = differences.is_some_and(|how| how.lie_on(replica.tier));
+                let is = membership(record, extent, at, (last, lies_encoded));
                 let tier = &mut self.tiers[replica.tier.0];
                 let sets = [
                     (is.clean, &mut tier.clean),

@@ -5,7 +5,7 @@ use crate::order::Key;
 use crate::{Ticket, TierId, TransferId, Version};
 use tierflow_lifecycle::State;
 
-/// How a version lies on the tiers below the fastest, where some versions lie there as differences.
+/// How a version lies on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     /// As it is: it was written there.
@@ -212,7 +212,7 @@ pub(crate) struct Record {
     pub(crate) unreadable: bool,
     /// An earlier run wrote it: once it is gone, its number is free.
     pub(crate) adopted: bool,
-    /// How it lies below the fastest tier, if it does and some versions lie there as differences.
+    /// How it lies on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded), if it does.
     pub(crate) form: Option<Form>,
     /// Versions whose differences build upon this one's, and those on their way to.
     pub(crate) dependents: u32,
@@ -224,15 +224,16 @@ impl Record {
         !self.discarded && (self.is_taken_in || !self.produced)
     }
 
-    /// Whether its bytes on `tier` are of use: to restore it, or another version that builds upon it.
-    pub(crate) fn is_needed(&self, tier: TierId) -> bool {
-        !self.discarded || (self.dependents > 0 && tier != TierId::FASTEST)
+    /// Whether its bytes are of use on a tier where versions lie encoded, or on another: to restore it, or another version that
+    /// builds upon it.
+    pub(crate) fn is_needed(&self, lies_encoded: bool) -> bool {
+        !self.discarded || (self.dependents > 0 && lies_encoded)
     }
 
-    /// Bytes that a complete replica of an extent of `len` bytes has on `tier`.
-    pub(crate) fn size_on(&self, tier: TierId, len: u64) -> u64 {
+    /// Bytes that a complete replica of an extent of `len` bytes has on a tier where versions lie encoded, or on another.
+    pub(crate) fn size_on(&self, lies_encoded: bool, len: u64) -> u64 {
         match self.form {
-            Some(Form::Difference(difference)) if tier != TierId::FASTEST => difference.bytes,
+            Some(Form::Difference(difference)) if lies_encoded => difference.bytes,
             _ => len,
         }
     }

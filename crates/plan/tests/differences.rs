@@ -5,21 +5,29 @@
 mod machine;
 
 use machine::{Ending, Machine, Setup};
-use tierflow_plan::{Differences, Overhead, TierId, TransferFailure, TransferId, Version};
+use tierflow_plan::{
+    ConfigError, Differences, Overhead, Plan, PlanConfig, TierId, TransferFailure, TransferId,
+    Version,
+};
 
 /// Eager tiers of so many bytes below the fastest, two transfers into each at a time.
-fn machine(below: &[u64]) -> Machine {
+fn setup(below: &[u64]) -> Setup {
     let mut setup = Setup::new(&[&[40], below].concat());
     for tier in &mut setup.tiers[1..] {
         tier.depth = 2;
         tier.eager = true;
     }
     setup.differences = Some(Differences {
+        below: TierId::FASTEST,
         overhead: Overhead::fixed(1),
         longest: 16,
         ascending: false,
     });
-    Machine::new(&setup)
+    setup
+}
+
+fn machine(below: &[u64]) -> Machine {
+    Machine::new(&setup(below))
 }
 
 fn write(machine: &mut Machine, version: Version) {
@@ -144,4 +152,64 @@ fn those_on_their_way_leave_no_room_between_them() {
         "{places:?}"
     );
     machine.read_back();
+}
+
+/// Versions are encoded where they cross the boundary, and nowhere else, wherever it is drawn.
+#[test]
+fn what_crosses_the_boundary_is_encoded_or_decoded() {
+    for below in 0..4 {
+        let mut setup = setup(&[40, 40, 40]);
+        let differences = setup.differences.as_mut().unwrap();
+        (differences.below, differences.longest) = (TierId(below), 1);
+        let mut machine = Machine::new(&setup);
+        for version in [0, 1, 3] {
+            write(&mut machine, version);
+            machine.settle();
+        }
+        for tier in 0..4 {
+            let bytes = machine.plan().pieces(0, TierId(tier))[0].place.size;
+            assert_eq!(bytes, if tier > below { 1 } else { 4 }, "on tier {tier}");
+        }
+        // They lie on the lowest tier alone, and come up one by one.
+        (0..3).for_each(|tier| machine.limit(tier, 0));
+        machine.settle();
+        for tier in (0..3).rev() {
+            machine.limit(tier, 40);
+            machine.hint(vec![0, 1, 3]);
+            machine.prefetch_start();
+            machine.settle();
+        }
+        let coding = |from, to| match (from > below, to > below) {
+            (false, false) => "plain",
+            (false, true) => "encode",
+            (true, false) => "decode",
+            (true, true) => "stored",
+        };
+        let codings = machine.codings();
+        let expected = codings
+            .iter()
+            .map(|&(from, to, _)| (from, to, coding(from, to)));
+        assert_eq!(*codings, expected.collect());
+        for neighbours in [(0, 1), (3, 2), (2, 1), (1, 0)] {
+            let mut found = codings.iter().map(|&(from, to, _)| (from, to));
+            assert!(found.any(|pair| pair == neighbours), "{codings:?}");
+        }
+        let made = codings.iter().any(|&(.., name)| name == "encode");
+        assert_eq!(made, below < 3);
+        machine.read_back();
+    }
+}
+
+#[test]
+fn a_boundary_is_a_tier() {
+    let mut setup = setup(&[40]);
+    setup.differences.as_mut().unwrap().below = TierId(2);
+    let config = PlanConfig {
+        differences: setup.differences,
+        ..PlanConfig::new(setup.tiers)
+    };
+    assert_eq!(
+        Plan::new(config).err(),
+        Some(ConfigError::NoSuchTier { tier: 2, tiers: 2 })
+    );
 }

@@ -8,7 +8,8 @@ use machine::Ending;
 use machine::{Machine, Setup};
 use proptest::prelude::*;
 use tierflow_plan::{
-    AfterRestore, Difference, Differences, ExtentSize, Overhead, Scope, TierConfig, TransferFailure,
+    AfterRestore, Difference, Differences, ExtentSize, Overhead, Scope, TierConfig, TierId,
+    TransferFailure,
 };
 
 #[derive(Debug, Clone)]
@@ -96,7 +97,7 @@ fn run(setup: &Setup, adopted: &[u64], steps: Vec<Step>) {
     let mut base = None;
     let last = setup.tiers.len() - 1;
     for &size in adopted {
-        let is_difference = setup.differences.is_some() && last > 0;
+        let is_difference = setup.differences.is_some_and(|how| last > how.below.0);
         let difference = is_difference.then_some(Difference { bytes: 1, base });
         machine.adopt(
             next,
@@ -209,12 +210,15 @@ proptest! {
     #[test]
     fn every_byte_comes_back_through_differences(
         mut setup in setup(),
+        below in any::<prop::sample::Index>(),
         longest in 1_u32..4,
         ascending in any::<bool>(),
         adopted in prop::collection::vec(1_u64..9, 0..4),
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        setup.differences = Some(Differences { overhead: Overhead::fixed(2), longest, ascending });
+        let below = TierId(below.index(setup.tiers.len()));
+        let overhead = Overhead::fixed(2);
+        setup.differences = Some(Differences { below, overhead, longest, ascending });
         run(&setup, &adopted, steps);
     }
 }

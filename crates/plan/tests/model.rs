@@ -11,7 +11,7 @@ mod machine;
 
 use explore::{Explored, Model};
 use machine::Setup;
-use tierflow_plan::{AfterRestore, Differences, ExtentSize, Overhead, Scope};
+use tierflow_plan::{AfterRestore, Differences, ExtentSize, Overhead, Scope, TierId};
 
 /// Tiers of so many bytes; extents of 1 to 2 bytes.
 fn tiers(capacities: &[u64]) -> Setup {
@@ -348,6 +348,7 @@ fn suspended() {
         name: "suspended where versions lie as differences",
         setup: Setup {
             differences: Some(Differences {
+                below: TierId::FASTEST,
                 overhead: Overhead::fixed(1),
                 longest: 2,
                 ascending: true,
@@ -366,11 +367,21 @@ fn suspended() {
         &["down past a tier", "evicted beyond a limit"],
     );
     explore(&differences, &[], &["written down"]);
+    explore(&lower(&differences), &[], &["written down"]);
+}
+
+/// The same with differences below the second tier: what goes to that, or comes from there, goes as it is.
+fn lower(model: &Model) -> Model {
+    let mut lower = model.clone();
+    let differences = lower.setup.differences.as_mut();
+    differences.unwrap().below = TierId(1);
+    lower
 }
 
 #[test]
 fn stored_as_differences() {
     let chain = Differences {
+        below: TierId::FASTEST,
         overhead: Overhead::fixed(1),
         longest: 2,
         ascending: false,
@@ -430,6 +441,8 @@ fn stored_as_differences() {
         ..chain
     });
     explore(&pair, &[], &["written down"]);
+    explore(&lower(&three), &[], &["up past a tier"]);
+    explore(&lower(&alone), &[], &["up past a tier"]);
     explore(&both, &[], &["cancelled"]);
     explore(&three, &[], &["up past a tier"]);
     explore(&alone, &[], &["up past a tier"]);

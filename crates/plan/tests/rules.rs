@@ -153,6 +153,7 @@ fn windows_by_score_wait_for_what_goes_down_first() {
 fn a_tier_holds_as_many_more_versions_as_differences_are_smaller() {
     let mut setup = setup(&[20, 40, 400], AfterRestore::Discard);
     setup.differences = Some(Differences {
+        below: TierId::FASTEST,
         overhead: Overhead::fixed(2),
         longest: 4,
         ascending: false,

@@ -333,7 +333,7 @@ def test_differences_give_the_whole_bytes() -> None:
         assert engine.metrics()["hops"]
 
 
-def test_compressed_versions_come_back_as_they_were_or_within_a_bound() -> None:
+def test_compressed_versions_come_back_as_they_were_or_within_a_bound(tmp_path: pathlib.Path) -> None:
     field = np.sin(np.arange(100_000, dtype="f4") / 300)
     kinds = {"device": "host", "device_cache": "1MiB", "host_cache": "32MiB", "flush": "eager"}
     with tierflow.Engine(**kinds, compress="f32, always") as engine:
@@ -356,6 +356,18 @@ def test_compressed_versions_come_back_as_they_were_or_within_a_bound() -> None:
             assert np.abs(back - field).max() <= 1e-3 * np.abs(field).max()
         figures = engine.metrics()["compression"]
         assert figures["stored"] < figures["compressed"] / 5
+    with tierflow.Engine(**kinds, scratch=tmp_path, compress="f32, storage, always") as engine:
+        for version in range(20):
+            engine.checkpoint(version, field * version)
+            engine.wait()
+        tiers = {tier["name"]: tier["used"] for tier in engine.metrics()["tiers"]}
+        assert tiers["file"] < tiers["host"]
+        for version in reversed(range(20)):
+            back = np.zeros_like(field)
+            engine.restore(version, back)
+            assert np.array_equal(back, field * version)
+    with pytest.raises(tierflow.ArgumentError, match="tier below"):
+        tierflow.Engine(**kinds, compress="f32, storage")
     with pytest.raises(tierflow.ArgumentError, match="f99"):
         tierflow.Engine(**kinds, compress="f99")
 

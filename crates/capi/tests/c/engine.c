@@ -60,6 +60,9 @@ static void compressed_differences(const char *directory)
     CHECK(tf_options_set(options, "compress", "f32, wave = 1e-3") == TF_OK);
     CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);
     CHECK(strstr(tf_error_message(), "bounds") != NULL);
+    CHECK(tf_options_set(options, "compress", "i8, storage") == TF_OK);
+    CHECK(tf_open(options, NULL, &engine) == TF_ARGUMENT);
+    CHECK(strstr(tf_error_message(), "leave out `dedup`") != NULL);
     CHECK(tf_options_set(options, "compress", "i8, always") == TF_OK);
     CHECK(tf_open(options, NULL, &engine) == TF_OK);
     for (version = 0; version < VERSIONS; version++) {

@@ -5,7 +5,7 @@ use crate::caught::Caught;
 use crate::flush::Flush;
 use crate::kind::{Kind, depth, may_differ};
 use crate::lasting::{self, Opened};
-use crate::plan::{ExtentSize, PlanConfig, TierConfig, World};
+use crate::plan::{ExtentSize, PlanConfig, TierConfig, TierId, World};
 #[cfg(feature = "compress")]
 use crate::run::Compressed;
 #[cfg(feature = "dedup")]
@@ -89,6 +89,7 @@ impl EngineBuilder {
             tiers.push(tier);
         }
         let stage = self.stage(tiers.first())?;
+        let below = TierId(self.whole_on(&kinds) - 1);
         let (policy, policy_panic) = Caught::new(self.policy);
         let mut world = World::new(PlanConfig {
             tiers: configs,
@@ -96,6 +97,7 @@ impl EngineBuilder {
             policy: Box::new(policy),
             extents: ExtentSize::default(),
             differences: stage.as_ref().map(|stage| crate::plan::Differences {
+                below,
                 overhead: stage.overhead(),
                 longest: stage.longest_chain(),
                 ascending: lasts,
@@ -176,37 +178,56 @@ impl EngineBuilder {
         false
     }
 
-    /// Whether values may come back changed.
+    /// How many of these tiers, the fastest first, hold versions as they are whatever lower ones do.
     #[cfg(feature = "compress")]
-    fn rounds(&self) -> bool {
+    fn whole_on(&self, kinds: &[Kind]) -> usize {
         let how = self.compression.as_ref();
-        how.is_some_and(crate::Compression::has_bounds)
+        how.map_or(1, |how| how.tiers().whole_on(kinds))
     }
 
     #[cfg(not(feature = "compress"))]
-    fn rounds(&self) -> bool {
-        false
+    #[expect(clippy::unused_self, reason = "as with compression")]
+    fn whole_on(&self, _: &[Kind]) -> usize {
+        1
     }
 
-    /// That what leaves the fastest tier can be stored in another form, if it is to.
-    fn check_stage(&self, kinds: &[Kind]) -> Result<()> {
-        match (self.differs(), self.compresses()) {
-            (false, false) => Ok(()),
-            (true, true) if self.rounds() => Err(BuildError::NoDifferences {
-                why: "a difference holds every byte as it was: leave the bounds out of `compress`, or leave out `dedup`",
-            }
-            .into()),
-            (differs, _) => {
-                may_differ(kinds)?;
-                match differs {
-                    true => self.lasting.may_differ(),
-                    false => Ok(()),
-                }
-            }
+    /// Why differences cannot be compressed as was asked for, if that is so.
+    #[cfg(feature = "compress")]
+    fn misfit(&self) -> Option<&'static str> {
+        let how = self.compression.as_ref()?;
+        if how.has_bounds() {
+            Some(
+                "a difference holds every byte as it was: leave the bounds out of `compress`, or leave out `dedup`",
+            )
+        } else if how.tiers() != crate::CompressedTiers::default() {
+            Some(
+                "differences are made below the fastest tier: leave the tiers out of `compress`, or leave out `dedup`",
+            )
+        } else {
+            None
         }
     }
 
-    /// What becomes of versions that leave the fastest tier.
+    #[cfg(not(feature = "compress"))]
+    #[expect(clippy::unused_self, reason = "as with compression")]
+    fn misfit(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// That versions can be stored in another form on lower tiers, if they are to.
+    fn check_stage(&self, kinds: &[Kind]) -> Result<()> {
+        match (self.differs(), self.misfit()) {
+            (true, Some(why)) => Err(BuildError::NoDifferences { why }.into()),
+            (true, None) => {
+                may_differ(kinds, 1)?;
+                self.lasting.may_differ()
+            }
+            (false, _) if self.compresses() => may_differ(kinds, self.whole_on(kinds)),
+            (false, _) => Ok(()),
+        }
+    }
+
+    /// What becomes of versions on their way to the tiers that do not hold them as they are.
     #[cfg_attr(
         not(any(feature = "dedup", feature = "compress")),
         allow(unused_variables, clippy::unused_self, clippy::unnecessary_wraps)

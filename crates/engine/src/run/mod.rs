@@ -10,7 +10,7 @@
 //! | `bypass` | how does a caller read from storage, or write there, past all caches? |
 //! | `kept` | how does a tier keep copies under their versions' numbers? |
 //! | `durable` | how do bytes get there and back? |
-//! | `stage` | what becomes of checkpoints below the fastest tier, and checkpoints of that? |
+//! | `stage` | what becomes of checkpoints on lower tiers, and checkpoints of that? |
 //! | `regions` | which bytes of the application make up this part of a checkpoint? |
 //! | `pending` | which work of the application's streams must be over first? |
 //! | `capacity` | how large is a tier whose memory others want, too? |

@@ -1,5 +1,5 @@
-//! The stage between the fastest tier and those below it: what becomes of checkpoints on the way down, and checkpoints of
-//! that on the way up.
+//! The stage between tiers that hold checkpoints as they are and those below: what becomes of checkpoints on the way down, and
+//! checkpoints of that on the way up.
 //!
 //! It works where the bytes are: of what lies in device memory the device makes less, of what lies in host memory the host's
 //! cores do; and so with checkpoints that come up again. What lies there says itself what it is, so that either stage reads what
@@ -51,7 +51,7 @@ pub(crate) struct Descent<'a> {
     pub(super) encoded: &'a dyn Fn(Option<Stored>) -> Option<Piece>,
 }
 
-/// What becomes of checkpoints below the fastest tier.
+/// What becomes of checkpoints on tiers that do not hold them as they are.
 pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
     /// The most bytes by which what it makes is larger than the checkpoint.
     fn overhead(&self) -> Overhead;
@@ -77,7 +77,7 @@ pub(crate) trait Stage: std::fmt::Debug + Send + Sync {
         cancelled: &AtomicBool,
     ) -> std::result::Result<Option<Stored>, Failed>;
 
-    /// Makes a checkpoint on the fastest tier of what lies below.
+    /// Makes a checkpoint, on a tier that holds it as it is, of what lies below.
     fn up(
         &self,
         lane: &mut Lane,

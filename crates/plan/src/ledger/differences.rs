@@ -1,9 +1,10 @@
-//! Versions that lie on the tiers below the fastest as differences to others (ICPP'23).
+//! Versions that lie on the lower tiers as differences to others (ICPP'23).
 //!
-//! A difference is made on the way down from the fastest tier, one after the other, each to the one made before it: a
-//! chain, which ends where a difference could not be made or is not kept any more, or is as long as it may be. A version
-//! is read with all that its chain has before it. So a version that another one builds upon keeps its difference,
-//! whatever becomes of it, until none builds upon it any more. Versions are not cut where differences are made.
+//! A difference is made on the way down from the tiers where versions lie as they are, one after the other, each to the
+//! one made before it: a chain, which ends where a difference could not be made or is not kept any more, or is as long as
+//! it may be. A version is read with all that its chain has before it. So a version that another one builds upon keeps
+//! its difference, whatever becomes of it, until none builds upon it any more. Versions are not cut where differences are
+//! made.
 //!
 //! The next difference may be asked for while the one before is on its way. It counts as there when that one is, and is
 //! of no use if that one does not come.
@@ -62,15 +63,20 @@ impl Shrunk {
 pub(crate) type Base = (Version, TierId);
 
 impl Ledger {
+    /// Whether versions lie encoded on `tier`: as differences, as far as these could be made.
+    pub(crate) fn lies_encoded(&self, tier: TierId) -> bool {
+        self.differences.is_some_and(|how| how.lie_on(tier))
+    }
+
     /// Bytes to set aside for an extent of `len` bytes on `tier`: its own, or the most that its difference can have.
     pub(crate) fn room_on(&self, version: Version, tier: TierId, len: u64) -> u64 {
         let record = self.records.get(&version);
         let form = record.and_then(|record| record.form);
         match self.differences {
-            Some(differences) if tier != TierId::FASTEST && !form.is_some_and(Form::is_there) => {
-                differences.overhead.most(len)
+            Some(how) if how.lie_on(tier) && !form.is_some_and(Form::is_there) => {
+                how.overhead.most(len)
             }
-            _ => record.map_or(len, |record| record.size_on(tier, len)),
+            _ => record.map_or(len, |record| record.size_on(self.lies_encoded(tier), len)),
         }
     }
 
@@ -82,13 +88,13 @@ impl Ledger {
         let is_made = form.is_some_and(Form::is_there);
         let Shrunk { whole, stored } = self.shrunk;
         let shrunk = (u128::from(len) * stored).checked_div(whole);
-        let shrunk = shrunk.filter(|_| self.differences.is_some() && !is_made);
+        let shrunk = shrunk.filter(|_| self.lies_encoded(tier) && !is_made);
         shrunk.map_or(room, |bytes| u64::try_from(bytes).unwrap_or(room).min(room))
     }
 
     /// A version was written to a tier, or found there, as it is.
     pub(crate) fn lies_whole(&mut self, version: Version, tier: TierId) {
-        if self.differences.is_some() && tier != TierId::FASTEST {
+        if self.lies_encoded(tier) {
             self.change_record(version, |record| record.form = Some(Form::Whole));
         }
     }
@@ -103,7 +109,7 @@ impl Ledger {
         let own = self.records.get(&version);
         let Some(difference) = difference else {
             let form = own.and_then(|record| record.form);
-            return tier == TierId::FASTEST || form.is_none_or(|form| form == Form::Whole);
+            return !self.lies_encoded(tier) || form.is_none_or(|form| form == Form::Whole);
         };
         let base = difference.base.map(|base| self.records.get(&base));
         let has_base = base.is_none_or(|base| {
@@ -114,8 +120,7 @@ impl Ledger {
             })
         });
         let form = Some(Form::Difference(difference));
-        self.differences.is_some()
-            && tier != TierId::FASTEST
+        self.lies_encoded(tier)
             && difference.bytes > 0
             && has_base
             && own.is_none_or(|own| own.form.is_none() || own.form == form)
@@ -131,16 +136,12 @@ impl Ledger {
         }
     }
 
-    /// How the bytes of a version change between two tiers of which one is the fastest or neither is; what is read
-    /// besides is held.
+    /// How the bytes of a version change on their way from one tier to another; what is read besides is held.
     pub(crate) fn code(&mut self, version: Version, from: TierId, to: TierId) -> Coding {
-        if self.differences.is_none() {
-            return Coding::Plain;
-        }
-        if to == TierId::FASTEST {
+        if !self.lies_encoded(to) {
             return self.decode(version, from);
         }
-        if from == TierId::FASTEST {
+        if !self.lies_encoded(from) {
             let base = self.next_base(version);
             self.add_dependent(base);
             let size = self.records.get(&version).map_or(0, |record| record.size);
@@ -188,7 +189,7 @@ impl Ledger {
     /// How the replica of `version` on `tier` is read; what it builds upon is read along.
     pub(crate) fn decode(&mut self, version: Version, tier: TierId) -> Coding {
         let form = |ledger: &Self, version| ledger.records.get(&version).and_then(|r| r.form);
-        let own = form(self, version).filter(|_| tier != TierId::FASTEST);
+        let own = form(self, version).filter(|_| self.lies_encoded(tier));
         let Some(Form::Difference(Difference { base, .. })) = own else {
             return Coding::Plain;
         };
@@ -198,7 +199,7 @@ impl Ledger {
             let extent = self.extent((base, 0));
             let found = extent.and_then(|extent| {
                 let stored = extent.replicas.iter();
-                let stored = first_sound(stored.filter(|r| r.tier != TierId::FASTEST))?;
+                let stored = first_sound(stored.filter(|r| self.lies_encoded(r.tier)))?;
                 Some(self.piece(extent, stored).place)
             });
             if let Some(place) = found {
@@ -287,15 +288,14 @@ impl Ledger {
         self.remove_dependent(taken.flatten());
     }
 
-    /// A replica of `version` was given up: if that was its last one below the fastest tier, it builds upon nothing any
-    /// more.
+    /// A replica of `version` was given up: if that was its last one where versions lie encoded, it builds upon nothing
+    /// any more.
     pub(crate) fn forget_form(&mut self, version: Version) {
         let Some(record) = self.records.get(&version).filter(|r| r.form.is_some()) else {
             return;
         };
-        let is_below = |replica: &Replica| replica.tier != TierId::FASTEST;
         let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
-        if replicas.any(is_below) {
+        if replicas.any(|replica| self.lies_encoded(replica.tier)) {
             return;
         }
         self.not_encoded(version);
@@ -310,7 +310,7 @@ impl Ledger {
             return Vec::new();
         };
         let is_needed =
-            |replica: &&Replica| record.dependents > 0 && replica.tier != TierId::FASTEST;
+            |replica: &&Replica| record.dependents > 0 && self.lies_encoded(replica.tier);
         let replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
         let unneeded = replicas.filter(|replica| !is_needed(replica));
         let mut under_way: Vec<_> = unneeded.filter_map(|replica| replica.arriving).collect();
@@ -334,7 +334,7 @@ impl Ledger {
         let mut unneeded = Vec::new();
         for extent in &record.extents {
             let idle = extent.replicas.iter().filter(|replica| replica.is_idle());
-            let idle = idle.filter(|replica| !record.is_needed(replica.tier));
+            let idle = idle.filter(|replica| !record.is_needed(self.lies_encoded(replica.tier)));
             unneeded.extend(idle.map(|replica| (extent.start, replica.tier)));
         }
         for (start, tier) in unneeded {

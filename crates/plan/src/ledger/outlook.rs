@@ -86,10 +86,9 @@ impl Outlook {
         let pairs = ledger.tiers.windows(2).enumerate();
         let boundaries = pairs.map(|(above, tiers)| {
             let limit = tiers[0].space.limit();
-            // Versions shrink on their way down from the fastest tier, where they become differences.
-            let held = match above {
-                0 => limit,
-                _ => ledger.shrunk.held_by(limit),
+            let held = match ledger.lies_encoded(TierId(above)) {
+                true => ledger.shrunk.held_by(limit),
+                false => limit,
             };
             reach = reach.saturating_add(held);
             let usable = reach.saturating_sub(write_reserve);

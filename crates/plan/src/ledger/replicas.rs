@@ -110,20 +110,20 @@ impl Ledger {
     pub(crate) fn is_sound(&self, version: Version) -> bool {
         let record = self.records.get(&version);
         let builds_upon = match record.and_then(Record::fastest) {
-            Some(TierId::FASTEST) => 0,
+            Some(tier) if !self.lies_encoded(tier) => 0,
             _ => usize::MAX,
         };
-        let is_read_soundly = |version, from: TierId| {
+        let is_read_soundly = |version, is_base: bool| {
             let record = self.records.get(&version);
             let mut extents = record.into_iter().flat_map(|record| &record.extents);
             extents.all(|extent| {
-                let read = first_sound(extent.replicas.iter().filter(|r| r.tier >= from));
+                let replicas = extent.replicas.iter();
+                let read = first_sound(replicas.filter(|r| !is_base || self.lies_encoded(r.tier)));
                 read.is_some_and(Replica::is_sound)
             })
         };
         let mut bases = self.chain(version).skip(1).take(builds_upon);
-        is_read_soundly(version, TierId::FASTEST)
-            && bases.all(|base| is_read_soundly(base, TierId(1)))
+        is_read_soundly(version, false) && bases.all(|base| is_read_soundly(base, true))
     }
 
     /// Damaged replicas of a version, and of what it builds upon, are read again: there may be nothing else.
@@ -266,7 +266,7 @@ impl Ledger {
             return;
         };
         if was_there && record.is_off(tier) {
-            let bytes = record.size_on(tier, record.size);
+            let bytes = record.size_on(self.lies_encoded(tier), record.size);
             self.commands.push(Command::Remove {
                 version: id.0,
                 tier,

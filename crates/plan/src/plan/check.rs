@@ -88,10 +88,11 @@ impl Plan {
                 return Err(Violation::Lost(version));
             }
             for replica in &extent.replicas {
-                if replica.is_idle() && !record.is_needed(replica.tier) {
+                let lies_encoded = self.ledger().lies_encoded(replica.tier);
+                if replica.is_idle() && !record.is_needed(lies_encoded) {
                     return Err(Violation::NotFreed(version, replica.tier));
                 }
-                let size = record.size_on(replica.tier, extent.len);
+                let size = record.size_on(lies_encoded, extent.len);
                 let is_encoded = replica.arriving.is_some_and(|id| {
                     let flight = self.traffic.flights.get(&id);
                     flight.is_some_and(|flight| flight.encodes.is_some())
@@ -180,7 +181,7 @@ impl Plan {
             let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
             let can_be_read = match record.form {
                 Some(Form::Difference(_)) => {
-                    replicas.any(|r| r.tier != TierId::FASTEST && r.is_readable())
+                    replicas.any(|r| self.ledger().lies_encoded(r.tier) && r.is_readable())
                 }
                 Some(Form::Coming(_)) => replicas.any(comes),
                 Some(Form::Whole) | None => false,

@@ -153,7 +153,7 @@ impl Traffic {
         claim: Claim,
         outlook: &Outlook,
     ) -> bool {
-        if from == TierId::FASTEST && self.must_not_encode(purpose, id.0, to) {
+        if self.must_not_encode(purpose, id.0, (from, to)) {
             return false;
         }
         let ledger = &self.ledger;
@@ -217,14 +217,12 @@ impl Traffic {
         outlook: &Outlook,
     ) -> bool {
         let ledger = &self.ledger;
-        let is_fastest = |extent: &Extent| {
+        let lowest = |extent: &Extent| {
             let mut readable = extent.replicas.iter().filter(|r| r.is_readable());
-            readable
-                .next_back()
-                .is_some_and(|r| r.tier == TierId::FASTEST)
+            readable.next_back().map(|replica| replica.tier)
         };
-        let of_fastest = ledger.extent((version, 0)).is_some_and(is_fastest);
-        if of_fastest && self.must_not_encode(purpose, version, to) {
+        let lowest = ledger.extent((version, 0)).and_then(lowest);
+        if lowest.is_some_and(|from| self.must_not_encode(purpose, version, (from, to))) {
             return false;
         }
         let Some(record) = ledger.records.get(&version) else {
@@ -273,12 +271,19 @@ impl Traffic {
 
     /// Whether no difference of a version may be begun now: there is one of a version at a time, and one of a chain where versions
     /// are found by another run, which is to find what they build upon.
-    fn must_not_encode(&self, purpose: Purpose, version: Version, to: TierId) -> bool {
+    fn must_not_encode(
+        &self,
+        purpose: Purpose,
+        version: Version,
+        (from, to): (TierId, TierId),
+    ) -> bool {
         let ledger = &self.ledger;
+        let encodes = ledger.lies_encoded(to) && !ledger.lies_encoded(from);
         let has_chains = ledger.differences.is_some_and(|how| how.longest > 1);
         let lasts = |tier| ledger.tier(tier).config.whole;
         let mut flights = self.flights.values().filter(|f| f.encodes.is_some());
         purpose == Purpose::WriteBack
+            && encodes
             && flights.any(|f| f.version == version || (has_chains && (lasts(to) || lasts(f.to))))
     }
 

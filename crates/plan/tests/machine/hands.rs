@@ -21,6 +21,10 @@ pub(super) enum Byte {
 pub(super) struct Hands {
     pub(super) bytes: Vec<Vec<Option<Byte>>>,
     pub(super) after: AfterRestore,
+    /// The lowest tier on which versions lie as they are, if lower ones hold differences.
+    pub(super) below: Option<TierId>,
+    /// The codings that were asked for: whence, whither, and which.
+    pub(super) codings: BTreeSet<(usize, usize, &'static str)>,
     pub(super) open: BTreeMap<Ticket, Call>,
     pub(super) in_place: BTreeSet<Ticket>,
     pub(super) writes: BTreeMap<Ticket, (Version, Vec<Piece>)>,
@@ -125,6 +129,20 @@ impl Hands {
         self.newest = self.newest.filter(|newest| *newest != version);
     }
 
+    /// Differences are made, and undone, where versions cross the boundary. Below it a version may also lie as it is.
+    fn assert_codes(&mut self, coding: &Coding, from: TierId, to: TierId) {
+        let lies_encoded = |tier| self.below.is_some_and(|below| tier > below);
+        let ends = (lies_encoded(from), lies_encoded(to));
+        let (name, can_be) = match coding {
+            Coding::Plain => ("plain", ends != (false, true)),
+            Coding::Stored { .. } => ("stored", ends == (true, true)),
+            Coding::Encode { .. } => ("encode", ends == (false, true)),
+            Coding::Decode { .. } => ("decode", ends == (true, false)),
+        };
+        assert!(can_be, "{coding:?} from {from:?} to {to:?}");
+        self.codings.insert((from.0, to.0, name));
+    }
+
     pub(super) fn forget(&mut self, version: Version) {
         if self.held.remove(&version).is_some() && !self.adopted.remove(&version) {
             self.gone.insert(version);
@@ -164,6 +182,7 @@ impl Executor for Hands {
                 assert_eq!(from.place.size, to.place.size);
             }
             self.assert_free(&to.place);
+            self.assert_codes(&transfer.coding, from.place.tier, to.place.tier);
         }
         if let Coding::Encode { base } = transfer.coding {
             assert!(base.is_none() || base == self.newest);

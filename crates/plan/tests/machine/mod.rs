@@ -91,6 +91,7 @@ impl Machine {
         let hands = Hands {
             bytes: bytes.collect(),
             after: setup.after,
+            below: setup.differences.map(|how| how.below),
             limits: setup
                 .tiers
                 .iter()
@@ -369,6 +370,11 @@ impl Machine {
         let reads = self.hands.reads.get(&ticket).map(|(_, pieces, _)| pieces);
         let pieces = writes.or(reads).into_iter().flatten();
         pieces.map(|piece| piece.place.tier.0).collect()
+    }
+
+    /// The codings that were asked for: whence, whither, and which.
+    pub(crate) fn codings(&self) -> &BTreeSet<(usize, usize, &'static str)> {
+        &self.hands.codings
     }
 
     /// The tiers on which all of a version can be read.

@@ -1,5 +1,5 @@
 //! Encodes bytes on their way down, where they lie: the device what lies in its memory, the host's cores what lies in host
-//! memory.
+//! memory, and what they have to read first: from storage, or from other devices' memory.
 //!
 //! They are encoded in runs: values of one type that lie side by side, or a region with a bound. Their containers lie one behind
 //! the other, and say themselves how many bytes they are, and of how many they were made.
@@ -17,6 +17,7 @@ pub(super) use runs::Run;
 use super::Links;
 #[cfg(feature = "cuda")]
 use crate::plan::Piece;
+use crate::run::durable::told;
 use crate::run::ends::{Destination, Held, Lying, Origin};
 use crate::run::kept::Form;
 use crate::run::lane::{Failed, Lane};
@@ -27,6 +28,7 @@ use measured::Measured;
 #[cfg(feature = "cuda")]
 use on_device::DeviceCodec;
 use predictors::Predictors;
+use std::ops::Range;
 use tierflow_codec::{Codec, Decision, Method, Planes};
 #[cfg(feature = "cuda")]
 use tierflow_device::Error as DeviceError;
@@ -34,6 +36,9 @@ use tierflow_device::{Device, Stream};
 
 /// Tiers have whole pages: of one page or less, nothing is gained.
 const LEAST: u64 = 4097;
+
+/// Bytes that are encoded at a time of what the host's cores have to read first; each part has a container of its own.
+const PART: u64 = 8 << 20;
 
 /// How bytes are encoded, and what came of it.
 #[derive(Debug)]
@@ -52,8 +57,44 @@ pub(super) struct Coder {
 pub(super) enum Input<'a> {
     #[cfg(feature = "dedup")]
     Bytes(&'a [u8]),
-    /// In memory that this lends, from offset 0 on.
-    Lent(&'a dyn Origin),
+    /// From offset 0 on, and whether that is memory of the engine's own device.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    From {
+        origin: &'a dyn Origin,
+        on_device: bool,
+    },
+}
+
+/// What the host's cores encode.
+enum Values<'a> {
+    Here(&'a [u8]),
+    Read {
+        lane: &'a mut Lane,
+        from: &'a dyn Origin,
+        part: Vec<u8>,
+    },
+}
+
+impl Values<'_> {
+    /// How many bytes are there at a time.
+    fn part(&self) -> u64 {
+        match self {
+            Self::Here(_) => u64::MAX,
+            Self::Read { .. } => PART,
+        }
+    }
+
+    fn of(&mut self, range: Range<u64>) -> Result<&[u8]> {
+        match self {
+            Self::Here(all) => Ok(all.get(to_usize(range)).unwrap_or_default()),
+            Self::Read { lane, from, part } => {
+                part.resize(to_usize(0..range.end - range.start).end, 0);
+                let fill = lane.fill(*from, (range.start, part), None);
+                fill.map_err(told)?;
+                Ok(part)
+            }
+        }
+    }
 }
 
 /// What was made of them.
@@ -71,6 +112,13 @@ struct HostContainers<'s> {
     bytes: usize,
     nanoseconds: u64,
     of: &'s Mutex<Vec<Vec<u8>>>,
+}
+
+impl HostContainers<'_> {
+    /// Has room for so many bytes.
+    fn grow(&mut self, bytes: usize) {
+        self.buffer.resize(self.buffer.len().max(bytes), 0);
+    }
 }
 
 impl Drop for HostContainers<'_> {
@@ -118,8 +166,10 @@ impl Coder {
     ) -> Option<Encoded<'_>> {
         let encoded = match *input {
             #[cfg(feature = "dedup")]
-            Input::Bytes(bytes) => self.encode_on_host(bytes, (front, runs)),
-            Input::Lent(from) => self.encode_lent(lane, (from, size), (front, runs)),
+            Input::Bytes(bytes) => self.encode_on_host(Values::Here(bytes), (front, runs)),
+            Input::From { origin, on_device } => {
+                self.encode_from(lane, (origin, on_device, size), (front, runs))
+            }
         };
         let encoded = match encoded {
             Ok(encoded) => encoded,
@@ -135,46 +185,59 @@ impl Coder {
     }
 
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables))]
-    fn encode_lent(
+    fn encode_from(
         &self,
         lane: &mut Lane,
-        (from, size): (&dyn Origin, u64),
+        (from, on_device, size): (&dyn Origin, bool, u64),
         parts: (&[u8], &[Run]),
     ) -> Result<Encoded<'_>> {
         #[cfg(feature = "cuda")]
-        if let Some(kernels) = &self.kernels {
+        if let Some(kernels) = self.kernels.as_ref().filter(|_| on_device) {
             let made = kernels.encode(lane, from, parts, &self.predictors)?;
             return Ok(Encoded(Containers::OnDevice(made)));
         }
-        let source = from.lend(0..size).ok_or(Error::NoMemoryTier)??;
-        self.encode_on_host(source.bytes()?, parts)
+        let lent = from.lend(0..size).transpose()?;
+        let values = match lent.as_ref().and_then(|lent| lent.bytes().ok()) {
+            Some(bytes) => Values::Here(bytes),
+            None => Values::Read {
+                lane,
+                from,
+                part: Vec::new(),
+            },
+        };
+        self.encode_on_host(values, parts)
     }
 
-    fn encode_on_host(&self, whole: &[u8], (front, runs): (&[u8], &[Run])) -> Result<Encoded<'_>> {
-        let most = runs.iter().map(Run::most).sum::<Result<u64>>()?;
+    fn encode_on_host(
+        &self,
+        mut values: Values<'_>,
+        (front, runs): (&[u8], &[Run]),
+    ) -> Result<Encoded<'_>> {
         let mut made = HostContainers {
             buffer: self.buffers.lock().pop().unwrap_or_default(),
             bytes: front.len(),
             nanoseconds: 0,
             of: &self.buffers,
         };
-        let most = front.len() + to_usize(0..most).end;
-        made.buffer.resize(made.buffer.len().max(most), 0);
+        made.grow(front.len());
         made.buffer[..front.len()].copy_from_slice(front);
-        for run in runs {
-            let range = run.range.start as usize..run.range.end as usize;
-            let values = whole.get(range).unwrap_or_default();
+        let part = values.part();
+        for run in runs.iter().flat_map(|run| run.cut(part)) {
+            let encoding = &self.measured.encoding;
+            // What is read first is read for this.
+            let (values, reading) = encoding.time(|| values.of(run.range.clone()));
+            let values = values?;
             let method = match run.bounded()? {
                 Some(bounded) => Method::from(bounded),
-                None => Method::from(self.predictors.of(run, || {
+                None => Method::from(self.predictors.of(&run, || {
                     Ok::<_, Error>(Planes::chosen_for(values, run.value))
                 })?),
             };
+            made.grow(made.bytes + to_usize(0..run.most()?).end);
             let room = made.buffer.get_mut(made.bytes..).unwrap_or_default();
-            let encode = || method.encode(values, run.value, room);
-            let (encoded, nanoseconds) = self.measured.encoding.time(encode);
+            let (encoded, nanoseconds) = encoding.time(|| method.encode(values, run.value, room));
             made.bytes += encoded?;
-            made.nanoseconds += nanoseconds;
+            made.nanoseconds += reading + nanoseconds;
         }
         Ok(Encoded(Containers::OnHost(made)))
     }

@@ -45,9 +45,12 @@ impl Compressed {
             return None;
         }
         let runs = runs::of(self.coder.how(), (descent.layout)().as_deref(), size);
+        let input = Input::From {
+            origin: &from,
+            on_device: matches!(from.medium, Medium::Device(_)),
+        };
         let of = (descent.version, size);
-        self.coder
-            .encode(lane, of, &Input::Lent(&from), (&[], &runs))
+        self.coder.encode(lane, of, &input, (&[], &runs))
     }
 }
 
@@ -111,12 +114,13 @@ impl Stage for Compressed {
         chain: Links<'_>,
         mut to: Lying<'_>,
     ) -> std::result::Result<(), Failed> {
-        let size = to.piece.place.size;
-        let decoded = self
-            .coder
-            .decode(lane, tiers, (chain, size), (&mut to, None));
-        if decoded.map_err(at_source)? {
-            return Ok(());
+        let of = (chain, to.piece.place.size);
+        // Elsewhere it is the host that needs the bytes.
+        if matches!(to.medium, Medium::Device(_)) {
+            let decoded = self.coder.decode(lane, tiers, of, (&mut to, None));
+            if decoded.map_err(at_source)? {
+                return Ok(());
+            }
         }
         let stored = stored::fetch_all(lane, tiers, chain).map_err(at_source)?;
         stored::up(lane, stored, to)

@@ -5,7 +5,7 @@ use super::Links;
 use crate::Error;
 use crate::plan::Piece;
 use crate::run::durable::told;
-use crate::run::ends::{Held, Lying, Origin};
+use crate::run::ends::{Destination, Held, Lying, Origin};
 use crate::run::lane::{Failed, Lane, at_destination, at_source};
 use crate::run::medium::Level;
 use crate::run::regions::Sink;
@@ -110,12 +110,12 @@ pub(super) fn up(
     stored: Vec<Bytes>,
     mut to: Lying<'_>,
 ) -> std::result::Result<(), Failed> {
-    let lent = to.medium.lend_mut(to.at(to.all()));
-    let mut room = lent.map_err(at_destination)?;
-    if let Ok(bytes) = room.bytes_mut() {
-        return decode(stored, bytes).map_err(at_source);
+    if let Some(lent) = to.lend_mut(to.all()) {
+        let mut room = lent.map_err(at_destination)?;
+        if let Ok(bytes) = room.bytes_mut() {
+            return decode(stored, bytes).map_err(at_source);
+        }
     }
-    drop(room);
     let whole = decoded(stored, to.piece.place.size).map_err(at_source)?;
     let held = Held {
         start: 0,

@@ -93,12 +93,10 @@ impl Traffic {
             let config = &self.ledger.tier(replica.tier).config;
             replica.is_sound() && !config.whole && !config.shared
         };
+        let memory = || above().find(|r| self.suspension.is_some() && is_memory(r));
         // What is a difference already stays one.
-        let is_plain = self.ledger.differences.is_none();
-        let memory = above().find(|r| self.suspension.is_some() && is_plain && is_memory(r));
-        let stored = || above().filter(|r| !is_plain && r.tier != TierId::FASTEST);
-        let source = memory
-            .or_else(|| first_sound(stored()))
+        let source = first_sound(above().filter(|r| self.ledger.lies_encoded(r.tier)))
+            .or_else(memory)
             .or_else(|| first_sound(above()));
         source.map(|replica| replica.tier)
     }

@@ -57,7 +57,7 @@ impl Traffic {
         // A difference is made once.
         if let Some((key, part)) = sinkable
             && ledger.point(key, part.id) < end
-            && ledger.differences.is_none()
+            && !ledger.lies_encoded(to)
         {
             let id = part.id;
             let is_dirty = ledger

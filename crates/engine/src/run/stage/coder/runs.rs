@@ -34,6 +34,17 @@ impl Run {
         Ok(self.bound.map(Bounded::new).transpose()?)
     }
 
+    /// It in parts of so many bytes, a multiple of 1 MiB, but for the last: so that the room that is set aside suffices for them.
+    /// A relative bound is one of each part's largest value then, which is no larger than the run's.
+    pub(super) fn cut(&self, part: u64) -> impl Iterator<Item = Self> + '_ {
+        let Range { start, end } = self.range;
+        let starts = std::iter::successors(Some(start), move |at| at.checked_add(part));
+        starts.take_while(move |at| *at < end).map(move |at| Self {
+            range: at..at.saturating_add(part).min(end),
+            ..self.clone()
+        })
+    }
+
     /// Bytes of its longest container.
     pub(super) fn most(&self) -> Result<u64> {
         let len = self.range.end - self.range.start;
@@ -185,6 +196,7 @@ mod tests {
         #[test]
         fn the_room_that_is_set_aside_always_suffices(
             lengths in prop::collection::vec((1_u64..3 << 20, 0_usize..14, any::<bool>()), 1..MOST),
+            part in prop_oneof![1_u64..3, Just(u64::MAX >> 20)],
         ) {
             let elements = [
                 Element::Bytes, Element::U8, Element::U16, Element::U32, Element::U64, Element::I8, Element::I16,
@@ -199,7 +211,8 @@ mod tests {
             let regions: Vec<_> = lengths.iter().map(|(length, element, _)| (*length, elements[*element])).collect();
             let size = regions.iter().map(|(length, _)| length).sum();
             let runs = of(&how, Some(&layout(&regions)), size);
-            let most: u64 = runs.iter().map(|run| run.most().unwrap()).sum();
+            let parts = runs.iter().flat_map(|run| run.cut(part << 20));
+            let most: u64 = parts.map(|part| part.most().unwrap()).sum();
             prop_assert!(most <= overhead().unwrap().most(size), "{most} bytes of {size}");
         }
     }

@@ -59,7 +59,11 @@ impl DifferenceCoder {
                 };
                 let mut header = [0; HEADER_BYTES];
                 lane.fill(&held, (0, &mut header), None).ok()?;
-                encode(lane, &Input::Lent(&held), &header)
+                let input = Input::From {
+                    origin: &held,
+                    on_device: true,
+                };
+                encode(lane, &input, &header)
             }
             Made::Encoded(_) => None,
         }
