@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
+use history::{assert_restores, checkpoint, restored, used};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tierflow_dedup::Tree;
@@ -57,31 +60,8 @@ fn tiers(directory: &tempfile::TempDir) -> EngineBuilder {
         .compress(Compression::lossless(Value::F32))
 }
 
-fn checkpoint(engine: &Engine, version: Version, bytes: &[u8]) {
-    engine.checkpoint(version, &[Region::from(bytes)]).unwrap();
-}
-
-fn restored(engine: &Engine, version: Version) -> Vec<u8> {
-    let mut bytes = vec![0x55; engine.restore_size(version).unwrap() as usize];
-    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
-    engine.restore(version, &mut regions).unwrap();
-    bytes
-}
-
-fn assert_restores(engine: &Engine, version: Version, bytes: &[u8]) {
-    assert!(
-        restored(engine, version) == bytes,
-        "version {version} came back wrong"
-    );
-}
-
 fn compression(engine: &Engine) -> CompressionMetrics {
     engine.metrics().compression.unwrap()
-}
-
-fn used(engine: &Engine, tier: &str) -> u64 {
-    let tiers = engine.metrics().tiers;
-    tiers.iter().find(|one| one.name == tier).unwrap().used
 }
 
 #[test]
@@ -142,7 +122,7 @@ fn a_region_with_a_bound_comes_back_within_it_and_the_others_as_they_were() {
         let mut wave = vec![0; SIZE];
         let region = ("wave", RegionMut::from(wave.as_mut_slice()));
         engine.restore_regions(version, &mut [region]).unwrap();
-        let back = restored(&engine, version);
+        let back = restored(&engine, version).unwrap();
         assert!(back[..head.len()] == head && back[head.len() + SIZE..] == tail);
         assert!(back[head.len()..head.len() + SIZE] == wave);
         let truth = values(&field(version));

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod counters;
+mod history;
 
 use counters::{SIZE, state};
+use history::{assert_restores, checkpoint, used};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,31 +42,8 @@ fn tiers(directory: &Path) -> EngineBuilder {
         .dedup(chunks())
 }
 
-fn checkpoint(engine: &Engine, version: Version, bytes: &[u8]) {
-    engine.checkpoint(version, &[Region::from(bytes)]).unwrap();
-}
-
-fn restored(engine: &Engine, version: Version) -> Vec<u8> {
-    let mut bytes = vec![0x55; engine.restore_size(version).unwrap() as usize];
-    let mut regions = [RegionMut::from(bytes.as_mut_slice())];
-    engine.restore(version, &mut regions).unwrap();
-    bytes
-}
-
-fn assert_restores(engine: &Engine, version: Version, bytes: &[u8]) {
-    assert!(
-        restored(engine, version) == bytes,
-        "version {version} came back wrong"
-    );
-}
-
 fn compression(engine: &Engine) -> CompressionMetrics {
     engine.metrics().compression.unwrap()
-}
-
-fn used(engine: &Engine, tier: &str) -> u64 {
-    let tiers = engine.metrics().tiers;
-    tiers.iter().find(|one| one.name == tier).unwrap().used
 }
 
 /// What does not become smaller.

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod history;
+
+use history::{assert_restores, checkpoint, used};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +12,8 @@ use std::time::{Duration, Instant};
 use tierflow_dedup::Tree;
 use tierflow_device::{Choice, Device, open};
 use tierflow_engine::{
-    BuildError, CompressedTiers, Compression, Engine, EngineBuilder, Error, Flush, Region,
-    RegionMut, Tier, Value, Version,
+    BuildError, CompressedTiers, Compression, Engine, EngineBuilder, Error, Flush, Tier, Value,
+    Version,
 };
 use tierflow_peers::{Part, PeerCache};
 use tierflow_store::{Faults, Faulty, Scratch};
@@ -49,22 +52,6 @@ fn caches(directory: &Path) -> EngineBuilder {
         .host_cache(4 * SIZE)
         .scratch(directory)
         .flush(Flush::Eager)
-}
-
-fn checkpoint(engine: &Engine, version: Version, bytes: &[u8]) {
-    engine.checkpoint(version, &[Region::from(bytes)]).unwrap();
-}
-
-fn assert_restores(engine: &Engine, version: Version, bytes: &[u8]) {
-    let mut back = vec![0x55; engine.restore_size(version).unwrap() as usize];
-    let mut regions = [RegionMut::from(back.as_mut_slice())];
-    engine.restore(version, &mut regions).unwrap();
-    assert!(back == bytes, "version {version} came back wrong");
-}
-
-fn used(engine: &Engine, tier: &str) -> u64 {
-    let tiers = engine.metrics().tiers;
-    tiers.iter().find(|one| one.name == tier).unwrap().used
 }
 
 /// Transfers from a tier to another.

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod changing;
+mod history;
 
 use changing::{SIZE, checkpoint, content};
+use history::used;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -40,11 +42,6 @@ fn assert_restores(engine: &Engine, version: Version) {
         bytes == content(version),
         "version {version} came back wrong"
     );
-}
-
-fn used(engine: &Engine, tier: &str) -> u64 {
-    let tiers = engine.metrics().tiers;
-    tiers.iter().find(|one| one.name == tier).unwrap().used
 }
 
 /// Nothing is held any more once the transfers that were still under way have ended.

@@ -27,7 +27,7 @@ fn builder() -> EngineBuilder {
 }
 
 fn checkpoint(engine: &Engine, version: Version, length: usize) {
-    history::checkpoint(engine, version, &content(version, length)).unwrap();
+    history::checkpoint(engine, version, &content(version, length));
 }
 
 fn assert_restores(engine: &Engine, version: Version, length: usize) {

@@ -19,7 +19,7 @@ fn builder() -> EngineBuilder {
 
 /// Checkpoints a version, and waits until it is durable.
 fn save(engine: &Engine, version: Version, length: usize) {
-    checkpoint(engine, version, &content(version, length)).unwrap();
+    checkpoint(engine, version, &content(version, length));
     engine.wait().unwrap();
 }
 

@@ -18,15 +18,26 @@ pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
 }
 
 /// Checkpoints these bytes of host memory as a version.
-pub(crate) fn checkpoint(engine: &Engine, version: Version, bytes: &[u8]) -> Result<()> {
-    engine.checkpoint(version, &[Region::from(bytes)])
+pub(crate) fn checkpoint(engine: &Engine, version: Version, bytes: &[u8]) {
+    engine.checkpoint(version, &[Region::from(bytes)]).unwrap();
 }
 
 /// A version's bytes.
 pub(crate) fn restored(engine: &Engine, version: Version) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; engine.restore_size(version)? as usize];
+    let mut bytes = vec![0x55; engine.restore_size(version)? as usize];
     engine.restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])?;
     Ok(bytes)
+}
+
+pub(crate) fn assert_restores(engine: &Engine, version: Version, bytes: &[u8]) {
+    let back = restored(engine, version).unwrap();
+    assert!(back == bytes, "version {version} came back wrong");
+}
+
+/// Bytes that a tier of this name holds.
+pub(crate) fn used(engine: &Engine, tier: &str) -> u64 {
+    let tiers = engine.metrics().tiers;
+    tiers.iter().find(|one| one.name == tier).unwrap().used
 }
 
 /// The whole versions in a directory.
