@@ -65,15 +65,20 @@ struct Queue {
     memory: Aligned,
 }
 
+impl Queue {
+    /// Whether as many wait as were expected, and may be written.
+    fn is_gathered(&self) -> bool {
+        !self.is_led && self.waiting.len() >= self.expected
+    }
+}
+
 /// The segments of one rank.
 #[derive(Debug)]
 pub(crate) struct Packer {
     directory: Directory,
     queue: Mutex<Queue>,
-    /// No more is written.
-    written: Condvar,
-    /// As many wait as were expected.
-    gathered: Condvar,
+    /// A group was written: the next one may be.
+    changed: Condvar,
 }
 
 impl Packer {
@@ -85,8 +90,7 @@ impl Packer {
         Self {
             directory,
             queue: Mutex::new(queue),
-            written: Condvar::new(),
-            gathered: Condvar::new(),
+            changed: Condvar::new(),
         }
     }
 
@@ -94,20 +98,26 @@ impl Packer {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other caller writes.
-    fn lead<'a>(&'a self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        let free = self.written.wait_while(queue, |queue| queue.is_led);
-        free.unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(
+        &'a self,
+        queue: MutexGuard<'a, Queue>,
+        until: impl Fn(&Queue) -> bool,
+    ) -> MutexGuard<'a, Queue> {
+        let waited = self.changed.wait_while(queue, |queue| !until(queue));
+        waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until those have come that had a part in the last group: they were woken all at once, and what is synchronised without
-    /// them keeps them waiting for as long as writing takes. So it waits for them no longer than that.
-    fn gather<'a>(&'a self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+    /// Waits, with patience, until those have come that had a part in the last group: they were woken all at once, and what is
+    /// synchronised without them keeps them waiting for as long as writing takes. So it waits for them no longer than that.
+    fn gather<'a>(
+        &'a self,
+        queue: MutexGuard<'a, Queue>,
+        until: impl Fn(&Queue) -> bool,
+    ) -> MutexGuard<'a, Queue> {
         let patience = queue.took;
-        let is_missing = |queue: &mut Queue| queue.waiting.len() < queue.expected;
         let gathered = self
-            .gathered
-            .wait_timeout_while(queue, patience, is_missing);
+            .changed
+            .wait_timeout_while(queue, patience, |queue| !until(queue));
         gathered.unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -121,16 +131,17 @@ impl Packer {
         let mut queue = self.queue();
         queue.waiting.push(batch);
         let group = Arc::clone(&queue.group);
-        if queue.waiting.len() > 1 {
-            let is_enough = queue.waiting.len() == queue.expected;
+        let is_taken = |queue: &Queue| !Arc::ptr_eq(&queue.group, &group);
+        // The first of a group writes it, or else the last of those that it waits for: who has just come need not be woken.
+        let is_first = queue.waiting.len() == 1;
+        if is_first {
+            queue = self.wait(queue, |queue| is_taken(queue) || !queue.is_led);
+            queue = self.gather(queue, |queue| is_taken(queue) || queue.is_gathered());
+        }
+        if is_taken(&queue) || !is_first && !queue.is_gathered() {
             drop(queue);
-            if is_enough {
-                self.gathered.notify_all();
-            }
             return group.outcome.wait().clone();
         }
-        // The first of a group writes it.
-        queue = self.gather(self.lead(queue));
         let mut batches = std::mem::take(&mut queue.waiting);
         queue.group = Arc::default();
         queue.is_led = true;
@@ -161,8 +172,10 @@ impl Packer {
             queue.took = took;
             queue.expected = callers + queue.waiting.len();
         }
-        self.written.notify_all();
-        let records = batches.into_iter().flat_map(|batch| batch.records);
+        self.changed.notify_all();
+        let records = batches
+            .iter_mut()
+            .flat_map(|batch| std::mem::take(&mut batch.records));
         let records = records.map(|(_, _, record)| record);
         let outcome = written.and_then(|()| keep(records.collect()));
         group.outcome.get_or_init(|| outcome).clone()
@@ -265,7 +278,7 @@ impl Packer {
 
     /// Publishes the segment that is being written: what is saved next begins another one.
     pub(crate) fn finish(&self) -> Result<()> {
-        let mut queue = self.lead(self.queue());
+        let mut queue = self.wait(self.queue(), |queue| !queue.is_led);
         let mut open = queue.open.take();
         let result = self.close(&mut open);
         // If that failed, it stays readable as it is, and is closed when the directory is opened again.
@@ -276,7 +289,7 @@ impl Packer {
     /// Writes a whole segment of a number of its own: no other is written over, and who reads one finds it or its successor.
     pub(crate) fn rewrite(&self, batch: &mut Batch) -> Result<Vec<Record>> {
         let number = {
-            let mut queue = self.lead(self.queue());
+            let mut queue = self.wait(self.queue(), |queue| !queue.is_led);
             queue.newest += 1;
             queue.newest
         };
