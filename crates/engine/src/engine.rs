@@ -258,9 +258,8 @@ impl Engine {
         stream: Option<&Stream>,
         deadline: Deadline,
     ) -> Result<bool> {
-        let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Restore {
-            ticket,
-            version,
+        let (ticket, grant) = self.ask_at_home((version, size), deadline, |ticket| {
+            Event::Restore { ticket, version }
         })?;
         let Some(grant) = grant else {
             return Ok(false);
@@ -306,16 +305,16 @@ impl Engine {
     /// run unreadable.
     pub fn restore_size(&self, version: Version) -> Result<u64> {
         self.at_home()?;
-        let (size, absence) = {
+        let size = {
             let core = self.shared.lock();
             let plan = core.plan();
-            (plan.size_of(version), plan.absence(version))
+            plan.size_of(version).ok_or_else(|| plan.absence(version))
         };
-        match (size, absence) {
-            (Some(_), _) if self.shared.empties.has(version) => Ok(0),
-            (Some(size), _) => Ok(size),
-            (None, Refusal::Discarded) => Err(Error::Discarded { version }),
-            (None, _) => Err(match self.damage_of(version) {
+        match size {
+            Ok(_) if self.shared.empties.has(version) => Ok(0),
+            Ok(size) => Ok(size),
+            Err(Refusal::Discarded) => Err(Error::Discarded { version }),
+            Err(_) => Err(match self.damage_of(version) {
                 Some(damage) => Error::Storage(damage),
                 None => Error::Unknown { version },
             }),
@@ -362,6 +361,16 @@ impl Engine {
         event: impl FnOnce(Ticket) -> Event,
     ) -> Result<(Ticket, Option<Grant>)> {
         self.at_home()?;
+        self.ask_at_home((version, size), deadline, event)
+    }
+
+    /// [`ask`](Self::ask), by a call that has looked already whether this is the engine's process: each look is a system call.
+    pub(crate) fn ask_at_home(
+        &self,
+        (version, size): (Version, u64),
+        deadline: Deadline,
+        event: impl FnOnce(Ticket) -> Event,
+    ) -> Result<(Ticket, Option<Grant>)> {
         let (ticket, answer) = self.shared.ask(deadline.to_begin(), event);
         match answer.ok_or_else(|| deadline.passed())? {
             Answer::Copy(grant) => Ok((ticket, Some(grant))),

@@ -105,9 +105,8 @@ impl Engine {
         (version, size): (Version, u64),
         deadline: Deadline,
     ) -> Result<ConsumeSlot<'_>> {
-        let (ticket, grant) = self.ask((version, size), deadline, |ticket| Event::Consume {
-            ticket,
-            version,
+        let (ticket, grant) = self.ask_at_home((version, size), deadline, |ticket| {
+            Event::Consume { ticket, version }
         })?;
         let Some(grant) = grant else {
             return Err(Error::NoMemoryTier);

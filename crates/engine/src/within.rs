@@ -92,7 +92,6 @@ impl Engine {
     }
 
     fn wait_for_version(&self, version: Version, deadline: Deadline) -> Result<()> {
-        self.at_home()?;
         let wait = |ticket| Event::Wait {
             ticket,
             version: Some(version),
