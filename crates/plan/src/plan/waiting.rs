@@ -1,4 +1,4 @@
-//! Waits, drops, and calls that are given up.
+//! Waits, versions that are discarded, and calls that are given up.
 
 use super::Plan;
 use super::calls::Suspending;
