@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod groups;
 mod history;
 mod home;
 
@@ -9,6 +10,7 @@ use history::{checkpoint, content, damage, listed, restored};
 use home::home;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Error, Retention, Version};
+use tierflow_store::{Options, Repository};
 
 /// Bytes that get a file of their own.
 const LARGE: usize = 2 << 20;
@@ -58,6 +60,34 @@ fn what_is_hinted_stays_until_it_was_restored() {
     drop(engine);
     assert_eq!(listed(&home.far), [7, 8], "hints end with the run");
     assert_eq!(listed(&home.near), [7, 8]);
+}
+
+#[test]
+fn ranks_that_keep_a_version_longer_leave_nothing_behind() {
+    let home = home();
+    let ranks = groups::together(2, |rank| {
+        let near = home.near.with_extension(rank.to_string());
+        let engine = builder().node_local(near).external(&home.far);
+        let engine = engine.group(rank, 2, 1).retention(Retention::newest(2));
+        engine.build().unwrap()
+    });
+    ranks[0].hint([3]);
+    for version in 0..20 {
+        for rank in &ranks {
+            save(rank, version, 5_000);
+        }
+    }
+    restore(&ranks[0], 3).unwrap();
+    // The other rank's piece goes first.
+    ranks.into_iter().rev().for_each(drop);
+    assert_eq!(listed(&home.far), [18, 19]);
+    for rank in 0..2 {
+        let options = Options::default().rank(rank, 2);
+        let repository = Repository::open(&home.far, options).unwrap();
+        let pieces = repository.own_pieces().unwrap();
+        let pieces: Vec<_> = pieces.iter().map(|piece| piece.version).collect();
+        assert_eq!(pieces, [18, 19], "of rank {rank}");
+    }
 }
 
 #[test]

@@ -311,6 +311,10 @@ impl Kept {
         *came = (0, versions.len() / 8);
         drop(came);
         let mut given_up = retention.given_up(&versions);
+        // Of a rank alone, every piece is a version.
+        let is_group = versions.last().is_some_and(|newest| newest.ranks > 1);
+        let pieces = is_group.then(|| self.vault.pieces().unwrap_or_default());
+        let mut left_behind = retention.left_behind(&versions, &pieces.unwrap_or_default());
         let gone: BTreeSet<Version> = given_up.iter().copied().collect();
         let kept = versions.iter().map(|info| info.version);
         let kept: BTreeSet<Version> = kept.filter(|version| !gone.contains(version)).collect();
@@ -319,6 +323,7 @@ impl Kept {
             is_known_sound(version) && self.is_sound(version)
         });
         given_up.retain(|version| Some(*version) != last);
+        given_up.append(&mut left_behind);
         given_up
     }
 

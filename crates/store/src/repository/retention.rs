@@ -1,6 +1,6 @@
 //! Which versions stay.
 
-use super::VersionInfo;
+use super::{PieceInfo, VersionInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -50,6 +50,35 @@ impl Retention {
         let kept = self.kept(whole, &bases.collect(), super::save::now());
         let versions = whole.iter().map(|info| info.version);
         versions.filter(|version| !kept.contains(version)).collect()
+    }
+
+    /// Which of a rank's `pieces`, of versions that are not among those in `whole`, these rules give up now: other ranks gave theirs up
+    /// before. Those newer than the newest whole version, and those that the rules would keep, may still be completed.
+    #[must_use]
+    pub fn left_behind(&self, whole: &[VersionInfo], pieces: &[PieceInfo]) -> Vec<u64> {
+        let Some(newest) = whole.last().map(|info| info.version) else {
+            return Vec::new();
+        };
+        let is_whole = |version: &u64| {
+            let found = whole.binary_search_by_key(version, |info| info.version);
+            found.is_ok()
+        };
+        let pieces = pieces.iter().filter(|piece| piece.version < newest);
+        let alone = pieces.filter(|piece| !is_whole(&piece.version));
+        let alone = alone.map(|piece| VersionInfo {
+            version: piece.version,
+            ranks: piece.ranks,
+            bytes: piece.bytes,
+            decoded: piece.decoded,
+            created: piece.identity.created,
+            run: piece.identity.run,
+            base: piece.identity.base,
+        });
+        let mut all: Vec<VersionInfo> = whole.iter().copied().chain(alone).collect();
+        all.sort_unstable_by_key(|info| info.version);
+        let mut given_up = self.given_up(&all);
+        given_up.retain(|version| !is_whole(version));
+        given_up
     }
 
     /// The versions of `whole` (ascending) that stay, but for what `bases` (version and its base, of all pieces that
@@ -121,6 +150,31 @@ mod tests {
         assert_eq!(kept(Retention::newest(1).and_every(4), &[], 0), [4, 8, 9]);
         let young = Retention::newest(1).and_younger_than(Duration::from_nanos(2_500));
         assert_eq!(kept(young, &[], 9_000), [7, 8, 9]);
+    }
+
+    #[test]
+    fn what_other_ranks_gave_up_is_left_behind() {
+        let piece = |version| PieceInfo {
+            version,
+            ranks: 2,
+            identity: crate::Identity {
+                epoch: 1,
+                sequence: version,
+                run: 0,
+                created: 0,
+                content: 0,
+                base: None,
+            },
+            bytes: 0,
+            decoded: None,
+        };
+        let pieces: Vec<PieceInfo> = (1..=12).map(piece).collect();
+        let left = |rule: Retention| rule.left_behind(&whole([8, 10]), &pieces);
+        // 9 is on its way, as 11 and 12 are.
+        assert_eq!(left(Retention::newest(2)), [1, 2, 3, 4, 5, 6, 7]);
+        let fourth = Retention::newest(1).and_every(4);
+        assert_eq!(left(fourth), [1, 2, 3, 5, 6, 7, 9]);
+        assert_eq!(Retention::newest(1).left_behind(&[], &pieces), []);
     }
 
     #[test]
