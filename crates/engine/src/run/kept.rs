@@ -299,22 +299,28 @@ impl Kept {
         let Some(retention) = self.retention else {
             return Vec::new();
         };
-        let mut came = self.came.lock();
-        if came.0 < came.1 {
-            return Vec::new();
+        {
+            let mut came = self.came.lock();
+            if came.0 < came.1 {
+                return Vec::new();
+            }
+            // One looks at a time, and what is saved meanwhile does not wait for the list.
+            *came = (0, usize::MAX);
         }
         // Should they not be listed, the next one that comes tries again.
         let mut versions = self.vault.versions().unwrap_or_default();
         let dropped = self.dropped.lock();
         versions.retain(|info| !dropped.contains_key(&info.version));
         drop(dropped);
-        *came = (0, versions.len() / 8);
-        drop(came);
+        self.came.lock().1 = versions.len() / 8;
         let mut given_up = retention.given_up(&versions);
         // Of a rank alone, every piece is a version.
         let is_group = versions.last().is_some_and(|newest| newest.ranks > 1);
-        let pieces = is_group.then(|| self.vault.pieces().unwrap_or_default());
-        let mut left_behind = retention.left_behind(&versions, &pieces.unwrap_or_default());
+        let pieces = match is_group {
+            true => self.vault.pieces().unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let mut left_behind = retention.left_behind(&versions, &pieces);
         let gone: BTreeSet<Version> = given_up.iter().copied().collect();
         let kept = versions.iter().map(|info| info.version);
         let kept: BTreeSet<Version> = kept.filter(|version| !gone.contains(version)).collect();
