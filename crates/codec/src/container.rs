@@ -1,5 +1,7 @@
 //! From an input to a container and back, block by block on all threads of the caller's pool.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::element::Element;
@@ -11,12 +13,15 @@ use crate::header::{
 /// Blocks that are encoded before they are put in their places: bounds the memory this takes.
 const BATCH: usize = 256;
 
-/// Encodes and decodes the values of one block.
-pub(crate) trait BlockCoder: Sync {
+/// Encodes the values of one block.
+pub(crate) trait BlockEncoder: Sync {
     /// Appends the encoded form, a multiple of [`ALIGNMENT`] bytes and no more than [`most_block_bytes`].
     fn encode(&self, values: &[u8], out: &mut Vec<u8>);
+}
 
-    /// Fills `values` from what `encode` made of as many, or says what is wrong with it.
+/// Decodes the values of one block.
+pub(crate) trait BlockDecoder: Sync {
+    /// Fills `values` from what an encoder made of as many, or says what is wrong with it.
     fn decode(&self, stored: &[u8], values: &mut [u8]) -> Result<(), &'static str>;
 }
 
@@ -25,6 +30,8 @@ fn most_block_bytes(codec: CodecId, element: Element, values: usize) -> u64 {
     let most = match codec {
         CodecId::Planes => crate::planes::most_block_bytes(element, values),
         CodecId::Bounded => crate::bounded::most_block_bytes(element, values),
+        // What would be longer is stored as it is.
+        CodecId::NvcompLz4 | CodecId::NvcompZstd => values * element.bytes(),
     };
     most.next_multiple_of(ALIGNMENT) as u64
 }
@@ -51,9 +58,19 @@ pub(crate) fn most_bytes(codec: CodecId, element: Element, raw_bytes: u64) -> Re
     Ok(payload_at(blocks) + payload)
 }
 
+/// Bytes of the shortest container with such a header, so that damaged ones do not decode to more than 4096 times their bytes.
+pub(crate) fn least_bytes(header: &Header) -> u64 {
+    let of_blocks = match header.codec {
+        // A block of no bytes stands for zeros.
+        CodecId::Planes | CodecId::Bounded => 0,
+        CodecId::NvcompLz4 | CodecId::NvcompZstd => header.blocks() * ALIGNMENT as u64,
+    };
+    header.payload_at() + of_blocks
+}
+
 /// Encodes `input` to the start of `out`. `header` has no length yet. Returns the container's length.
 pub(crate) fn encode(
-    coder: &impl BlockCoder,
+    coder: &impl BlockEncoder,
     mut header: Header,
     input: &[u8],
     out: &mut [u8],
@@ -105,9 +122,41 @@ pub(crate) fn encode(
     Ok(payload_at + end)
 }
 
+/// Where each block lies behind the table, by the container's `front`: its header and its table.
+///
+/// # Errors
+///
+/// [`Error::Corrupt`] if the blocks do not fill the container.
+pub(crate) fn places(header: &Header, front: &[u8]) -> Result<Vec<Range<usize>>> {
+    let out_of_order = Error::corrupt("its table of blocks is out of order");
+    let table = HEADER_BYTES..HEADER_BYTES + 4 * header.blocks() as usize;
+    let (entries, _) = front
+        .get(table)
+        .ok_or(out_of_order.clone())?
+        .as_chunks::<4>();
+    let payload = (header.stored_bytes - header.payload_at()) as usize;
+    let mut at = 0;
+    let place = |entry: &[u8; 4]| {
+        let entry = u32::from_le_bytes(*entry) as usize;
+        let place = match header.codec {
+            CodecId::Planes | CodecId::Bounded => at..entry * ALIGNMENT,
+            CodecId::NvcompLz4 | CodecId::NvcompZstd if entry == 0 => return None,
+            CodecId::NvcompLz4 | CodecId::NvcompZstd => at..at + entry,
+        };
+        at = place.end.next_multiple_of(ALIGNMENT);
+        (place.start <= place.end && place.end <= payload).then_some(place)
+    };
+    let places: Option<Vec<_>> = entries.iter().map(place).collect();
+    let places = places.ok_or(out_of_order)?;
+    match at == payload {
+        true => Ok(places),
+        false => Err(Error::corrupt("its blocks do not end where it does")),
+    }
+}
+
 /// Decodes a container whose header is `header` to `out`.
 pub(crate) fn decode(
-    coder: &impl BlockCoder,
+    coder: &impl BlockDecoder,
     header: &Header,
     container: &[u8],
     out: &mut [u8],
@@ -123,24 +172,16 @@ pub(crate) fn decode(
     let stored_bytes = usize::try_from(header.stored_bytes).map_err(|_| short.clone())?;
     let container = container.get(..stored_bytes).ok_or(short)?;
     let (front, payload) = container.split_at(header.payload_at() as usize);
-    let table = &front[HEADER_BYTES..HEADER_BYTES + 4 * header.blocks() as usize];
-    let (ends, _) = table.as_chunks::<4>();
-    let end = |entry: &[u8; 4]| u32::from_le_bytes(*entry) as usize * ALIGNMENT;
-    if ends.last().map_or(0, end) != payload.len() {
-        return Err(Error::corrupt("its blocks do not end where it does"));
-    }
+    let places = places(header, front)?;
 
     let (values, tail) = out.split_at_mut(out.len() - header.tail_bytes());
     tail.copy_from_slice(&front[TAIL_AT..TAIL_AT + tail.len()]);
     let block_bytes = block_values(header.codec, header.element) * header.element.bytes();
     values
         .par_chunks_mut(block_bytes)
-        .enumerate()
-        .try_for_each(|(n, values)| {
-            let start = if n == 0 { 0 } else { end(&ends[n - 1]) };
-            let stored = payload
-                .get(start..end(&ends[n]))
-                .ok_or(Error::corrupt("its table of blocks is out of order"))?;
+        .zip(places)
+        .try_for_each(|(values, place)| {
+            let stored = &payload[place];
             if stored.is_empty() {
                 values.fill(0);
                 return Ok(());

@@ -4,17 +4,21 @@ use crate::bounded::Bounded;
 use crate::codec::Codec;
 use crate::error::{Invalid, Result};
 use crate::header::{CodecId, Header};
+use crate::nvcomp::NvcompCodec;
 use crate::planes::Planes;
 
 /// Decodes a container of any codec of this crate to `out`, which is as long as [`Header::raw_bytes`] says.
 ///
 /// # Errors
 ///
-/// As for [`Codec::decode`].
+/// As for [`Codec::decode`], and [`Error::NotBuilt`](crate::Error::NotBuilt).
 pub fn decode(container: &[u8], out: &mut [u8]) -> Result<()> {
-    match Header::parse(container)?.codec {
+    let header = Header::parse(container)?;
+    match header.codec {
         CodecId::Planes => Planes::new().decode(container, out),
         CodecId::Bounded => Bounded::decode_any(container, out),
+        CodecId::NvcompLz4 => NvcompCodec::Lz4.decode(&header, container, out),
+        CodecId::NvcompZstd => NvcompCodec::Zstd.decode(&header, container, out),
     }
 }
 

@@ -26,6 +26,35 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+    /// The container is sound as far as can be told, and this build cannot decode it: enable the feature.
+    #[error(
+        "a container of {codec} is read by builds with the feature `{feature}` of tierflow-codec alone"
+    )]
+    NotBuilt {
+        /// The codec that wrote it.
+        codec: &'static str,
+        /// What enables it.
+        feature: &'static str,
+    },
+    /// The user's nvCOMP is not there, or not one that is known: install it, or do without its codecs.
+    #[cfg(all(feature = "nvcomp", feature = "cuda"))]
+    #[error(
+        "nvCOMP 5 or 6 cannot be loaded: {reason}; install it, from PyPI as nvidia-libnvcomp-cu13, and name the folder of \
+         libnvcomp.so in LD_LIBRARY_PATH"
+    )]
+    NoNvcomp {
+        /// What the loader said.
+        reason: String,
+    },
+    /// nvCOMP refused what it was asked for: store the input as it is.
+    #[cfg(all(feature = "nvcomp", feature = "cuda"))]
+    #[error("nvCOMP failed to {what}: status {status}")]
+    Nvcomp {
+        /// What it was to do.
+        what: &'static str,
+        /// `nvcompStatus_t`.
+        status: i32,
+    },
     /// The device failed or refused.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
@@ -85,7 +114,7 @@ pub enum Invalid {
         asked: &'static str,
     },
     /// The device is no GPU.
-    #[error("kernels need a CUDA device: use the codec on the CPU")]
+    #[error("kernels, and nvCOMP, need a CUDA device: use a codec on the CPU")]
     NotOnGpu,
     /// The memory lies where the kernels cannot use it.
     #[error("{what}")]

@@ -101,6 +101,11 @@ impl<'a> Frame<'a> {
         self.plain
     }
 
+    /// The containers of the others, one behind the other.
+    pub fn containers(&self) -> &'a [u8] {
+        self.containers
+    }
+
     /// Bytes of the file: no more than 4096 for each of the frame's.
     pub fn raw_bytes(&self) -> u64 {
         self.raw_bytes

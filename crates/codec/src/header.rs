@@ -22,14 +22,28 @@ pub enum CodecId {
     Planes = 1,
     /// [`Bounded`](crate::Bounded).
     Bounded = 2,
+    /// [`NvcompCodec::Lz4`](crate::NvcompCodec).
+    NvcompLz4 = 3,
+    /// [`NvcompCodec::Zstd`](crate::NvcompCodec).
+    NvcompZstd = 4,
 }
 
 impl CodecId {
+    /// All of them.
+    const ALL: [Self; 4] = [
+        Self::Planes,
+        Self::Bounded,
+        Self::NvcompLz4,
+        Self::NvcompZstd,
+    ];
+
     /// What metrics and messages call it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Planes => "planes",
             Self::Bounded => "bounded",
+            Self::NvcompLz4 => "nvcomp-lz4",
+            Self::NvcompZstd => "nvcomp-zstd",
         }
     }
 }
@@ -76,11 +90,10 @@ impl Header {
         if word(56) != check(bytes) {
             return Err(Error::corrupt("the header's check does not fit"));
         }
-        let codec = match bytes[9] {
-            1 => CodecId::Planes,
-            2 => CodecId::Bounded,
-            _ => return Err(Error::corrupt("its codec is not known to this version")),
-        };
+        let codec = CodecId::ALL
+            .into_iter()
+            .find(|codec| *codec as u8 == bytes[9])
+            .ok_or(Error::corrupt("its codec is not known to this version"))?;
         let element = Element::from_code(bytes[10])
             .ok_or(Error::corrupt("its type of elements is not known"))?;
         let header = Self {
@@ -99,6 +112,9 @@ impl Header {
                     && header.bound > 0.0
                     && header.bound.is_finite()
             }
+            CodecId::NvcompLz4 | CodecId::NvcompZstd => {
+                header.parameter == 0 && header.bound == 0.0
+            }
         };
         let blocks = u64::from(u32::from_le_bytes([
             bytes[12], bytes[13], bytes[14], bytes[15],
@@ -107,7 +123,8 @@ impl Header {
             return Err(Error::corrupt("the header's fields contradict each other"));
         }
         let most = crate::container::most_bytes(codec, element, header.raw_bytes);
-        if !most.is_ok_and(|most| (header.payload_at()..=most).contains(&header.stored_bytes)) {
+        let least = crate::container::least_bytes(&header);
+        if !most.is_ok_and(|most| (least..=most).contains(&header.stored_bytes)) {
             return Err(Error::corrupt("its length is not possible"));
         }
         Ok(header)
@@ -191,6 +208,7 @@ pub(crate) const fn block_values(codec: CodecId, element: Element) -> usize {
     match codec {
         CodecId::Planes => crate::planes::BLOCK_BYTES / element.bytes(),
         CodecId::Bounded => crate::bounded::BLOCK_VALUES,
+        CodecId::NvcompLz4 | CodecId::NvcompZstd => crate::nvcomp::BLOCK_BYTES / element.bytes(),
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! `header` is the header of a container, and `container` joins blocks to one, on all threads.
 //! [`Planes`] and [`Bounded`] encode blocks. [`gpu`] is the same with kernels. [`Frame`] is a file of another format,
-//! encoded. [`Governor`] decides whether to encode at all.
+//! encoded. [`NvcompCodec`] is for the user's nvCOMP. [`Governor`] decides whether to encode at all.
 //!
 //! # What is deliberately absent
 //!
@@ -25,6 +25,7 @@ mod governor;
 pub mod gpu;
 mod header;
 mod method;
+mod nvcomp;
 mod planes;
 
 pub use bounded::{Bound, Bounded};
@@ -36,4 +37,5 @@ pub use frame::Frame;
 pub use governor::{Decision, Figures, Governor, Policy};
 pub use header::{CodecId, HEADER_BYTES, Header};
 pub use method::Method;
+pub use nvcomp::NvcompCodec;
 pub use planes::{Planes, Predictor};

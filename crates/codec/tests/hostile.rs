@@ -2,25 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
 
 mod common;
+#[path = "common/nvcomp.rs"]
+mod nvcomp;
 
 use common::{codecs, inputs};
+use nvcomp::seal;
 use proptest::prelude::*;
 use tierflow_codec::{Codec, Element, Error, HEADER_BYTES, Header, Planes, decode, decode_to_vec};
 
 const MOST: u64 = 1 << 22;
-
-/// Puts the right check into a header, so that what is behind it is reached.
-fn seal(container: &mut [u8]) {
-    let mut sum = 0_u64;
-    for word in container[..56].chunks_exact(8) {
-        let mut x = sum ^ u64::from_le_bytes(word.try_into().unwrap());
-        x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        x ^= x >> 33;
-        x = x.wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
-        sum = x ^ (x >> 29);
-    }
-    container[56..64].copy_from_slice(&sum.to_le_bytes());
-}
 
 fn sound() -> Vec<Vec<u8>> {
     let mut containers = Vec::new();

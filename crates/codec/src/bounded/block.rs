@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use super::quantiser::{Float, Quantiser};
 use super::shape::HEADER_BYTES;
 use super::{SEGMENT, SEGMENTS, segment};
-use crate::container::BlockCoder;
+use crate::container::{BlockDecoder, BlockEncoder};
 use crate::header::ALIGNMENT;
 
 /// Encodes blocks of `F` to multiples of a step.
@@ -27,7 +27,7 @@ impl<F> BoundedCoder<F> {
     }
 }
 
-impl<F: Float> BlockCoder for BoundedCoder<F> {
+impl<F: Float> BlockEncoder for BoundedCoder<F> {
     fn encode(&self, values: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
@@ -44,7 +44,9 @@ impl<F: Float> BlockCoder for BoundedCoder<F> {
         }
         out.resize(start + (out.len() - start).next_multiple_of(ALIGNMENT), 0);
     }
+}
 
+impl<F: Float> BlockDecoder for BoundedCoder<F> {
     fn decode(&self, stored: &[u8], values: &mut [u8]) -> Result<(), &'static str> {
         let (header, mut rest) = stored
             .split_at_checked(HEADER_BYTES)

@@ -7,7 +7,7 @@ use tierflow_device::cuda::{Arg, Function, Launch, Module};
 use tierflow_device::{Device, Stream};
 
 use crate::element::Element;
-use crate::error::{Invalid, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::header::{CodecId, Header};
 use crate::planes::Predictor;
 
@@ -185,6 +185,7 @@ impl Kernels {
                 // SAFETY: ten parameters of these types; it reaches what the encoder of planes does.
                 Ok(unsafe { stream.launch(function, shape, &args) }?)
             }
+            CodecId::NvcompLz4 | CodecId::NvcompZstd => Err(other(header.codec)),
         }
     }
 
@@ -215,6 +216,7 @@ impl Kernels {
                 let wide = usize::from(header.element == Element::F64);
                 (&self.loaded.bounded_decode[wide], BOUNDED_THREADS, step)
             }
+            CodecId::NvcompLz4 | CodecId::NvcompZstd => return Err(other(header.codec)),
         };
         let [a, b, c, d, e] = front;
         let args = [a, b, c, d, e, parameter, Arg::address(pass.report)];
@@ -233,6 +235,13 @@ impl Kernels {
             shared_bytes: 0,
         }
     }
+}
+
+/// These kernels are not for it.
+fn other(codec: CodecId) -> Error {
+    let asked = "the kernels of tierflow-codec";
+    let written = codec.name();
+    Invalid::OtherCodec { written, asked }.into()
 }
 
 /// A thread block for each block of values; one for an empty input.

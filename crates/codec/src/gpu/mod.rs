@@ -5,7 +5,7 @@
 //! kernels on the caller's stream and return what can be waited for, which owns the loans of all that the
 //! kernels touch. Nothing is allocated for an input.
 //!
-//! The bytes are those of the codecs on the CPU.
+//! The bytes are those of the codecs on the CPU. With the feature `nvcomp`, `NvcompCoder` encodes with the user's nvCOMP.
 //!
 //! ```no_run
 //! # fn main() -> tierflow_codec::Result<()> {
@@ -33,7 +33,11 @@ mod flight;
 mod kernels;
 mod memory;
 
+#[cfg(feature = "nvcomp")]
+pub use crate::nvcomp::device::{Nvcomp, NvcompCoder};
 pub use decode::{Decoded, Decoder, Decoding};
 pub use encode::{Encoded, Encoder, Encoding};
 pub use kernels::Kernels;
+#[cfg(feature = "nvcomp")]
+pub(crate) use memory::aligned;
 pub use memory::{Landing, Origin};

@@ -8,7 +8,7 @@ use super::code::{CODE_BYTES, Code};
 use super::shape::{SIZES_BYTES, header_bytes};
 use super::values::{Units, join, split};
 use super::{BLOCK_BYTES, GROUP, Predictor, SEGMENT, UNITS, unit};
-use crate::container::BlockCoder;
+use crate::container::{BlockDecoder, BlockEncoder};
 use crate::element::Element;
 use crate::header::ALIGNMENT;
 
@@ -19,7 +19,7 @@ pub(super) struct PlanesCoder {
     pub(super) predictor: Predictor,
 }
 
-impl BlockCoder for PlanesCoder {
+impl BlockEncoder for PlanesCoder {
     fn encode(&self, values: &[u8], out: &mut Vec<u8>) {
         let planes = self.element.bytes();
         let segments = UNITS / planes;
@@ -63,7 +63,9 @@ impl BlockCoder for PlanesCoder {
         }
         out.resize(start + (out.len() - start).next_multiple_of(ALIGNMENT), 0);
     }
+}
 
+impl BlockDecoder for PlanesCoder {
     fn decode(&self, stored: &[u8], values: &mut [u8]) -> Result<(), &'static str> {
         let planes = self.element.bytes();
         let segments = UNITS / planes;

@@ -66,7 +66,7 @@ impl Planes {
             let coder = codec.coder(element);
             let mut stored = Vec::new();
             for piece in &pieces {
-                container::BlockCoder::encode(&coder, piece, &mut stored);
+                container::BlockEncoder::encode(&coder, piece, &mut stored);
             }
             stored.len()
         };

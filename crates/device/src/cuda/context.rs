@@ -133,9 +133,10 @@ impl Drop for Context {
     }
 }
 
-/// See [`Context::enter`].
+/// The device's context is current to this thread until it is dropped: see [`Cuda::enter`](super::Cuda::enter).
 #[must_use = "the context is current only while this lives"]
-pub(crate) struct Entered {
+#[derive(Debug)]
+pub struct Entered {
     before: Option<sys::CUcontext>,
 }
 

@@ -6,7 +6,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult};
 
 use super::Cuda;
-use super::context::{checked, failure};
+use super::context::{Entered, checked, failure};
 use super::stream::CudaQueue;
 use crate::device::Device;
 use crate::error::{Invalid, Result};
@@ -104,6 +104,16 @@ impl Stream {
 }
 
 impl Cuda {
+    /// Makes the device's primary context the calling thread's current one until what it returns is dropped: for libraries on top
+    /// of the CUDA runtime, which work in the context that is current. Costs a thread-local look-up where it is current already.
+    ///
+    /// # Errors
+    ///
+    /// The device's failure.
+    pub fn enter(&self) -> Result<Entered> {
+        self.context.enter()
+    }
+
     /// The number of the device whose memory lies at `address`; `None` for what the driver does not know.
     ///
     /// # Errors

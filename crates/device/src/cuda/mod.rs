@@ -32,6 +32,7 @@ use crate::info::{Info, Kind};
 use crate::numa;
 use crate::pinned::Pinned;
 
+pub use context::Entered;
 use context::{Context, checked};
 #[cfg(feature = "cufile")]
 pub use cufile::{DirectError, DirectFile, DirectFiles, DirectMode, StatusCode};

@@ -1,0 +1,318 @@
+//! libnvcomp's functions, by name and layout, as the headers of nvCOMP 5 and 6 declare them. NVIDIA's library is loaded when it is
+//! asked for, and never unloaded: the CUDA runtime within it ends with the process.
+#![allow(unsafe_code, reason = "functions of a library that is loaded")]
+
+use std::error::Error as _;
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr;
+
+use super::NvcompCodec;
+use crate::element::Element;
+use crate::error::{Error, Result};
+
+/// Options of a codec. Those of all codecs are structures of 64 bytes whose unused fields are zeros, passed by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Options {
+    words: [u32; 16],
+}
+
+/// `cudaStream_t`, which is the driver's handle.
+type RuntimeStream = *mut c_void;
+
+/// `nvcompStatus_t`.
+pub(super) type Status = i32;
+
+/// `nvcompSuccess`.
+pub(super) const SUCCESS: Status = 0;
+
+type MaxChunk = unsafe extern "C" fn(usize, Options, *mut usize) -> Status;
+
+/// Bytes of working memory for so many chunks, the longest of so many bytes, of so many bytes in all.
+#[derive(Debug)]
+enum Temporary {
+    /// Of nvCOMP 5.
+    Five(unsafe extern "C" fn(usize, usize, Options, *mut usize, usize) -> Status),
+    /// Of nvCOMP 6.
+    Six(unsafe extern "C" fn(usize, usize, Options, *mut usize, usize, RuntimeStream) -> Status),
+}
+
+type Compress = unsafe extern "C" fn(
+    *const u64,
+    *const u64,
+    usize,
+    usize,
+    *mut c_void,
+    usize,
+    *const u64,
+    *mut u64,
+    Options,
+    *mut Status,
+    RuntimeStream,
+) -> Status;
+
+type Decompress = unsafe extern "C" fn(
+    *const u64,
+    *const u64,
+    *const u64,
+    *mut u64,
+    usize,
+    *mut c_void,
+    usize,
+    *const u64,
+    Options,
+    *mut Status,
+    RuntimeStream,
+) -> Status;
+
+#[derive(Debug)]
+struct Compressor {
+    max_chunk: MaxChunk,
+    temporary: Temporary,
+    compress: Compress,
+}
+
+#[derive(Debug)]
+struct Decompressor {
+    temporary: Temporary,
+    decompress: Decompress,
+}
+
+/// The library, loaded.
+#[derive(Debug)]
+pub(super) struct Library {
+    lz4: Compressor,
+    zstd: Compressor,
+    /// Of LZ4, the only one that withstands damaged bytes.
+    decompressor: Decompressor,
+    _loaded: ManuallyDrop<libloading::Library>,
+}
+
+/// Chunks to be compressed or decompressed, as addresses that the device reaches. A call is sound if until the stream is
+/// synchronised there are
+/// - at `from` and `to` lists of `chunks` addresses, at `from_bytes` and `room` lists of as many lengths, at `came_to` and
+///   `statuses` room for as many lengths and statuses;
+/// - loans for reading of so many bytes at each address of `from`, and for writing of so many as `room` says at each of `to`, on the
+///   device, aligned to 16; when compressing, `room` is [`Library::max_chunk`];
+/// - a loan for writing of `temporary_bytes` bytes at `temporary`, on the device, aligned to 16.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    pub(super) chunks: usize,
+    pub(super) from: u64,
+    pub(super) from_bytes: u64,
+    pub(super) to: u64,
+    pub(super) room: u64,
+    pub(super) came_to: u64,
+    pub(super) statuses: u64,
+    pub(super) temporary: u64,
+    pub(super) temporary_bytes: usize,
+    pub(super) stream: u64,
+}
+
+impl Library {
+    pub(super) fn load() -> Result<Self> {
+        // The loader's words are the error's source.
+        let missing = |error: libloading::Error| Error::NoNvcomp {
+            reason: error
+                .source()
+                .map_or_else(|| error.to_string(), ToString::to_string),
+        };
+        let load = |name: &str| {
+            // SAFETY: loading NVIDIA's library runs its initialisers, which are sound to run at any time.
+            unsafe { libloading::Library::new(name) }
+        };
+        let loaded = load("libnvcomp.so.6")
+            .or_else(|error| load("libnvcomp.so.5").map_err(|_| error))
+            .map_err(missing)?;
+        let loaded = ManuallyDrop::new(loaded);
+        macro_rules! function {
+            ($name:expr) => {
+                // SAFETY: what it is assigned to has the type that the headers declare the function with.
+                unsafe { loaded.get(concat!("nvcompBatched", $name)) }.map(|function| *function)
+            };
+        }
+        macro_rules! temporary {
+            ($name:expr) => {
+                function!(concat!($name, "GetTempSize"))
+                    .map(Temporary::Six)
+                    .or_else(|_| function!(concat!($name, "GetTempSizeAsync")).map(Temporary::Five))
+            };
+        }
+        macro_rules! compressor {
+            ($codec:literal) => {
+                Compressor {
+                    max_chunk: function!(concat!($codec, "CompressGetMaxOutputChunkSize"))
+                        .map_err(missing)?,
+                    temporary: temporary!(concat!($codec, "Compress")).map_err(missing)?,
+                    compress: function!(concat!($codec, "CompressAsync")).map_err(missing)?,
+                }
+            };
+        }
+        Ok(Self {
+            lz4: compressor!("LZ4"),
+            zstd: compressor!("Zstd"),
+            decompressor: Decompressor {
+                temporary: temporary!("LZ4Decompress").map_err(missing)?,
+                decompress: function!("LZ4DecompressAsync").map_err(missing)?,
+            },
+            _loaded: loaded,
+        })
+    }
+
+    fn compressor(&self, codec: NvcompCodec) -> &Compressor {
+        match codec {
+            NvcompCodec::Lz4 => &self.lz4,
+            NvcompCodec::Zstd => &self.zstd,
+        }
+    }
+
+    /// Bytes of the longest chunk that one of so many bytes is compressed to.
+    pub(super) fn max_chunk(
+        &self,
+        codec: NvcompCodec,
+        element: Element,
+        bytes: usize,
+    ) -> Result<usize> {
+        let compressor = self.compressor(codec);
+        let mut most = 0;
+        // SAFETY: `most` is a valid place for the answer.
+        let status =
+            unsafe { (compressor.max_chunk)(bytes, to_compress(codec, element), &raw mut most) };
+        checked("say how long a chunk gets", status)?;
+        Ok(most)
+    }
+
+    /// Bytes of working memory to compress so many chunks, of up to so many bytes each.
+    pub(super) fn temporary_to_compress(
+        &self,
+        (codec, element): (NvcompCodec, Element),
+        chunks: (usize, usize),
+        stream: u64,
+    ) -> Result<usize> {
+        let temporary = &self.compressor(codec).temporary;
+        temporary.bytes(chunks, to_compress(codec, element), stream)
+    }
+
+    /// Bytes of working memory to decompress so many chunks of LZ4, to up to so many bytes each.
+    pub(super) fn temporary_to_decompress(
+        &self,
+        chunks: (usize, usize),
+        stream: u64,
+    ) -> Result<usize> {
+        let temporary = &self.decompressor.temporary;
+        temporary.bytes(chunks, to_decompress(), stream)
+    }
+
+    /// Has chunks of up to `longest` bytes compressed.
+    ///
+    /// # Safety
+    /// As [`Batch`] says, with chunks of whole values, and the device's primary context current.
+    pub(super) unsafe fn compress(
+        &self,
+        (codec, element): (NvcompCodec, Element),
+        longest: usize,
+        batch: &Batch,
+    ) -> Result<()> {
+        let compress = self.compressor(codec).compress;
+        // SAFETY: the caller's promise; it writes no more to a chunk than `max_chunk` said.
+        let status = unsafe {
+            compress(
+                pointer(batch.from),
+                pointer(batch.from_bytes),
+                longest,
+                batch.chunks,
+                pointer(batch.temporary),
+                batch.temporary_bytes,
+                pointer(batch.to),
+                pointer(batch.came_to),
+                to_compress(codec, element),
+                pointer(batch.statuses),
+                pointer(batch.stream),
+            )
+        };
+        checked("compress", status)
+    }
+
+    /// Has chunks of LZ4 decompressed, whatever their bytes are.
+    ///
+    /// # Safety
+    /// As [`Batch`] says, with the device's primary context current.
+    pub(super) unsafe fn decompress(&self, batch: &Batch) -> Result<()> {
+        let decompress = self.decompressor.decompress;
+        // SAFETY: the caller's promise; the kernels keep to the lengths in `from_bytes` and `room`, and report what is no LZ4.
+        let status = unsafe {
+            decompress(
+                pointer(batch.from),
+                pointer(batch.from_bytes),
+                pointer(batch.room),
+                pointer(batch.came_to),
+                batch.chunks,
+                pointer(batch.temporary),
+                batch.temporary_bytes,
+                pointer(batch.to),
+                to_decompress(),
+                pointer(batch.statuses),
+                pointer(batch.stream),
+            )
+        };
+        checked("decompress", status)
+    }
+}
+
+impl Temporary {
+    fn bytes(
+        &self,
+        (chunks, longest): (usize, usize),
+        options: Options,
+        stream: u64,
+    ) -> Result<usize> {
+        let mut bytes = 0;
+        let total = chunks.saturating_mul(longest);
+        let answer = &raw mut bytes;
+        let status = match self {
+            // SAFETY: `answer` is a valid place for it; nothing is enqueued.
+            Self::Five(ask) => unsafe { ask(chunks, longest, options, answer, total) },
+            // SAFETY: as above; the stream is the caller's.
+            Self::Six(ask) => unsafe {
+                ask(chunks, longest, options, answer, total, pointer(stream))
+            },
+        };
+        checked("say what memory it works in", status)?;
+        Ok(bytes)
+    }
+}
+
+/// LZ4 looks for matches of whole values: `nvcompType_t` of unsigned integers of so many bytes, 4 at most.
+fn to_compress(codec: NvcompCodec, element: Element) -> Options {
+    let mut options = Options::default();
+    if codec == NvcompCodec::Lz4 {
+        options.words[0] = match element.bytes() {
+            1 => 1,
+            2 => 3,
+            _ => 5,
+        };
+    }
+    options
+}
+
+/// By kernels: `NVCOMP_DECOMPRESS_BACKEND_CUDA`. The hardware's decoder does not withstand damaged bytes.
+fn to_decompress() -> Options {
+    let mut options = Options::default();
+    options.words[0] = 2;
+    options
+}
+
+fn pointer<T>(address: u64) -> *mut T {
+    ptr::with_exposed_provenance_mut(address as usize)
+}
+
+fn checked(what: &'static str, status: Status) -> Result<()> {
+    match status {
+        SUCCESS => Ok(()),
+        status => Err(Error::Nvcomp { what, status }),
+    }
+}
+
+// The layout of 64-bit Linux.
+const _: () = assert!(size_of::<Options>() == 64);

@@ -1,0 +1,60 @@
+//! Containers as nvCOMP's codecs have them, made as docs/src/codec.md says by other encoders of the same formats.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test takes what it needs, and fails like a test"
+)]
+
+use tierflow_codec::{Codec, Element, NvcompCodec, Planes};
+
+const BLOCK: usize = 64 << 10;
+
+/// Puts the right check into a header, so that what is behind it is reached.
+pub fn seal(container: &mut [u8]) {
+    let mut sum = 0_u64;
+    for word in container[..56].chunks_exact(8) {
+        let mut x = sum ^ u64::from_le_bytes(word.try_into().unwrap());
+        x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        x ^= x >> 33;
+        x = x.wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
+        sum = x ^ (x >> 29);
+    }
+    container[56..64].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The container of an input.
+pub fn container(codec: NvcompCodec, element: Element, input: &[u8]) -> Vec<u8> {
+    let values = &input[..input.len() / element.bytes() * element.bytes()];
+    let encode = |block: &[u8]| {
+        let encoded = match codec {
+            NvcompCodec::Lz4 => lz4_flex::block::compress(block),
+            _ => ruzstd::encoding::compress_to_vec(
+                block,
+                ruzstd::encoding::CompressionLevel::Fastest,
+            ),
+        };
+        if encoded.len() < block.len() {
+            encoded
+        } else {
+            block.to_vec()
+        }
+    };
+    let blocks: Vec<Vec<u8>> = values.chunks(BLOCK).map(encode).collect();
+    // The fields that all codecs have in common are those of another one's container.
+    let mut container = Planes::new().encode_to_vec(input, element).unwrap()[..64].to_vec();
+    for block in &blocks {
+        container.extend((block.len() as u32).to_le_bytes());
+    }
+    container.resize(container.len().next_multiple_of(16), 0);
+    for block in &blocks {
+        container.extend(block);
+        container.resize(container.len().next_multiple_of(16), 0);
+    }
+    container[9] = codec.id() as u8;
+    container[12..16].copy_from_slice(&(blocks.len() as u32).to_le_bytes());
+    let bytes = container.len() as u64;
+    container[24..32].copy_from_slice(&bytes.to_le_bytes());
+    seal(&mut container);
+    container
+}
