@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use tierflow_device::{Choice, Device, Kind, Memory, open};
-use tierflow_engine::{Compression, Engine, Flush, Region, RegionMut, Value};
+use tierflow_engine::{Compression, Engine, Flush, NvcompCodec, Region, RegionMut, Value};
 
 use super::{Experiment, Run};
 use crate::random::mix;
@@ -60,6 +60,7 @@ const WORKLOADS: [Content; 3] = [
 fn run(run: &mut Run) -> Result<()> {
     let device = open(Choice::Auto)?;
     let is_gpu = device.info().kind == Kind::Cuda;
+    let has_nvcomp = has_nvcomp(&device);
     let (len, versions, rounds) = match (run.is_quick(), is_gpu) {
         (false, true) => (128 << 20, 40, 3),
         (false, false) => (32 << 20, 24, 3),
@@ -67,32 +68,51 @@ fn run(run: &mut Run) -> Result<()> {
     };
     for workload in WORKLOADS {
         let state = state(&device, &workload, len)?;
+        let lossless = Compression::lossless(workload.value);
+        let mut ways = vec![("as it is", None), ("compressed", Some(lossless.clone()))];
+        if has_nvcomp {
+            let by = |codec: NvcompCodec| (codec.name(), Some(lossless.clone().nvcomp(codec)));
+            ways.extend(NvcompCodec::ALL.map(by));
+        }
         for (to, has_host) in [("host", true), ("disk", false)] {
-            let mut seconds = [Vec::new(), Vec::new()];
-            let mut ratio = 1.0;
+            let mut found = vec![Vec::new(); ways.len()];
             // One after the other in turns; the first time, memory is touched.
             for round in 0..=rounds {
-                for (compresses, seconds) in [false, true].into_iter().zip(&mut seconds) {
-                    let how = compresses.then(|| Compression::lossless(workload.value));
-                    let (took, shrunk) = one(&device, &state, (len, versions), has_host, how)?;
+                for ((_, how), found) in ways.iter().zip(&mut found) {
+                    let one = one(&device, &state, (len, versions), has_host, how.clone())?;
                     if round > 0 {
-                        seconds.push(took);
+                        found.push(one);
                     }
-                    ratio = if compresses { shrunk } else { ratio };
                 }
             }
-            let rates = seconds.map(|times| -> Vec<f64> {
-                let bytes = 2.0 * (len * versions) as f64;
-                times.iter().map(|time| bytes / time).collect()
-            });
             let case = format!("workload={}, to={to}", workload.name);
-            run.value(&case, "ratio", "1", ratio)?;
-            let plain = run.samples(&case, "as it is", "bytes/s", &rates[0])?.value;
-            run.samples(&case, "compressed", "bytes/s", &rates[1])?
-                .against(plain);
+            let mut plain = None;
+            for ((way, how), found) in ways.iter().zip(found) {
+                let bytes = 2.0 * (len * versions) as f64;
+                let rates: Vec<_> = found.iter().map(|one| bytes / one.seconds).collect();
+                let row = run.samples(&case, way, "bytes/s", &rates)?;
+                row.against(*plain.get_or_insert(row.value));
+                if let (Some(_), Some(last)) = (how, found.last()) {
+                    run.value(&case, &format!("{way}: ratio"), "1", last.ratio)?;
+                    run.value(&case, &format!("{way}: stage"), "bytes/s", last.stage_rate)?;
+                }
+            }
         }
     }
     Ok(())
+}
+
+/// Whether the user's nvCOMP can be used here.
+fn has_nvcomp(device: &Device) -> bool {
+    let how = Compression::lossless(Value::I8).nvcomp(NvcompCodec::Lz4);
+    let small = Engine::builder(device)
+        .device_cache(1 << 20)
+        .host_cache(8 << 20);
+    let built = small.compress(how).build();
+    if let Err(error) = &built {
+        eprintln!("  nvCOMP is not measured: {error}");
+    }
+    built.is_ok()
 }
 
 fn state(device: &Device, workload: &Content, len: usize) -> Result<Memory> {
@@ -106,14 +126,23 @@ fn state(device: &Device, workload: &Content, len: usize) -> Result<Memory> {
     Ok(memory)
 }
 
-/// Seconds of a history down and up, and how many times smaller it became.
+/// A history down and up.
+#[derive(Clone)]
+struct Passed {
+    seconds: f64,
+    /// How many times smaller it became.
+    ratio: f64,
+    /// Bytes/s that the stage takes in.
+    stage_rate: f64,
+}
+
 fn one(
     device: &Device,
     state: &Memory,
     (len, versions): (usize, usize),
     has_host: bool,
     how: Option<Compression>,
-) -> Result<(f64, f64)> {
+) -> Result<Passed> {
     let directory = tempfile::tempdir()?;
     let host = if has_host { versions + 2 } else { 2 };
     let builder = Engine::builder(device)
@@ -146,9 +175,14 @@ fn one(
         stream.read(&memory.lend(0..len)?, bytes)?;
     }
     ensure!(bytes[0] == bytes[1], "what came back is not what went in");
-    let ratio = engine.metrics().compression.map_or(1.0, |compression| {
+    let compression = engine.metrics().compression;
+    let ratio = compression.map_or(1.0, |compression| {
         let whole = compression.compressed + compression.as_they_are;
         whole as f64 / (compression.stored + compression.as_they_are).max(1) as f64
     });
-    Ok((seconds, ratio))
+    Ok(Passed {
+        seconds,
+        ratio,
+        stage_rate: compression.map_or(0.0, |compression| compression.stage_rate as f64),
+    })
 }

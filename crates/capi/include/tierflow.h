@@ -66,7 +66,8 @@ int tf_options_new(tf_options *options);
  *   compress          type of the values, such as f32: what leaves the fastest tier is compressed, losslessly but for named
  *                     regions that follow with a share of their largest value: "f32, wave = 1e-3". With dedup, it is
  *                     the differences that are compressed, without such regions. "f32, storage" compresses what goes to
- *                     scratch and below, "f32, external" what goes to node_local and external; both without dedup
+ *                     scratch and below, "f32, external" what goes to node_local and external; both without dedup.
+ *                     "f32, nvcomp-lz4" and "f32, nvcomp-zstd" have the system's libnvcomp compress on the GPU
  *   timeline          entries of the time line
  *   group_patience    how long the ranks of a group wait for each other; 300
  *   redundancy        none | partner | xor:8 | rs:8+2: what other ranks of the group keep of node_local, so that it outlives

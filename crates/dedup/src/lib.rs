@@ -39,3 +39,13 @@ pub use error::{Error, Invalid, Result};
 pub fn most_stored_bytes(checkpoint_bytes: u64) -> u64 {
     container::payload_at(0).saturating_add(checkpoint_bytes)
 }
+
+/// Where the payload starts in a difference, by its first [`HEADER_BYTES`]: before it is all that a processor reads of one that a
+/// GPU puts checkpoints together of.
+///
+/// # Errors
+///
+/// [`Error::Corrupt`] if no difference starts with these bytes.
+pub fn payload_at(head: &[u8]) -> Result<u64> {
+    Ok(container::Header::read(head)?.payload_at())
+}

@@ -4,6 +4,8 @@ use crate::kind::Kind;
 use crate::{BuildError, Error, Result, Version};
 use std::collections::BTreeMap;
 use std::str::FromStr;
+#[cfg(feature = "nvcomp")]
+use tierflow_codec::NvcompCodec;
 use tierflow_codec::{Bound, Bounded, Element as Value};
 use tierflow_store::container::{Element, RegionInfo};
 
@@ -28,8 +30,8 @@ use tierflow_store::container::{Element, RegionInfo};
 /// # drop(engine); Ok(()) }
 /// ```
 ///
-/// As text, for configurations: the type, the regions with bounds, `always`, and `storage` or `external` for the
-/// [tiers](CompressedTiers).
+/// As text, for configurations: the type, the regions with bounds, `always`, `storage` or `external` for the
+/// [tiers](CompressedTiers), and `nvcomp-lz4` or `nvcomp-zstd` in builds with the feature `nvcomp`.
 ///
 /// ```
 /// # use tierflow_engine::{CompressedTiers, Compression};
@@ -44,6 +46,8 @@ pub struct Compression {
     bounds: BTreeMap<String, Bound>,
     always: bool,
     tiers: CompressedTiers,
+    #[cfg(feature = "nvcomp")]
+    nvcomp: Option<NvcompCodec>,
 }
 
 /// Which tiers hold compressed checkpoints. The fastest one never does, and those above the ones named hold them as they are.
@@ -82,6 +86,8 @@ impl Compression {
             bounds: BTreeMap::new(),
             always: false,
             tiers: CompressedTiers::default(),
+            #[cfg(feature = "nvcomp")]
+            nvcomp: None,
         }
     }
 
@@ -111,6 +117,26 @@ impl Compression {
     pub fn on(mut self, tiers: CompressedTiers) -> Self {
         self.tiers = tiers;
         self
+    }
+
+    /// Has nvCOMP compress what leaves device memory, in place of our kernels; regions with bounds are not its. The copy of nvCOMP is
+    /// the user's, 5 or 6, which the system's loader finds by its name when the engine is built.
+    ///
+    /// The device decodes LZ4, and the host's cores both: so a build with the feature `nvcomp` reads such versions on any machine.
+    /// Building the engine fails with [`BuildError::Reduction`](crate::BuildError::Reduction) without nvCOMP or without a GPU, and
+    /// with [`BuildError::NoDifferences`](crate::BuildError::NoDifferences) where the fastest tier is not the device's, or tiers
+    /// below it hold checkpoints as they are.
+    #[cfg(feature = "nvcomp")]
+    #[must_use]
+    pub fn nvcomp(mut self, codec: NvcompCodec) -> Self {
+        self.nvcomp = Some(codec);
+        self
+    }
+
+    /// Which of nvCOMP's codecs is to be used, if any.
+    #[cfg(feature = "nvcomp")]
+    pub(crate) fn nvcomp_codec(&self) -> Option<NvcompCodec> {
+        self.nvcomp
     }
 
     pub(crate) fn tiers(&self) -> CompressedTiers {
@@ -192,6 +218,7 @@ impl FromStr for Compression {
                 "always" => how.always(),
                 "storage" => how.on(CompressedTiers::Storage),
                 "external" => how.on(CompressedTiers::External),
+                name if name.starts_with("nvcomp-") => how.nvcomp_text(name)?,
                 bound => how.within_text(bound)?,
             };
         }
@@ -200,6 +227,27 @@ impl FromStr for Compression {
 }
 
 impl Compression {
+    /// One of nvCOMP's codecs.
+    #[cfg(feature = "nvcomp")]
+    fn nvcomp_text(self, name: &str) -> std::result::Result<Self, BadCompression> {
+        let known = NvcompCodec::ALL;
+        let codec = known.into_iter().find(|codec| codec.name() == name);
+        codec.map(|codec| self.nvcomp(codec)).ok_or_else(|| {
+            let known = known.map(NvcompCodec::name).join(" or ");
+            BadCompression(format!(
+                "{name:?} is no codec of nvCOMP that is read here: write {known}"
+            ))
+        })
+    }
+
+    #[cfg(not(feature = "nvcomp"))]
+    #[expect(clippy::unused_self, reason = "as with nvCOMP")]
+    fn nvcomp_text(self, name: &str) -> std::result::Result<Self, BadCompression> {
+        Err(BadCompression(format!(
+            "{name:?} is nvCOMP's, which this build does not use: enable the feature `nvcomp` of tierflow-engine"
+        )))
+    }
+
     /// A region and its bound.
     fn within_text(self, part: &str) -> std::result::Result<Self, BadCompression> {
         let bound = part.split_once('=').and_then(|(region, bound)| {
@@ -215,7 +263,7 @@ impl Compression {
         let Some((region, bound)) = bound.filter(|(region, _)| !region.is_empty()) else {
             return Err(BadCompression(format!(
                 "{part:?} is no bound: write a region and a share of its largest value, as `wave = 1e-3`, or `wave = \
-                     absolute 0.5`; or write `always`, `storage` or `external`"
+                     absolute 0.5`; or write `always`, `storage`, `external` or a codec of nvCOMP"
             )));
         };
         Ok(self.within(region, bound))
@@ -270,7 +318,18 @@ mod tests {
         let how: Compression = "i8, storage".parse().unwrap();
         let expected = Compression::lossless(Value::I8).on(CompressedTiers::Storage);
         assert_eq!(how, expected);
+        for (n, name) in ["nvcomp-lz4", "nvcomp-zstd"].into_iter().enumerate() {
+            let read = format!("bf16, {name}").parse::<Compression>();
+            #[cfg(feature = "nvcomp")]
+            assert_eq!(
+                read.unwrap(),
+                Compression::lossless(Value::Bf16).nvcomp(NvcompCodec::ALL[n])
+            );
+            #[cfg(not(feature = "nvcomp"))]
+            assert!(n < 2 && read.unwrap_err().0.contains("enable the feature"));
+        }
         for bad in [
+            "f32, nvcomp-bitcomp",
             "",
             "f33",
             "f32,",

@@ -40,6 +40,8 @@ pub use metrics::{
 pub use notice::Notice;
 pub use region::{Named, Region, RegionMut};
 pub use suspending::Suspension;
+#[cfg(feature = "nvcomp")]
+pub use tierflow_codec::NvcompCodec;
 #[cfg(feature = "compress")]
 pub use tierflow_codec::{Bound, Element as Value};
 pub use tierflow_plan as plan;

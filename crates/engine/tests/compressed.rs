@@ -220,6 +220,31 @@ fn where_nothing_can_be_compressed_is_said_when_the_engine_is_built() {
     ));
 }
 
+#[cfg(feature = "nvcomp")]
+#[test]
+fn nvcomp_is_refused_where_it_would_do_nothing() {
+    use tierflow_engine::{CompressedTiers, NvcompCodec};
+    let directory = tempfile::tempdir().unwrap();
+    let how = Compression::lossless(Value::F32).nvcomp(NvcompCodec::Zstd);
+    let no_gpu = tiers(&directory).compress(how.clone()).build();
+    match no_gpu {
+        Err(Error::Build(BuildError::Reduction(why))) => {
+            assert!(why.to_string().contains("CUDA device"), "{why}");
+        }
+        other => panic!("{:?}", other.err()),
+    }
+    let elsewhere = [
+        tiers(&directory).device_cache(0).compress(how.clone()),
+        tiers(&directory).compress(how.on(CompressedTiers::Storage)),
+    ];
+    for builder in elsewhere {
+        assert!(matches!(
+            builder.build(),
+            Err(Error::Build(BuildError::NoDifferences { .. }))
+        ));
+    }
+}
+
 #[test]
 fn the_next_engine_reads_what_this_one_compressed_and_so_does_one_with_differences() {
     let directory = tempfile::tempdir().unwrap();

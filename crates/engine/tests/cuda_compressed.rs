@@ -308,3 +308,59 @@ fn without_device_memory_versions_go_as_they_are_and_the_host_decodes() {
         assert!(bench.restored(&engine, version) == field(version));
     }
 }
+
+/// What nvCOMP compressed, and read where there is none.
+#[cfg(feature = "nvcomp")]
+#[test]
+#[ignore = "needs an NVIDIA GPU and nvCOMP"]
+fn nvcomp_compresses_what_any_build_with_its_codecs_reads() {
+    use tierflow_engine::NvcompCodec;
+    let bench = Bench::new();
+    for codec in NvcompCodec::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let how = Compression::lossless(Value::I8).nvcomp(codec).always();
+        let how = how.within("bounded", Bound::Relative(1e-3));
+        let build = |how: Compression| {
+            let engine = bench.builder().compress(how).host_cache(64 << 20);
+            let engine = engine.node_local(directory.path());
+            engine.build().unwrap()
+        };
+        {
+            let engine = build(how.clone());
+            engine.hint((0..VERSIONS).rev());
+            for version in 0..VERSIONS {
+                bench.checkpoint(&engine, version, &field(version));
+            }
+            engine.wait().unwrap();
+            let compression = engine.metrics().compression.unwrap();
+            assert!(
+                compression.stored < compression.compressed / 3 * 2,
+                "{compression:?}"
+            );
+            for version in (0..VERSIONS).rev() {
+                let back = bench.restored(&engine, version);
+                assert!(back == field(version), "{codec}, {version}");
+            }
+        }
+        // By an engine that has nvCOMP, by one that has not, and without a GPU.
+        for how in [how, Compression::lossless(Value::F32)] {
+            let engine = build(how);
+            for version in 0..VERSIONS {
+                assert!(bench.restored(&engine, version) == field(version));
+            }
+        }
+        let host = open(Choice::Host).unwrap();
+        let engine = Engine::builder(&host)
+            .host_cache(2 * SIZE)
+            .compress(Compression::lossless(Value::F32))
+            .node_local(directory.path())
+            .build()
+            .unwrap();
+        for version in 0..VERSIONS {
+            let mut back = vec![0; SIZE];
+            let region = ("wave", RegionMut::from(back.as_mut_slice()));
+            engine.restore_regions(version, &mut [region]).unwrap();
+            assert!(back == field(version), "{codec}, {version}");
+        }
+    }
+}

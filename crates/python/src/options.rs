@@ -93,6 +93,12 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
 /// # Errors
 /// `ArgumentError` for a text that does not say how to compress.
 pub(crate) fn compression(py: Python<'_>, text: &str) -> PyResult<Compression> {
+    if text.contains("nvcomp-") {
+        // What this loads, the engine finds by its name. Where there is no such package, the system may have the library.
+        let _ = py
+            .import("nvidia.libnvcomp")
+            .and_then(|package| package.call_method0("load_library"));
+    }
     let how: Result<_, BadCompression> = text.parse();
     how.map_err(|bad| errors::argument(py, format!("compress={text:?}: {bad}")))
 }

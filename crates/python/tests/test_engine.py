@@ -370,6 +370,12 @@ def test_compressed_versions_come_back_as_they_were_or_within_a_bound(tmp_path: 
         tierflow.Engine(**kinds, compress="f32, storage")
     with pytest.raises(tierflow.ArgumentError, match="f99"):
         tierflow.Engine(**kinds, compress="f99")
+    with pytest.raises(tierflow.ArgumentError, match="nvcomp-lz4 or nvcomp-zstd"):
+        tierflow.Engine(**kinds, compress="f32, nvcomp-bitcomp")
+    with pytest.raises(tierflow.ArgumentError, match="leave out nvCOMP"):
+        tierflow.Engine(device="host", host_cache="1MiB", scratch=tmp_path, compress="f32, nvcomp-lz4")
+    with pytest.raises(tierflow.ArgumentError, match="CUDA device"):
+        tierflow.Engine(**kinds, compress="f32, nvcomp-lz4")
 
 
 def test_differences_are_compressed_where_both_are_chosen(tmp_path: pathlib.Path) -> None:

@@ -86,6 +86,22 @@ impl Resident {
         side: &Stream,
         chain: &Chain<B>,
     ) -> Result<Self> {
+        Self::load_beside(kernels, side, chain, |_| None)
+    }
+
+    /// The same, with the differences that lie in device memory already: `on_device` lends the one of this place in the chain, the
+    /// oldest first. Of such a one, the chain's payload is not read, and may be anything.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new), and [`tierflow_device::Invalid::LengthMismatch`] for a loan of another length than the
+    /// difference's.
+    pub fn load_beside<B: AsRef<[u8]> + Sync>(
+        kernels: &Kernels,
+        side: &Stream,
+        chain: &Chain<B>,
+        mut on_device: impl FnMut(usize) -> Option<ReadLoan>,
+    ) -> Result<Self> {
         let device = kernels.device();
         let header = *chain.headers().next().ok_or(Invalid::Empty)?;
         let layout = header.layout;
@@ -114,9 +130,16 @@ impl Resident {
             });
             uploaded = payloads_at.iter().enumerate().try_for_each(|(at, &start)| {
                 let payload = chain.payload(at);
-                if !payload.is_empty() {
-                    let mut part = payloads.lend_mut(start..start + payload.len())?;
-                    side.write(payload, &mut part)?;
+                if payload.is_empty() {
+                    return Ok(());
+                }
+                let mut part = payloads.lend_mut(start..start + payload.len())?;
+                match on_device(at) {
+                    Some(difference) => {
+                        let metadata = difference.len().saturating_sub(payload.len());
+                        side.copy_now(&difference.split_at(metadata).1, &mut part)?;
+                    }
+                    None => side.write(payload, &mut part)?,
                 }
                 Ok(())
             });

@@ -224,7 +224,31 @@ impl EngineBuilder {
             }
             (false, _) if self.compresses() => may_differ(kinds, self.whole_on(kinds)),
             (false, _) => Ok(()),
+        }?;
+        self.check_nvcomp(kinds)
+    }
+
+    /// That what nvCOMP is to compress leaves device memory.
+    #[cfg(feature = "nvcomp")]
+    fn check_nvcomp(&self, kinds: &[Kind]) -> Result<()> {
+        let how = self.compression.as_ref();
+        let is_asked_for = how.is_some_and(|how| how.nvcomp_codec().is_some());
+        if is_asked_for && (kinds.first() != Some(&Kind::Device) || self.whole_on(kinds) > 1) {
+            let why = "nvCOMP compresses what leaves device memory: give the engine a device cache, and choose no lower tiers in \
+                       `compress`, or leave out nvCOMP";
+            return Err(BuildError::NoDifferences { why }.into());
         }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "nvcomp"))]
+    #[expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "as with nvCOMP"
+    )]
+    fn check_nvcomp(&self, _: &[Kind]) -> Result<()> {
+        Ok(())
     }
 
     /// What becomes of versions on their way to the tiers that do not hold them as they are.

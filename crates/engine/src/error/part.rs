@@ -61,6 +61,9 @@ impl From<tierflow_codec::Error> for Error {
         match error {
             #[cfg(feature = "cuda")]
             tierflow_codec::Error::Device(error) => Self::Device(error),
+            tierflow_codec::Error::NotBuilt { .. } => Self::Undecodable {
+                why: "nvCOMP compressed it, and this build does not read that: enable the feature `nvcomp` of tierflow-engine",
+            },
             error => Self::Damaged(PartError::new(error)),
         }
     }

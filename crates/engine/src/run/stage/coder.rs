@@ -130,18 +130,18 @@ impl Drop for HostContainers<'_> {
 
 impl Coder {
     /// # Errors
-    /// [`BuildError::Reduction`](crate::BuildError::Reduction) for a bound that cannot be; [`Error::Device`] for kernels that cannot be
-    /// loaded.
+    /// [`BuildError::Reduction`](crate::BuildError::Reduction) for a bound that cannot be, and for nvCOMP where there is none;
+    /// [`Error::Device`] for kernels that cannot be loaded.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub(super) fn new(how: Compression, device: &Device, fastest: &Medium) -> Result<Self> {
         how.check()?;
         Ok(Self {
-            how,
             measured: Measured::default(),
             predictors: Predictors::default(),
             #[cfg(feature = "cuda")]
-            kernels: DeviceCodec::new(device, fastest)?,
+            kernels: DeviceCodec::new(&how, device, fastest)?,
             buffers: Mutex::default(),
+            how,
         })
     }
 
@@ -280,6 +280,20 @@ impl Coder {
         _: (&mut dyn Destination, Option<&Stream>),
     ) -> Result<bool> {
         Ok(false)
+    }
+
+    /// Has the device decode containers in host memory to this range of a destination. False if the host is to do it.
+    #[cfg(all(feature = "cuda", feature = "dedup"))]
+    pub(super) fn decode_from_host(
+        &self,
+        lane: &mut Lane,
+        containers: &[u8],
+        to: (&mut dyn Destination, Range<u64>),
+    ) -> Result<bool> {
+        match &self.kernels {
+            Some(kernels) => kernels.decode_from_host(lane, containers, to),
+            None => Ok(false),
+        }
     }
 
     /// Sends `bytes` that stand for `size`, encoded or as they are, to where ways of `below` bytes/s begin, if any was used.

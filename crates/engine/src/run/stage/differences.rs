@@ -415,7 +415,7 @@ impl Stage for Differences {
         to: Lying<'_>,
     ) -> std::result::Result<(), Failed> {
         if let Some(kernels) = &self.kernels
-            && kernels.up(lane, tiers, chain, to)?
+            && kernels.up(lane, tiers, chain, (to, self.coder.as_ref()))?
         {
             return Ok(());
         }

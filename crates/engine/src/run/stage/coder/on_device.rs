@@ -1,6 +1,12 @@
 //! Compression of what lies in memory that only the device reads: its kernels encode and decode in memory of its own, and its
 //! copy engines bring the containers down and up meanwhile.
 
+#[cfg(not(feature = "nvcomp"))]
+#[path = "on_device/no_nvcomp.rs"]
+mod nvcomp;
+#[cfg(feature = "nvcomp")]
+mod nvcomp;
+
 use super::predictors::Predictors;
 use super::runs::Run;
 use crate::run::durable::told;
@@ -8,8 +14,10 @@ use crate::run::ends::{Destination, Held, Lying, Origin};
 use crate::run::lane::Lane;
 use crate::run::medium::{Medium, to_usize};
 use crate::run::sync::Mutex;
-use crate::{Error, Result, Version};
-use tierflow_codec::{HEADER_BYTES, Header, Method, Planes, Predictor, gpu};
+use crate::{Compression, Error, Result, Version};
+use nvcomp::{Nvcomp, NvcompWorking};
+use std::ops::Range;
+use tierflow_codec::{HEADER_BYTES, Header, Method, NvcompCodec, Planes, Predictor, gpu};
 use tierflow_device::{Device, Memory, Place, Stream, WriteLoan};
 
 /// What kernels read and write starts at multiples of so many bytes.
@@ -24,6 +32,7 @@ pub(super) struct DeviceCodec {
     device: Device,
     kernels: gpu::Kernels,
     decoder: gpu::Decoder,
+    nvcomp: Option<Nvcomp>,
     free: Mutex<Vec<Working>>,
 }
 
@@ -34,6 +43,7 @@ struct Working {
     /// For runs that are not aligned where they lie.
     run: Option<Memory>,
     encoder: Option<(gpu::Encoder, u64)>,
+    nvcomp: NvcompWorking,
 }
 
 /// It, until it is dropped.
@@ -69,7 +79,12 @@ fn at_least(memory: &mut Option<Memory>, device: &Device, bytes: u64) -> Result<
 
 impl DeviceCodec {
     /// `None` where the processor reads the fastest tier.
-    pub(super) fn new(device: &Device, fastest: &Medium) -> Result<Option<Self>> {
+    pub(super) fn new(
+        how: &Compression,
+        device: &Device,
+        fastest: &Medium,
+    ) -> Result<Option<Self>> {
+        let nvcomp = Nvcomp::load(how, device)?;
         let needs_kernels = matches!(fastest, Medium::Device(_)) && device.as_cuda().is_some();
         let load = || -> Result<Self> {
             let kernels = gpu::Kernels::load(device)?;
@@ -77,6 +92,7 @@ impl DeviceCodec {
                 device: device.clone(),
                 decoder: gpu::Decoder::new(&kernels)?,
                 kernels,
+                nvcomp,
                 free: Mutex::default(),
             })
         };
@@ -121,8 +137,16 @@ impl DeviceCodec {
                 stream.copy_all([(source, room)])?;
                 source = aligned.lend(0..to_usize(run.range.start..run.range.end).len())?;
             }
-            let encoder = self.encoder(&mut taken.working, longest)?;
             let room = to_usize(end..end + run.most()?);
+            if let Some(nvcomp) = self.nvcomp.as_ref().filter(|_| run.bound.is_none()) {
+                let out = gpu::Landing::device(&containers, room)?;
+                let data = (source, run.value);
+                let encode = || nvcomp.encode(&mut taken.working.nvcomp, stream, data, out);
+                let (bytes, nanoseconds) = timed(stream, encode)?;
+                (end, took) = (end + bytes, took + nanoseconds);
+                continue;
+            }
+            let encoder = self.encoder(&mut taken.working, longest)?;
             let mut source = Some(source);
             let mut encode = |method: Method| -> Result<u64> {
                 let data = source.take().ok_or(Error::NoMemoryTier)?;
@@ -139,12 +163,8 @@ impl DeviceCodec {
                     predictors.of(run, find)?.into()
                 }
             };
-            // As the device measures it: what holds up the thread meanwhile is none of the stage's.
-            let begun = stream.record_timed()?;
-            end += encode(method)?;
-            let ended = stream.record_timed()?;
-            ended.synchronize()?;
-            took += ended.elapsed_since(&begun)?.as_nanos() as u64;
+            let (bytes, nanoseconds) = timed(stream, || encode(method))?;
+            (end, took) = (end + bytes, took + nanoseconds);
         }
         Ok(DeviceContainers {
             containers,
@@ -165,7 +185,7 @@ impl DeviceCodec {
         Ok(&mut working.encoder.insert(encoder).0)
     }
 
-    /// Decodes a version of `size` bytes to where it is to lie. Returns false if it is not compressed.
+    /// Decodes a version of `size` bytes to where it is to lie. Returns false if it is not compressed, or if the host is to decode it.
     pub(super) fn decode(
         &self,
         lane: &mut Lane,
@@ -200,8 +220,42 @@ impl DeviceCodec {
         };
         let place = (version, from.piece.place.tier);
         bring().inspect_err(|error| lane.note(place, error))?;
-        let (mut at, mut start) = (0, 0);
-        while start < size {
+        self.decode_brought(lane, &mut taken.working, (bytes, 0..size), to, theirs)
+    }
+
+    /// Decodes containers in host memory to this range of a destination. Returns false if the host is to do it.
+    #[cfg(feature = "dedup")]
+    pub(super) fn decode_from_host(
+        &self,
+        lane: &mut Lane,
+        containers: &[u8],
+        (to, range): (&mut dyn Destination, Range<u64>),
+    ) -> Result<bool> {
+        let mut taken = self.take();
+        let bytes = containers.len() as u64;
+        let room = at_least(&mut taken.working.containers, &self.device, bytes)?;
+        let mut room = room.lend_mut(0..containers.len())?;
+        lane.streams(None).get()?.write(containers, &mut room)?;
+        drop(room);
+        self.decode_brought(lane, &mut taken.working, (bytes, range), to, None)
+    }
+
+    /// Decodes the first `bytes` of the containers that were brought to this range of a destination.
+    fn decode_brought(
+        &self,
+        lane: &mut Lane,
+        working: &mut Working,
+        (bytes, range): (u64, Range<u64>),
+        to: &mut dyn Destination,
+        theirs: Option<&Stream>,
+    ) -> Result<bool> {
+        let containers = working.containers.clone().ok_or(Error::NoMemoryTier)?;
+        let held = Held {
+            start: 0,
+            bytes: &containers,
+        };
+        let (mut at, mut start) = (0, range.start);
+        while start < range.end {
             let mut front = [0; HEADER_BYTES];
             // Too short a rest is no header.
             let rest = to_usize(0..bytes - at).end.min(HEADER_BYTES);
@@ -211,21 +265,30 @@ impl DeviceCodec {
                 return Ok(false);
             }
             let header = Header::parse(front)?;
-            let [stored, raw] = [bytes - at, size - start].map(|left| to_usize(0..left).end);
+            let of_nvcomp = NvcompCodec::of(header.codec);
+            if of_nvcomp.is_some_and(|codec| !codec.is_decoded_on_device() || self.nvcomp.is_none())
+            {
+                return Ok(false);
+            }
+            let [stored, raw] = [bytes - at, range.end - start].map(|left| to_usize(0..left).end);
             let (stored, raw) = header.within(stored, raw)?;
             let container = to_usize(at..at + stored as u64);
             let container = gpu::Origin::device(&containers, container)?;
             let mut streams = lane.streams(theirs);
             let decode = |stream: &Stream, out| -> Result<()> {
+                if let Some((nvcomp, _)) = self.nvcomp.as_ref().zip(of_nvcomp) {
+                    let from = (&header, container);
+                    return nvcomp.decode(&mut working.nvcomp, stream, from, out);
+                }
                 let decoding = self.decoder.decode(stream, &header, container, out);
                 Ok(decoding.wait().result?)
             };
-            let range = start..start + raw as u64;
-            match to.lend_mut(range).transpose()? {
+            let decoded = start..start + raw as u64;
+            match to.lend_mut(decoded).transpose()? {
                 Some(out) if self.reaches(&out) => decode(streams.get()?, out)?,
                 lent => {
                     drop(lent);
-                    let run = at_least(&mut taken.working.run, &self.device, raw as u64)?;
+                    let run = at_least(&mut working.run, &self.device, raw as u64)?;
                     decode(streams.get()?, run.lend_mut(0..raw)?)?;
                     to.take(start, run.lend(0..raw)?, &mut streams)?;
                 }
@@ -241,6 +304,16 @@ impl DeviceCodec {
             && memory.device().is_same(&self.device)
             && memory.address().is_multiple_of(ALIGNMENT)
     }
+}
+
+/// What came of work on the stream, and the nanoseconds that it took as the device measures it: what holds up the thread meanwhile
+/// is none of the stage's.
+fn timed<T>(stream: &Stream, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
+    let begun = stream.record_timed()?;
+    let done = work()?;
+    let ended = stream.record_timed()?;
+    ended.synchronize()?;
+    Ok((done, ended.elapsed_since(&begun)?.as_nanos() as u64))
 }
 
 /// The predictor that makes an input smallest.

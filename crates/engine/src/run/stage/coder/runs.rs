@@ -45,7 +45,7 @@ impl Run {
         })
     }
 
-    /// Bytes of its longest container.
+    /// Bytes of its longest container. One of nvCOMP's is never longer than ours may be.
     pub(super) fn most(&self) -> Result<u64> {
         let len = self.range.end - self.range.start;
         Ok(match self.bounded()? {

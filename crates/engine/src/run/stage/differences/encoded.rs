@@ -7,13 +7,21 @@ use super::super::Descent;
 use super::super::coder::{Coder, Input, Run};
 use super::super::stored::Bytes;
 use super::{Lane, Made, Outcome};
+#[cfg(feature = "cuda")]
+use crate::run::durable::told;
+#[cfg(feature = "cuda")]
+use crate::run::ends::Destination;
 use crate::run::ends::Held;
 use crate::run::lane::Failed;
 use crate::run::medium::Medium;
+#[cfg(feature = "cuda")]
+use crate::run::medium::to_usize;
 use crate::{Compression, CompressionMetrics, Result};
 use tierflow_codec::{Element as Value, Frame};
 use tierflow_dedup::{HEADER_BYTES, most_stored_bytes};
 use tierflow_device::Device;
+#[cfg(feature = "cuda")]
+use tierflow_device::{Error as DeviceError, ReadLoan};
 use tierflow_store::container::RegionInfo;
 
 /// What encodes differences, where it pays off.
@@ -81,6 +89,72 @@ impl DifferenceCoder {
 
     pub(super) fn metrics(&self) -> CompressionMetrics {
         self.0.metrics()
+    }
+
+    /// Has the device decode the frames among these differences of checkpoints of `size` bytes, and lends what it made of each. In
+    /// their place come the differences with what the host reads of them, and zeros for payloads. Nothing happens if the host is to
+    /// decode them, as where the device has no memory.
+    #[cfg(feature = "cuda")]
+    pub(super) fn decode(
+        &self,
+        lane: &mut Lane,
+        device: &Device,
+        (stored, size): (&mut [Bytes], u64),
+    ) -> Result<Vec<Option<ReadLoan>>> {
+        let parse = |stored: &Bytes| match Frame::is_one(stored.as_ref()) {
+            true => Frame::parse(stored.as_ref()).map(|frame| frame.raw_bytes()),
+            false => Ok(0),
+        };
+        let lengths = stored.iter().map(parse);
+        let lengths = lengths.collect::<tierflow_codec::Result<Vec<u64>>>()?;
+        let longest = lengths.iter().max().copied().unwrap_or_default();
+        let all: u64 = lengths.iter().map(|bytes| bytes.next_multiple_of(64)).sum();
+        if longest == 0 || longest > most_stored_bytes(size) {
+            return Ok(Vec::new());
+        }
+        let memory = match device.alloc(to_usize(0..all).end) {
+            Ok(memory) => memory,
+            Err(error @ DeviceError::OutOfMemory { .. }) => {
+                tracing::warn!(%error, "differences are decompressed by the host");
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut held = Held {
+            start: 0,
+            bytes: &memory,
+        };
+        let (mut on_host, mut on_device, mut start) = (Vec::new(), Vec::new(), 0);
+        for (stored, length) in stored.iter().zip(lengths) {
+            if length == 0 {
+                on_host.push(None);
+                on_device.push(None);
+                continue;
+            }
+            let frame = Frame::parse(stored.as_ref())?;
+            let head = frame.plain();
+            let (end, behind) = (start + length, start + head.len() as u64);
+            let to = (&mut held as &mut dyn Destination, behind..end);
+            if !self.0.decode_from_host(lane, frame.containers(), to)? {
+                return Ok(Vec::new());
+            }
+            let mut difference = vec![0; to_usize(0..length).end];
+            difference[..head.len()].copy_from_slice(head);
+            let read = head.len()..to_usize(0..tierflow_dedup::payload_at(head)?).end;
+            let what = "its frame is shorter than it";
+            let read = difference.get_mut(read);
+            let read = read.ok_or(tierflow_codec::Error::Corrupt { what })?;
+            lane.fill(&held, (behind, read), None).map_err(told)?;
+            on_host.push(Some(Bytes::Owned(difference)));
+            on_device.push(Some(memory.lend(to_usize(start..end))?));
+            start = end.next_multiple_of(64);
+        }
+        for (stored, decoded) in stored.iter_mut().zip(on_host) {
+            if let Some(decoded) = decoded {
+                *stored = decoded;
+            }
+        }
+        Ok(on_device)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Differences of memory that only the device reads: its kernels make them, and put checkpoints together.
 
 use super::super::stored;
-use super::{Lane, Links, Lying, encoded};
+use super::encoded::{self, DifferenceCoder};
+use super::{Lane, Links, Lying};
 use crate::run::lane::{Failed, at_destination, at_source};
 use crate::run::medium::{Level, Medium};
 use crate::run::sync::{AtomicBool, Mutex, Ordering, Watched};
@@ -211,13 +212,14 @@ impl<'k> Begun<'k> {
 }
 
 impl OnDevice {
-    /// Has the device put a checkpoint together. False if it is not made of differences.
+    /// Has the device put a checkpoint together, and decode its differences where `coder` is there. False if it is not made of
+    /// differences.
     pub(super) fn up(
         &self,
         lane: &mut Lane,
         tiers: &[Level],
         (version, place, bases): Links<'_>,
-        to: Lying<'_>,
+        (to, coder): (Lying<'_>, Option<&DifferenceCoder>),
     ) -> std::result::Result<bool, Failed> {
         let newest = stored::fetch_all(lane, tiers, (version, place, &[]));
         let mut newest = newest.map_err(at_source)?;
@@ -235,7 +237,7 @@ impl OnDevice {
                 stored::fetch_all(lane, tiers, (*version, place, bases))
             }
         };
-        let restored = self.restore(lane, newest, others, room);
+        let restored = self.restore(lane, newest, others, (room, coder));
         restored.map(|()| true).map_err(at_source)
     }
 
@@ -246,7 +248,7 @@ impl OnDevice {
         lane: &mut Lane,
         newest: stored::Bytes,
         others: impl FnOnce(&mut Lane) -> Result<Vec<stored::Bytes>>,
-        whole: WriteLoan,
+        (whole, coder): (WriteLoan, Option<&DifferenceCoder>),
     ) -> Result<()> {
         let size = whole.len() as u64;
         let head = head_of(&newest);
@@ -266,7 +268,7 @@ impl OnDevice {
         // Who comes first loads it; the others wait.
         let mut resident = chain.resident.lock();
         if resident.is_none() {
-            let loaded = self.load(lane, (stored, size));
+            let loaded = self.load(lane, (stored, size), coder);
             if loaded.is_err() {
                 self.chains
                     .lock()
@@ -295,15 +297,23 @@ impl OnDevice {
         found
     }
 
-    /// Loads the differences of checkpoints of `size` bytes. The host decodes those that were encoded.
+    /// Loads the differences of checkpoints of `size` bytes. Without a coder the host decodes those that were encoded.
     fn load(
         &self,
         lane: &mut Lane,
-        (stored, size): (Vec<stored::Bytes>, u64),
+        (mut stored, size): (Vec<stored::Bytes>, u64),
+        coder: Option<&DifferenceCoder>,
     ) -> Result<gpu::Resident> {
+        let mut decoded = match coder {
+            Some(coder) => coder.decode(lane, &self.device, (&mut stored, size))?,
+            None => Vec::new(),
+        };
         let (chain, _) = super::chain(stored, size)?;
         let mut streams = lane.streams(None);
-        Ok(gpu::Resident::load(&self.kernels, streams.get()?, &chain)?)
+        let on_device = |at: usize| decoded.get_mut(at)?.take();
+        let stream = streams.get()?;
+        let loaded = gpu::Resident::load_beside(&self.kernels, stream, &chain, on_device);
+        Ok(loaded?)
     }
 }
 

@@ -9,6 +9,8 @@ use crate::run::lane::Failed;
 use crate::run::sync::AtomicBool;
 use crate::{CompressionMetrics, Error, Result, Version};
 use std::marker::PhantomData;
+#[cfg(feature = "cuda")]
+use tierflow_device::{Device, ReadLoan};
 
 /// What encoded differences and compressed checkpoints start with: see the chapter on compression.
 const ENCODED: [&[u8]; 2] = [b"tfframe\0", b"tfcodec\0"];
@@ -42,6 +44,16 @@ impl DifferenceCoder {
     }
 
     pub(super) fn metrics(&self) -> CompressionMetrics {
+        match *self {}
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(super) fn decode(
+        &self,
+        _: &mut Lane,
+        _: &Device,
+        _: (&mut [Bytes], u64),
+    ) -> Result<Vec<Option<ReadLoan>>> {
         match *self {}
     }
 }

@@ -1,6 +1,6 @@
 //! Without `cuda` there is no memory that only a device reads.
 
-use super::{Lane, Links, Lying};
+use super::{DifferenceCoder, Lane, Links, Lying};
 use crate::Result;
 use crate::run::lane::Failed;
 use crate::run::medium::{Level, Medium};
@@ -55,7 +55,7 @@ impl OnDevice {
         _: &mut Lane,
         _: &[Level],
         _: Links<'_>,
-        _: Lying<'_>,
+        _: (Lying<'_>, Option<&DifferenceCoder>),
     ) -> std::result::Result<bool, Failed> {
         match *self {}
     }

@@ -1,0 +1,50 @@
+//! nvCOMP in place of our kernels, where it is asked for.
+
+use crate::{BuildError, Compression, Result, Value};
+use tierflow_codec::{Header, NvcompCodec, gpu};
+use tierflow_device::{Device, ReadLoan, Stream, WriteLoan};
+
+/// The codec to encode by, and the library.
+#[derive(Debug)]
+pub(super) struct Nvcomp {
+    codec: NvcompCodec,
+    library: gpu::Nvcomp,
+}
+
+/// What one transfer at a time works in.
+pub(super) type NvcompWorking = Option<gpu::NvcompCoder>;
+
+impl Nvcomp {
+    pub(super) fn load(how: &Compression, device: &Device) -> Result<Option<Self>> {
+        let load = |codec| match gpu::Nvcomp::load(device) {
+            Ok(library) => Ok(Self { codec, library }),
+            Err(error) => Err(BuildError::reduction(error).into()),
+        };
+        how.nvcomp_codec().map(load).transpose()
+    }
+
+    /// Encodes values to where there is room, and returns the container's bytes.
+    pub(super) fn encode(
+        &self,
+        working: &mut NvcompWorking,
+        stream: &Stream,
+        (data, value): (ReadLoan, Value),
+        out: gpu::Landing,
+    ) -> Result<u64> {
+        let coder = working.get_or_insert_with(|| gpu::NvcompCoder::new(&self.library));
+        let header = coder.encode(stream, (self.codec, value), data, out)?;
+        Ok(header.stored_bytes)
+    }
+
+    /// Decodes a container of LZ4.
+    pub(super) fn decode(
+        &self,
+        working: &mut NvcompWorking,
+        stream: &Stream,
+        (header, container): (&Header, gpu::Origin),
+        out: WriteLoan,
+    ) -> Result<()> {
+        let coder = working.get_or_insert_with(|| gpu::NvcompCoder::new(&self.library));
+        Ok(coder.decode(stream, header, container, out)?)
+    }
+}
