@@ -30,7 +30,7 @@ use crate::record::{Extent, Record, WriteBack};
 use crate::space::Space;
 use crate::statistics::Counts;
 use crate::sums::Weight;
-use crate::{TierId, Version};
+use crate::{Ticket, TierId, Version};
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -226,6 +226,12 @@ impl Ledger {
         self.records.get(&version).filter(|record| record.is_held())
     }
 
+    /// The restores that wait for a version, which wait no longer.
+    pub(crate) fn take_waiting(&mut self, version: Version) -> Vec<Ticket> {
+        let record = self.records.get_mut(&version);
+        record.map_or_else(Vec::new, |record| std::mem::take(&mut record.waiting))
+    }
+
     pub(crate) fn position(&self, version: Version) -> Position {
         let record = self.records.get(&version);
         record.map_or(Position::LAST, |record| self.order.position(record.key))
@@ -339,8 +345,9 @@ impl Ledger {
         let key = Self::key(&*self.policy, &self.hints, version, record);
         if key != record.key {
             let weight = Weight::written(record.size);
-            self.order.leave(record.key, weight);
+            // Entered first: what holds both places stays.
             self.order.enter(key, weight);
+            self.order.leave(record.key, weight);
             record.key = key;
         }
     }

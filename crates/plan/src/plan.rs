@@ -210,13 +210,8 @@ impl Plan {
     /// After anything ended that used `version`: frees it if it was given up, serves who waited for it.
     fn settle(&mut self, version: Version) {
         self.ledger_mut().free_discarded(version);
-        let record = self.ledger().records.get(&version);
-        if record.is_some_and(|record| !record.waiting.is_empty()) {
-            let ledger = self.ledger_mut();
-            let waiting = ledger.change_record(version, |r| std::mem::take(&mut r.waiting));
-            for ticket in waiting.unwrap_or_default() {
-                self.serve(ticket, version);
-            }
+        for ticket in self.ledger_mut().take_waiting(version) {
+            self.serve(ticket, version);
         }
         if self.ledger().records.is_empty() {
             // What comes next is another history.
@@ -227,13 +222,9 @@ impl Plan {
 
     /// `version` will not be asked for again.
     fn discard(&mut self, version: Version) {
-        let record = self.ledger().records.get(&version);
-        let waiting = record.map(|record| record.waiting.clone());
-        for ticket in waiting.unwrap_or_default() {
+        for ticket in self.ledger_mut().take_waiting(version) {
             self.refuse(ticket, Refusal::Discarded);
         }
-        self.ledger_mut()
-            .change_record(version, |record| record.waiting.clear());
         for id in self.ledger_mut().discard(version) {
             if !self.traffic.has_arrived(id) {
                 self.say(Command::Cancel { id });
@@ -340,7 +331,6 @@ impl Plan {
                 ledger.step(id, tier, Move::Flushed);
             }
         }
-        ledger.settle_owed(version);
         Ok(())
     }
 

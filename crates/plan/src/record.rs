@@ -240,9 +240,9 @@ impl Record {
 
     /// The slowest of the fastest tiers that its bytes can be read from; `None` if some cannot be read anywhere.
     pub(crate) fn fastest(&self) -> Option<TierId> {
-        let tiers = self.extents.iter().map(|extent| extent.fastest());
-        let tiers: Option<Vec<_>> = tiers.map(|replica| Some(replica?.tier)).collect();
-        tiers?.into_iter().max()
+        let fastest = self.extents.iter().map(Extent::fastest);
+        let tiers = fastest.map(|replica| Some(replica?.tier));
+        tiers.reduce(|slowest, tier| Some(slowest?.max(tier?)))?
     }
 
     /// Whether all of its bytes can be read on `tier` or lower.

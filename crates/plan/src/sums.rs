@@ -95,17 +95,17 @@ impl Sums {
 
     /// Takes from the weight of an item what was added to it.
     pub(crate) fn subtract(&mut self, number: u64, weight: Weight) {
-        self.grow(number);
         self.total -= weight;
-        for (level, nodes) in self.levels.iter_mut().enumerate() {
+        // A node whose own sum is zero has no items any more.
+        let mut sum = self.total;
+        for (level, nodes) in self.levels.iter_mut().enumerate().rev() {
             let at = prefix(number, level);
-            let Some(node) = nodes.get_mut(&at) else {
-                continue;
-            };
-            let child = &mut node[digit(number, level)];
-            *child -= weight;
-            if child.is_zero() && node.iter().all(|child| child.is_zero()) {
+            if sum.is_zero() {
                 nodes.remove(&at);
+            } else if let Some(node) = nodes.get_mut(&at) {
+                let child = &mut node[digit(number, level)];
+                *child -= weight;
+                sum = *child;
             }
         }
     }

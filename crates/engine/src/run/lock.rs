@@ -44,7 +44,7 @@ impl Tray {
     }
 
     fn is_empty(&self) -> bool {
-        self.receiver.len() == 0
+        self.receiver.is_empty()
     }
 
     fn take(&self) -> Vec<Put> {
@@ -165,10 +165,10 @@ impl Shared {
 
     fn hear(&self, core: &mut Core) {
         core.desk.turn += 1;
-        let put = self.tray.take();
-        if put.is_empty() {
+        if self.tray.is_empty() {
             return;
         }
+        let put = self.tray.take();
         let since = core.desk.turn;
         let mut events = Vec::with_capacity(put.len());
         for Put { event, caller } in put {

@@ -281,11 +281,12 @@ impl Ledger {
     /// A version that was given up, and that none builds upon, builds upon nothing any more: its readers still
     /// hold the replicas that they read.
     pub(crate) fn drop_base(&mut self, version: Version) {
-        let taken = self.change_record(version, |record| match &mut record.form {
+        let record = self.records.get_mut(&version);
+        let base = record.and_then(|record| match &mut record.form {
             Some(Form::Difference(difference)) if record.dependents == 0 => difference.base.take(),
             _ => None,
         });
-        self.remove_dependent(taken.flatten());
+        self.remove_dependent(base);
     }
 
     /// A replica of `version` was given up: if that was its last one where versions lie encoded, it builds upon nothing

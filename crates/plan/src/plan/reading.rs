@@ -51,18 +51,17 @@ impl Plan {
 
     /// Serves a restore from the fastest replicas; if any of its bytes are on their way nearer already, waits for them.
     pub(super) fn serve(&mut self, ticket: Ticket, version: Version) {
-        if self.calls.in_place.contains(&ticket) {
+        let in_place = self.calls.in_place.contains(&ticket);
+        if in_place && self.fastest_tier(version) != Some(TierId::FASTEST) {
             self.fetch_to_lend(version);
         }
-        let Some(record) = self.ledger().records.get(&version) else {
+        let Some(record) = self.ledger_mut().records.get_mut(&version) else {
             return;
         };
         let is_arriving =
             |extent: &Extent| !extent.replicas.first().is_some_and(|r| r.is_readable());
         if record.extents.is_empty() || record.extents.iter().any(is_arriving) {
-            let join = |record: &mut crate::record::Record| record.waiting.push(ticket);
-            self.ledger_mut().change_record(version, join);
-            return;
+            return record.waiting.push(ticket);
         }
         let ledger = self.ledger_mut();
         let mut parts = Vec::new();
@@ -93,7 +92,7 @@ impl Plan {
                 .map(|&(base, place)| (base, place.tier))
                 .collect(),
         };
-        if !self.calls.in_place.contains(&ticket) {
+        if !in_place {
             for tier in reading.tiers() {
                 self.ledger_mut().tier_mut(tier).callers += 1;
             }

@@ -86,11 +86,10 @@ impl Plan {
 
     /// Answers waits whose versions are all on the lowest tier, or cannot get there.
     pub(super) fn answer_waits(&mut self) {
-        let settled = std::mem::take(&mut self.ledger_mut().settled);
         if !self.calls.is_any_waiting() {
-            return;
+            return self.ledger_mut().settled.clear();
         }
-        for version in settled {
+        for version in std::mem::take(&mut self.ledger_mut().settled) {
             let mut left = self.calls.awaiting.remove(&version).unwrap_or_default();
             left.retain(|ticket| !self.answer_about(*ticket, version));
             if !left.is_empty() {
@@ -154,12 +153,9 @@ impl Plan {
             self.calls.end(ticket);
             return Ok(());
         }
-        let mut records = self.ledger().records.iter();
-        let waits = records.find(|(_, record)| record.waiting.contains(&ticket));
-        if let Some((&version, _)) = waits {
-            self.ledger_mut().change_record(version, |record| {
-                record.waiting.retain(|waiting| *waiting != ticket);
-            });
+        let mut records = self.ledger_mut().records.values_mut();
+        if let Some(record) = records.find(|record| record.waiting.contains(&ticket)) {
+            record.waiting.retain(|waiting| *waiting != ticket);
             self.calls.end(ticket);
         }
         Ok(())

@@ -222,7 +222,6 @@ impl Plan {
         for (start, tier) in places {
             ledger.step((version, start), tier, Move::WriteEnded);
         }
-        ledger.settle_owed(version);
         ledger.merge_all(version);
         self.settle(version);
         Ok(())

@@ -248,6 +248,10 @@ impl<T> Receiver<T> {
         })
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().queue.is_empty()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.lock().queue.len()
     }
