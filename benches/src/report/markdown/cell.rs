@@ -1,6 +1,6 @@
 //! Cells of a table: values with their extremes and ratios, and cases.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use serde::Deserialize;
 
 use crate::report::Row;
@@ -14,7 +14,7 @@ pub(super) enum Ratio {
     /// Nothing of it: the value alone.
     #[default]
     Without,
-    /// The value, and behind it its ratio to the reference.
+    /// The value, and behind it its ratio to the reference, if it has one.
     Beside,
     /// The ratio in place of the value.
     Alone,
@@ -24,21 +24,18 @@ impl Ratio {
     /// The value of a point in `unit`, or its ratio.
     ///
     /// # Errors
-    /// When the ratio is wanted and the row has no reference.
+    /// When the ratio is to stand alone and the row has no reference.
     pub(super) fn cell(self, point: &Point<'_>, unit: &str) -> Result<String> {
         let row = point.row;
         let value = spread(row.value, point.extremes, unit);
-        if matches!(self, Self::Without) {
-            return Ok(value);
-        }
-        let missing = || format!("{} of {} has no reference", row.metric, row.case);
-        let (reference, ratio) = row.reference.zip(row.ratio).with_context(missing)?;
-        Ok(match self {
-            Self::Alone => {
+        Ok(match (self, row.reference.zip(row.ratio)) {
+            (Self::Alone, Some((reference, ratio))) => {
                 let over = |(min, max)| (min / reference, max / reference);
                 spread(ratio, point.extremes.map(over), "×")
             }
-            _ => format!("{value}, {} ×", digits(ratio)),
+            (Self::Alone, None) => bail!("{} of {} has no reference", row.metric, row.case),
+            (Self::Beside, Some((_, ratio))) => format!("{value}, {} ×", digits(ratio)),
+            (Self::Without, _) | (Self::Beside, None) => value,
         })
     }
 }
