@@ -261,6 +261,12 @@ mod tests {
         );
         let elsewhere = lines[0].replace("big", "small");
         assert!(quoted(&elsewhere).is_err());
+        let of_the_only_one = lines[0].replace("report = 'big-2026-01-02', ", "");
+        assert!(
+            quoted(&of_the_only_one)
+                .unwrap()
+                .contains("| all | 500 MB/s–2 GB/s |")
+        );
     }
 
     #[test]

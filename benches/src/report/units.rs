@@ -8,7 +8,7 @@ pub fn human(value: f64, unit: &str) -> String {
         "bytes/s" => scaled(value, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]),
         "s" => human(value * 1e9, "ns"),
         "1" => digits(value),
-        "1/s" => format!("{}/s", digits(value)),
+        "1/s" => format!("{} /s", digits(value)),
         _ => format!("{} {unit}", digits(value)),
     }
 }
@@ -64,7 +64,7 @@ mod tests {
             (300.0, "checkpoints", "300 checkpoints"),
             (1e-9, "1", "1.00e-9"),
             (0.0125, "s", "12.5 ms"),
-            (51_700.4, "1/s", "51700/s"),
+            (51_700.4, "1/s", "51700 /s"),
         ] {
             assert_eq!(human(value, unit), text);
         }

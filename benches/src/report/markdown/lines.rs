@@ -84,8 +84,8 @@ impl Against {
 pub(super) struct Quoted {
     /// What it is, in Markdown.
     what: String,
-    /// One of the table's reports.
-    report: String,
+    /// One of the table's reports; the only one need not be named.
+    report: Option<String>,
     experiment: String,
     metric: String,
     /// Pairs, or keys of pairs, that a case has to have, and that it must not have.
@@ -106,8 +106,12 @@ pub(super) fn quoted(lines: &[Quoted], origins: &[Origin]) -> Result<String> {
     let header = ["what", "figure", "machine"];
     let header = &header[..2 + usize::from(are_many)];
     let lines = lines.iter().map(|line| {
-        let origin = origins.iter().find(|origin| origin.name == line.report);
-        let origin = origin.with_context(|| format!("{:?} is none of the reports", line.report))?;
+        let is_named = |origin: &&Origin| match &line.report {
+            Some(report) => origin.name == *report,
+            None => !are_many,
+        };
+        let origin = origins.iter().find(is_named);
+        let origin = origin.with_context(|| format!("{}: of which report?", line.what))?;
         let figure = line
             .figure(&origin.rows)
             .with_context(|| line.what.clone())?;
