@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(
             quoted(&lines.concat()).unwrap(),
             "From big, 2026-01-02 (`docs/reports/big-2026-01-02.json`):\n\n\
-             | what | figure |\n|---|---|\n| all | 500 MB/s–2 GB/s |\n| far | 0.500 × (0.250–1) |\n| near to far | 2 × |\n\n"
+             | what | figure |\n|---|---|\n| all | 500 MB/s–2 GB/s, quick run |\n| far | 0.500 × (0.250–1), quick run |\n| near to far | 2 ×, quick run |\n\n"
         );
         let elsewhere = lines[0].replace("big", "small");
         assert!(quoted(&elsewhere).is_err());
@@ -265,7 +265,7 @@ mod tests {
         assert!(
             quoted(&of_the_only_one)
                 .unwrap()
-                .contains("| all | 500 MB/s–2 GB/s |")
+                .contains("| all | 500 MB/s–2 GB/s, quick run |")
         );
     }
 

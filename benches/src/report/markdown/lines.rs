@@ -112,9 +112,10 @@ pub(super) fn quoted(lines: &[Quoted], origins: &[Origin]) -> Result<String> {
         };
         let origin = origins.iter().find(is_named);
         let origin = origin.with_context(|| format!("{}: of which report?", line.what))?;
-        let figure = line
+        let (figure, is_quick) = line
             .figure(&origin.rows)
             .with_context(|| line.what.clone())?;
+        let figure = figure + if is_quick { ", quick run" } else { "" };
         let machine = are_many.then(|| origin.machine.clone());
         Ok([line.what.clone(), figure]
             .into_iter()
@@ -125,7 +126,8 @@ pub(super) fn quoted(lines: &[Quoted], origins: &[Origin]) -> Result<String> {
 }
 
 impl Quoted {
-    fn figure(&self, rows: &[Row]) -> Result<String> {
+    /// The figure, and whether it is of a quick run.
+    fn figure(&self, rows: &[Row]) -> Result<(String, bool)> {
         let selection = Selection {
             experiment: self.experiment.clone(),
             metric: self.metric.clone(),
@@ -134,30 +136,30 @@ impl Quoted {
             simulated: false,
         };
         let chosen: Vec<Row> = selection.of(rows).cloned().collect();
+        let is_quick = |row: &Row| pairs(&row.case).any(|pair| pair == "run=quick");
+        let is_quick = chosen.iter().any(is_quick);
         let sections = sections(&chosen);
         let metrics = sections.iter().flat_map(|section| &section.metrics);
         let points: Vec<_> = metrics.flat_map(|metric| &metric.points).collect();
         let first = points.first().context("no row is of this figure")?;
-        if !self.over.is_empty() {
+        let figure = if !self.over.is_empty() {
             let quotients = points.iter().map(|point| {
                 let case = with_pairs(&point.row.case, &self.over);
                 let mut others = rows.iter().filter(|row| selection.is_of(row));
                 let other = others.find(|row| row.case == case);
                 Ok(point.row.value / other.with_context(|| format!("no row of {case}"))?.value)
             });
-            return Ok(range(&quotients.collect::<Result<Vec<_>>>()?, "×"));
-        }
-        if let [point] = &points[..] {
-            return self.ratio.cell(point, &point.row.unit);
-        }
-        if matches!(self.ratio, Ratio::Without) {
+            range(&quotients.collect::<Result<Vec<_>>>()?, "×")
+        } else if let [point] = &points[..] {
+            self.ratio.cell(point, &point.row.unit)?
+        } else if matches!(self.ratio, Ratio::Without) {
             let values: Vec<f64> = points.iter().map(|point| point.row.value).collect();
-            return Ok(range(&values, &first.row.unit));
-        }
-        let ratios = points.iter().map(|point| point.row.ratio);
-        let ratios = ratios
-            .collect::<Option<Vec<_>>>()
-            .context("a row has no reference")?;
-        Ok(range(&ratios, "×"))
+            range(&values, &first.row.unit)
+        } else {
+            let ratios = points.iter().map(|point| point.row.ratio);
+            let ratios = ratios.collect::<Option<Vec<_>>>();
+            range(&ratios.context("a row has no reference")?, "×")
+        };
+        Ok((figure, is_quick))
     }
 }
