@@ -10,11 +10,13 @@ pub mod criterion;
 mod figures;
 mod group;
 mod html;
+mod kept;
 pub mod markdown;
 mod table;
 pub mod units;
 
 pub use figures::compared;
+pub use kept::keep;
 pub use table::table;
 
 /// One figure. `report.json` is an array of these; docs/src/report.md is its description, and a test

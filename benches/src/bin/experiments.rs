@@ -93,6 +93,17 @@ enum Action {
         #[arg(long)]
         out: PathBuf,
     },
+    /// Put rows that were measured before into a report that is kept with the book, in place of those of the same experiments
+    Keep {
+        /// The report, docs/reports/MACHINE-DATE.json
+        report: PathBuf,
+        /// Files of rows as JSON
+        #[arg(required = true)]
+        rows: Vec<PathBuf>,
+        /// Metrics to keep, with their extremes; all, where none is named
+        #[arg(long = "metric")]
+        metrics: Vec<String>,
+    },
     /// Write those tables of Markdown files anew that are made of docs/reports
     Tables {
         /// The root of the workspace
@@ -131,11 +142,15 @@ fn main() -> Result<()> {
             all(&chosen, quick, criterion.as_deref(), &out)?;
         }
         Action::Report { rows, facts, out } => {
-            let rows = rows.iter().map(|path| report::read_rows(path));
-            let rows = rows.collect::<Result<Vec<_>>>()?.concat();
+            let rows = read_all(&rows)?;
             report::write(&out, &rows, &facts)?;
             print!("{}", report::compared(&rows)?);
         }
+        Action::Keep {
+            report,
+            rows,
+            metrics,
+        } => report::keep(&report, read_all(&rows)?, &metrics)?,
         Action::Tables { root } => {
             for (path, text) in report::markdown::stale(&root)? {
                 std::fs::write(&path, text)
@@ -145,6 +160,11 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn read_all(files: &[PathBuf]) -> Result<Vec<report::Row>> {
+    let rows = files.iter().map(|path| report::read_rows(path));
+    Ok(rows.collect::<Result<Vec<_>>>()?.concat())
 }
 
 fn list(names: bool) {

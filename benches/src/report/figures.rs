@@ -92,7 +92,8 @@ pub(crate) enum Take {
     Least,
 }
 
-/// Rows of one metric: those whose cases have each of these pairs, or each of these keys.
+/// Rows of one metric: those whose cases have each of the pairs, or of the keys, of `keep`, and none of `without`. `key=a|b` is a pair
+/// with either value.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Selection {
@@ -100,6 +101,8 @@ pub(crate) struct Selection {
     pub(crate) metric: String,
     #[serde(default)]
     pub(crate) keep: Vec<String>,
+    #[serde(default)]
+    pub(crate) without: Vec<String>,
     /// Whether the values are simulated or predicted: no byte was moved.
     #[serde(default)]
     pub(crate) simulated: bool,
@@ -238,6 +241,7 @@ impl Ours {
             experiment: self.experiment.clone(),
             metric: self.metric.clone(),
             keep: [&*self.keep, &*self.of].concat(),
+            without: Vec::new(),
             simulated: false,
         };
         let chosen = rows.iter().filter(|row| selection.has(row));
@@ -270,21 +274,27 @@ impl Selection {
         })
     }
 
-    fn is_of(&self, row: &Row) -> bool {
+    pub(crate) fn is_of(&self, row: &Row) -> bool {
         row.experiment == self.experiment && row.metric == self.metric
     }
 
-    fn has(&self, row: &Row) -> bool {
+    pub(crate) fn has(&self, row: &Row) -> bool {
         self.is_of(row) && self.keeps(&row.case)
     }
 
     fn keeps(&self, case: &str) -> bool {
         let is_there = |wanted: &String| {
-            pairs(case).any(|pair| {
-                pair == wanted || pair.split_once('=').is_some_and(|(key, _)| key == wanted)
-            })
+            pairs(case).any(
+                |pair| match (pair.split_once('='), wanted.split_once('=')) {
+                    (Some((own, value)), Some((key, values))) => {
+                        own == key && values.split('|').any(|wanted| wanted == value)
+                    }
+                    (Some((key, _)), None) => key == wanted,
+                    (None, _) => pair == wanted,
+                },
+            )
         };
-        self.keep.iter().all(is_there)
+        self.keep.iter().all(is_there) && !self.without.iter().any(is_there)
     }
 }
 

@@ -6,10 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::figures::{Selection, compared};
-use super::group::{pairs, sections};
-use super::units::human;
+use super::figures::compared;
 use super::{Row, read_rows};
+
+mod cell;
+mod columns;
+mod lines;
+
+use columns::Columns;
+use lines::{Against, Quoted, quoted};
 
 /// The comment after a table.
 const END: &str = "<!-- end of table -->";
@@ -35,19 +40,16 @@ enum Shown {
     /// The numbers of the papers, and ours beside them.
     Papers,
     Rows(Columns),
+    Against(Against),
+    Quoted(Vec<Quoted>),
 }
 
-/// Rows of an experiment. A line is a case, a column a metric.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Columns {
-    experiment: String,
-    metrics: Vec<String>,
-    /// Pairs, or keys of pairs, that a case has to have.
-    #[serde(default)]
-    keep: Vec<String>,
-    /// The key of the pair whose values have a column each.
-    across: Option<String>,
+/// A report: its name, the machine and the date in it, and its rows.
+struct Origin {
+    name: String,
+    machine: String,
+    date: String,
+    rows: Vec<Row>,
 }
 
 /// The Markdown files of README.md, docs and docs/src that are not what the kept reports say: each with what it is to be.
@@ -85,14 +87,23 @@ fn with_tables(text: &str, report: &dyn Fn(&str) -> Result<Vec<Row>>) -> Result<
         made += line;
         made.push('\n');
         is_code ^= line.starts_with("```");
-        let comment = line.strip_prefix("<!-- ").filter(|_| !is_code);
-        let comment = comment.and_then(|line| line.strip_suffix(" -->"));
-        if let Some(toml) = comment.filter(|comment| comment.starts_with("table = ")) {
-            let marker: Marker = toml::from_str(toml).with_context(|| line.to_owned())?;
-            let shown = marker.table.text(report).with_context(|| line.to_owned())?;
-            made += &format!("{shown}{END}\n");
-            ensure!(lines.any(|line| line == END), "no {END} after {line}");
+        let begin = line.strip_prefix("<!-- ").filter(|_| !is_code);
+        let Some(begin) = begin.filter(|begin| begin.starts_with("table = ")) else {
+            continue;
+        };
+        let mut comment = begin.to_owned();
+        while !comment.ends_with("-->") {
+            let more = lines
+                .next()
+                .with_context(|| format!("no end of the comment {line}"))?;
+            made += &format!("{more}\n");
+            comment += &format!("\n{more}");
         }
+        let marker: Marker =
+            toml::from_str(comment.trim_end_matches("-->")).with_context(|| line.to_owned())?;
+        let shown = marker.table.text(report).with_context(|| line.to_owned())?;
+        made += &format!("{shown}{END}\n");
+        ensure!(lines.any(|line| line == END), "no {END} after {line}");
     }
     Ok(made)
 }
@@ -100,98 +111,47 @@ fn with_tables(text: &str, report: &dyn Fn(&str) -> Result<Vec<Row>>) -> Result<
 impl KeptTable {
     /// A line that says where the table is from, and the table.
     fn text(&self, report: &dyn Fn(&str) -> Result<Vec<Row>>) -> Result<String> {
-        let rows = self.reports.iter().map(|name| report(name));
-        let rows = rows.collect::<Result<Vec<_>>>()?.concat();
-        let origins = self.reports.iter().map(|name| {
-            let parts = name.len().checked_sub("-2026-11-23".len());
-            let parts = parts.and_then(|at| name.split_at_checked(at));
-            let (machine, date) = parts.context("a report is named by its machine and date")?;
-            let date = date.trim_start_matches('-');
-            Ok(format!("{machine}, {date} (`docs/reports/{name}.json`)"))
-        });
-        let origins = origins.collect::<Result<Vec<_>>>()?.join("; ");
-        let (about, table) = match &self.of {
-            Shown::Papers => (String::new(), compared(&rows)?),
-            Shown::Rows(columns) => columns.table(&rows)?,
-        };
-        Ok(format!("From {origins}{about}:\n\n{table}\n"))
-    }
-}
-
-impl Columns {
-    /// What all cells are of, and the table.
-    fn table(&self, rows: &[Row]) -> Result<(String, String)> {
-        let mut chosen = Vec::new();
-        for metric in &self.metrics {
-            let selection = Selection {
-                experiment: self.experiment.clone(),
-                metric: metric.clone(),
-                keep: self.keep.clone(),
-                simulated: false,
-            };
-            let before = chosen.len();
-            chosen.extend(selection.of(rows).cloned());
-            ensure!(chosen.len() > before, "no row has the metric {metric:?}");
-        }
-        let is_across = |pair: &&str| {
-            let key = pair.split_once('=').map(|(key, _)| key);
-            key.is_some() && key == self.across.as_deref()
-        };
-        let is_common = |pair: &&str| {
-            let mut cases = chosen.iter().map(|row| pairs(&row.case));
-            cases.all(|mut case| case.any(|own| own == *pair))
-        };
-        let (mut lines, mut columns): (Vec<String>, Vec<String>) = Default::default();
-        let mut cells = Vec::new();
-        for metric in sections(&chosen)
+        let origins = self
+            .reports
             .iter()
-            .flat_map(|section| &section.metrics)
-        {
-            for point in &metric.points {
-                let case = || pairs(&point.row.case);
-                let own = case().filter(|pair| !is_common(pair) && !is_across(pair));
-                let line = at(&mut lines, own.collect::<Vec<_>>().join(", "));
-                let name = (self.metrics.len() > 1 || self.across.is_none()).then_some(metric.name);
-                let name = name.into_iter().chain(case().filter(is_across));
-                let column = at(&mut columns, name.collect::<Vec<_>>().join(", "));
-                let shown = |value| human(value, metric.unit);
-                let extremes = point.extremes.map_or_else(String::new, |(min, max)| {
-                    format!(" ({}–{})", shown(min), shown(max))
-                });
-                cells.push((line, column, shown(point.row.value) + &extremes));
-            }
-        }
-        let mut filled = vec![vec![String::new(); columns.len()]; lines.len()];
-        for (line, column, cell) in cells {
-            ensure!(
-                filled[line][column].is_empty(),
-                "{:?} has several rows of {:?}",
-                lines[line],
-                columns[column]
-            );
-            filled[line][column] = cell;
-        }
-        let header: Vec<&str> = std::iter::once("case")
-            .chain(columns.iter().map(String::as_str))
-            .collect();
-        let lines = lines.into_iter().zip(filled);
-        let lines = lines.map(|(name, cells)| [vec![name], cells].concat());
-        let mut about = vec![format!("`{}`", self.experiment), self.metrics.join(", ")];
-        let first = chosen.first().map(|row| pairs(&row.case));
-        let common = first.into_iter().flatten().filter(is_common);
-        about.extend(common.filter(|pair| !is_across(pair)).map(str::to_owned));
-        let about = format!(": {}", about.join(", "));
-        Ok((about, table(&header, lines)))
+            .map(|name| Origin::new(name, report(name)?));
+        let origins = origins.collect::<Result<Vec<_>>>()?;
+        let rows = || {
+            let rows = origins.iter().flat_map(|origin| &origin.rows);
+            rows.cloned().collect::<Vec<_>>()
+        };
+        let (about, table) = match &self.of {
+            Shown::Papers => (String::new(), compared(&rows())?),
+            Shown::Rows(columns) => columns.table(&rows())?,
+            Shown::Against(against) => against.table(&rows())?,
+            Shown::Quoted(lines) => (String::new(), quoted(lines, &origins)?),
+        };
+        let named = |origin: &Origin| {
+            let Origin {
+                name,
+                machine,
+                date,
+                ..
+            } = origin;
+            format!("{machine}, {date} (`docs/reports/{name}.json`)")
+        };
+        let named: Vec<_> = origins.iter().map(named).collect();
+        Ok(format!("From {}{about}:\n\n{table}\n", named.join("; ")))
     }
 }
 
-/// Where `name` stands in `names`; at their end, if it is new.
-fn at(names: &mut Vec<String>, name: String) -> usize {
-    let found = names.iter().position(|own| *own == name);
-    found.unwrap_or_else(|| {
-        names.push(name);
-        names.len() - 1
-    })
+impl Origin {
+    fn new(name: &str, rows: Vec<Row>) -> Result<Self> {
+        let parts = name.len().checked_sub("-2026-11-23".len());
+        let parts = parts.and_then(|at| name.split_at_checked(at));
+        let (machine, date) = parts.context("a report is named by its machine and date")?;
+        Ok(Self {
+            name: name.to_owned(),
+            machine: machine.to_owned(),
+            date: date.trim_start_matches('-').to_owned(),
+            rows,
+        })
+    }
 }
 
 /// A table in Markdown.
@@ -215,7 +175,8 @@ mod tests {
             let case = format!("kind={kind}, threads={threads}");
             run.value(&case, "bandwidth", "bytes/s", value)?;
         }
-        run.samples("kind=far, threads=2", "time", "ns", &[1.0, 2.0, 4.0])?;
+        run.samples("kind=far, threads=2", "time", "ns", &[1.0, 2.0, 4.0])?
+            .against(4.0);
         Ok(run.into_rows())
     }
 
@@ -236,13 +197,75 @@ mod tests {
         assert_eq!(
             made(across).unwrap(),
             "From big, 2026-01-02 (`docs/reports/big-2026-01-02.json`): `copy`, bandwidth, run=quick:\n\n\
-             | case | threads=1 | threads=2 |\n|---|---|---|\n| kind=near | 1 GB/s | 2 GB/s |\n| kind=far | 500 MB/s |  |\n\n"
+             | kind | threads=1 | threads=2 |\n|---|---|---|\n| near | 1 GB/s | 2 GB/s |\n| far | 500 MB/s |  |\n\n"
         );
         let kept = "{ rows = { experiment = 'copy', metrics = ['bandwidth', 'time'], keep = ['kind=far'] } }";
         assert_eq!(
             made(kept).unwrap(),
             "From big, 2026-01-02 (`docs/reports/big-2026-01-02.json`): `copy`, bandwidth, time, run=quick, kind=far:\n\n\
-             | case | bandwidth | time |\n|---|---|---|\n| threads=1 | 500 MB/s |  |\n| threads=2 |  | 2 ns (1 ns–4 ns) |\n\n"
+             | threads | bandwidth | time |\n|---|---|---|\n| 1 | 500 MB/s |  |\n| 2 |  | 2 ns (1–4) |\n\n"
+        );
+    }
+
+    #[test]
+    fn a_reference_shows_as_a_ratio_or_in_columns_of_its_own() {
+        let ratio = |ratio: &str| {
+            let ratio = format!("metrics = ['time'], across = 'threads', ratio = '{ratio}'");
+            made(&format!("{{ rows = {{ experiment = 'copy', {ratio} }} }}")).unwrap()
+        };
+        assert!(ratio("beside").contains("| 2 ns (1–4), 0.500 × |"));
+        assert!(ratio("alone").contains("| 0.500 × (0.250–1) |"));
+        assert!(
+            made("{ rows = { experiment = 'copy', metrics = ['bandwidth'], ratio = 'alone' } }")
+                .is_err()
+        );
+        let against = made("{ against = { experiment = 'copy' } }").unwrap();
+        assert!(
+            against.contains("`copy`, run=quick, kind=far, threads=2:"),
+            "{against}"
+        );
+        assert!(against.contains("| metric | measured | against | ratio |\n|---|---|---|---|\n| time | 2 ns (1–4) | 4 ns | 0.500 |"));
+        assert!(made("{ against = { experiment = 'copy', metrics = ['bandwidth'] } }").is_err());
+    }
+
+    #[test]
+    fn cases_are_chosen_by_one_of_several_values_and_by_what_they_lack() {
+        let chosen = |chosen: &str| {
+            let chosen = format!("metrics = ['bandwidth'], {chosen}");
+            made(&format!("{{ rows = {{ experiment = 'copy', {chosen} }} }}")).unwrap()
+        };
+        let near = "| threads | bandwidth |\n|---|---|\n| 1 | 1 GB/s |\n| 2 | 2 GB/s |\n";
+        assert!(chosen("without = ['kind=far']").contains(near));
+        assert!(chosen("keep = ['kind=near', 'threads=1|2|4']").contains(near));
+    }
+
+    #[test]
+    fn quoted_figures_have_a_line_each() {
+        let of = |rest: &str| format!("report = 'big-2026-01-02', experiment = 'copy', {rest}");
+        let lines = [
+            of("what = 'all', metric = 'bandwidth'"),
+            of("what = 'far', metric = 'time', ratio = 'alone'"),
+            of(
+                "what = 'near to far', metric = 'bandwidth', keep = ['kind=near', 'threads=1'], over = ['kind=far']",
+            ),
+        ];
+        let lines: Vec<_> = lines
+            .iter()
+            .map(|line| format!("{{ {line} }},\n"))
+            .collect();
+        let quoted = |lines: &str| made(&format!("{{ quoted = [\n{lines}] }}"));
+        assert_eq!(
+            quoted(&lines.concat()).unwrap(),
+            "From big, 2026-01-02 (`docs/reports/big-2026-01-02.json`):\n\n\
+             | what | figure |\n|---|---|\n| all | 500 MB/s–2 GB/s, quick run |\n| far | 0.500 × (0.250–1), quick run |\n| near to far | 2 ×, quick run |\n\n"
+        );
+        let elsewhere = lines[0].replace("big", "small");
+        assert!(quoted(&elsewhere).is_err());
+        let of_the_only_one = lines[0].replace("report = 'big-2026-01-02', ", "");
+        assert!(
+            quoted(&of_the_only_one)
+                .unwrap()
+                .contains("| all | 500 MB/s–2 GB/s, quick run |")
         );
     }
 

@@ -6,7 +6,9 @@ pub fn human(value: f64, unit: &str) -> String {
         "ns" => scaled(value, 1000.0, &["ns", "µs", "ms", "s"]),
         "bytes" => scaled(value, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"]),
         "bytes/s" => scaled(value, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]),
+        "s" => human(value * 1e9, "ns"),
         "1" => digits(value),
+        "1/s" => format!("{} /s", digits(value)),
         _ => format!("{} {unit}", digits(value)),
     }
 }
@@ -61,6 +63,8 @@ mod tests {
             (1.05, "1", "1.05"),
             (300.0, "checkpoints", "300 checkpoints"),
             (1e-9, "1", "1.00e-9"),
+            (0.0125, "s", "12.5 ms"),
+            (51_700.4, "1/s", "51700 /s"),
         ] {
             assert_eq!(human(value, unit), text);
         }
