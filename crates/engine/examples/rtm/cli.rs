@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
+use tierflow_engine::NvcompCodec;
 
 use crate::grid::Shape;
 use crate::model_file;
@@ -66,8 +67,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
 
-    /// Compress what leaves the fastest cache: `lossless`, or to within so many times the largest value of each snapshot, as
-    /// 1e-3.
+    /// Compress what leaves the fastest cache: `lossless`, losslessly by the installed nvCOMP as `nvcomp-lz4` or `nvcomp-zstd`, or
+    /// to within so many times the largest value of each snapshot, as 1e-3.
     #[arg(long, value_name = "HOW")]
     pub compress: Option<Compress>,
 
@@ -117,6 +118,8 @@ pub enum Hints {
 pub enum Compress {
     /// They come back as they were.
     Lossless,
+    /// So, too, by nvCOMP.
+    Nvcomp(NvcompCodec),
     /// Each value comes back within so many times the largest one.
     Within(f64),
 }
@@ -125,10 +128,17 @@ impl FromStr for Compress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let mut nvcomp = NvcompCodec::ALL.into_iter();
+        if let Some(codec) = nvcomp.find(|codec| codec.name() == text) {
+            return Ok(Self::Nvcomp(codec));
+        }
         match text.parse::<f64>() {
             _ if text == "lossless" => Ok(Self::Lossless),
             Ok(bound) if bound > 0.0 && bound <= 1.0 => Ok(Self::Within(bound)),
-            _ => Err("give lossless, or a share of the largest value such as 1e-3".into()),
+            _ => Err(
+                "give lossless, nvcomp-lz4, nvcomp-zstd, or a share of the largest value such as 1e-3"
+                    .into(),
+            ),
         }
     }
 }
@@ -275,6 +285,8 @@ mod tests {
     fn compression_is_lossless_or_within_a_share() {
         assert_eq!("lossless".parse(), Ok(Compress::Lossless));
         assert_eq!("1e-3".parse(), Ok(Compress::Within(1e-3)));
+        let zstd = Compress::Nvcomp(NvcompCodec::Zstd);
+        assert_eq!("nvcomp-zstd".parse(), Ok(zstd));
         for bad in ["", "loss", "0", "-1", "2", "nan"] {
             assert!(bad.parse::<Compress>().is_err(), "{bad}");
         }

@@ -56,6 +56,7 @@ impl History {
         let engine = match tiers.compress {
             None => builder,
             Some(Compress::Lossless) => builder.compress(lossless),
+            Some(Compress::Nvcomp(codec)) => builder.compress(lossless.nvcomp(codec)),
             Some(Compress::Within(share)) => {
                 let bound = Bound::Relative(share);
                 builder.compress(lossless.within(NOW, bound).within(BEFORE, bound))
