@@ -16,6 +16,7 @@ const FORMAT: u8 = 1;
 
 /// Which codec wrote a container. The number is stored: it is never given to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum CodecId {
     /// [`Planes`](crate::Planes).
