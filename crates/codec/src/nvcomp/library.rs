@@ -84,7 +84,7 @@ struct Decompressor {
 pub(super) struct Library {
     lz4: Compressor,
     zstd: Compressor,
-    /// Of LZ4, the only one that withstands damaged bytes.
+    /// Of LZ4: that of Zstandard does not withstand damaged bytes.
     decompressor: Decompressor,
     _loaded: ManuallyDrop<libloading::Library>,
 }
