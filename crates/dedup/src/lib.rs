@@ -46,6 +46,6 @@ pub fn most_stored_bytes(checkpoint_bytes: u64) -> u64 {
 /// # Errors
 ///
 /// [`Error::Corrupt`] if no difference starts with these bytes.
-pub fn payload_at(head: &[u8]) -> Result<u64> {
+pub fn payload_start(head: &[u8]) -> Result<u64> {
     Ok(container::Header::read(head)?.payload_at())
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Invalid, Result};
 
 /// Memory that kernels can write a container to: the device's own, or pinned host memory.
 #[derive(Debug)]
-pub struct Landing(pub(crate) WriteLoan);
+pub struct Landing(pub(super) WriteLoan);
 
 impl Landing {
     /// Device memory, from which the caller copies the container on.
@@ -45,7 +45,7 @@ impl Landing {
 
 /// Memory that kernels can read a container from: the device's own, or pinned host memory.
 #[derive(Debug)]
-pub struct Origin(pub(crate) ReadLoan);
+pub struct Origin(pub(super) ReadLoan);
 
 impl Origin {
     /// Device memory.
@@ -96,7 +96,7 @@ fn all_pinned(host: &HostReservation) -> Result<()> {
     Err(Invalid::Memory { what }.into())
 }
 
-pub(crate) fn aligned(address: u64) -> Result<()> {
+pub(super) fn aligned(address: u64) -> Result<()> {
     if address.is_multiple_of(16) {
         return Ok(());
     }

@@ -32,12 +32,12 @@ mod encode;
 mod flight;
 mod kernels;
 mod memory;
-
 #[cfg(feature = "nvcomp")]
-pub use crate::nvcomp::device::{Nvcomp, NvcompCoder};
+mod nvcomp;
+
 pub use decode::{Decoded, Decoder, Decoding};
 pub use encode::{Encoded, Encoder, Encoding};
 pub use kernels::Kernels;
-#[cfg(feature = "nvcomp")]
-pub(crate) use memory::aligned;
 pub use memory::{Landing, Origin};
+#[cfg(feature = "nvcomp")]
+pub use nvcomp::{Nvcomp, NvcompCoder};

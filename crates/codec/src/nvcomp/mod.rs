@@ -3,10 +3,6 @@
 //! Only those are here whose formats are open, so that a container is read on any machine. Of nvCOMP's decoders, only the one of
 //! LZ4 stays within its buffers whatever the bytes are; Zstandard is decoded by the processor.
 
-#[cfg(all(feature = "nvcomp", feature = "cuda"))]
-pub(crate) mod device;
-#[cfg(all(feature = "nvcomp", feature = "cuda"))]
-mod library;
 #[cfg(feature = "nvcomp")]
 mod open;
 
@@ -68,7 +64,7 @@ impl NvcompCodec {
 
     /// The header of a container that is not encoded yet.
     #[cfg(all(feature = "nvcomp", feature = "cuda"))]
-    const fn header(self, raw_bytes: u64, element: Element) -> Header {
+    pub(crate) const fn header(self, raw_bytes: u64, element: Element) -> Header {
         Header {
             codec: self.id(),
             element,

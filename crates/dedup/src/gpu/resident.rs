@@ -90,12 +90,12 @@ impl Resident {
     }
 
     /// The same, with the differences that lie in device memory already: `on_device` lends the one of this place in the chain, the
-    /// oldest first. Of such a one, the chain's payload is not read, and may be anything.
+    /// oldest first, or as many of its last bytes as are its payload. Of such a one, the chain's payload is not read, and may be
+    /// anything.
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new), and [`tierflow_device::Invalid::LengthMismatch`] for a loan of another length than the
-    /// difference's.
+    /// As for [`new`](Self::new), and [`tierflow_device::Invalid::LengthMismatch`] for a loan that is shorter than the payload.
     pub fn load_beside<B: AsRef<[u8]> + Sync>(
         kernels: &Kernels,
         side: &Stream,

@@ -140,7 +140,7 @@ impl DifferenceCoder {
             }
             let mut difference = vec![0; to_usize(0..length).end];
             difference[..head.len()].copy_from_slice(head);
-            let read = head.len()..to_usize(0..tierflow_dedup::payload_at(head)?).end;
+            let read = head.len()..to_usize(0..tierflow_dedup::payload_start(head)?).end;
             let what = "its frame is shorter than it";
             let read = difference.get_mut(read);
             let read = read.ok_or(tierflow_codec::Error::Corrupt { what })?;

@@ -4,17 +4,19 @@
     reason = "what nvCOMP's kernels reach is held until they are through"
 )]
 
+mod library;
+
 use std::sync::Arc;
 
 use tierflow_device::{Device, Memory, Place, ReadLoan, Stream, WriteLoan};
 
-use super::library::{Batch, Library, SUCCESS, Status};
-use super::{BLOCK_BYTES, NvcompCodec};
+use super::memory::{Landing, Origin, aligned};
 use crate::container::places;
 use crate::element::Element;
 use crate::error::{Error, Invalid, Result};
-use crate::gpu::{Landing, Origin, aligned};
 use crate::header::{ALIGNMENT, HEADER_BYTES, Header, TAIL_AT};
+use crate::nvcomp::{BLOCK_BYTES, NvcompCodec};
+use library::{Batch, Library, SUCCESS, Status};
 
 /// Memory is taken in multiples of so many bytes.
 const UNIT: usize = 1 << 20;

@@ -7,9 +7,9 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr;
 
-use super::NvcompCodec;
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::nvcomp::NvcompCodec;
 
 /// Options of a codec. Those of all codecs are structures of 64 bytes whose unused fields are zeros, passed by value.
 #[repr(C)]
