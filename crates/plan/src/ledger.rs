@@ -11,6 +11,7 @@
 
 mod differences;
 mod extents;
+mod membership;
 mod outlook;
 mod replicas;
 mod room;
@@ -26,14 +27,13 @@ use crate::discarded::Discarded;
 use crate::hints::Hints;
 use crate::order::{ExtentId, Key, Order, Point, Position, Ranked};
 use crate::policy::{Policy, Usage};
-use crate::record::{Extent, Record, WriteBack};
+use crate::record::{Extent, Record};
 use crate::space::Space;
 use crate::statistics::Counts;
 use crate::sums::Weight;
 use crate::{Ticket, TierId, Version};
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
-use std::ops::Range;
 use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
 /// One tier's share of the ledger.
@@ -85,55 +85,8 @@ pub(crate) struct Ledger {
     pub(crate) counts: Counts,
     /// A move that the life cycle does not know: a defect of the plan, found by [`Plan::check`](crate::Plan::check).
     pub(crate) illegal: Option<IllegalMove>,
-}
-
-/// Which sets of its tier a replica is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Membership {
-    clean: bool,
-    superseded: bool,
-    dirty: bool,
-    sinkable: bool,
-    promotable: bool,
-}
-
-/// `lies_encoded`: whether versions lie [encoded](Ledger::lies_encoded) on the replica's tier.
-fn membership(
-    record: &Record,
-    extent: &Extent,
-    at: usize,
-    (last, lies_encoded): (TierId, bool),
-) -> Membership {
-    let replica = &extent.replicas[at];
-    let tier = replica.tier;
-    let is_readable = replica.is_readable();
-    let is_below = extent.is_sound_below(tier);
-    let write_back = extent.write_back(tier, last, record.unreadable);
-    let is_read_past = record.readers > 0;
-    // What other versions build upon stays on some lower tier.
-    let is_built_upon = record.dependents > 0 && lies_encoded;
-    Membership {
-        clean: replica.is_idle() && is_below,
-        superseded: replica.is_idle()
-            && extent.is_sound_above(tier)
-            && (is_below || !is_built_upon)
-            && extent.replicas.iter().all(|r| r.arriving.is_none()),
-        dirty: is_readable
-            && write_back == WriteBack::Queued
-            && record.is_taken_in
-            && record.is_needed(lies_encoded),
-        sinkable: is_readable
-            && record.is_taken_in
-            && !record.discarded
-            && !record.unreadable
-            && extent.on(TierId(tier.0 + 1)).is_none(),
-        promotable: is_readable
-            && at == 0
-            && tier != TierId::FASTEST
-            && !record.discarded
-            && !record.unreadable
-            && !is_read_past,
-    }
+    /// Memory of [`members_before`](Self::members_before), reused so that no change allocates.
+    pub(crate) member_buffer: Vec<membership::Member>,
 }
 
 impl Ledger {
@@ -206,6 +159,7 @@ impl Ledger {
             commands: Vec::new(),
             settled: Vec::new(),
             illegal: None,
+            member_buffer: Vec::new(),
         })
     }
 
@@ -249,7 +203,7 @@ impl Ledger {
     }
 
     /// Makes a move of the life cycle.
-    fn advance(illegal: &mut Option<IllegalMove>, state: &mut State, step: Move) {
+    pub(crate) fn advance(illegal: &mut Option<IllegalMove>, state: &mut State, step: Move) {
         match state.on(step) {
             Ok(next) => *state = next,
             Err(found) => {
@@ -258,51 +212,9 @@ impl Ledger {
         }
     }
 
-    // What the sets say.
-
-    #[cfg(any(test, feature = "check"))]
-    pub(crate) fn memberships(&self, record: &Record, extent: &Extent, at: usize) -> [bool; 5] {
-        let tier = extent.replicas[at].tier;
-        let is = membership(record, extent, at, (self.last(), self.lies_encoded(tier)));
-        [
-            is.clean,
-            is.superseded,
-            is.dirty,
-            is.sinkable,
-            is.promotable,
-        ]
-    }
-
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn key_of(&self, version: Version, record: &Record) -> Key {
         Self::key(&*self.policy, &self.hints, version, record)
-    }
-
-    fn seat(&mut self, version: Version, indices: Range<usize>, enter: bool) {
-        let (last, differences) = (self.last(), self.differences);
-        let Some(record) = self.records.get(&version) else {
-            return;
-        };
-        for extent in &record.extents[indices] {
-            for (at, replica) in extent.replicas.iter().enumerate() {
-                let lies_encoded = differences.is_some_and(|how| how.lie_on(replica.tier));
-                let is = membership(record, extent, at, (last, lies_encoded));
-                let tier = &mut self.tiers[replica.tier.0];
-                let sets = [
-                    (is.clean, &mut tier.clean),
-                    (is.superseded, &mut tier.superseded),
-                    (is.dirty, &mut tier.dirty),
-                    (is.sinkable, &mut tier.sinkable),
-                    (is.promotable, &mut tier.promotable),
-                ];
-                for (_, set) in sets.into_iter().filter(|(is_in, _)| *is_in) {
-                    match enter {
-                        true => set.insert(record.key, (version, extent.start), extent.len),
-                        false => set.remove(record.key, extent.start, extent.len),
-                    }
-                }
-            }
-        }
     }
 
     /// Changes one extent.
@@ -312,10 +224,10 @@ impl Ledger {
         change: impl FnOnce(&mut Extent, &mut Option<IllegalMove>) -> R,
     ) -> Option<R> {
         let at = self.records.get(&version)?.index_of(start)?;
-        self.seat(version, at..at + 1, false);
+        let before = self.members_before(version, at..at + 1);
         let record = self.records.get_mut(&version)?;
         let result = change(&mut record.extents[at], &mut self.illegal);
-        self.seat(version, at..at + 1, true);
+        self.update_sets(version, at..at + 1, before);
         Some(result)
     }
 
@@ -323,21 +235,21 @@ impl Ledger {
     pub(crate) fn change_record<R>(
         &mut self,
         version: Version,
-        change: impl FnOnce(&mut Record) -> R,
+        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>) -> R,
     ) -> Option<R> {
         let record = self.records.get(&version)?;
         let (extents, shrunk) = (record.extents.len(), Shrunk::of(record));
-        self.seat(version, 0..extents, false);
+        let before = self.members_before(version, 0..extents);
         let record = self.records.get_mut(&version)?;
-        let result = change(record);
+        let result = change(record, &mut self.illegal);
         self.shrunk.replace(shrunk, Shrunk::of(record));
         self.stand(version);
         let extents = self.records.get(&version)?.extents.len();
-        self.seat(version, 0..extents, true);
+        self.update_sets(version, 0..extents, before);
         Some(result)
     }
 
-    /// Asks the policy anew where a version stands. It is in no set at the moment.
+    /// Asks the policy anew for a version's place in the order of use. The caller updates the sets.
     fn stand(&mut self, version: Version) {
         let Some(record) = self.records.get_mut(&version) else {
             return;
@@ -443,7 +355,7 @@ impl Ledger {
         }
         match is_there {
             true => {
-                self.change_record(version, |_| ());
+                self.change_record(version, |_, _| ());
             }
             false => self.settle_hint(version, false),
         }
@@ -456,7 +368,7 @@ impl Ledger {
         }
         if self.records.contains_key(&version) {
             self.hints.forget(version);
-            self.change_record(version, |_| ());
+            self.change_record(version, |_, _| ());
         } else {
             self.settle_hint(version, true);
             self.hints.forget(version);

@@ -222,10 +222,16 @@ impl Plan {
 
     /// `version` will not be asked for again.
     fn discard(&mut self, version: Version) {
+        let under_way = self.ledger_mut().discard(version);
+        self.discarded(version, under_way);
+    }
+
+    /// Ends the calls and the transfers of a version that was given up. `under_way`: transfers that serve nothing any more.
+    fn discarded(&mut self, version: Version, under_way: Vec<crate::TransferId>) {
         for ticket in self.ledger_mut().take_waiting(version) {
             self.refuse(ticket, Refusal::Discarded);
         }
-        for id in self.ledger_mut().discard(version) {
+        for id in under_way {
             if !self.traffic.has_arrived(id) {
                 self.say(Command::Cancel { id });
             }

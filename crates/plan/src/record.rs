@@ -254,6 +254,22 @@ impl Record {
         !self.extents.is_empty() && self.extents.iter().all(reached)
     }
 
+    /// A caller begins to read these extents on these tiers, or has ended.
+    pub(crate) fn read(&mut self, parts: &[(u64, TierId)], begin: bool) {
+        let step = |count: u32| match begin {
+            true => count + 1,
+            false => count.saturating_sub(1),
+        };
+        self.readers = step(self.readers);
+        for &(start, tier) in parts {
+            let at = self.index_of(start);
+            let replica = at.and_then(|at| self.extents[at].on_mut(tier));
+            if let Some(replica) = replica {
+                replica.readers = step(replica.readers);
+            }
+        }
+    }
+
     /// Whether nothing of it lies on `tier`, nor is on its way there.
     pub(crate) fn is_off(&self, tier: TierId) -> bool {
         self.extents.iter().all(|extent| extent.on(tier).is_none())

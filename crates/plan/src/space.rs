@@ -125,15 +125,20 @@ impl Space {
 
     /// Frees what was set aside.
     pub(crate) fn give(&mut self, run: Range<u64>) {
+        self.disown(run.clone());
+        self.open(run);
+    }
+
+    /// Takes a run from its owner. The caller [opens](Self::open) it afterwards, perhaps with its neighbours.
+    pub(crate) fn disown(&mut self, run: Range<u64>) {
         self.used -= run.end - run.start;
         if let Some(owners) = &mut self.owners {
             owners.remove(&run.start);
         }
-        self.open(run);
     }
 
     /// Makes a gap of bytes that no owner has, as far as they lie within the limit.
-    fn open(&mut self, run: Range<u64>) {
+    pub(crate) fn open(&mut self, run: Range<u64>) {
         let mut run = run.start..run.end.min(self.limit);
         if run.is_empty() {
             return;

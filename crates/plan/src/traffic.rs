@@ -480,7 +480,7 @@ impl Traffic {
             // Not tried again by itself: a restore still asks every tier that has it.
             TransferFailure::Source => {
                 self.ledger
-                    .change_record(version, |record| record.unreadable = true);
+                    .change_record(version, |record, _| record.unreadable = true);
             }
         }
         for &(start, _) in &flight.parts {

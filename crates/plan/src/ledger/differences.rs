@@ -13,10 +13,12 @@
 //! one that would not become smaller goes as it is.
 
 use super::Ledger;
-use crate::command::{Coding, Difference, Place};
+use crate::command::{Coding, Command, Difference, Place};
 use crate::event::Stored;
 use crate::record::{Form, Record, Replica, first_sound};
 use crate::{TierId, Version};
+use std::ops::Range;
+use tierflow_lifecycle::IllegalMove;
 
 /// The version of which a difference was asked for last, and of how many bytes it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -95,7 +97,7 @@ impl Ledger {
     /// A version was written to a tier, or found there, as it is.
     pub(crate) fn lies_whole(&mut self, version: Version, tier: TierId) {
         if self.lies_encoded(tier) {
-            self.change_record(version, |record| record.form = Some(Form::Whole));
+            self.change_record(version, |record, _| record.form = Some(Form::Whole));
         }
     }
 
@@ -131,7 +133,7 @@ impl Ledger {
         let form = Some(Form::Difference(difference));
         let known = self.records.get(&version).and_then(|record| record.form);
         if known != form {
-            self.change_record(version, |record| record.form = form);
+            self.change_record(version, |record, _| record.form = form);
             self.add_dependent(difference.base);
         }
     }
@@ -145,7 +147,7 @@ impl Ledger {
             let base = self.next_base(version);
             self.add_dependent(base);
             let size = self.records.get(&version).map_or(0, |record| record.size);
-            self.change_record(version, |record| record.form = Some(Form::Coming(base)));
+            self.change_record(version, |record, _| record.form = Some(Form::Coming(base)));
             self.newest = Some(Newest { version, size });
             return Coding::Encode { base };
         }
@@ -235,7 +237,7 @@ impl Ledger {
         let base = self.base_of(version);
         let (base, former) = if alone { (None, base) } else { (base, None) };
         let form = Some(Form::Difference(Difference { bytes, base }));
-        self.change_record(version, |record| record.form = form);
+        self.change_record(version, |record, _| record.form = form);
         self.remove_dependent(former);
     }
 
@@ -253,25 +255,25 @@ impl Ledger {
         if self.newest.is_some_and(|newest| newest.version == version) {
             self.newest = None;
         }
-        let form = self.change_record(version, |record| record.form.take());
+        let form = self.change_record(version, |record, _| record.form.take());
         self.remove_dependent(form.flatten().and_then(Form::base));
     }
 
     /// What the difference on its way was to build upon does not come: it is of use only if it builds upon nothing.
     pub(crate) fn lose_base(&mut self, version: Version) {
         self.not_encoded(version);
-        self.change_record(version, |record| record.form = Some(Form::Coming(None)));
+        self.change_record(version, |record, _| record.form = Some(Form::Coming(None)));
     }
 
     fn add_dependent(&mut self, base: Option<Version>) {
         if let Some(base) = base {
-            self.change_record(base, |record| record.dependents += 1);
+            self.change_record(base, |record, _| record.dependents += 1);
         }
     }
 
     fn remove_dependent(&mut self, base: Option<Version>) {
         if let Some(base) = base {
-            self.change_record(base, |record| {
+            self.change_record(base, |record, _| {
                 record.dependents = record.dependents.saturating_sub(1)
             });
             self.free_discarded(base);
@@ -307,6 +309,15 @@ impl Ledger {
     /// `version` will not be asked for again: nothing more is moved for it. Returns the transfers that are not needed any
     /// more.
     pub(crate) fn discard(&mut self, version: Version) -> Vec<crate::TransferId> {
+        self.discard_with(version, |_, _| ())
+    }
+
+    /// [`discard`](Self::discard), with another change to the version made in the same update of the sets.
+    pub(crate) fn discard_with(
+        &mut self,
+        version: Version,
+        change: impl FnOnce(&mut Record, &mut Option<IllegalMove>),
+    ) -> Vec<crate::TransferId> {
         let Some(record) = self.records.get(&version).filter(|r| !r.discarded) else {
             return Vec::new();
         };
@@ -317,9 +328,62 @@ impl Ledger {
         let mut under_way: Vec<_> = unneeded.filter_map(|replica| replica.arriving).collect();
         under_way.dedup();
         self.forget_hints(version);
-        self.change_record(version, |record| record.discarded = true);
+        self.change_record(version, |record, illegal| {
+            change(record, illegal);
+            record.discarded = true;
+        });
         self.settle_owed(version);
         under_way
+    }
+
+    /// Frees a version of which no replica is in use and which no other version builds upon. Runs of neighbouring replicas
+    /// are freed as one.
+    fn free_whole(&mut self, version: Version) {
+        let extents = self.records.get(&version).map_or(0, |r| r.extents.len());
+        let before = self.members_before(version, 0..extents);
+        let Some(record) = self.records.get_mut(&version) else {
+            return;
+        };
+        let mut extents = std::mem::take(&mut record.extents);
+        let bytes = record.size;
+        self.update_sets(version, 0..0, before);
+        for (at, level) in self.tiers.iter_mut().enumerate() {
+            let tier = TierId(at);
+            let mut freed: Option<Range<u64>> = None;
+            for extent in &mut extents {
+                let has_below = extent.has_below(tier);
+                let Some(replica) = extent.on_mut(tier) else {
+                    continue;
+                };
+                Self::advance_gone(&mut self.illegal, &mut replica.state, has_below);
+                let end = replica.offset + level.space.reserved(replica.size);
+                level.space.disown(replica.offset..end);
+                freed = Some(match freed {
+                    Some(run) if run.end == replica.offset => run.start..end,
+                    other => {
+                        other.into_iter().for_each(|run| level.space.open(run));
+                        replica.offset..end
+                    }
+                });
+            }
+            if let Some(run) = freed {
+                level.space.open(run);
+                self.commands.push(Command::Remove {
+                    version,
+                    tier,
+                    bytes,
+                });
+            }
+        }
+        self.forget_discarded(version);
+    }
+
+    /// Removes the record of a version that was given up and of which nothing lies anywhere any more.
+    fn forget_discarded(&mut self, version: Version) {
+        let record = self.remove(version);
+        if record.is_some_and(|record| !record.adopted) {
+            self.discarded.insert(version);
+        }
     }
 
     /// Frees what can be freed of a version that was given up.
@@ -332,6 +396,10 @@ impl Ledger {
         let Some(record) = self.records.get(&version) else {
             return;
         };
+        let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
+        if record.form.is_none() && record.dependents == 0 && replicas.all(Replica::is_idle) {
+            return self.free_whole(version);
+        }
         let mut unneeded = Vec::new();
         for extent in &record.extents {
             let idle = extent.replicas.iter().filter(|replica| replica.is_idle());
@@ -348,10 +416,7 @@ impl Ledger {
                 .all(|extent| extent.replicas.is_empty())
         };
         if self.records.get(&version).is_some_and(is_gone) {
-            let record = self.remove(version);
-            if record.is_some_and(|record| !record.adopted) {
-                self.discarded.insert(version);
-            }
+            self.forget_discarded(version);
         }
     }
 }

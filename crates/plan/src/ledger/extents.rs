@@ -16,7 +16,7 @@ impl Ledger {
         let Some(at) = self.records.get(&version).and_then(|r| r.index_of(start)) else {
             return;
         };
-        self.seat(version, at..at + 1, false);
+        let before = self.members_before(version, at..at + 1);
         if let Some(record) = self.records.get_mut(&version) {
             let first = &mut record.extents[at];
             let mut second = Extent {
@@ -35,7 +35,7 @@ impl Ledger {
             }
             record.extents.insert(at + 1, second);
         }
-        self.seat(version, at..at + 2, true);
+        self.update_sets(version, at..at + 2, before);
     }
 
     /// Whether an extent may be cut.
@@ -120,7 +120,7 @@ impl Ledger {
         if !first.continues_in(second) {
             return;
         }
-        self.seat(version, at..at + 2, false);
+        let before = self.members_before(version, at..at + 2);
         if let Some(record) = self.records.get_mut(&version) {
             let second = record.extents.remove(at + 1);
             let first = &mut record.extents[at];
@@ -131,6 +131,6 @@ impl Ledger {
             }
             first.len += second.len;
         }
-        self.seat(version, at..at + 1, true);
+        self.update_sets(version, at..at + 1, before);
     }
 }

@@ -7,7 +7,7 @@ use crate::record::{Extent, Record, Replica, first_sound};
 use crate::statistics::{Cause, Eviction};
 use crate::{TierId, TransferId, Version};
 use std::ops::Range;
-use tierflow_lifecycle::{Event as Move, State};
+use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
 impl Ledger {
     /// Puts the bytes of a new version into free runs: one extent each, being written by the caller.
@@ -95,7 +95,7 @@ impl Ledger {
 
     /// What a tier has of a version could not be read.
     pub(crate) fn damaged(&mut self, version: Version, tier: TierId) {
-        let found = self.change_record(version, |record| {
+        let found = self.change_record(version, |record, _| {
             let replicas = record.extents.iter_mut();
             let replicas = replicas.filter_map(|extent| extent.on_mut(tier));
             let sound = replicas.filter(|replica| replica.is_sound());
@@ -130,7 +130,7 @@ impl Ledger {
     pub(crate) fn read_damaged(&mut self, version: Version) {
         let chain: Vec<_> = self.chain(version).collect();
         for version in chain {
-            self.change_record(version, |record| {
+            self.change_record(version, |record, _| {
                 let replicas = record
                     .extents
                     .iter_mut()
@@ -154,20 +154,7 @@ impl Ledger {
 
     /// The same of many extents of one version, by a caller: replicas on those tiers.
     pub(crate) fn read_all(&mut self, version: Version, parts: &[(u64, TierId)], begin: bool) {
-        self.change_record(version, |record| {
-            let step = |count: u32| match begin {
-                true => count + 1,
-                false => count.saturating_sub(1),
-            };
-            record.readers = step(record.readers);
-            for &(start, tier) in parts {
-                let at = record.index_of(start);
-                let replica = at.and_then(|at| record.extents[at].on_mut(tier));
-                if let Some(replica) = replica {
-                    replica.readers = step(replica.readers);
-                }
-            }
-        });
+        self.change_record(version, |record, _| record.read(parts, begin));
     }
 
     /// A version was found on a tier, in one run: of `bytes` bytes, which are not as many as its own where it is a
@@ -179,7 +166,7 @@ impl Ledger {
     ) {
         let mut state = State::Init;
         Self::advance(&mut self.illegal, &mut state, Move::WriteBegan);
-        self.change_record(version, |record| {
+        self.change_record(version, |record, _| {
             record.is_taken_in = true;
             if record.extents.is_empty() {
                 record.extents.push(Extent {
@@ -228,16 +215,7 @@ impl Ledger {
                 return Some(replica);
             }
             let has_below = extent.has_below(tier);
-            match replica.state {
-                State::ReadComplete if has_below => {
-                    Self::advance(illegal, &mut replica.state, Move::Unpinned);
-                }
-                State::WriteComplete | State::ReadComplete => {
-                    Self::advance(illegal, &mut replica.state, Move::Consumed);
-                }
-                _ => {}
-            }
-            Self::advance(illegal, &mut replica.state, Move::Evicted);
+            Self::advance_gone(illegal, &mut replica.state, has_below);
             if !has_below
                 && let Some(above) = extent.replicas.iter_mut().rfind(|r| r.tier < tier)
                 && above.state == State::Flushed
@@ -252,6 +230,22 @@ impl Ledger {
             let reserved = space.reserved(replica.size);
             space.give(replica.offset..replica.offset + reserved);
         }
+    }
+
+    /// Makes the last moves of a replica that is given up. `has_below`: a lower tier has the bytes, too.
+    pub(super) fn advance_gone(
+        illegal: &mut Option<IllegalMove>,
+        state: &mut State,
+        has_below: bool,
+    ) {
+        match state {
+            State::ReadComplete if has_below => Self::advance(illegal, state, Move::Unpinned),
+            State::WriteComplete | State::ReadComplete => {
+                Self::advance(illegal, state, Move::Consumed);
+            }
+            _ => {}
+        }
+        Self::advance(illegal, state, Move::Evicted);
     }
 
     /// Takes a replica away, and says so where it was the last of its version on the tier.

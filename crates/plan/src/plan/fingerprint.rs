@@ -120,6 +120,7 @@ impl Ledger {
             settled: _,
             counts: _,
             illegal: _,
+            member_buffer: _,
         } = self;
         (discarded, newest, order.direction()).hash(hasher);
         hints.fingerprint(hasher);

@@ -5,12 +5,12 @@ use super::calls::Reading;
 use crate::command::{Coding, Command};
 use crate::config::AfterRestore;
 use crate::event::Misuse;
-use crate::ledger::{Claim, Outlook, Spared, Urgency};
+use crate::ledger::{Claim, Ledger, Outlook, Spared, Urgency};
 use crate::order::Position;
-use crate::record::Extent;
+use crate::record::{Extent, Record};
 use crate::statistics::{Cause, PrefetchDistance};
 use crate::{Ticket, TierId, Version};
-use tierflow_lifecycle::{Event as Move, State};
+use tierflow_lifecycle::{Event as Move, IllegalMove, State};
 
 impl Plan {
     pub(super) fn restore(
@@ -139,30 +139,35 @@ impl Plan {
             parts,
             bases,
         } = reading;
+        let is_consumed = ok && self.ledger().held(version).is_some();
         let ledger = self.ledger_mut();
-        ledger.read_all(version, &parts, false);
+        if !is_consumed {
+            ledger.read_all(version, &parts, false);
+        }
         ledger.let_go(&bases);
-        if ok && self.ledger().held(version).is_some() {
+        if is_consumed {
             let slowest = parts.iter().map(|&(_, tier)| tier).max();
             let slowest = slowest.unwrap_or(TierId::FASTEST);
             self.ledger_mut().counts.tiers[slowest.0].restores += 1;
-            self.consumed(version);
+            if self.consumed(version, &parts) {
+                return Ok(());
+            }
         }
         self.ledger_mut().merge_all(version);
         self.settle(version);
         Ok(())
     }
 
-    /// The application has read `version`.
-    fn consumed(&mut self, version: Version) {
+    /// The application has read `version`, in these parts. Returns true if the version was given up with that.
+    fn consumed(&mut self, version: Version, parts: &[(u64, TierId)]) -> bool {
         let reading = self.watch(version);
         let returns_soon = self.pattern.returns_soon;
         let ledger = self.ledger_mut();
         let tick = ledger.tick;
         let sequence = ledger.hints.consume(version);
         let is_kept = ledger.after_restore == AfterRestore::Keep;
-        let mut pinned = Vec::new();
-        ledger.change_record(version, |record| {
+        let change = |record: &mut Record, illegal: &mut Option<IllegalMove>| {
+            record.read(parts, false);
             record.unreadable = false;
             if is_kept {
                 record.read = Some(tick);
@@ -170,22 +175,29 @@ impl Plan {
                 record.reading = Some(reading);
                 record.returns_soon = returns_soon;
             }
-            for extent in &record.extents {
-                let complete = extent.replicas.iter();
-                let complete = complete.filter(|r| r.state == State::ReadComplete);
-                pinned.extend(complete.map(|replica| ((version, extent.start), replica.tier)));
+            for extent in &mut record.extents {
+                let replicas = extent.replicas.iter_mut();
+                let complete = replicas.filter(|r| r.state == State::ReadComplete);
+                for replica in complete {
+                    Ledger::advance(illegal, &mut replica.state, Move::Consumed);
+                }
             }
-        });
-        for (id, tier) in pinned {
-            ledger.step(id, tier, Move::Consumed);
-        }
+        };
+        let under_way = match is_kept {
+            true => {
+                ledger.change_record(version, change);
+                Vec::new()
+            }
+            false => ledger.discard_with(version, change),
+        };
         // What was to be read before, and was not even written, will not be.
         while let Some(overdue) = sequence.and_then(|sequence| ledger.hints.overdue(sequence)) {
             ledger.forget_hints(overdue);
         }
         if !is_kept {
-            self.discard(version);
+            self.discarded(version, under_way);
         }
+        !is_kept
     }
 
     /// Learns from a reading. Returns after how many bytes it began.

@@ -4,7 +4,7 @@ use super::Plan;
 use super::calls::Blocked;
 use crate::command::{Command, Refusal};
 use crate::event::Misuse;
-use crate::ledger::{Claim, Outlook, Spared, Tier, Urgency};
+use crate::ledger::{Claim, Ledger, Outlook, Spared, Tier, Urgency};
 use crate::statistics::Cause;
 use crate::{Ticket, TierId, Version};
 use std::ops::Range;
@@ -200,10 +200,10 @@ impl Plan {
         self.calls.end(ticket);
         let record = self.ledger().records.get(&version);
         let extents = record.iter().flat_map(|record| &record.extents);
-        let places = extents.filter_map(|e| Some((e.start, e.replicas.first()?.tier)));
-        let places: Vec<_> = places.collect();
         let is_discarded = record.is_some_and(|record| record.discarded);
         if !ok {
+            let places = extents.filter_map(|e| Some((e.start, e.replicas.first()?.tier)));
+            let places: Vec<_> = places.collect();
             for (start, tier) in places {
                 self.ledger_mut().release((version, start), tier);
             }
@@ -215,13 +215,19 @@ impl Plan {
         }
         let ledger = self.ledger_mut();
         let tick = ledger.tick;
-        ledger.change_record(version, |record| {
+        ledger.change_record(version, |record, illegal| {
             record.is_taken_in = true;
             record.written = tick;
+            let first = record
+                .extents
+                .iter_mut()
+                .filter_map(|e| e.replicas.first_mut());
+            for replica in first {
+                replica.arriving = None;
+                Ledger::advance(illegal, &mut replica.state, Move::WriteEnded);
+            }
         });
-        for (start, tier) in places {
-            ledger.step((version, start), tier, Move::WriteEnded);
-        }
+        ledger.settle_owed(version);
         ledger.merge_all(version);
         self.settle(version);
         Ok(())
