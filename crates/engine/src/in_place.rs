@@ -154,18 +154,10 @@ impl Engine {
 
 /// Where a version lies in one run on the fastest tier, if it does.
 fn cached(pieces: &[Piece]) -> Option<Place> {
-    let mut places = pieces.iter().map(|piece| piece.place);
-    let first = places.next()?;
-    places
-        .try_fold(first, |run, next| {
-            let follows = next.tier == run.tier && run.offset + run.size == next.offset;
-            follows.then(|| Place {
-                size: run.size + next.size,
-                reserved: run.reserved + next.reserved,
-                ..run
-            })
-        })
-        .filter(|run| run.tier == TierId::FASTEST)
+    match pieces {
+        [Piece { place, .. }] if place.tier == TierId::FASTEST => Some(*place),
+        _ => None,
+    }
 }
 
 /// Bytes of the cache that are to become a checkpoint: see [`Engine::produce`].

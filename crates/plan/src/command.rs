@@ -24,6 +24,26 @@ pub struct Piece {
     pub place: Place,
 }
 
+impl Piece {
+    /// Appends the next piece of a version. A piece that continues the last one on the tier becomes a part of it, as each
+    /// copy takes a device several microseconds to begin.
+    pub(crate) fn append(self, pieces: &mut Vec<Self>) {
+        let last = pieces.last_mut().filter(|last| {
+            let (ends, begins) = (last.place, self.place);
+            ends.tier == begins.tier
+                && ends.offset + ends.size == begins.offset
+                && last.start + ends.size == self.start
+        });
+        match last {
+            Some(last) => {
+                last.place.size += self.place.size;
+                last.place.reserved += self.place.reserved;
+            }
+            None => pieces.push(self),
+        }
+    }
+}
+
 /// A difference that lies on a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Difference {

@@ -428,13 +428,21 @@ fn crews(device: &Device, kinds: &[Kind]) -> Result<(Ways, Vec<Crew>)> {
     let is_way = |(tier, kind): &(usize, &Kind)| *tier > 0 || **kind == Kind::Storage;
     for (tier, &kind) in kinds.iter().enumerate().filter(is_way) {
         for direction in [Direction::Down, Direction::Up] {
-            let make = match reaches_device {
-                true => Lane::with_stream,
-                false => |device: &Device| Ok(Lane::new(device)),
+            // On one stream, copies between memories run one after the other, each at the link's full rate. On two streams they
+            // would share the link and end together, and the link would idle until both workers have seen that.
+            let shares_stream = reaches_device && !matches!(kind, Kind::Storage) && !kind.lasts();
+            let shared = match shares_stream {
+                true => Some(Arc::new(device.stream()?)),
+                false => None,
+            };
+            let make = || match &shared {
+                Some(stream) => Ok(Lane::on(device, Arc::clone(stream))),
+                None if reaches_device => Lane::with_stream(device),
+                None => Ok(Lane::new(device)),
             };
             let (sender, tasks) = unbounded();
             ways.queues.insert((direction, tier), sender);
-            let workers = (0..depth(kind)).map(|_| make(device));
+            let workers = (0..depth(kind)).map(|_| make());
             let workers = workers.collect::<Result<_>>()?;
             crews.push(Crew {
                 direction,

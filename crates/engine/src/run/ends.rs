@@ -14,7 +14,7 @@ use tierflow_store::Storage;
 /// The stream of a copy: the caller's, or the lane's own, which is made when it is first needed.
 pub(super) struct Streams<'l> {
     pub(super) device: &'l Device,
-    pub(super) own: &'l mut Option<Stream>,
+    pub(super) own: &'l mut Option<Arc<Stream>>,
     pub(super) theirs: Option<&'l Stream>,
 }
 
@@ -23,7 +23,7 @@ impl Streams<'_> {
         match (self.theirs, &mut self.own) {
             (Some(theirs), _) => Ok(theirs),
             (None, Some(own)) => Ok(own),
-            (None, empty) => Ok(empty.insert(self.device.stream()?)),
+            (None, empty) => Ok(empty.insert(Arc::new(self.device.stream()?))),
         }
     }
 }

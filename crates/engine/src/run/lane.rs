@@ -12,6 +12,7 @@ use super::sync::{AtomicBool, Ordering};
 use crate::plan::{Piece, TierId, TransferFailure};
 use crate::{Error, Result, Version};
 use std::ops::Range;
+use std::sync::Arc;
 use tierflow_device::{Device, Stream};
 
 /// How much moves at a time between memories that one copy reaches, and so between two looks at the flag that stops it.
@@ -26,7 +27,7 @@ pub(crate) type Failed = (TransferFailure, Option<Error>);
 /// What is not there is made when it is first needed: most lanes between memory and storage need neither.
 pub(crate) struct Lane {
     device: Device,
-    stream: Option<Stream>,
+    stream: Option<Arc<Stream>>,
     pub(super) staging: Pinned,
     /// Copies that could not be read, of which the plan has not heard yet.
     pub(super) damaged: Vec<(Version, TierId)>,
@@ -43,10 +44,15 @@ impl Lane {
     }
 
     pub(crate) fn with_stream(device: &Device) -> Result<Self> {
-        Ok(Self {
-            stream: Some(device.stream()?),
+        Ok(Self::on(device, Arc::new(device.stream()?)))
+    }
+
+    /// A lane whose copies run in order with those of all lanes on the same stream.
+    pub(crate) fn on(device: &Device, stream: Arc<Stream>) -> Self {
+        Self {
+            stream: Some(stream),
             ..Self::new(device)
-        })
+        }
     }
 
     /// The caller's stream, or this lane's own.
@@ -266,10 +272,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let storage = || Level {
             kind: Kind::Storage,
-            medium: Medium::Storage(
-                std::sync::Arc::new(Scratch::open(directory.path()).unwrap()),
-                None,
-            ),
+            medium: Medium::Storage(Arc::new(Scratch::open(directory.path()).unwrap()), None),
         };
         let tiers = [storage(), storage()];
         let device = open(Choice::Host).unwrap();

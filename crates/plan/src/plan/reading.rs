@@ -74,7 +74,7 @@ impl Plan {
             for (extent, replica) in fastest {
                 let Some(replica) = replica else { continue };
                 parts.push((extent.start, replica.tier));
-                pieces.push(ledger.piece(extent, replica));
+                ledger.piece(extent, replica).append(&mut pieces);
             }
         }
         ledger.read_all(version, &parts, true);

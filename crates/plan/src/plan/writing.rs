@@ -182,10 +182,12 @@ impl Plan {
         ledger.counts.tiers[tier.0].checkpoints += 1;
         let record = ledger.records.get(&version);
         let extents = record.iter().flat_map(|record| &record.extents);
-        let replicas =
-            extents.filter_map(|extent| extent.replicas.first().map(|replica| (extent, replica)));
-        let pieces = replicas.map(|(extent, replica)| ledger.piece(extent, replica));
-        let pieces = pieces.collect();
+        let mut pieces = Vec::new();
+        for extent in extents {
+            if let Some(replica) = extent.replicas.first() {
+                ledger.piece(extent, replica).append(&mut pieces);
+            }
+        }
         self.calls.writing.insert(ticket, version);
         self.say(Command::Write {
             ticket,
