@@ -193,7 +193,7 @@ impl Record {
             readers,
             waiting.len(),
             form,
-            dependents,
+            dependents.len(),
         )
             .hash(hasher);
         (is_taken_in, produced, discarded, unreadable, adopted).hash(hasher);
