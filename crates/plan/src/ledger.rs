@@ -15,6 +15,7 @@ mod membership;
 mod outlook;
 mod replicas;
 mod room;
+mod settled;
 mod windows;
 
 pub(crate) use differences::{Base, Newest, Shrunk};
@@ -46,7 +47,8 @@ pub(crate) struct Tier {
     pub(crate) dirty: Ranked,
     pub(crate) sinkable: Ranked,
     pub(crate) promotable: Ranked,
-    /// Versions taken in that are not whole here or lower, by the time of that: kept of the lowest tier and of eager ones.
+    /// Versions taken in that are not whole here or lower, by the time of that: kept of the lowest tier and of eager ones. The
+    /// lowest tier is owed a version until all that it builds upon is there, too.
     pub(crate) owed: Option<BTreeSet<(u64, Version)>>,
     /// Of those, all of which something is not even on its way; and others, until they are looked at.
     pub(crate) unsent: BTreeSet<(u64, Version)>,
@@ -80,7 +82,7 @@ pub(crate) struct Ledger {
     /// Logical time: one tick an event.
     pub(crate) tick: u64,
     pub(crate) commands: Vec<Command>,
-    /// Versions that came to lie on the lowest tier, or went, since those who wait for one were answered.
+    /// Versions that came to be durable on the lowest tier, or went, since those who wait for one were answered.
     pub(crate) settled: Vec<Version>,
     pub(crate) counts: Counts,
     /// A move that the life cycle does not know: a defect of the plan, found by [`Plan::check`](crate::Plan::check).
@@ -298,7 +300,7 @@ impl Ledger {
             unreadable: false,
             adopted,
             form: None,
-            dependents: 0,
+            dependents: Vec::new(),
         };
         record.key = Self::key(&*self.policy, &self.hints, version, &record);
         self.order.enter(record.key, Weight::written(size));
@@ -372,33 +374,6 @@ impl Ledger {
         } else {
             self.settle_hint(version, true);
             self.hints.forget(version);
-        }
-    }
-
-    /// A version is whole on some tier from now on, or is not any more, or was given up: what tiers are owed of it.
-    pub(crate) fn settle_owed(&mut self, version: Version) {
-        let Some(record) = self.records.get(&version) else {
-            return;
-        };
-        let last = self.tiers.len() - 1;
-        for (at, tier) in self.tiers.iter_mut().enumerate() {
-            let is_over = record.discarded || record.has_reached(TierId(at));
-            if let Some(owed) = &mut tier.owed {
-                let entry = (record.written, version);
-                match is_over || !record.is_taken_in {
-                    true => {
-                        owed.remove(&entry);
-                        tier.unsent.remove(&entry);
-                    }
-                    false => {
-                        owed.insert(entry);
-                        tier.unsent.insert(entry);
-                    }
-                }
-            }
-            if is_over && at == last {
-                self.settled.push(version);
-            }
         }
     }
 }

@@ -265,7 +265,7 @@ impl Plan {
                     .ledger()
                     .records
                     .get(&id.0)
-                    .is_some_and(|r| r.dependents > 0);
+                    .is_some_and(|r| !r.dependents.is_empty());
                 let is_elsewhere = extent.is_sound_below(tier)
                     || (extent.is_sound_above(tier)
                         && !is_built_upon
@@ -396,12 +396,16 @@ impl Plan {
         self.ledger().hints.last().next().is_some()
     }
 
-    /// Whether a version lies on the lowest tier, whole.
+    /// Whether a version lies on the lowest tier, whole, with every version that it builds upon there.
     #[must_use]
     pub fn is_settled(&self, version: Version) -> bool {
-        let last = self.ledger().last();
-        let record = self.ledger().held(version);
-        record.is_some_and(|record| record.has_reached(last))
+        let is_held = self.ledger().held(version).is_some();
+        is_held && self.ledger().is_settled(version)
+    }
+
+    /// A version and those that it builds upon on the lowest tier, nearest first.
+    pub fn chain(&self, version: Version) -> impl Iterator<Item = Version> + '_ {
+        self.ledger().settled_with(version)
     }
 
     /// Bytes that may be set aside on `tier` and are not; 0 while there is no such tier.

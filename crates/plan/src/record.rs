@@ -214,8 +214,8 @@ pub(crate) struct Record {
     pub(crate) adopted: bool,
     /// How it lies on the tiers where versions lie [encoded](crate::ledger::Ledger::lies_encoded), if it does.
     pub(crate) form: Option<Form>,
-    /// Versions whose differences build upon this one's, and those on their way to.
-    pub(crate) dependents: u32,
+    /// Versions whose differences build upon this one's, and those on their way to, in no particular order.
+    pub(crate) dependents: Vec<Version>,
 }
 
 impl Record {
@@ -227,7 +227,7 @@ impl Record {
     /// Whether its bytes are of use on a tier where versions lie encoded, or on another: to restore it, or another version that
     /// builds upon it.
     pub(crate) fn is_needed(&self, lies_encoded: bool) -> bool {
-        !self.discarded || (self.dependents > 0 && lies_encoded)
+        !self.discarded || (!self.dependents.is_empty() && lies_encoded)
     }
 
     /// Bytes that a complete replica of an extent of `len` bytes has on a tier where versions lie encoded, or on another.

@@ -6,8 +6,8 @@ mod machine;
 
 use machine::{Ending, Machine, Setup};
 use tierflow_plan::{
-    ConfigError, Differences, Overhead, Plan, PlanConfig, TierId, TransferFailure, TransferId,
-    Version,
+    ConfigError, Differences, Overhead, Plan, PlanConfig, Scope, TierId, TransferFailure,
+    TransferId, Version,
 };
 
 /// Eager tiers of so many bytes below the fastest, two transfers into each at a time.
@@ -105,6 +105,88 @@ fn what_turns_out_to_build_upon_nothing_needs_no_base() {
     assert_eq!(cancelled(&machine), 0);
     assert!(machine.plan().is_settled(4));
     machine.read_back();
+}
+
+/// Versions 5 and 6 lie on the tier between, 6 as a difference to 5, and both are on their way to the lowest tier, whose pace is
+/// known.
+fn difference_and_base_on_their_way() -> (Machine, [TransferId; 2]) {
+    let mut machine = machine(&[40, 40]);
+    for version in [0, 1, 3] {
+        write(&mut machine, version);
+        loop {
+            // Each transfer takes its time.
+            machine.now += 1_000;
+            if !machine.end_one(0) {
+                break;
+            }
+        }
+    }
+    for version in [5, 6] {
+        write(&mut machine, version);
+    }
+    let [first, second] = under_way(&machine)[..] else {
+        panic!("two are on their way");
+    };
+    machine.end(Ending::Transfer(first, None));
+    machine.end(Ending::Transfer(second, None));
+    let [base, difference] = under_way(&machine)[..] else {
+        panic!("two are on their way to the lowest tier");
+    };
+    (machine, [base, difference])
+}
+
+#[test]
+fn a_difference_is_durable_when_what_it_builds_upon_is() {
+    for base_is_dropped in [false, true] {
+        let (mut machine, [base, difference]) = difference_and_base_on_their_way();
+        if base_is_dropped {
+            machine.drop_version(5);
+        }
+        let waits = [machine.wait_for(6), machine.wait()];
+        let is_done = |machine: &Machine| waits.map(|wait| machine.is_done(wait));
+        machine.end(Ending::Transfer(difference, None));
+        assert!(!machine.plan().is_settled(6), "its base is not there");
+        assert_eq!(is_done(&machine), [false, false]);
+        let suspension = machine.suspend(6, Scope::Version);
+        assert!(!machine.is_done(suspension));
+        machine.end(Ending::Transfer(base, None));
+        assert!(machine.plan().is_settled(6));
+        assert_eq!(is_done(&machine), [true, true]);
+        assert!(machine.is_done(suspension));
+        machine.read_back();
+    }
+}
+
+#[test]
+fn who_waits_for_a_difference_has_its_discarded_base_written_down() {
+    let (mut machine, [base, difference]) = difference_and_base_on_their_way();
+    machine.end(Ending::Transfer(difference, None));
+    machine.drop_version(5);
+    let wait = machine.wait_for(6);
+    machine.end(Ending::Transfer(base, Some(TransferFailure::Destination)));
+    assert!(!machine.is_done(wait));
+    let again = machine.wait_for(6);
+    machine.settle();
+    assert!(machine.is_done(again), "{:?}", machine.refusals());
+    machine.read_back();
+}
+
+#[test]
+fn a_suspension_counts_what_its_version_builds_upon() {
+    let (mut machine, [base, difference]) = difference_and_base_on_their_way();
+    machine.end(Ending::Transfer(difference, None));
+    let now = machine.now;
+    let ns = |machine: &Machine| {
+        let plan = machine.plan();
+        let soon = plan.foresee(now, now, Scope::Version);
+        let settles = plan.ns_to_settle(now, 6, Scope::Version);
+        (settles, soon.map(|foreseen| foreseen.version))
+    };
+    let (settles, soon) = ns(&machine);
+    assert!(settles > Some(0), "the base takes its time: {settles:?}");
+    assert_eq!(soon, Some(3), "what is there already");
+    machine.end(Ending::Transfer(base, None));
+    assert_eq!(ns(&machine), (Some(0), Some(6)));
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl Ledger {
         let known = self.records.get(&version).and_then(|record| record.form);
         if known != form {
             self.change_record(version, |record, _| record.form = form);
-            self.add_dependent(difference.base);
+            self.add_dependent(difference.base, version);
         }
     }
 
@@ -145,7 +145,7 @@ impl Ledger {
         }
         if !self.lies_encoded(from) {
             let base = self.next_base(version);
-            self.add_dependent(base);
+            self.add_dependent(base, version);
             let size = self.records.get(&version).map_or(0, |record| record.size);
             self.change_record(version, |record, _| record.form = Some(Form::Coming(base)));
             self.newest = Some(Newest { version, size });
@@ -238,7 +238,7 @@ impl Ledger {
         let (base, former) = if alone { (None, base) } else { (base, None) };
         let form = Some(Form::Difference(Difference { bytes, base }));
         self.change_record(version, |record, _| record.form = form);
-        self.remove_dependent(former);
+        self.remove_dependent(former, version);
     }
 
     /// The room of what is encoded shrinks to its bytes, or to those of the version as it is. Returns how many that are.
@@ -256,7 +256,7 @@ impl Ledger {
             self.newest = None;
         }
         let form = self.change_record(version, |record, _| record.form.take());
-        self.remove_dependent(form.flatten().and_then(Form::base));
+        self.remove_dependent(form.flatten().and_then(Form::base), version);
     }
 
     /// What the difference on its way was to build upon does not come: it is of use only if it builds upon nothing.
@@ -265,17 +265,19 @@ impl Ledger {
         self.change_record(version, |record, _| record.form = Some(Form::Coming(None)));
     }
 
-    fn add_dependent(&mut self, base: Option<Version>) {
+    fn add_dependent(&mut self, base: Option<Version>, version: Version) {
         if let Some(base) = base {
-            self.change_record(base, |record, _| record.dependents += 1);
+            self.change_record(base, |record, _| record.dependents.push(version));
         }
     }
 
-    fn remove_dependent(&mut self, base: Option<Version>) {
+    fn remove_dependent(&mut self, base: Option<Version>, version: Version) {
         if let Some(base) = base {
             self.change_record(base, |record, _| {
-                record.dependents = record.dependents.saturating_sub(1)
+                record.dependents.retain(|own| *own != version);
             });
+            // A base that was given up is not owed to lower tiers any more.
+            self.settle_owed(base);
             self.free_discarded(base);
         }
     }
@@ -285,10 +287,12 @@ impl Ledger {
     pub(crate) fn drop_base(&mut self, version: Version) {
         let record = self.records.get_mut(&version);
         let base = record.and_then(|record| match &mut record.form {
-            Some(Form::Difference(difference)) if record.dependents == 0 => difference.base.take(),
+            Some(Form::Difference(difference)) if record.dependents.is_empty() => {
+                difference.base.take()
+            }
             _ => None,
         });
-        self.remove_dependent(base);
+        self.remove_dependent(base, version);
     }
 
     /// A replica of `version` was given up: if that was its last one where versions lie encoded, it builds upon nothing
@@ -322,7 +326,7 @@ impl Ledger {
             return Vec::new();
         };
         let is_needed =
-            |replica: &&Replica| record.dependents > 0 && self.lies_encoded(replica.tier);
+            |replica: &&Replica| !record.dependents.is_empty() && self.lies_encoded(replica.tier);
         let replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
         let unneeded = replicas.filter(|replica| !is_needed(replica));
         let mut under_way: Vec<_> = unneeded.filter_map(|replica| replica.arriving).collect();
@@ -397,7 +401,7 @@ impl Ledger {
             return;
         };
         let mut replicas = record.extents.iter().flat_map(|extent| &extent.replicas);
-        if record.form.is_none() && record.dependents == 0 && replicas.all(Replica::is_idle) {
+        if record.form.is_none() && record.dependents.is_empty() && replicas.all(Replica::is_idle) {
             return self.free_whole(version);
         }
         let mut unneeded = Vec::new();

@@ -52,7 +52,7 @@ impl Ledger {
         let is_below = extent.is_sound_below(tier);
         let write_back = extent.write_back(tier, self.last(), record.unreadable);
         // A version that others build upon stays on some lower tier.
-        let is_built_upon = record.dependents > 0 && lies_encoded;
+        let is_built_upon = !record.dependents.is_empty() && lies_encoded;
         let is_wanted = !record.discarded && !record.unreadable;
         let clean = replica.is_idle() && is_below;
         let superseded = replica.is_idle()

@@ -194,7 +194,7 @@ impl Record {
             readers,
             waiting.len(),
             form,
-            dependents,
+            dependents.len(),
         )
             .hash(hasher);
         (is_taken_in, produced, discarded, unreadable, adopted).hash(hasher);

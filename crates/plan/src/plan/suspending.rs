@@ -25,19 +25,26 @@ impl Plan {
     /// [`Event::Suspend`]: crate::Event::Suspend
     #[must_use]
     pub fn foresee(&self, now_ns: u64, by_ns: u64, scope: Scope) -> Option<Foreseen> {
-        let held = |&version: &Version| {
-            let record = self.ledger().held(version);
-            record.is_some_and(|record| record.is_taken_in)
-        };
-        let mut versions: Vec<_> = self.versions().filter(held).collect();
+        // What was given up is to go there, too, if others build upon it.
+        let lies_encoded = self.ledger().lies_encoded(self.ledger().last());
+        let records = self.ledger().records.iter();
+        let needed =
+            records.filter(|(_, record)| record.is_taken_in && record.is_needed(lies_encoded));
+        let mut versions: Vec<_> = needed.map(|(&version, _)| version).collect();
         versions.sort_unstable();
         let (lines, none) = (self.traffic.pace.lines(), self.none_before());
         // Of a history, those before cost their time, too.
         let mut before = Some(none);
         let foreseen = versions.into_iter().map(|version| {
-            let left = self.traffic.left_to_settle(version, now_ns, lines);
+            let left = |version| self.traffic.left_to_settle(version, now_ns, lines);
+            let alone = || {
+                let (mut all, mut chain) =
+                    (self.none_before(), self.ledger().settled_with(version));
+                chain.try_fold(0.0, |_, version| Some(all.add(left(version)?)))
+            };
+            let left = left(version);
             let ns = match (scope, &mut before) {
-                (Scope::Version, _) => left.map(|left| self.none_before().add(left)),
+                (Scope::Version, _) => alone(),
                 (Scope::History, Some(all)) => left.map(|left| all.add(left)),
                 (Scope::History, None) => None,
             };
@@ -45,12 +52,13 @@ impl Plan {
                 before = None;
             }
             let ns = ns.map(|ns| ns.ceil() as u64);
-            let readable = self.is_settled(version) || !self.is_unreadable(version);
-            (Foreseen { version, ns }, readable)
+            let is_held = self.ledger().held(version).is_some();
+            let can_settle = is_held && self.ledger().can_settle(version);
+            (Foreseen { version, ns }, can_settle)
         });
         let patience = by_ns.saturating_sub(now_ns);
-        let in_time = foreseen.filter(|(foreseen, readable)| {
-            *readable && foreseen.ns.is_none_or(|ns| ns <= patience)
+        let in_time = foreseen.filter(|(foreseen, can_settle)| {
+            *can_settle && foreseen.ns.is_none_or(|ns| ns <= patience)
         });
         in_time.last().map(|(foreseen, _)| foreseen)
     }
@@ -89,11 +97,6 @@ impl Plan {
     pub fn is_suspended(&self) -> bool {
         let suspension = self.traffic.suspension;
         suspension.is_some_and(|suspension| !suspension.goes_on)
-    }
-
-    fn is_unreadable(&self, version: Version) -> bool {
-        let record = self.ledger().records.get(&version);
-        record.is_some_and(|record| record.unreadable)
     }
 
     pub(super) fn suspend(

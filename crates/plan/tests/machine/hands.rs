@@ -45,6 +45,8 @@ pub(super) struct Hands {
     pub(super) limits: Vec<(u64, bool)>,
     pub(super) refused: Vec<(Call, Refusal)>,
     pub(super) done: Vec<Ticket>,
+    /// By wait for all versions, those that were held when it was asked.
+    pub(super) awaited: BTreeMap<Ticket, Vec<Version>>,
 }
 
 impl Hands {
@@ -143,6 +145,26 @@ impl Hands {
         self.codings.insert((from.0, to.0, name));
     }
 
+    /// The lowest tier has the bytes of a version: as they are, or as a difference and those of all that it builds upon.
+    fn assert_durable(&self, version: Version) {
+        let lowest = self.bytes.last().into_iter().flatten();
+        let lowest: BTreeSet<Byte> = lowest.copied().flatten().collect();
+        let mut next = Some(version);
+        while let Some(link) = next {
+            let size = self.held.get(&link).copied().unwrap_or(u64::MAX);
+            let is_whole = (0..size).all(|at| lowest.contains(&Byte::Of(link, at)));
+            let is_difference = lowest.contains(&Byte::Difference(link));
+            assert!(
+                is_whole || is_difference,
+                "{version} counts as durable without {link}"
+            );
+            next = match is_whole {
+                true => None,
+                false => self.bases[&link],
+            };
+        }
+    }
+
     pub(super) fn forget(&mut self, version: Version) {
         if self.held.remove(&version).is_some() && !self.adopted.remove(&version) {
             self.gone.insert(version);
@@ -210,7 +232,18 @@ impl Executor for Hands {
                     self.gone.insert(version);
                 }
             }
-            (Call::Wait | Call::WaitFor(_) | Call::Suspend(_), Ok(())) => self.done.push(ticket),
+            (Call::Wait, Ok(())) => {
+                for version in self.awaited.remove(&ticket).unwrap_or_default() {
+                    if self.held.contains_key(&version) {
+                        self.assert_durable(version);
+                    }
+                }
+                self.done.push(ticket);
+            }
+            (Call::WaitFor(version) | Call::Suspend(version), Ok(())) => {
+                self.assert_durable(version);
+                self.done.push(ticket);
+            }
             (call, Ok(())) => panic!("{call:?} was answered without a copy"),
             (call, Err(refusal)) => {
                 if let Call::Restore(version) = call {

@@ -205,6 +205,9 @@ impl Machine {
         });
         let asked: BTreeSet<Version> = called.chain(self.unread.iter().copied()).collect();
         let held = self.held();
+        // Those that go are not waited for any more.
+        let awaited = self.hands.awaited.values_mut();
+        awaited.for_each(|all| all.retain(|version| !versions.contains(version)));
         self.tell(Event::Prune {
             versions: versions.clone(),
         });
@@ -226,6 +229,7 @@ impl Machine {
 
     pub(crate) fn wait(&mut self) -> Ticket {
         let ticket = self.call(Call::Wait);
+        self.hands.awaited.insert(ticket, self.held());
         self.tell(Event::Wait {
             ticket,
             version: None,

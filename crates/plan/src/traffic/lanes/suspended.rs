@@ -19,7 +19,7 @@ pub(crate) struct Suspension {
 }
 
 impl Suspension {
-    pub(crate) fn wants(&self, version: Version) -> bool {
+    fn wants(&self, version: Version) -> bool {
         match self.scope {
             Scope::Version => version == self.version,
             Scope::History => version <= self.version,
@@ -28,11 +28,17 @@ impl Suspension {
 }
 
 impl Traffic {
-    /// Versions that a suspension wants and the lowest tier is still owed, in the order of writing.
+    /// Whether a suspension wants a version, or one that builds upon it.
+    fn is_wanted(&self, suspension: Suspension, version: Version) -> bool {
+        self.ledger
+            .is_wanted(version, &|version| suspension.wants(version))
+    }
+
+    /// Versions that a suspension needs and the lowest tier is still owed, in the order of writing.
     pub(crate) fn owed_to(&self, suspension: Suspension) -> impl Iterator<Item = Version> + '_ {
         let owed = self.ledger.tier(self.ledger.last()).owed.iter().flatten();
         let owed = owed.map(|&(_, version)| version);
-        owed.filter(move |&version| suspension.wants(version))
+        owed.filter(move |&version| self.is_wanted(suspension, version))
     }
 
     /// Transfers under way that take time from a suspension. A difference is made to its end, and callers that wait for
@@ -41,7 +47,9 @@ impl Traffic {
         let last = self.ledger.last();
         let flights = self.flights.iter().filter(|(_, flight)| {
             let is_needed = match flight.purpose {
-                Purpose::WriteBack => flight.to == last && suspension.wants(flight.version),
+                Purpose::WriteBack => {
+                    flight.to == last && self.is_wanted(suspension, flight.version)
+                }
                 Purpose::Prefetch => {
                     let record = self.ledger.records.get(&flight.version);
                     record.is_some_and(|record| !record.waiting.is_empty())

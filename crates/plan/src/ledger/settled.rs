@@ -1,0 +1,94 @@
+//! What "durable" means to the plan: a version is settled when the lowest tier has its bytes, and those of every version that
+//! it builds upon there. Waits, suspensions and [`Plan::is_settled`](crate::Plan::is_settled) all ask here.
+
+use super::Ledger;
+use crate::{TierId, Version};
+
+impl Ledger {
+    /// A version and those that it builds upon on the lowest tier, nearest first.
+    pub(crate) fn settled_with(&self, version: Version) -> impl Iterator<Item = Version> + '_ {
+        let links = match self.lies_encoded(self.last()) {
+            true => usize::MAX,
+            false => 1,
+        };
+        self.chain(version).take(links)
+    }
+
+    /// Whether a version lies on the lowest tier, with all that it builds upon.
+    pub(crate) fn is_settled(&self, version: Version) -> bool {
+        let has_reached = |version| {
+            let record = self.records.get(&version);
+            record.is_some_and(|record| record.has_reached(self.last()))
+        };
+        self.settled_with(version).all(has_reached)
+    }
+
+    /// Whether a version can be settled: nothing that the lowest tier still needs of it is unreadable.
+    pub(crate) fn can_settle(&self, version: Version) -> bool {
+        let mut chain = self.settled_with(version);
+        chain.all(|version| {
+            let record = self.records.get(&version);
+            record.is_some_and(|record| record.has_reached(self.last()) || !record.unreadable)
+        })
+    }
+
+    /// Whether a version that `wants` names is this one or builds upon it.
+    pub(crate) fn is_wanted(&self, version: Version, wants: &dyn Fn(Version) -> bool) -> bool {
+        let mut next = vec![version];
+        while let Some(version) = next.pop() {
+            if wants(version) {
+                return true;
+            }
+            let record = self.records.get(&version);
+            next.extend(record.into_iter().flat_map(|record| &record.dependents));
+        }
+        false
+    }
+
+    /// A version is whole on some tier from now on, or is not any more, or was given up, or has lost what built upon it:
+    /// updates what tiers are owed of it, and of the versions that build upon it.
+    pub(crate) fn settle_owed(&mut self, version: Version) {
+        let mut next = vec![version];
+        while let Some(version) = next.pop() {
+            if self.settle_owed_of(version) {
+                let record = self.records.get(&version);
+                next.extend(record.into_iter().flat_map(|record| &record.dependents));
+            }
+        }
+    }
+
+    /// Returns whether the lowest tier is owed the version now and was not before, or the other way round.
+    fn settle_owed_of(&mut self, version: Version) -> bool {
+        let Some(record) = self.records.get(&version) else {
+            return false;
+        };
+        let (last, differences) = (self.last(), self.differences);
+        let is_settled = self.is_settled(version);
+        let mut has_changed = false;
+        for (at, tier) in self.tiers.iter_mut().enumerate() {
+            let at = TierId(at);
+            let is_there = match at == last {
+                true => is_settled,
+                false => record.has_reached(at),
+            };
+            if at == last && (is_there || record.discarded) {
+                self.settled.push(version);
+            }
+            let Some(owed) = &mut tier.owed else { continue };
+            let is_needed = record.is_needed(differences.is_some_and(|how| how.lie_on(at)));
+            let entry = (record.written, version);
+            let is_new = match record.is_taken_in && is_needed && !is_there {
+                true => {
+                    tier.unsent.insert(entry);
+                    owed.insert(entry)
+                }
+                false => {
+                    tier.unsent.remove(&entry);
+                    owed.remove(&entry)
+                }
+            };
+            has_changed |= is_new && at == last;
+        }
+        has_changed
+    }
+}
