@@ -14,7 +14,7 @@ pub(crate) use external::External;
 pub(crate) use nodes::Nodes;
 
 use crate::plan::{Event, TierId};
-use crate::run::{Empties, Kept, Layouts, Shared};
+use crate::run::{Empties, FirstWrite, Kept, Layouts, Shared};
 use crate::{BuildError, EngineBuilder, Result, Version};
 use external::Location;
 use runs::{LastRun, Runs, last_run};
@@ -240,11 +240,16 @@ impl Lasting {
         let below = (external.as_deref(), directory.is_some());
         let last = last_run(&order, local.as_deref(), below, &mut damage);
         let runs = Runs::new(last, local.as_deref(), directory.as_deref());
-        // Both, before anything is written: who comes next finds out where this run went on.
-        mark(&order, [&directory, &local]);
+        // What a group brings back and agrees on is written now: who comes next finds out where this run went on.
+        let is_marked = group.ranks > 1 || self.protection.is_some();
+        if is_marked {
+            mark(&order, [&directory, &local], &mut damage);
+        }
         let protected = self.protect(local.as_ref(), external.as_deref())?;
-        // It comes after what was brought back, too.
-        mark(&order, [&directory, &local]);
+        if is_marked {
+            // It comes after what was brought back, too.
+            mark(&order, [&directory, &local], &mut Vec::new());
+        }
         if let (Some(local), Some(external)) = (&local, &external)
             && group.ranks > 1
         {
@@ -269,18 +274,20 @@ impl Lasting {
         let newest = agreed.as_ref().and_then(|agreed| agreed.last().copied());
         let below = (external.is_some(), directory.as_ref());
         let nodes = Nodes::new(protected.as_ref(), below, newest, &mut damage);
+        let first = FirstWrite::new(order, local.clone(), directory.clone());
+        let first = Arc::new(first);
+        let known = (empties.clone(), layouts.clone(), Arc::clone(&first));
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {
             let directory = alone(directory);
-            let known = (Arc::clone(&empties), Arc::clone(&layouts));
             Arc::new(Kept::new(
                 vault,
                 None,
                 self.retention,
                 directory,
                 in_order,
-                known,
+                known.clone(),
             ))
         });
         let shared_out = local.clone().filter(|_| group.ranks > 1);
@@ -296,7 +303,7 @@ impl Lasting {
                 self.retention,
                 directory,
                 in_order,
-                (Arc::clone(&empties), Arc::clone(&layouts)),
+                known.clone(),
             ))
         });
         let survey = Survey::new(
@@ -305,7 +312,7 @@ impl Lasting {
             (group.ranks, agreed.as_ref()),
             &runs,
         );
-        let survey = survey.or_else(|error| match &external {
+        let mut survey = survey.or_else(|error| match &external {
             // What lies on external storage is known again once that answers.
             Some(_) if node_local.is_some() => {
                 damage.push(Damage {
@@ -324,6 +331,19 @@ impl Lasting {
             }
             _ => Err(error),
         })?;
+        for orphan in &survey.orphans {
+            let (tier, path) = match orphan.is_external {
+                true => ("external", self.external.as_ref().map(External::path)),
+                false => ("node-local", self.node_local.as_deref()),
+            };
+            let path = path.unwrap_or(Path::new(""));
+            let which = (orphan.version, orphan.base);
+            damage.push(Damage::without_base(tier, path, which));
+        }
+        if group.ranks == 1 {
+            let outdated = std::mem::take(&mut survey.outdated).into_iter();
+            first.supersede(outdated.map(|(version, one)| (version, one.identity)));
+        }
         let tiers = [node_local.as_deref(), external.as_deref()];
         let taken = agreement::taken(tiers, &group, &survey, agreed.is_some())?;
         Ok(Opened {
@@ -346,11 +366,13 @@ impl Opened {
     }
 }
 
-/// Leaves the run's mark in directories.
-fn mark(order: &Order, directories: [&Option<Arc<Repository>>; 2]) {
-    for directory in directories.into_iter().flatten() {
+/// Leaves the run's mark in the directories on external storage and on the node.
+fn mark(order: &Order, directories: [&Option<Arc<Repository>>; 2], damage: &mut Vec<Damage>) {
+    for (directory, tier) in directories.into_iter().zip(["external", "node-local"]) {
         // One that can only be read was named before.
-        let _unmarked = directory.mark(order.mark());
+        let directory = directory.as_ref().filter(|one| !one.is_read_only());
+        let error = directory.and_then(|directory| directory.mark(order.mark()).err());
+        damage.extend(error.map(|error| Damage::unmarked(tier, &error)));
     }
 }
 
@@ -430,11 +452,11 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
             }
         }
         // Their numbers stay taken by the copies on external storage.
-        for (version, bytes) in unfit.into_iter().chain(survey.outdated.clone()) {
-            kept.drop_copy(version, bytes);
+        let outdated = survey.outdated.iter();
+        let outdated = outdated.map(|(version, one)| (*version, one.bytes));
+        for (version, bytes) in unfit.into_iter().chain(outdated) {
+            kept.found_unfit(version, bytes);
         }
-        // What cannot be removed now is tried again before its number is written.
-        let _tried_again = kept.remove_dropped();
     }
     Ok(())
 }

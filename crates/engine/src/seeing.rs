@@ -179,6 +179,10 @@ impl Engine {
                 version: damage.version,
             }));
         }
+        let mut kept = self.shared.tiers.iter().rev();
+        let lowest = kept.find_map(|tier| tier.medium.kept());
+        let unmarked = lowest.and_then(crate::run::Kept::unmarked);
+        all.extend(unmarked.map(|error| Damage::unmarked("external", &error)));
         all.extend(self.nodes.weakness().map(|what| Damage {
             tier: "node-local",
             path: PathBuf::new(),

@@ -27,6 +27,15 @@ pub struct Faults {
     pub bad_reads: AtomicU64,
     /// ... after so many more that do not.
     pub good_reads: AtomicU64,
+    /// Every removal of a file, every cut and every renaming over another file fails with an I/O error.
+    pub removals_fail: AtomicBool,
+    /// The removals, cuts and renamings over another file that were tried so far.
+    pub removals: AtomicU64,
+    /// The change of names or bytes of this number, counted from 1, fails with an I/O error, and so does every later one: the
+    /// process could as well have been killed before it. 0 is never.
+    pub stops_at: AtomicU64,
+    /// The changes of names or bytes that were tried so far.
+    pub changes: AtomicU64,
     calls: AtomicU64,
 }
 
@@ -43,6 +52,9 @@ impl Faults {
             bytes,
             source: Errno::IO,
         };
+        if self.change().is_err() {
+            return Err(failed());
+        }
         if self.full.load(Ordering::Relaxed) {
             return Err(Error::Full { offset, bytes });
         }
@@ -54,6 +66,31 @@ impl Faults {
             return Err(failed());
         }
         write(bytes)
+    }
+
+    /// What a change of names or bytes meets that needs no space.
+    pub(crate) fn change(&self) -> std::result::Result<(), Errno> {
+        let change = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
+        let stop = self.stops_at.load(Ordering::Relaxed);
+        match stop > 0 && change >= stop {
+            true => Err(Errno::IO),
+            false => Ok(()),
+        }
+    }
+
+    /// What removing a file, cutting it off or giving its name to another one meets.
+    pub(crate) fn remove(&self) -> std::result::Result<(), Errno> {
+        self.removals.fetch_add(1, Ordering::Relaxed);
+        match self.removals_fail.load(Ordering::Relaxed) {
+            true => Err(Errno::IO),
+            false => self.change(),
+        }
+    }
+
+    /// What making a file or a directory meets.
+    pub(crate) fn make(&self) -> std::result::Result<(), Errno> {
+        self.change()?;
+        self.reserve()
     }
 
     /// What setting space aside meets.
@@ -100,6 +137,7 @@ impl Faults {
 
     /// What giving a file another name meets.
     pub(crate) fn rename(&self) -> std::result::Result<(), Errno> {
+        self.change()?;
         if self.renames_fail.load(Ordering::Relaxed) {
             return Err(Errno::XDEV);
         }

@@ -28,6 +28,18 @@ impl Injected {
         Ok(())
     }
 
+    pub(crate) fn remove(&self) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn make(&self) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn change(&self) -> rustix::io::Result<()> {
+        Ok(())
+    }
+
     pub(crate) fn rename(&self) -> rustix::io::Result<()> {
         Ok(())
     }

@@ -6,6 +6,7 @@
 mod histories;
 
 use histories::{bytes_of, fast_home, save};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tierflow_store::{Options, Region, Repository, Snapshot};
@@ -82,6 +83,10 @@ fn a_flipped_bit_anywhere_costs_one_version_at_most() {
         for life in 0..2 {
             let taken = Repository::open(home.path(), Options::default()).unwrap();
             assert_eq!(lost(&taken), seen, "byte {at}, life {life}");
+            // Opening reads alone: the first change closes the segment.
+            assert_eq!(segment.exists(), life == 0, "byte {at}");
+            taken.remove(&BTreeSet::new()).unwrap();
+            assert_eq!(lost(&taken), seen, "byte {at}, life {life}, closed");
             assert!(life > 0 || !taken.damage().is_empty(), "byte {at}");
             assert!(!taken.scrub(None, &|_, _| {}).unwrap().damage.is_empty());
         }
@@ -143,7 +148,9 @@ fn a_lost_page_in_the_middle_is_damage() {
 fn a_segment_beside_a_closed_one_of_its_number_is_not_lost() {
     let (home, segment, whole) = left();
     put(home.path(), &segment, &whole);
-    drop(Repository::open(home.path(), Options::default()).unwrap());
+    let taken = Repository::open(home.path(), Options::default()).unwrap();
+    taken.remove(&BTreeSet::new()).unwrap();
+    drop(taken);
     // As a recovery that stopped at damage left it: the closed one has less.
     let closed = segment.with_extension("tfs");
     let repository = tempfile::tempdir().unwrap();
@@ -159,10 +166,14 @@ fn a_segment_beside_a_closed_one_of_its_number_is_not_lost() {
     fs::write(&segment, &whole).unwrap();
     let taken = Repository::open(home.path(), Options::default()).unwrap();
     assert_eq!((lost(&taken), taken.damage()), (0, vec![]));
+    taken.remove(&BTreeSet::new()).unwrap();
+    assert_eq!((lost(&taken), taken.damage()), (0, vec![]));
     drop(taken);
     // And goes where it holds nothing else.
     fs::write(&segment, &whole).unwrap();
     let taken = Repository::open(home.path(), Options::default()).unwrap();
+    assert_eq!(lost(&taken), 0);
+    taken.remove(&BTreeSet::new()).unwrap();
     assert_eq!(lost(&taken), 0);
     let names = fs::read_dir(home.path().join("rank-0")).unwrap();
     assert_eq!(names.count(), 3, "two segments and the lock");

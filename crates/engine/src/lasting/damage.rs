@@ -19,6 +19,32 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// A difference whose base was not found.
+    pub(super) fn without_base(
+        tier: &'static str,
+        path: &Path,
+        (version, base): (Version, Version),
+    ) -> Self {
+        Self {
+            tier,
+            path: path.to_path_buf(),
+            version: Some(version),
+            what: format!(
+                "it is stored as a difference that builds upon version {base}, which was not found where the engine looked: the copy stays, and is offered again once version {base} is found"
+            ),
+        }
+    }
+
+    /// The mark of this run could not be left.
+    pub(crate) fn unmarked(tier: &'static str, error: &Error) -> Self {
+        Self {
+            tier,
+            path: PathBuf::new(),
+            version: None,
+            what: format!("the mark of this run could not be left there: {error}"),
+        }
+    }
+
     pub(super) fn unusable(tier: &'static str, path: &Path, error: &Error) -> Self {
         Self {
             tier,

@@ -2,7 +2,7 @@
 
 use super::Group;
 use crate::Result;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierflow_store::{Guarded, Place, Vault};
 
@@ -30,6 +30,14 @@ impl External {
                 Some("an object store holds checkpoints whole")
             }
             Self::Named(_) => None,
+        }
+    }
+
+    /// Its name, if it has one.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Named(name) => name,
+            Self::Vault(_) => Path::new(""),
         }
     }
 

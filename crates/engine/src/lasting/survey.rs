@@ -13,8 +13,8 @@ pub(crate) struct One {
     /// Bytes of the checkpoint.
     pub(super) size: u64,
     /// Bytes that it takes.
-    bytes: u64,
-    identity: Identity,
+    pub(super) bytes: u64,
+    pub(super) identity: Identity,
     /// As what it lies there, if not as it is.
     pub(super) difference: Option<Difference>,
 }
@@ -36,19 +36,18 @@ impl One {
         self.identity.base.filter(|_| self.difference.is_some())
     }
 
-    /// Whether it builds upon nothing, or upon the copy that counts: the one beside it, as far as there is one, and nothing
-    /// that a later run wrote. Bases may be written after what builds upon them, and format 1 has no epochs.
+    /// Compares its base with the copy that counts under the number of the base: with the copy `beside` this one, as far as this
+    /// one can have been made against that, and else by the epochs.
     fn builds_on(&self, beside: Option<&One>, counting: Option<&Identity>) -> Builds {
-        match (beside, counting) {
-            (Some(beside), Some(counts)) if beside.identity.is_same(counts) => Builds::Soundly,
-            (Some(_), Some(_)) => Builds::OnAnother,
-            (None, Some(counts)) if self.identity.epoch == 0 => match counts.epoch {
-                0 => Builds::Soundly,
-                _ => Builds::OnAnother,
-            },
-            (None, Some(counts)) if counts.epoch <= self.identity.epoch => Builds::Soundly,
-            (None, Some(_)) => Builds::OnAnother,
-            (_, None) => Builds::OnNothing,
+        let beside = beside.filter(|beside| self.identity.may_build_on(&beside.identity));
+        let is_it = |counts: &Identity| match beside {
+            Some(beside) => beside.identity.is_same(counts),
+            None => self.identity.may_build_on(counts),
+        };
+        match counting {
+            None => Builds::OnNothing,
+            Some(counts) if is_it(counts) => Builds::Soundly,
+            Some(_) => Builds::OnAnother,
         }
     }
 }
@@ -71,8 +70,24 @@ pub(super) type Found = BTreeMap<Version, One>;
 pub(crate) struct Survey {
     pub(super) node_local: Found,
     pub(super) external: Found,
-    /// Copies on the node in whose place others count, with their bytes.
-    pub(super) outdated: Vec<(Version, u64)>,
+    /// Copies on the node in whose place others count.
+    pub(super) outdated: Vec<(Version, One)>,
+    /// Copies that do not count because their bases were not found.
+    pub(super) orphans: Vec<Orphan>,
+}
+
+/// The places of copies: the node, and external storage.
+const NEAR: usize = 0;
+const FAR: usize = 1;
+
+/// A copy whose base was not found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Orphan {
+    pub(super) version: Version,
+    /// The version that it needs.
+    pub(super) base: Version,
+    /// Whether it lies on external storage.
+    pub(super) is_external: bool,
 }
 
 impl Survey {
@@ -86,17 +101,11 @@ impl Survey {
     ) -> Result<Self> {
         let last = runs.last;
         let below = match external {
-            Some(kept) => {
-                kept.remove_orphans(|_| false)?;
-                found(kept, ranks, agreed)?
-            }
+            Some(kept) => found(kept, ranks, agreed)?,
             None => Found::new(),
         };
         let mut here = match node_local {
-            Some(kept) => {
-                kept.remove_orphans(|version| below.contains_key(&version))?;
-                found(kept, ranks, agreed)?
-            }
+            Some(kept) => found(kept, ranks, agreed)?,
             None => Found::new(),
         };
         if let Some(local) = shared_out.filter(|_| external.is_some()) {
@@ -137,23 +146,33 @@ impl Survey {
             true => left_behind(&identities(&here), &identities(&below)),
             false => BTreeSet::new(),
         };
+        let places = [&here, &below];
         let mut counting: BTreeMap<Version, Identity> = BTreeMap::new();
+        // Copies that do not count, whatever is found later, on the node and on external storage.
+        let mut gone = [BTreeSet::new(), BTreeSet::new()];
+        // What each orphan needs.
+        let mut missing: BTreeMap<Version, Version> = BTreeMap::new();
         let mut versions: Vec<Version> = here.keys().chain(below.keys()).copied().collect();
         versions.sort_unstable();
         versions.dedup();
         // What a version builds upon has a smaller number.
         for version in versions {
-            let builds = |found: &Found| {
+            let builds = |place: usize| {
+                let found = places[place];
                 let one = found.get(&version)?;
                 let base = one.base();
-                let on = |base| one.builds_on(found.get(&base), counting.get(&base));
+                let on = |base| match one.builds_on(found.get(&base), counting.get(&base)) {
+                    Builds::OnNothing if gone[place].contains(&base) => Builds::OnAnother,
+                    builds => builds,
+                };
                 Some((*one, base.map_or(Builds::Soundly, on)))
             };
-            let sound = |found| {
-                let (one, builds) = builds(found)?;
-                (builds == Builds::Soundly).then_some(one)
+            let (near, far) = (builds(NEAR), builds(FAR));
+            let sound = |found: Option<(One, Builds)>| {
+                let (one, _) = found.filter(|(_, builds)| *builds == Builds::Soundly)?;
+                Some(one)
             };
-            let (mut one, mut other) = (sound(&here), sound(&below));
+            let (mut one, mut other) = (sound(near), sound(far));
             if let (Some(here), Some(below)) = (one, other)
                 && !here.identity.is_same(&below.identity)
             {
@@ -166,11 +185,31 @@ impl Survey {
             if given_up {
                 one = None;
             }
-            // What only cannot be read now may be readable again.
-            if let (None, Some((outdated, builds))) = (one, builds(&here))
+            // Copies whose bases only cannot be read now may be readable again.
+            if let (None, Some((outdated, builds))) = (one, near)
                 && (given_up || other.is_some() || builds == Builds::OnAnother)
             {
-                survey.outdated.push((version, outdated.bytes));
+                survey.outdated.push((version, outdated));
+                gone[NEAR].insert(version);
+            }
+            if let (None, Some((_, builds))) = (other, far)
+                && (one.is_some() || builds == Builds::OnAnother)
+            {
+                gone[FAR].insert(version);
+            }
+            for (place, found) in [(NEAR, near), (FAR, far)] {
+                if let (None, Some((orphan, Builds::OnNothing))) = (one.or(other), found)
+                    && !gone[place].contains(&version)
+                    && let Some(base) = orphan.base()
+                {
+                    let base = missing.get(&base).copied().unwrap_or(base);
+                    missing.insert(version, base);
+                    survey.orphans.push(Orphan {
+                        version,
+                        base,
+                        is_external: place == FAR,
+                    });
+                }
             }
             if let Some(counts) = one.or(other) {
                 counting.insert(version, counts.identity);
@@ -232,7 +271,7 @@ impl Survey {
     }
 }
 
-/// The copies on a tier: the pieces in a directory of parts, else those of whole versions. Those of a group of another size
+/// The copies on a tier: the pieces in a directory of a rank alone, else those of whole versions. Those of a group of another size
 /// have no piece for each rank of this one. Those of a group that agreed are what it agreed on.
 fn found(kept: &Kept, ranks: u32, agreed: Option<&BTreeSet<Version>>) -> Result<Found> {
     if let Some(agreed) = agreed {
@@ -243,8 +282,8 @@ fn found(kept: &Kept, ranks: u32, agreed: Option<&BTreeSet<Version>>) -> Result<
         return Ok(own.map(|piece| (piece.version, One::new(&piece))).collect());
     }
     if let Some(pieces) = kept.parts()? {
-        return Ok(pieces
-            .iter()
+        let own = pieces.iter().filter(|piece| piece.ranks == ranks);
+        return Ok(own
             .map(|piece| (piece.version, One::new(piece)))
             .collect());
     }

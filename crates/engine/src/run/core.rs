@@ -123,9 +123,13 @@ impl Executor for Clerk<'_> {
     }
 
     fn removed(&mut self, version: Version, tier: TierId, bytes: u64) {
-        let tier = self.tiers.get(tier.0);
-        if let Some(kept) = tier.and_then(|tier| tier.medium.kept()) {
+        let kept = |tier: &'_ usize| self.tiers.get(*tier).and_then(|tier| tier.medium.kept());
+        if let Some(kept) = kept(&tier.0) {
             kept.drop_copy(version, bytes);
+        }
+        if tier.0 + 1 == self.tiers.len() {
+            let above = (0..tier.0).filter_map(|tier| kept(&tier));
+            above.for_each(|kept| kept.drop_unfit(version));
         }
     }
 }

@@ -3,6 +3,7 @@
 mod many;
 
 use super::empties::Empties;
+use super::first_write::FirstWrite;
 use super::layouts::{Layout, Layouts};
 use super::sync::{AtomicBool, Mutex, Ordering};
 use super::turns::{Hear, Turns};
@@ -57,6 +58,10 @@ pub(crate) struct Kept {
     came: Mutex<(usize, usize)>,
     /// Versions known to be sound here: saved by this engine, or read to see.
     sound: Mutex<BTreeSet<Version>>,
+    /// Noted before the first change here or on another tier of the engine.
+    first: Arc<FirstWrite>,
+    /// Copies that were found here, are not known to the plan, and go once a version of this engine is durable; with their bytes.
+    unfit: Mutex<BTreeMap<Version, u64>>,
     /// Copies given up that are still there, with their bytes.
     dropped: Mutex<BTreeMap<Version, u64>>,
     /// Held while they are removed: [`Self::dropped`] never is, as the plan's lock is held when it is taken.
@@ -73,7 +78,7 @@ impl Kept {
         retention: Option<Retention>,
         (directory, builds): (Option<Arc<Repository>>, bool),
         in_order: bool,
-        (empties, layouts): (Arc<Empties>, Arc<Layouts>),
+        (empties, layouts, first): (Arc<Empties>, Arc<Layouts>, Arc<FirstWrite>),
     ) -> Self {
         Self {
             vault,
@@ -86,40 +91,17 @@ impl Kept {
             turns: in_order.then(Turns::default),
             came: Mutex::default(),
             sound: Mutex::default(),
+            first,
+            unfit: Mutex::default(),
             dropped: Mutex::default(),
             removing: Mutex::default(),
         }
     }
 
-    /// The pieces in a directory of a rank of one, if what they build upon may lie in the vault below alone.
+    /// The pieces in a directory of a rank of one, whether or not what they build upon lies there.
     pub(crate) fn parts(&self) -> Result<Option<Vec<PieceInfo>>> {
-        let parts = self.below.as_ref().filter(|_| self.builds);
-        let directory = parts.and(self.directory.as_deref());
+        let directory = self.directory.as_deref();
         directory.map(Repository::own_pieces).transpose()
-    }
-
-    /// Removes differences to what is nowhere, neither here nor below: a crash kept it from coming, or it was removed from outside.
-    /// They would take what comes under its number next for it.
-    pub(crate) fn remove_orphans(&self, below: impl Fn(Version) -> bool) -> Result<()> {
-        // What cannot be read may be readable again.
-        let sound = |directory: &&Arc<Repository>| directory.damage().is_empty();
-        let Some(directory) = self.directory.as_ref().filter(sound) else {
-            return Ok(());
-        };
-        let (mut known, mut orphans) = (BTreeSet::new(), BTreeSet::new());
-        // What a version builds upon has a smaller number.
-        for piece in directory.own_pieces()? {
-            let is_known = |base: Version| known.contains(&base) || below(base);
-            if piece.decoded.is_none() || piece.identity.base.is_none_or(is_known) {
-                known.insert(piece.version);
-            } else {
-                orphans.insert(piece.version);
-            }
-        }
-        match orphans.is_empty() {
-            true => Ok(()),
-            false => directory.remove_even_bases(&orphans),
-        }
     }
 
     pub(crate) fn vault(&self) -> &dyn Vault {
@@ -215,7 +197,9 @@ impl Kept {
             regions,
         };
         let ready = || self.turn(version, cancelled);
-        self.put(version, || self.vault.save_when(&snapshot, &ready))
+        self.put(version, || self.vault.save_when(&snapshot, &ready))?;
+        self.first.has_written();
+        Ok(())
     }
 
     /// Keeps the copy of another vault, with its checksums.
@@ -275,12 +259,10 @@ impl Kept {
 
     /// What was given up gets out of the way of what is put there: of the same number, and of a disk that is full.
     fn put(&self, version: Version, put: impl Fn() -> Result<()>) -> Result<()> {
-        let is_dropped = self.dropped.lock().contains_key(&version);
-        if is_dropped {
-            self.remove_dropped()?;
-        }
+        self.make_way([version])?;
+        let put = || self.first.note().and_then(|()| put());
         match put() {
-            Err(Error::Full { .. }) if !self.dropped.lock().is_empty() => {
+            Err(Error::Full { .. }) if self.make_room() => {
                 self.remove_dropped()?;
                 put()
             }
@@ -291,6 +273,25 @@ impl Kept {
             self.sound.lock().insert(version);
         }
         Ok(())
+    }
+
+    /// Removes what was given up if some of it has these numbers.
+    fn make_way(&self, versions: impl IntoIterator<Item = Version>) -> Result<()> {
+        let mut is_dropped = false;
+        for version in versions {
+            self.drop_unfit(version);
+            is_dropped |= self.dropped.lock().contains_key(&version);
+        }
+        match is_dropped {
+            true => self.remove_dropped(),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives up what need not stay, on a full disk. Returns true if there is something to remove, or was.
+    fn make_room(&self) -> bool {
+        self.drop_all_unfit();
+        self.first.make_room() || !self.dropped.lock().is_empty()
     }
 
     /// The versions that are not to be kept any more, as far as the retention tells. Looked for once for so many new ones that
@@ -353,7 +354,11 @@ impl Kept {
 
     /// Removes what was given up, once it is worth it.
     pub(super) fn tidy(&self) {
-        let is_much = {
+        let is_unfit = self.first.may_remove() && self.drop_all_unfit();
+        if self.first.may_remove() {
+            self.first.remove_superseded();
+        }
+        let is_much = is_unfit || {
             let dropped = self.dropped.lock();
             let bytes = dropped.values().sum::<u64>();
             dropped.len() >= REMOVED_AT_ONCE || bytes >= BYTES_REMOVED_AT_ONCE
@@ -424,6 +429,31 @@ impl Kept {
         read(&self.vault.piece(version)?)
     }
 
+    /// A copy was found that the plan does not hear of: it goes once a version of this engine is durable, or in its way.
+    pub(crate) fn found_unfit(&self, version: Version, size: u64) {
+        self.unfit.lock().insert(version, size);
+    }
+
+    /// A version was given up on another tier: what was found of it here and is not known to the plan goes, too.
+    pub(super) fn drop_unfit(&self, version: Version) {
+        let unfit = self.unfit.lock().remove(&version);
+        if let Some(size) = unfit {
+            self.drop_copy(version, size);
+        }
+    }
+
+    fn drop_all_unfit(&self) -> bool {
+        let mut unfit = std::mem::take(&mut *self.unfit.lock());
+        let is_any = !unfit.is_empty();
+        self.dropped.lock().append(&mut unfit);
+        is_any
+    }
+
+    /// Why external storage has no mark of this run, if the mark could not be left.
+    pub(crate) fn unmarked(&self) -> Option<Error> {
+        self.first.unmarked()
+    }
+
     /// A copy was given up.
     pub(crate) fn drop_copy(&self, version: Version, size: u64) {
         self.dropped.lock().insert(version, size);
@@ -434,6 +464,11 @@ impl Kept {
         let _one_at_a_time = self.removing.lock();
         let dropped: BTreeSet<Version> = self.dropped.lock().keys().copied().collect();
         if !dropped.is_empty() {
+            match self.first.note() {
+                // What gives room back needs none.
+                Ok(()) | Err(Error::Full { .. }) => {}
+                failed => failed?,
+            }
             match &self.directory {
                 // The plan gives none up that are needed here and nowhere else.
                 Some(directory) if self.builds => directory.remove_even_bases(&dropped)?,

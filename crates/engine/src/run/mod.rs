@@ -30,6 +30,7 @@
 //! | `detached` | who does what its caller stopped waiting for? |
 //! | `empties` | which checkpoints have no bytes? |
 //! | `layouts` | what are the regions of checkpoints called? |
+//! | `first_write` | what does a run note before it changes anything? |
 //! | `turns` | what must be durable before this version is? |
 //! | `absent` | what stands for peers in a build without them? |
 //! | `opening` | how much of a tier that is still being mapped may be used? |
@@ -56,6 +57,7 @@ mod direct;
 mod durable;
 mod empties;
 mod ends;
+mod first_write;
 mod job;
 mod kept;
 mod lane;
@@ -90,6 +92,7 @@ pub(crate) use desk::{Answer, Grant, Ways};
 pub(crate) use detached::work_until;
 pub(crate) use direct::Direct;
 pub(crate) use empties::Empties;
+pub(crate) use first_write::FirstWrite;
 pub(crate) use job::Direction;
 pub(crate) use kept::Kept;
 pub(crate) use lane::Lane;

@@ -5,6 +5,7 @@ use super::directory::{Directory, FileStamp};
 use super::identity::Mark;
 use super::record::{Name, Record, is_aside, parse_mark};
 use super::seen::Seen;
+use super::superseded::Superseded;
 use super::truncate::Truncation;
 use crate::container::UNREADABLE;
 use crate::{Error, Result};
@@ -34,6 +35,8 @@ pub(crate) struct Catalog {
     pub(crate) marks: BTreeSet<Mark>,
     /// What runs gave up that went on from an older version.
     pub(crate) truncations: BTreeSet<Truncation>,
+    /// The copies that were noted not to count any more.
+    pub(crate) superseded: Superseded,
     /// Damaged files that were put aside.
     aside: Vec<String>,
 }
@@ -48,6 +51,7 @@ impl Catalog {
             manifests: BTreeMap::new(),
             marks: BTreeSet::new(),
             truncations: BTreeSet::new(),
+            superseded: Superseded::default(),
             aside: Vec::new(),
         }
     }
@@ -61,7 +65,8 @@ impl Catalog {
             what: "some of it is damaged, and the rest is in other files, too: remove it unless it can be repaired",
         });
         let seen = self.files.values().flat_map(|seen| &seen.damage);
-        seen.cloned().chain(aside)
+        let noted = self.superseded.damage.iter().cloned();
+        seen.cloned().chain(aside).chain(noted)
     }
 
     /// Looks once more at what could not be read.
@@ -104,7 +109,8 @@ impl Catalog {
         self.marks = names.iter().filter_map(|name| parse_mark(name)).collect();
         let names_of = names.iter().filter_map(|name| Truncation::parse(name));
         let truncations: BTreeSet<Truncation> = names_of.collect();
-        let is_truncated = truncations != self.truncations;
+        let is_noted = self.superseded.refresh(&self.directory, &names)?;
+        let is_truncated = is_noted || truncations != self.truncations;
         self.truncations = truncations;
         self.aside = names
             .iter()

@@ -59,7 +59,8 @@ impl Directory {
             source,
         };
         if create {
-            match fs::mkdir(path, Mode::RWXU) {
+            let make = || faults.make().and_then(|()| fs::mkdir(path, Mode::RWXU));
+            match missing(fs::stat(path)).and_then(|()| make()) {
                 Ok(()) => sync_parent(path).map_err(failed)?,
                 Err(Errno::EXIST) => {}
                 Err(source) => return Err(failed(source)),
@@ -89,7 +90,10 @@ impl Directory {
     /// Opens the directory `name` in this one, after making it if `create`.
     pub(crate) fn sub(&self, name: &str, create: bool) -> Result<Self> {
         if create {
-            match fs::mkdirat(&*self.descriptor, name, Mode::RWXU) {
+            let there = fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+            let make = || fs::mkdirat(&*self.descriptor, name, Mode::RWXU);
+            let make = || self.faults.make().and_then(|()| make());
+            match missing(there).and_then(|()| make()) {
                 Ok(()) => self.sync()?,
                 Err(Errno::EXIST) => {}
                 Err(source) => return Err(self.failed("making", name, source)),
@@ -160,6 +164,9 @@ impl Directory {
     pub(crate) fn create(&self, name: &str, reserve: u64, readers: Readers) -> Result<File> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
+        self.faults
+            .change()
+            .map_err(|e| self.failed("making", name, e))?;
         let open = |flags| fs::openat(&*self.descriptor, name, flags, mode);
         let reopen = flags.difference(OFlags::CREATE | OFlags::EXCL) | OFlags::NOFOLLOW;
         let way = match readers {
@@ -218,26 +225,41 @@ impl Directory {
     /// Makes an empty file, durably, whose name alone counts.
     pub(crate) fn mark(&self, name: &str) -> Result<()> {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        fs::openat(&*self.descriptor, name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.failed("making", name, source))?;
+        let make = || fs::openat(&*self.descriptor, name, flags, Mode::RUSR | Mode::WUSR);
+        let made = self.faults.make().and_then(|()| make());
+        made.map_err(|source| self.failed("making", name, source))?;
         self.sync()
     }
 
     /// Puts a file of these bytes in the place of `name`. It need not last.
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let (new, _) = self.write_new(name, bytes)?;
+        fs::renameat(&*self.descriptor, &*new, &*self.descriptor, name)
+            .map_err(|source| self.failed("renaming", &new, source))
+    }
+
+    /// [`replace`](Self::replace), and makes it last: whenever the process ends, the one file is there or the other.
+    pub(crate) fn replace_durably(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let (new, file) = self.write_new(name, bytes)?;
+        self.sync_file(&new, &File::new(file))?;
+        self.publish_over(&new, name)
+    }
+
+    /// Writes a file of these bytes under a name derived from `name`.
+    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(String, OwnedFd)> {
         let new = format!("{name}.new");
         let flags =
             OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&*self.descriptor, &*new, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.failed("making", &new, source))?;
+        let make = || fs::openat(&*self.descriptor, &*new, flags, Mode::RUSR | Mode::WUSR);
+        let file = self.faults.make().and_then(|()| make());
+        let file = file.map_err(|source| self.failed("making", &new, source))?;
         let mut rest = bytes;
         while !rest.is_empty() {
             let written = retry_on_intr(|| rustix::io::write(&file, rest));
             let written = written.map_err(|source| self.failed("writing", &new, source))?;
             rest = rest.get(written..).unwrap_or_default();
         }
-        fs::renameat(&*self.descriptor, &*new, &*self.descriptor, name)
-            .map_err(|source| self.failed("renaming", &new, source))
+        Ok((new, file))
     }
 
     /// Opens the file `name` to write over it; `None` if a process reads it, or it is none of ours, or the file system
@@ -275,12 +297,14 @@ impl Directory {
 
     /// Cuts `file` off.
     pub(crate) fn truncate(&self, name: &str, file: &File, size: u64) -> Result<()> {
-        fs::ftruncate(file.descriptor(), size)
-            .map_err(|source| self.failed("cutting off", name, source))
+        let cut = || fs::ftruncate(file.descriptor(), size);
+        let cut = self.faults.remove().and_then(|()| cut());
+        cut.map_err(|source| self.failed("cutting off", name, source))
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
-        match fs::unlinkat(&*self.descriptor, name, AtFlags::empty()) {
+        let unlink = || fs::unlinkat(&*self.descriptor, name, AtFlags::empty());
+        match self.faults.remove().and_then(|()| unlink()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(source) => Err(self.failed("removing", name, source)),
         }
@@ -404,6 +428,14 @@ impl Directory {
             path: self.path.join(name),
             source,
         }
+    }
+}
+
+/// Says that a file is there already, as making it would.
+fn missing(there: rustix::io::Result<Stat>) -> rustix::io::Result<()> {
+    match there {
+        Ok(_) => Err(Errno::EXIST),
+        Err(_) => Ok(()),
     }
 }
 

@@ -15,7 +15,8 @@ pub struct Listed {
 /// The heads that lie in one place, and which versions they make.
 ///
 /// A version is whole if the pieces of all its ranks are there, from one run; if, of more than one, some rank has seen them
-/// all, and wrote a manifest of exactly these; and if the version that it is a difference against is whole.
+/// all, and wrote a manifest of exactly these; and if the version that it is a difference against is whole, and none that a
+/// later run wrote in its place.
 pub trait Heads {
     /// A rank's piece of a version.
     fn listed(&self, version: u64, rank: u32) -> Option<Listed>;
@@ -74,6 +75,9 @@ pub trait Heads {
             let Some(info) = self.has_all(version) else {
                 return false;
             };
+            if info.base.is_some_and(|base| !may_build_on(self, &info, base)) {
+                return false;
+            }
             // Bases are older than what they are the bases of, so this ends.
             next = info.base;
         }
@@ -91,10 +95,22 @@ pub trait Heads {
         let mut whole: Vec<VersionInfo> = Vec::new();
         for info in self.candidates(None).filter_map(|v| self.has_all(v)) {
             let find = |base: u64| whole.binary_search_by_key(&base, |info| info.version);
-            if info.base.is_none_or(|base| find(base).is_ok()) {
+            let is_sound = |base| find(base).is_ok() && may_build_on(self, &info, base);
+            if info.base.is_none_or(is_sound) {
                 whole.push(info);
             }
         }
         whole
     }
+}
+
+/// Whether the pieces of a version can have been made against those that lie under the number of their base.
+fn may_build_on<H: Heads + ?Sized>(heads: &H, info: &VersionInfo, base: u64) -> bool {
+    (0..info.ranks).all(|rank| {
+        let identity = |version| Some(heads.listed(version, rank)?.info.identity);
+        match (identity(info.version), identity(base)) {
+            (Some(piece), Some(under)) if piece.base == Some(base) => piece.may_build_on(&under),
+            _ => true,
+        }
+    })
 }

@@ -51,6 +51,17 @@ impl Identity {
         self.order() > other.order()
     }
 
+    /// Whether this piece can have been made against `base`, a piece of the same rank: one that a later run wrote took the place
+    /// of the base. Within a run, bases may be written after the pieces that build upon them. Format 1 has no epochs, so its
+    /// pieces build upon pieces of format 1 only.
+    #[must_use]
+    pub fn may_build_on(&self, base: &Self) -> bool {
+        match self.epoch {
+            0 => base.epoch == 0,
+            epoch => base.epoch <= epoch,
+        }
+    }
+
     /// What pieces of one number and rank are ordered by.
     pub(crate) fn order(&self) -> (u32, u64) {
         (self.epoch, self.sequence)
@@ -219,6 +230,14 @@ mod tests {
         let set_back = Identity { created: 0, ..new };
         assert!(set_back.is_newer_than(&old) && !set_back.is_newer_than(&new));
         assert!(identity(2, 4).is_newer_than(&new));
+    }
+
+    #[test]
+    fn bases_of_later_runs_are_others() {
+        let of = |epoch| identity(epoch, 1);
+        assert!(of(2).may_build_on(&of(2)) && of(2).may_build_on(&of(1)));
+        assert!(!of(1).may_build_on(&of(2)) && !of(0).may_build_on(&of(1)));
+        assert!(of(0).may_build_on(&of(0)) && of(2).may_build_on(&identity(2, 9)));
     }
 
     #[test]

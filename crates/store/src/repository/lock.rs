@@ -10,14 +10,15 @@ use std::os::fd::OwnedFd;
 /// has the descriptor too until it runs its program, and would hold the lock with it.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    file: OwnedFd,
+    /// The file of that name; `None` where there was no room to make it, and the directory is locked.
+    file: Option<OwnedFd>,
     /// The directory itself, locked: removing the file then lets no other process in. Not every file system can do that.
     directory: Option<OwnedFd>,
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        for file in std::iter::once(&self.file).chain(&self.directory) {
+        for file in self.file.iter().chain(&self.directory) {
             let _closing_does_it_too = fs::flock(file, FlockOperation::Unlock);
         }
     }
@@ -33,13 +34,24 @@ impl Directory {
         };
         let exclusive = FlockOperation::NonBlockingLockExclusive;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&*self.descriptor, LOCK, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|source| self.failed_opening(LOCK, source))?;
-        self.check(LOCK, &file)?;
-        match fs::flock(&file, exclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(busy()),
-            Err(source) => return Err(self.failed("locking", LOCK, source)),
+        let open = |flags| fs::openat(&*self.descriptor, LOCK, flags, Mode::RUSR | Mode::WUSR);
+        let file = match open(flags.difference(OFlags::CREATE)) {
+            Err(Errno::NOENT) => self.faults.make().and_then(|()| open(flags)),
+            opened => opened,
+        };
+        let (file, full) = match file {
+            // A start needs no space where the directory can be locked.
+            Err(source @ (Errno::NOSPC | Errno::DQUOT)) => (None, Some(source)),
+            Err(source) => return Err(self.failed_opening(LOCK, source)),
+            Ok(file) => (Some(file), None),
+        };
+        if let Some(file) = &file {
+            self.check(LOCK, file)?;
+            match fs::flock(file, exclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Err(busy()),
+                Err(source) => return Err(self.failed("locking", LOCK, source)),
+            }
         }
         let mut lock = Lock {
             file,
@@ -53,7 +65,10 @@ impl Directory {
                 Err(_) => {}
             }
         }
-        Ok(lock)
+        match full.filter(|_| lock.directory.is_none()) {
+            Some(source) => Err(self.failed_opening(LOCK, source)),
+            None => Ok(lock),
+        }
     }
 
     /// Checks that what is written here is found by its path, and by this process's lock: neither this directory nor one above
@@ -63,10 +78,10 @@ impl Directory {
     /// [`Error::Vanished`] and [`Error::Refused`].
     pub(crate) fn check_place(&self, lock: &Lock) -> Result<()> {
         self.in_place()?;
-        if lock.directory.is_some() {
+        let Some(file) = lock.file.as_ref().filter(|_| lock.directory.is_none()) else {
             return Ok(());
-        }
-        let own = fs::fstat(&lock.file).map(|stat| stat.st_ino);
+        };
+        let own = fs::fstat(file).map(|stat| stat.st_ino);
         let there = fs::statat(&*self.descriptor, LOCK, AtFlags::SYMLINK_NOFOLLOW);
         match (own, there.map(|stat| stat.st_ino)) {
             (Ok(own), Ok(there)) if own == there => Ok(()),

@@ -25,6 +25,7 @@ mod seen;
 mod segment;
 mod snapshot;
 mod spare;
+mod superseded;
 mod tail;
 mod threads;
 mod through;
@@ -78,6 +79,8 @@ struct Owned {
     order: Order,
     /// The epoch that was marked here.
     marked: AtomicU32,
+    /// Whether what a crash left half-written was taken away.
+    is_settled: Mutex<bool>,
     /// Read while a batch is written and entered into the catalog, written while segments are rewritten: what is on
     /// the disk and not yet known must not be left out.
     gate: RwLock<()>,
@@ -157,7 +160,8 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::Vanished`], [`Error::Refused`], [`Error::File`], and what [`save`](Self::save) says where a version
-    /// turns out to have been completed by all its ranks and its manifest is still to be written.
+    /// turns out to have been completed by all its ranks and its manifest is still to be written. Without room for that it is
+    /// left unlisted until there is some.
     pub fn versions(&self) -> Result<Vec<VersionInfo>> {
         self.complete_all()?;
         let mut state = self.state();

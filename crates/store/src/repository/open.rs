@@ -1,4 +1,4 @@
-//! Opening a repository, and setting right what a crash left.
+//! Opening a repository, which reads alone, and setting right what a crash left, before anything is written.
 
 use super::catalog::Catalog;
 use super::directory::Directory;
@@ -12,6 +12,7 @@ use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, PoisonError};
 
 /// How a repository is used.
 #[derive(Debug, Clone)]
@@ -93,8 +94,9 @@ impl Options {
 }
 
 impl Repository {
-    /// Opens `directory` (made if missing; its parent must exist) to save and restore as one rank. What a crash left
-    /// half-written is taken away; everything that was reported as saved is there.
+    /// Opens `directory` (made if missing; its parent must exist) to save and restore as one rank. Everything that was reported
+    /// as saved is there. Nothing is removed or written over, and no space is needed for what exists: what a crash left
+    /// half-written is taken away before the first piece is saved or given up.
     ///
     /// # Errors
     /// [`Error::Busy`] if another process, or another `Repository` of this one, writes as this rank; [`Error::Refused`]
@@ -142,7 +144,7 @@ impl Repository {
             top,
             options,
             owned: BTreeMap::new(),
-            state: std::sync::Mutex::default(),
+            state: Mutex::default(),
         };
         let mut state = State::default();
         let order = repository.options.order.clone().unwrap_or_default();
@@ -153,7 +155,7 @@ impl Repository {
             state.catalogs.insert(rank, catalog);
         }
         repository.refresh(&mut state)?;
-        repository.state = std::sync::Mutex::new(state);
+        repository.state = Mutex::new(state);
         Ok(repository)
     }
 }
@@ -162,24 +164,61 @@ impl Repository {
 fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog)> {
     let lock = directory.lock()?;
     let mut catalog = Catalog::new(directory.clone(), rank);
-    let names = directory.names()?;
+    apart(&directory, &directory.names()?)?;
+    catalog.refresh()?;
+    let (epoch, sequence, newest) = catalog.highest();
+    order.see(epoch, sequence);
+    let owned = Owned {
+        spares: Spares::new(directory.clone()),
+        packer: Packer::new(directory, newest),
+        order: order.clone(),
+        marked: AtomicU32::new(0),
+        is_settled: Mutex::default(),
+        gate: std::sync::RwLock::default(),
+        lock,
+    };
+    Ok((owned, catalog))
+}
+
+impl Repository {
+    /// Takes away what a crash left half-written in a rank's directory, once, before this process changes anything there.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(super) fn settle(&self, rank: u32, owned: &Owned) -> Result<()> {
+        let is_settled = owned.is_settled.lock();
+        let mut is_settled = is_settled.unwrap_or_else(PoisonError::into_inner);
+        if *is_settled {
+            return Ok(());
+        }
+        if let Some(catalog) = self.state().catalogs.get_mut(&rank) {
+            settle(catalog)?;
+        }
+        *is_settled = true;
+        Ok(())
+    }
+}
+
+/// Removes files that have no name yet, and closes segments that were not closed.
+fn settle(catalog: &mut Catalog) -> Result<()> {
+    let directory = catalog.directory.clone();
     let leftover = |name: &&String| {
         let number = name.strip_suffix(".tmp").and_then(|name| name.get(1..));
         number.is_some_and(|n| n.len() == 20 && n.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    for name in names.iter().filter(leftover) {
+    for name in directory.names()?.iter().filter(leftover) {
         // It has a name that no reader looks for, so it may stay if it cannot be removed now.
         let _tried_again_next_time = directory.remove(name);
     }
-    apart(&directory, &names)?;
-    catalog.refresh()?;
-    // Segments that were not closed.
     let open = catalog.files.iter().filter(|(_, seen)| !seen.published);
     let open: Vec<Name> = open.map(|(name, _)| *name).collect();
+    if open.is_empty() {
+        return Ok(());
+    }
     let mut said = Vec::new();
     for name in open {
         // Should that not be possible now, it is read as it is.
-        let _read_as_it_is = close(&directory, &catalog, name);
+        let _read_as_it_is = close(&directory, catalog, name);
         said.extend(
             catalog
                 .files
@@ -191,17 +230,7 @@ fn own(directory: Directory, rank: u32, order: &Order) -> Result<(Owned, Catalog
     for (name, damage) in said {
         catalog.say(name, damage);
     }
-    let (epoch, sequence, newest) = catalog.highest();
-    order.see(epoch, sequence);
-    let owned = Owned {
-        spares: Spares::new(directory.clone()),
-        packer: Packer::new(directory, newest),
-        order: order.clone(),
-        marked: AtomicU32::new(0),
-        gate: std::sync::RwLock::default(),
-        lock,
-    };
-    Ok((owned, catalog))
+    Ok(())
 }
 
 /// Segments that were not closed, of numbers under which others were published, get numbers of their own.

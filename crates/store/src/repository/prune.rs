@@ -132,6 +132,10 @@ impl Repository {
 
     /// Waits until no batch is between the disk and the catalog, and lets none get there.
     pub(super) fn stop_packing(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+        for (rank, owned) in &self.owned {
+            // What a crash left is read as it is otherwise.
+            let _settled_later = self.settle(*rank, owned);
+        }
         let gates = self.owned.values().map(|owned| owned.gate.write());
         gates
             .map(|gate| gate.unwrap_or_else(PoisonError::into_inner))

@@ -8,7 +8,8 @@ use rustix::io::Errno;
 impl Directory {
     /// Gives a file another name that none has, for now. Says whether it has it.
     pub(crate) fn rename(&self, from: &str, to: &str) -> bool {
-        self.rename_to_free(from, to).is_ok()
+        let renamed = self.faults.change();
+        renamed.and_then(|()| self.rename_to_free(from, to)).is_ok()
     }
 
     fn rename_to_free(&self, from: &str, to: &str) -> rustix::io::Result<()> {
@@ -49,6 +50,7 @@ impl Directory {
         let renamed = self
             .faults
             .rename()
+            .and_then(|()| self.faults.remove())
             .and_then(|()| fs::renameat(&*self.descriptor, from, &*self.descriptor, to));
         renamed.map_err(|source| self.failed("renaming", from, source))?;
         self.sync()

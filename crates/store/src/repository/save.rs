@@ -246,6 +246,7 @@ impl Repository {
     }
 
     fn mark_as(&self, owned: &Owned, mark: Mark) -> Result<()> {
+        self.settle(self.options.rank, owned)?;
         let Some(directory) = self.directory(self.options.rank) else {
             return Ok(());
         };
@@ -416,8 +417,11 @@ impl Repository {
             })
             .collect();
         drop(state);
-        incomplete
-            .into_iter()
-            .try_for_each(|version| self.complete(version))
+        let mut incomplete = incomplete.into_iter();
+        match incomplete.try_for_each(|version| self.complete(version)) {
+            // A list needs no space: the version is completed once there is some.
+            Err(Error::Full { .. }) => Ok(()),
+            completed => completed,
+        }
     }
 }

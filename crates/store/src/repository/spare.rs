@@ -1,7 +1,7 @@
 //! Files of large pieces that were given up, to be written over: a file system takes a third longer to write to a new file
 //! than to one whose blocks it has found before, and gives blocks back no faster.
 //!
-//! A spare has a name that no reader looks for and that is removed when the directory is opened again. A reader of a file
+//! A spare has a name that no reader looks for and that the next process removes before it writes. A reader of a file
 //! holds a shared lock on it, so what is still read is never written over.
 
 use super::directory::Directory;

@@ -85,15 +85,16 @@ impl Repository {
 }
 
 impl Catalog {
-    /// Whether a later run gave a piece up when it continued from an older version.
+    /// Whether a later run gave a piece up when it continued from an older version, or noted that another one counts.
     pub(crate) fn gave_up(&self, version: u64, identity: &Identity) -> bool {
         let mut truncations = self.truncations.iter();
         truncations.any(|truncation| truncation.hits(version, identity))
+            || self.superseded.has(version, identity)
     }
 }
 
 impl State {
-    /// Whether a later run gave a piece of the rank up when it continued from an older version.
+    /// Whether a later run gave a piece of the rank up.
     pub(super) fn gave_up(&self, rank: u32, version: u64, identity: &Identity) -> bool {
         let catalog = self.catalogs.get(&rank);
         catalog.is_some_and(|catalog| catalog.gave_up(version, identity))

@@ -44,16 +44,10 @@ impl Kept {
             regions,
         });
         let snapshots: Vec<Snapshot<'_>> = snapshots.collect();
-        let is_dropped = {
-            let dropped = self.dropped.lock();
-            versions
-                .iter()
-                .any(|(version, _)| dropped.contains_key(version))
-        };
-        if is_dropped {
-            self.remove_dropped()?;
-        }
+        self.make_way(versions.iter().map(|(version, _)| *version))?;
+        self.first.note()?;
         directory.save_all(&snapshots)?;
+        self.first.has_written();
         self.came.lock().0 += versions.len();
         if self.retention.is_some() {
             let mut sound = self.sound.lock();

@@ -1,0 +1,114 @@
+//! What a run notes before it changes anything: a start that changes nothing leaves no trace that later decisions depend on.
+
+use super::sync::{AtomicBool, Mutex, Ordering};
+use crate::Version;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tierflow_store::{Error, Identity, Order, Repository, Result};
+
+/// What the directories of an engine hold once it has written or removed a version: first the note of the copies that do not count
+/// any more, then the marks that make this run the last one. The noted copies go once a version of this run is durable.
+#[derive(Debug, Default)]
+pub(crate) struct FirstWrite {
+    order: Order,
+    node_local: Option<Arc<Repository>>,
+    external: Option<Arc<Repository>>,
+    /// Copies on the node that did not count when the engine was built.
+    superseded: Mutex<Vec<(Version, Identity)>>,
+    is_noted: AtomicBool,
+    is_durable: AtomicBool,
+    is_removed: AtomicBool,
+    /// Why external storage has no mark of this run, if the mark could not be left.
+    unmarked: Mutex<Option<Error>>,
+}
+
+impl FirstWrite {
+    pub(crate) fn new(
+        order: Order,
+        node_local: Option<Arc<Repository>>,
+        external: Option<Arc<Repository>>,
+    ) -> Self {
+        let writable = |one: &Arc<Repository>| !one.is_read_only();
+        Self {
+            order,
+            node_local: node_local.filter(writable),
+            external: external.filter(writable),
+            ..Self::default()
+        }
+    }
+
+    /// Takes the copies on the node that do not count, to be noted before the first change.
+    pub(crate) fn supersede(&self, copies: impl IntoIterator<Item = (Version, Identity)>) {
+        self.superseded.lock().extend(copies);
+    }
+
+    /// Writes the note and the marks, the first time that it is called. To be called before every change.
+    ///
+    /// # Errors
+    /// When this run cannot be told from the one before it later: nothing is to be changed then. A mark that external storage
+    /// does not take is left when the first version is written there.
+    pub(super) fn note(&self) -> Result<()> {
+        if self.is_noted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let superseded = self.superseded.lock();
+        if self.is_noted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // The node first: as long as only the node has the mark, the run before it is the last one.
+        if let Some(node_local) = &self.node_local {
+            match node_local.supersede(&superseded) {
+                Err(Error::Full { .. }) => without_note(node_local, &superseded),
+                noted => noted,
+            }?;
+            node_local.mark(self.order.mark())?;
+        }
+        if let Some(external) = &self.external {
+            *self.unmarked.lock() = external.mark(self.order.mark()).err();
+        }
+        self.is_noted.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Why external storage has no mark of this run, if the mark could not be left.
+    pub(super) fn unmarked(&self) -> Option<Error> {
+        self.unmarked.lock().clone()
+    }
+
+    /// A version of this run is durable on some tier.
+    pub(super) fn has_written(&self) {
+        self.is_durable.store(true, Ordering::Release);
+    }
+
+    /// Whether copies that were found and need not stay may go.
+    pub(super) fn may_remove(&self) -> bool {
+        self.is_durable.load(Ordering::Acquire)
+    }
+
+    /// Removes the noted copies, once. Those that cannot be removed go with a later run's.
+    pub(super) fn remove_superseded(&self) {
+        if let Some(node_local) = &self.node_local
+            && !self.is_removed.swap(true, Ordering::AcqRel)
+        {
+            let _by_a_later_run = node_local.remove_superseded();
+        }
+    }
+
+    /// Gives the space of noted copies back on a full disk. Returns true if some may have been there.
+    pub(super) fn make_room(&self) -> bool {
+        let is_noted = self.is_noted.load(Ordering::Acquire) && !self.superseded.lock().is_empty();
+        let may_help = is_noted && !self.is_removed.load(Ordering::Acquire);
+        if may_help {
+            self.remove_superseded();
+        }
+        may_help
+    }
+}
+
+/// Removes copies where a full disk has no room for the note. Copies that build upon others go before them: until all are gone,
+/// the others tell that they do not count.
+fn without_note(node_local: &Repository, superseded: &[(Version, Identity)]) -> Result<()> {
+    let versions: BTreeSet<Version> = superseded.iter().map(|(version, _)| *version).collect();
+    let mut versions = versions.into_iter().rev();
+    versions.try_for_each(|version| node_local.remove_even_bases(&BTreeSet::from([version])))
+}

@@ -1,0 +1,192 @@
+//! The note of copies that do not count any more: other copies of their versions, or of their bases, do.
+
+use super::catalog::Catalog;
+use super::damage::Damage;
+use super::directory::{Directory, FileStamp};
+use super::identity::Identity;
+use super::prune::prune_rank;
+use super::{Repository, State};
+use crate::container::{Source, checksum};
+use crate::Result;
+use std::collections::BTreeSet;
+
+/// The name of the note. Releases that know none pass over it.
+const NOTE: &str = "superseded.note";
+
+/// No longer note is read, in bytes: so many copies lie in no directory.
+const LONGEST: u64 = 256 << 20;
+
+/// What is wrong with a note of which a line has another checksum.
+const DAMAGED: &str =
+    "a line of the note of superseded copies is damaged: one of them may count again";
+
+/// A copy, by its number and identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    version: u64,
+    epoch: u32,
+    sequence: u64,
+    content: u64,
+}
+
+impl Entry {
+    fn of(version: u64, identity: &Identity) -> Self {
+        Self {
+            version,
+            epoch: identity.epoch,
+            // Copies of format 1 were given sequences of their own.
+            sequence: match identity.epoch {
+                0 => 0,
+                _ => identity.sequence,
+            },
+            content: identity.content,
+        }
+    }
+
+    fn line(self) -> String {
+        let Self {
+            version,
+            epoch,
+            sequence,
+            content,
+        } = self;
+        let fields = format!("{version:020} {epoch:010} {sequence:020} {content:016x}");
+        let sum = checksum(fields.as_bytes());
+        format!("{fields} {sum:016x}\n")
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let entry = Self {
+            version: words.next()?.parse().ok()?,
+            epoch: words.next()?.parse().ok()?,
+            sequence: words.next()?.parse().ok()?,
+            content: u64::from_str_radix(words.next()?, 16).ok()?,
+        };
+        (entry.line().trim_end() == line).then_some(entry)
+    }
+}
+
+/// The copies that were noted not to count any more, in the directory of a rank.
+#[derive(Debug, Default)]
+pub(crate) struct Superseded {
+    entries: BTreeSet<Entry>,
+    /// Of the note as it was read.
+    stamp: Option<FileStamp>,
+    /// What of the note is damaged.
+    pub(crate) damage: Option<Damage>,
+}
+
+impl Superseded {
+    pub(crate) fn has(&self, version: u64, identity: &Identity) -> bool {
+        !self.entries.is_empty() && self.entries.contains(&Entry::of(version, identity))
+    }
+
+    /// Reads the note if it changed. Returns true if it says something else than before.
+    ///
+    /// # Errors
+    /// When the note cannot be read: which copies count is not known then.
+    pub(super) fn refresh(&mut self, directory: &Directory, names: &[String]) -> Result<bool> {
+        let is_there = names.binary_search_by(|name| name.as_str().cmp(NOTE)).is_ok();
+        let stamp = match is_there {
+            true => directory.stamp(NOTE)?,
+            false => None,
+        };
+        if stamp == self.stamp {
+            return Ok(false);
+        }
+        let mut new = Self {
+            stamp,
+            ..Self::default()
+        };
+        if let Some(handle) = directory.read(NOTE)? {
+            let size = handle.plain.size()?.min(LONGEST);
+            let mut bytes = vec![0; size as usize];
+            handle.plain.read(0, &mut bytes)?;
+            for line in String::from_utf8_lossy(&bytes).lines() {
+                match Entry::parse(line) {
+                    Some(entry) => drop(new.entries.insert(entry)),
+                    None => {
+                        new.damage = Some(Damage {
+                            path: directory.path().join(NOTE),
+                            offset: 0,
+                            version: None,
+                            what: DAMAGED,
+                        });
+                    }
+                }
+            }
+        }
+        let is_other = new.entries != self.entries;
+        *self = new;
+        Ok(is_other)
+    }
+}
+
+impl Catalog {
+    /// Whether a noted copy lies in some file.
+    fn holds_noted(&self) -> bool {
+        let records = self.files.values().flat_map(|seen| &seen.records);
+        let mut pieces = records.filter(|record| record.rows.is_none());
+        pieces.any(|piece| self.superseded.has(piece.version, &piece.identity))
+    }
+}
+
+impl Repository {
+    /// Notes, durably, that these pieces of this rank do not count any more: other copies of their versions, or of their bases,
+    /// do. They are not listed from now on, copies of them are refused, and their numbers are free.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save). After an error, they count as before.
+    pub fn supersede(&self, pieces: &[(u64, Identity)]) -> Result<()> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        self.writer()?;
+        let rank = self.options.rank;
+        let _no_saving = self.stop_packing();
+        let mut state = self.state();
+        let Some(catalog) = state.catalogs.get_mut(&rank) else {
+            return Ok(());
+        };
+        let records = catalog.files.values().flat_map(|seen| &seen.records);
+        let there: BTreeSet<Entry> = records
+            .map(|record| Entry::of(record.version, &record.identity))
+            .collect();
+        let new = pieces
+            .iter()
+            .map(|(version, identity)| Entry::of(*version, identity));
+        // Earlier ones whose copies were removed are of no use any more.
+        let known = catalog.superseded.entries.intersection(&there).copied();
+        let entries: BTreeSet<Entry> = known.chain(new).collect();
+        if entries == catalog.superseded.entries {
+            return Ok(());
+        }
+        let lines: String = entries.iter().map(|entry| entry.line()).collect();
+        let directory = catalog.directory.clone();
+        directory.replace_durably(NOTE, lines.as_bytes())?;
+        catalog.superseded = Superseded {
+            entries,
+            stamp: directory.stamp(NOTE)?,
+            damage: None,
+        };
+        catalog.sort();
+        Ok(())
+    }
+
+    /// Removes the pieces that were [noted](Self::supersede) not to count any more.
+    ///
+    /// # Errors
+    /// As [`prune`](Self::prune).
+    pub fn remove_superseded(&self) -> Result<()> {
+        let owned = self.writer()?;
+        let rank = self.options.rank;
+        let is_any = |state: &State| state.catalogs.get(&rank).is_some_and(Catalog::holds_noted);
+        if !is_any(&self.state()) {
+            return Ok(());
+        }
+        let _no_saving = self.stop_packing();
+        prune_rank(&mut self.state(), rank, owned, &|_| true)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Notes of pieces that do not count any more, and lists on a full disk.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod histories;
+
+use histories::{fast_home, save};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tierflow_store::{Error, Faults, Identity, Options, Region, Repository, Snapshot};
+
+fn numbers(repository: &Repository) -> Vec<u64> {
+    let versions = repository.versions().unwrap();
+    versions.into_iter().map(|info| info.version).collect()
+}
+
+fn open(directory: &Path) -> Repository {
+    Repository::open(directory, Options::default()).unwrap()
+}
+
+fn identities(repository: &Repository, versions: &[u64]) -> Vec<(u64, Identity)> {
+    let own = repository.own_pieces().unwrap().into_iter();
+    let own = own.filter(|piece| versions.contains(&piece.version));
+    own.map(|piece| (piece.version, piece.identity)).collect()
+}
+
+/// Small pieces in a segment, and one in a file of its own.
+fn length_of(version: u64) -> usize {
+    if version == 4 { 1_500_000 } else { 300 }
+}
+
+#[test]
+fn noted_pieces_do_not_count_and_their_numbers_are_free() {
+    let (home, elsewhere) = (fast_home(), fast_home());
+    let first = open(home.path());
+    (0..6).for_each(|version| save(&first, version, length_of(version)));
+    let copies = open(elsewhere.path());
+    copies.copy(&first.piece(5).unwrap()).unwrap();
+    drop(first);
+    let second = open(home.path());
+    let reader = Repository::read_only(home.path(), Options::default()).unwrap();
+    assert_eq!(numbers(&reader), [0, 1, 2, 3, 4, 5]);
+    second
+        .supersede(&identities(&second, &[1, 4, 5]))
+        .unwrap();
+    drop(second);
+    let third = open(home.path());
+    assert_eq!(numbers(&third), [0, 2, 3]);
+    assert_eq!(numbers(&reader), [0, 2, 3]);
+    let copied = third.copy(&copies.piece(5).unwrap());
+    assert!(matches!(copied, Err(Error::GivenUp { version: 5 })));
+    save(&third, 4, 700);
+    assert_eq!(third.piece(4).unwrap().read("state").unwrap().len(), 700);
+    third.remove_superseded().unwrap();
+    drop(third);
+    // They are gone, whatever the note says.
+    std::fs::remove_file(home.path().join("rank-0/superseded.note")).unwrap();
+    assert_eq!(numbers(&open(home.path())), [0, 2, 3, 4]);
+}
+
+#[test]
+fn damage_to_a_note_hits_one_piece_and_is_named() {
+    let home = fast_home();
+    let first = open(home.path());
+    (0..6).for_each(|version| save(&first, version, length_of(version)));
+    first.supersede(&identities(&first, &[1, 3, 4])).unwrap();
+    drop(first);
+    let note = home.path().join("rank-0/superseded.note");
+    let sound = std::fs::read(&note).unwrap();
+    for at in 0..sound.len() {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        std::fs::write(&note, &bytes).unwrap();
+        let reader = Repository::read_only(home.path(), Options::default()).unwrap();
+        let counting = numbers(&reader);
+        assert!(counting.len() <= 5, "byte {at}: {counting:?}");
+        assert_eq!(reader.damage()[0].path, note, "byte {at}");
+    }
+}
+
+#[test]
+fn a_group_is_listed_on_a_full_disk() {
+    let (home, other) = (fast_home(), fast_home());
+    let of = |rank| Options::default().rank(rank, 2).run(1);
+    for (directory, rank) in [(home.path(), 0), (other.path(), 1)] {
+        let repository = Repository::open(directory, of(rank)).unwrap();
+        save(&repository, 0, 300);
+    }
+    // As a crash leaves it: all pieces are there, and no manifest.
+    let moved = std::fs::rename(other.path().join("rank-1"), home.path().join("rank-1"));
+    moved.unwrap();
+    let faults = Arc::<Faults>::default();
+    faults.full.store(true, Relaxed);
+    let options = of(0).faults(Arc::clone(&faults));
+    let repository = Repository::open(home.path(), options).unwrap();
+    assert_eq!(numbers(&repository), []);
+    assert_eq!(repository.own_pieces().unwrap().len(), 1);
+    faults.full.store(false, Relaxed);
+    assert_eq!(numbers(&repository), [0]);
+}
+
+#[test]
+fn a_version_whose_base_was_written_anew_is_not_whole() {
+    let home = fast_home();
+    let save = |repository: &Repository, version, base| {
+        let bytes = [version as u8; 100];
+        let regions = [Region::new("state", &bytes)];
+        let snapshot = Snapshot {
+            version,
+            base,
+            regions: &regions,
+        };
+        repository.save(&snapshot)
+    };
+    {
+        // A crash kept version 4 from coming.
+        let first = open(home.path());
+        save(&first, 5, Some(4)).unwrap();
+        save(&first, 6, Some(5)).unwrap();
+        assert_eq!(numbers(&first), []);
+    }
+    let second = open(home.path());
+    save(&second, 4, None).unwrap();
+    assert_eq!(numbers(&second), [4]);
+    // Its number is free.
+    save(&second, 5, Some(4)).unwrap();
+    assert_eq!(numbers(&second), [4, 5]);
+    assert_eq!(second.latest(None).unwrap(), Some(5));
+}
