@@ -28,7 +28,7 @@ pub(crate) struct Catalog {
     batch: usize,
     /// The highest epoch and the highest sequence number of each rank.
     orders: BTreeMap<u32, (u32, u64)>,
-    /// What later runs went on without.
+    /// The notes of runs that were not offered all versions.
     truncations: Truncations,
     /// Pieces that do not count for that.
     superseded: BTreeMap<Name, Entry>,

@@ -144,7 +144,7 @@ impl Remote {
         })
     }
 
-    /// What the store knows of an object, whether or not its lists have it; `None` if there is none of that name.
+    /// Asks for an object by its name, whether or not lists have it; `None` if there is none of that name.
     pub(crate) fn head(&self, path: &Path) -> Result<Option<ObjectMeta>> {
         self.wait(async {
             let head = self.answer(self.store.head(path)).await;

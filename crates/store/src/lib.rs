@@ -87,6 +87,7 @@ pub trait Storage: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// These bytes are about to be written past this storage, into its [file](Self::file): what it knows of them does not hold any more.
+    /// Tells that these bytes are about to be written past this storage, into its [file](Self::file). Checksums of them do not hold any
+    /// more.
     fn written_past(&self, _offset: u64, _bytes: u64) {}
 }

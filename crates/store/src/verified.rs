@@ -22,7 +22,7 @@ pub struct Verified<S: ?Sized> {
     unverified: AtomicU64,
 }
 
-/// What one write wrote, or the whole granules of it that were not written over since.
+/// The bytes of one write, or the whole granules of them that were not written over since.
 #[derive(Debug)]
 struct Extent {
     end: u64,
@@ -175,7 +175,7 @@ impl<S: Storage + ?Sized> Storage for Verified<S> {
         self.forget(&(offset..end));
         let mut extents = Vec::with_capacity(parts.len());
         let (mut at, mut rest) = (offset, bytes);
-        // What is behind the last part is one more.
+        // The bytes behind the last part are one more.
         for length in parts.iter().copied().chain([usize::MAX]) {
             let (part, behind) = rest.split_at(length.min(rest.len()));
             rest = behind;

@@ -246,9 +246,9 @@ impl ScratchTier {
         }
     }
 
-    /// Whether what is read there is compared with checksums of what was written, which are kept in memory: 8 bytes for
-    /// 64 KiB. At first it is. A copy that is not as it was written is read from the tier below, and is an error
-    /// ([`Error::Damaged`]) if there is none. What goes past host memory ([`DirectIo`](crate::DirectIo)) is not compared.
+    /// Keeps checksums of the bytes that are written there, and compares the bytes that are read, or does neither. At first it does. Each
+    /// 64 KiB take 8 bytes of memory. If a copy does not match, the copy on the next tier is read; without one, restoring fails with
+    /// [`Error::Damaged`]. Copies past host memory (`EngineBuilder::direct_io`) are not compared.
     #[must_use]
     pub fn checksums(mut self, are_kept: bool) -> Self {
         self.is_verified = are_kept;

@@ -29,7 +29,7 @@ impl error::Error for PartError {
     }
 }
 
-/// What lies on scratch storage of a version is not what was written there.
+/// Scratch storage gave back other bytes of a version than were written.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "version {version} is damaged on the {tier} tier, and no other copy of it can be read: {source}"
@@ -41,8 +41,7 @@ struct Altered {
 }
 
 impl Error {
-    /// Says of what version this is, if scratch storage, of which an engine has one tier at most, gave back other bytes than
-    /// were written.
+    /// Names the version and the tier if scratch storage gave back other bytes than were written. An engine has one such tier at most.
     pub(crate) fn of_scratch(self, version: Version) -> Self {
         match self {
             Self::Storage(source @ tierflow_store::Error::Altered { .. }) => {

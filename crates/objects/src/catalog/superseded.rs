@@ -9,12 +9,12 @@ use crate::name::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use tierflow_store::{Identity, Truncation};
 
-/// What later runs went on without.
+/// The notes of runs that were not offered all versions.
 #[derive(Debug, Default)]
 pub(super) struct Truncations {
     /// The notes that lie in the store, by rank.
     noted: BTreeMap<u32, BTreeSet<Truncation>>,
-    /// That of the run of this process.
+    /// The one of the run of this process.
     own: Option<Own>,
 }
 
@@ -48,7 +48,7 @@ impl Catalog {
         });
     }
 
-    /// Whether this run was not offered a piece of its rank.
+    /// Returns true if this run was not offered this piece of its rank.
     pub(crate) fn is_superseded(&self, version: u64, identity: &Identity) -> bool {
         let own = self.truncations.own;
         own.is_some_and(|own| own.truncation.hits(version, identity))
@@ -119,7 +119,7 @@ impl Catalog {
         pieces.any(|piece| piece.identity.epoch == epoch)
     }
 
-    /// Whether there are pieces that do not count.
+    /// Returns true if there are pieces that do not count.
     pub(crate) fn has_superseded(&self) -> bool {
         !self.superseded.is_empty()
     }

@@ -108,7 +108,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Whether a piece may take the place of another one of a whole version.
+    /// Refuses to let a piece take the place of another one of a whole version, unless it may.
     fn may_replace(self, version: u64, there: &Identity, identity: &Identity) -> Result<()> {
         let is_newer = identity.is_newer_than(there) && identity.epoch != there.epoch;
         match self {
@@ -118,7 +118,7 @@ impl Way {
     }
 }
 
-/// Whether two pieces of one number are of one run and hold the same bytes.
+/// Returns true if two pieces of one number are of one run and hold the same bytes.
 fn has_same_bytes(one: &Identity, other: &Identity) -> bool {
     let same = |identity: &Identity| {
         (
