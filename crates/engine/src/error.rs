@@ -175,7 +175,8 @@ pub enum Error {
     /// Storage failed, or what lies there is damaged.
     #[error(transparent)]
     Storage(#[from] tierflow_store::Error),
-    /// A version cannot be put together of what is stored: a difference, or a compressed version, is damaged.
+    /// A version cannot be put together of what is stored: a difference, or a compressed version, is damaged, or scratch storage gave
+    /// back other bytes than were written. The text names the version and the tier.
     #[error(transparent)]
     Damaged(PartError),
     /// The memory of a cache could not be had, or given back.

@@ -1,5 +1,7 @@
 //! The objects in the store, by name, with what their heads say.
 
+mod superseded;
+
 use crate::entry::{Content, Entry, ROW, of_rows, sum_of, tag_of, to_row};
 use crate::index::{BATCH, Indexes, MOST_ROWS};
 use crate::inspect;
@@ -9,6 +11,7 @@ use object_store::ObjectMeta;
 use object_store::path::Path;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use superseded::Truncations;
 use tierflow_store::container::ManifestRow;
 use tierflow_store::{Damage, Heads, Identity, Listed, PieceInfo, Result, with_bases};
 
@@ -25,6 +28,10 @@ pub(crate) struct Catalog {
     batch: usize,
     /// The highest epoch and the highest sequence number of each rank.
     orders: BTreeMap<u32, (u32, u64)>,
+    /// The notes of runs that were not offered all versions.
+    truncations: Truncations,
+    /// Pieces that do not count for that.
+    superseded: BTreeMap<Name, Entry>,
 }
 
 /// An object as the store lists it.
@@ -51,30 +58,34 @@ pub(crate) struct Part {
     objects: Vec<(Name, u64)>,
 }
 
+impl ListEntry {
+    pub(crate) fn new(name: Name, meta: &ObjectMeta) -> Self {
+        Self {
+            name,
+            size: meta.size,
+            tag: tag_of(meta),
+            has_tag: meta.e_tag.is_some(),
+        }
+    }
+}
+
 impl Catalog {
     /// Lists the store's objects, and reads indexes and heads of those that are new or changed.
     pub(crate) fn refresh(&mut self, remote: &Arc<Remote>, prefix: &Path) -> Result<()> {
-        let (mut there, mut indexes) = (Vec::new(), Vec::new());
+        let (mut there, mut indexes, mut truncations) = (Vec::new(), Vec::new(), Vec::new());
         remote.list(prefix, |meta| match Parsed::of(prefix, &meta.location) {
             Some(Parsed::Record(name)) => {
-                there.push(ListEntry {
-                    name,
-                    size: meta.size,
-                    tag: tag_of(&meta),
-                    has_tag: meta.e_tag.is_some(),
-                });
+                there.push(ListEntry::new(name, &meta));
             }
             Some(Parsed::Index(rank)) => indexes.push((rank, meta)),
+            Some(Parsed::Truncation(rank, truncation)) => truncations.push((rank, truncation)),
             None => {}
         })?;
         there.sort_unstable_by_key(|listed: &ListEntry| listed.name);
+        self.correct(&mut there, remote, prefix)?;
         let find = |name: &Name| there.binary_search_by_key(name, |listed| listed.name);
-        let lost: Vec<Name> = self
-            .entries
-            .keys()
-            .filter(|name| find(name).is_err())
-            .copied()
-            .collect();
+        let known = self.entries.keys().chain(self.superseded.keys());
+        let lost: Vec<Name> = known.filter(|name| find(name).is_err()).copied().collect();
         lost.into_iter().for_each(|name| self.forget(name));
         let paths: BTreeSet<&Path> = indexes.iter().map(|(_, meta)| &meta.location).collect();
         self.indexes.retain(|path| paths.contains(path));
@@ -99,13 +110,50 @@ impl Catalog {
                 None => self.forget(listed.name),
             }
         }
+        for (rank, truncation) in truncations {
+            self.add_note(rank, truncation);
+        }
+        self.supersede();
         self.is_listed = true;
+        Ok(())
+    }
+
+    /// Lists may lag: what they lack, or have otherwise, of objects that this process wrote and no list had so far, is asked for
+    /// by name.
+    fn correct(
+        &mut self,
+        there: &mut Vec<ListEntry>,
+        remote: &Arc<Remote>,
+        prefix: &Path,
+    ) -> Result<()> {
+        let new = self.entries.iter().filter(|(_, entry)| !entry.is_listed);
+        let new: Vec<Name> = new.map(|(name, _)| *name).collect();
+        let is_known = |catalog: &mut Self, name: &Name| {
+            let at = there.binary_search_by_key(name, |listed| listed.name);
+            let listed = at.ok().and_then(|at| there.get(at));
+            listed.is_some_and(|listed| catalog.knows(listed))
+        };
+        let asked: BTreeSet<Name> = new
+            .into_iter()
+            .filter(|name| !is_known(self, name))
+            .collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        there.retain(|listed| !asked.contains(&listed.name));
+        there.extend(inspect::by_name(
+            remote,
+            prefix,
+            asked.into_iter().collect(),
+        )?);
+        there.sort_unstable_by_key(|listed| listed.name);
         Ok(())
     }
 
     /// Whether a listed object is in the catalog, unchanged; if so, its listed tag is entered.
     fn knows(&mut self, listed: &ListEntry) -> bool {
-        let Some(entry) = self.entries.get_mut(&listed.name) else {
+        let superseded = self.superseded.get_mut(&listed.name);
+        let Some(entry) = self.entries.get_mut(&listed.name).or(superseded) else {
             return false;
         };
         // An object that this process wrote is not written by another, as only one writes as a rank; and the answer to a write may
@@ -134,7 +182,9 @@ impl Catalog {
                     .ok()
                     .and_then(|at| there.get(at))
                     .is_some_and(|listed| (listed.size, listed.tag) == (entry.size, entry.tag));
-                if counts && self.entries.get(&name).is_none_or(|old| old.index == 0) {
+                let old = self.entries.get(&name);
+                let old = old.or_else(|| self.superseded.get(&name));
+                if counts && old.is_none_or(|old| old.index == 0) {
                     entry.index = number;
                     self.replace(name, entry);
                 }
@@ -150,17 +200,23 @@ impl Catalog {
 
     fn replace(&mut self, name: Name, entry: Entry) {
         self.indexes.add_live(entry.index);
-        if let Some((epoch, sequence)) = entry.content.order() {
-            let order = self.orders.entry(name.rank).or_default();
-            *order = (order.0.max(epoch), order.1.max(sequence));
+        if let Some(order) = entry.content.order() {
+            self.see(name.rank, order);
         }
+        self.superseded.remove(&name);
         if let Some(old) = self.entries.insert(name, entry) {
             self.indexes.remove_live(old.index);
         }
     }
 
+    fn see(&mut self, rank: u32, (epoch, sequence): (u32, u64)) {
+        let order = self.orders.entry(rank).or_default();
+        *order = (order.0.max(epoch), order.1.max(sequence));
+    }
+
     /// Removes the entry of an object that was removed.
     pub(crate) fn forget(&mut self, name: Name) {
+        self.superseded.remove(&name);
         if let Some(old) = self.entries.remove(&name) {
             self.indexes.remove_live(old.index);
         }

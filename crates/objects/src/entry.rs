@@ -64,6 +64,14 @@ impl Content {
         })
     }
 
+    /// The identity of a piece.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        match self {
+            Self::Piece(listed) => Some(listed.info.identity),
+            Self::Manifest(..) | Self::Damaged { .. } => None,
+        }
+    }
+
     /// The epoch in which it was written, and its sequence number.
     pub(crate) fn order(&self) -> Option<(u32, u64)> {
         match self {

@@ -67,6 +67,21 @@ pub(crate) fn heads(
     Ok(all)
 }
 
+/// Asks for objects by their names, whatever lists have of them; those that are not there are left out.
+pub(crate) fn by_name(
+    remote: &Arc<Remote>,
+    prefix: &Path,
+    names: Vec<Name>,
+) -> Result<Vec<ListEntry>> {
+    let mut all = Vec::with_capacity(names.len());
+    let look = |name: Name| {
+        let meta = remote.head(&name.path(prefix))?;
+        Ok(meta.map(|meta| ListEntry::new(name, &meta)))
+    };
+    in_parallel(AT_A_TIME, names, look, |listed| all.extend(listed))?;
+    Ok(all)
+}
+
 fn head(remote: &Arc<Remote>, prefix: &Path, listed: &ListEntry) -> Result<Option<Content>> {
     match record(remote, listed.name, listed.name.path(prefix), listed.size) {
         Ok(content) => Ok(content),

@@ -122,7 +122,7 @@ impl Objects {
         let catalog = self.catalog()?;
         let free = catalog.without_bases(versions);
         let names = catalog.names().filter(|name| free.contains(&name.version));
-        let mut names: Vec<Name> = names.collect();
+        let mut names: Vec<Name> = names.chain(catalog.superseded_up_to(&free)).collect();
         drop(catalog);
         // The manifests first: without them, a version is not there.
         names.sort_by_key(|name| (name.version, name.kind == ObjectKind::Piece));

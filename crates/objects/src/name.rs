@@ -1,6 +1,7 @@
 //! The names of objects.
 
 use object_store::path::Path;
+use tierflow_store::Truncation;
 
 /// The kind of an object that has a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,12 +56,19 @@ pub(crate) fn index_path(prefix: &Path, rank: u32, (epoch, sequence): (u32, u64)
     rank_path(prefix, rank).join(format!("index-{epoch:010}-{sequence:020}.tfi"))
 }
 
+/// The path of the object that stands for a truncation of a rank.
+pub(crate) fn truncation_path(prefix: &Path, rank: u32, truncation: Truncation) -> Path {
+    rank_path(prefix, rank).join(truncation.name())
+}
+
 /// A path under a prefix. Objects with names of other forms are not of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parsed {
     Record(Name),
     /// Of a rank.
     Index(u32),
+    /// Of a rank.
+    Truncation(u32, Truncation),
 }
 
 impl Parsed {
@@ -73,6 +81,10 @@ impl Parsed {
             let (epoch, sequence) = numbers.strip_suffix(".tfi")?.split_once('-')?;
             let order = (epoch.parse().ok()?, sequence.parse().ok()?);
             return (index_path(prefix, rank, order) == *path).then_some(Self::Index(rank));
+        }
+        if let Some(truncation) = Truncation::parse(file) {
+            let is_exact = truncation_path(prefix, rank, truncation) == *path;
+            return is_exact.then_some(Self::Truncation(rank, truncation));
         }
         let (version, ending) = file.strip_prefix('v')?.split_once('.')?;
         let version = version.parse().ok()?;
@@ -98,6 +110,10 @@ mod tests {
         }
         let index = index_path(&prefix, 5, (2, 77));
         assert_eq!(Parsed::of(&prefix, &index), Some(Parsed::Index(5)));
+        let truncation = Truncation { epoch: 7, from: 42 };
+        let path = truncation_path(&prefix, 5, truncation);
+        let parsed = Parsed::of(&prefix, &path);
+        assert_eq!(parsed, Some(Parsed::Truncation(5, truncation)));
         for other in [
             "runs/7/rank-0/v3.tfc",
             "runs/7/rank-00/v00000000000000000003.tfc",

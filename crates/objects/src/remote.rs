@@ -144,6 +144,24 @@ impl Remote {
         })
     }
 
+    /// Asks for an object by its name, whether or not lists have it; `None` if there is none of that name.
+    pub(crate) fn head(&self, path: &Path) -> Result<Option<ObjectMeta>> {
+        self.wait(async {
+            let head = self.answer(self.store.head(path)).await;
+            match head.map_err(|error| at(path, &error))? {
+                Ok(meta) => Ok(Some(meta)),
+                Err(StoreError::NotFound { .. }) => Ok(None),
+                Err(error) => Err(failed(path, &error)),
+            }
+        })
+    }
+
+    /// Makes an object without bytes: its name says everything.
+    pub(crate) fn put_empty(&self, path: &Path) -> Result<()> {
+        let put = self.store.put(path, PutPayload::default());
+        self.wait(self.request(path, put)).map(|_| ())
+    }
+
     /// Removes an object; it need not be there.
     pub(crate) fn remove(&self, path: &Path) -> Result<()> {
         self.wait(async {
@@ -156,8 +174,8 @@ impl Remote {
     }
 
     /// Makes an object of a record, atomically and no sooner than `ready` returns; the parts of a large one are sent before. `None` if
-    /// there is one already and `overwrite` is false; uploads in parts have no such condition. Else the entity tag, if the store
-    /// has it.
+    /// there is one already and `overwrite` is false. Uploads in parts, and some stores, have no such condition: the store is
+    /// asked for the object before. Else the entity tag, if the store has it.
     pub(crate) fn put(
         &self,
         path: &Path,
@@ -167,6 +185,9 @@ impl Remote {
     ) -> Result<Option<Option<String>>> {
         let length = record.head().record_length();
         if length > PART {
+            if !overwrite && self.head(path)?.is_some() {
+                return Ok(None);
+            }
             return self.put_in_parts(path, record, ready).map(Some);
         }
         let mut bytes = record.head_bytes().to_vec();
@@ -188,7 +209,12 @@ impl Remote {
             };
             let mut put_once = put(first).await.map_err(|error| at(path, &error))?;
             if let (false, Err(StoreError::NotImplemented { .. })) = (overwrite, &put_once) {
-                // A store without conditional requests: by the list, there is none.
+                match self.answer(self.store.head(path)).await {
+                    Ok(Err(StoreError::NotFound { .. })) => {}
+                    Ok(Ok(_)) => return Ok(None),
+                    Ok(Err(error)) => return Err(failed(path, &error)),
+                    Err(error) => return Err(at(path, &error)),
+                }
                 put_once = put(PutMode::Overwrite)
                     .await
                     .map_err(|error| at(path, &error))?;

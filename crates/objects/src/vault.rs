@@ -1,6 +1,7 @@
 //! Versions in an object store.
 
 mod indexing;
+mod putting;
 
 use crate::catalog::Catalog;
 use crate::entry::{Content, Entry, sum_of, tag_of_text};
@@ -10,6 +11,7 @@ use crate::remote::{Object, Remote};
 use crate::version_locks::VersionLocks;
 use object_store::ObjectStore;
 use object_store::path::Path;
+use putting::Way;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -197,76 +199,6 @@ impl Objects {
         }
     }
 
-    /// Puts a piece where there is none, an older one, or one of a version that never became whole. If this run has already
-    /// written the same bytes there, an earlier answer of the store was lost: that is a success.
-    fn put(&self, record: &Encoded<'_>, ready: &Ready<'_>) -> Result<()> {
-        let (head, rank) = (record.head(), self.settings.rank);
-        let (version, identity) = (head.version, Identity::of(head));
-        let name = Name::piece(version, rank);
-        let overwrite = {
-            let catalog = self.own()?;
-            let there = catalog.identity(version, rank);
-            if let Some(there) = there
-                && catalog.has_all(version).is_some()
-            {
-                if self.is_ours(version, &there, &identity) {
-                    self.unconfirmed().remove(&version);
-                    return Ok(());
-                }
-                if !identity.is_newer_than(&there) || identity.epoch == there.epoch {
-                    return Err(Error::Exists { version });
-                }
-            }
-            // A damaged piece is overwritten, too.
-            there.is_some() || catalog.damage(name, &self.prefix).is_some()
-        };
-        let path = name.path(&self.prefix);
-        let put = self.remote.put(&path, record, overwrite, ready);
-        match put {
-            Ok(_) => self.unconfirmed().remove(&version),
-            Err(_) => self.unconfirmed().insert(version),
-        };
-        let Some(tag) = put? else {
-            self.unconfirmed().insert(version);
-            let there = self.catalog()?.identity(version, rank);
-            return match there {
-                Some(there) if self.is_ours(version, &there, &identity) => {
-                    self.unconfirmed().remove(&version);
-                    Ok(())
-                }
-                _ => Err(Error::Exists { version }),
-            };
-        };
-        self.enter(
-            name,
-            head.record_length(),
-            tag.as_deref(),
-            Content::piece(head),
-        );
-        Ok(())
-    }
-
-    fn unconfirmed(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.unconfirmed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the piece that is there is the one to be written: the same identity, or the same bytes that this run tried to write
-    /// before.
-    fn is_ours(&self, version: u64, there: &Identity, identity: &Identity) -> bool {
-        let same = |identity: &Identity| {
-            (
-                identity.epoch,
-                identity.run,
-                identity.content,
-                identity.base,
-            )
-        };
-        there.is_same(identity)
-            || (self.unconfirmed().contains(&version) && same(there) == same(identity))
-    }
-
     /// Writes the manifest of a version if all its pieces are there and no manifest is.
     fn complete(&self, version: u64) -> Result<()> {
         if self.settings.ranks == 1 {
@@ -424,8 +356,16 @@ impl Vault for Objects {
     fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> Result<()> {
         {
             let _lock = self.locks.lock(snapshot.version);
-            let stamp = self.stamp(&*self.own()?, Kind::Piece);
-            self.put(&Encoded::new(snapshot, stamp)?, ready)?;
+            let stamp = {
+                let mut catalog = self.own()?;
+                let stamp = self.stamp(&catalog, Kind::Piece);
+                catalog.begin(stamp.rank, stamp.epoch);
+                stamp
+            };
+            self.put(&Encoded::new(snapshot, stamp)?, ready, Way::Saved)?;
+        }
+        if self.known().has_superseded() {
+            self.note(None)?;
         }
         self.complete(snapshot.version)?;
         self.index();
@@ -446,14 +386,19 @@ impl Vault for Objects {
         }
         {
             let _lock = self.locks.lock(head.version);
-            let (there, sequence) = {
-                let catalog = self.own()?;
-                let (_, sequence) = catalog.order(rank);
-                (catalog.identity(head.version, rank), sequence)
-            };
             let identity = Identity::of(head);
+            let (there, sequence, before) = {
+                let mut catalog = self.own()?;
+                let before = catalog.bring(head.version, &identity);
+                let (_, sequence) = catalog.order(rank);
+                (catalog.identity(head.version, rank), sequence, before)
+            };
+            if before.is_some() {
+                self.note(before)?;
+            }
             if !there.is_some_and(|there| there.is_same(&identity)) {
-                self.put(&Encoded::copy(piece, sequence + 1)?, ready)?;
+                let record = Encoded::copy(piece, sequence + 1)?;
+                self.put(&record, ready, Way::Copied)?;
             }
         }
         self.complete(head.version)?;
@@ -463,7 +408,14 @@ impl Vault for Objects {
 
     fn remove(&self, versions: &BTreeSet<u64>) -> Result<()> {
         let rank = self.settings.rank;
-        let free = self.own()?.without_bases(versions);
+        let free: BTreeSet<u64> = {
+            let catalog = self.own()?;
+            let free = catalog.without_bases(versions);
+            let superseded = catalog.superseded_up_to(&free);
+            let superseded = superseded.filter(|name| name.rank == rank);
+            let superseded: Vec<u64> = superseded.map(|name| name.version).collect();
+            free.into_iter().chain(superseded).collect()
+        };
         for version in free {
             let _lock = self.locks.lock(version);
             // The manifest first: without it, the version is not there.

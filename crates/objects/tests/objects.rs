@@ -328,6 +328,24 @@ fn an_answer_that_was_lost_is_no_failure() {
 }
 
 #[test]
+fn a_number_is_given_once_as_in_a_directory() {
+    let near = tempfile::tempdir().unwrap();
+    tierflow_store::conformance::vault(&|| {
+        Box::new(Repository::open(near.path(), Options::default()).unwrap())
+    });
+    let (without, directory) = (Arc::new(Faulty::default()), tempfile::tempdir().unwrap());
+    without.no_conditions.store(true, Relaxed);
+    let stores: [Arc<dyn ObjectStore>; 3] = [
+        Arc::new(InMemory::new()),
+        Arc::new(LocalFileSystem::new_with_prefix(directory.path()).unwrap()),
+        without,
+    ];
+    for store in stores {
+        tierflow_store::conformance::vault(&|| Box::new(objects(&store)));
+    }
+}
+
+#[test]
 fn a_save_is_one_request_and_an_open_no_long_row_of_them() {
     let faulty = Arc::new(Faulty::default());
     let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;

@@ -1,6 +1,8 @@
-//! What every [`Storage`] must do. A new storage passes [`run_all`] in a test of its own.
+//! What every [`Storage`] and every [`Vault`] must do. A new storage passes [`run_all`] in a test of its own, a new vault
+//! [`vault`].
 
-use crate::{Error, Storage};
+use crate::{Error, Region, Result, Snapshot, Storage, Vault};
+use std::collections::BTreeSet;
 
 /// Runs every check. Uses the first few MiB.
 ///
@@ -124,4 +126,75 @@ fn refuses_what_is_not_aligned(storage: &dyn Storage) {
             "{misaligned:?}"
         );
     }
+}
+
+/// Runs every check of a vault of a rank of one, which is empty at first. `open` opens it, again after what it returned before was
+/// dropped.
+///
+/// # Panics
+/// If a check fails, with what was expected.
+pub fn vault(open: &dyn Fn() -> Box<dyn Vault>) {
+    for (version, length) in [(1, 0), (2, 5_000), (3, 18_000_001)] {
+        gives_a_number_once(open, version, length);
+    }
+}
+
+fn save(vault: &dyn Vault, version: u64, bytes: &[u8]) -> Result<()> {
+    let regions = [Region::new("state", bytes)];
+    let base = None;
+    vault.save(&Snapshot {
+        version,
+        base,
+        regions: &regions,
+    })
+}
+
+fn assert_kept(vault: &dyn Vault, version: u64, expected: &[u8]) {
+    let read = vault.piece(version).and_then(|piece| piece.read("state"));
+    assert!(
+        read.as_ref().is_ok_and(|bytes| bytes == expected),
+        "version {version} does not hold what was saved: {:?}",
+        read.map(|bytes| bytes.len())
+    );
+    let versions = vault.versions();
+    let is_listed = |all: &Vec<crate::VersionInfo>| all.iter().any(|info| info.version == version);
+    assert!(
+        versions.as_ref().is_ok_and(is_listed),
+        "version {version} is not listed: {versions:?}"
+    );
+}
+
+/// A number that a version has is refused, by the vault that wrote it and after it was opened again.
+fn gives_a_number_once(open: &dyn Fn() -> Box<dyn Vault>, version: u64, length: usize) {
+    let of = |seed| -> Vec<u8> { (0..length).map(|at| pattern(seed, at)).collect() };
+    let (first, second) = (of(1), of(2));
+    let assert_refused = |vault: &dyn Vault| {
+        for bytes in [&second, &first, &Vec::from("shorter")] {
+            let again = save(vault, version, bytes);
+            assert!(
+                matches!(again, Err(Error::Exists { version: told }) if told == version),
+                "version {version} was saved again: {again:?}"
+            );
+            assert_kept(vault, version, &first);
+        }
+    };
+    let writer = open();
+    let saved = save(&*writer, version, &first);
+    assert!(saved.is_ok(), "version {version} was not saved: {saved:?}");
+    assert_refused(&*writer);
+    // A copy of the piece that is there is none too many.
+    let copied = writer.piece(version).and_then(|piece| writer.copy(&piece));
+    assert!(copied.is_ok(), "{copied:?}");
+    drop(writer);
+    let writer = open();
+    assert_refused(&*writer);
+    let removed = writer.remove(&BTreeSet::from([version]));
+    assert!(removed.is_ok(), "{removed:?}");
+    let saved = save(&*writer, version, &second);
+    assert!(
+        saved.is_ok(),
+        "the number {version} was given up, and is not free: {saved:?}"
+    );
+    drop(writer);
+    assert_kept(&*open(), version, &second);
 }

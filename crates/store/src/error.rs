@@ -46,6 +46,14 @@ pub enum Error {
         /// What the system said.
         source: Errno,
     },
+    /// Storage gave back other bytes than were written: read another copy, and see to the storage.
+    #[error("{bytes} bytes at offset {offset} are not those that were written: see to the storage")]
+    Altered {
+        /// Where.
+        offset: u64,
+        /// How many bytes are under the checksum that does not match.
+        bytes: usize,
+    },
     /// A defect of the caller: see [`Storage::alignment`](crate::Storage::alignment).
     #[error(
         "offset {offset}, length {bytes} and the memory's address must be multiples of {alignment}"

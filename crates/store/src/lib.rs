@@ -20,6 +20,7 @@ mod scratch;
 #[cfg(feature = "testing")]
 mod throttled;
 mod vault;
+mod verified;
 
 pub use collective::Collective;
 pub use error::Error;
@@ -32,12 +33,13 @@ pub use protection::{Gone, OnNode, Protect, Protection};
 pub use repository::{
     Cancelled, Damage, Elsewhere, Encoded, Heads, Identity, Listed, Mark, Marks, Options, Order,
     Piece, PieceInfo, Pruned, Pull, Ready, Region, Repository, Retention, Scrubbed, Snapshot,
-    Stamp, VersionInfo, can_be_restored, last_restorable, left_behind, with_bases,
+    Stamp, Truncation, VersionInfo, can_be_restored, last_restorable, left_behind, with_bases,
 };
 pub use scratch::{Obtained, Scratch};
 #[cfg(feature = "testing")]
 pub use throttled::Throttled;
 pub use vault::Vault;
+pub use verified::Verified;
 
 use std::fmt::Debug;
 
@@ -59,19 +61,33 @@ pub trait Storage: Debug + Send + Sync {
     /// [`Error::Unaligned`] changes nothing.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// Writes `bytes`, which consist of parts of these lengths that will be written over one by one. Storage that keeps checksums
+    /// keeps those of each part apart.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    fn write_parts(&self, offset: u64, bytes: &[u8], parts: &[usize]) -> Result<()> {
+        let _alike_without_checksums = parts;
+        self.write_at(offset, bytes)
+    }
+
     /// Fills `bytes` from `offset`.
     ///
     /// # Errors
-    /// [`Error::Read`] leaves `bytes` unspecified; [`Error::Unaligned`] changes nothing.
+    /// [`Error::Altered`] if they are known not to be what was written; [`Error::Read`] leaves `bytes` unspecified; [`Error::Unaligned`] changes nothing.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
     /// The one file in which these bytes lie, each at its own offset, for who reads and writes them there by other means, such as
-    /// GPUDirect Storage; none unless a storage has one and says so. What stands in front of another storage, to limit it, to
-    /// check it or to let it fail, has none.
+    /// GPUDirect Storage; none unless a storage has one and says so. What stands in front of another storage, to limit it or to
+    /// let it fail, has none. Who writes there calls [`written_past`](Self::written_past) before.
     ///
     /// # Errors
     /// [`Error::Open`] if the file is not to be had a second time.
     fn file(&self) -> Result<Option<NamedFile>> {
         Ok(None)
     }
+
+    /// Tells that these bytes are about to be written past this storage, into its [file](Self::file). Checksums of them do not hold any
+    /// more.
+    fn written_past(&self, _offset: u64, _bytes: u64) {}
 }

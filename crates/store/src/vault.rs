@@ -8,6 +8,13 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 /// A place that keeps one rank's pieces of versions, each there as a whole or not at all: a directory, an object store.
+///
+/// A number is given once. [`save`](Self::save) never writes over a whole version, whichever run wrote it: the version is given up
+/// first. Only a [copy](Self::copy) of a newer piece replaces an older one of its number, by epoch and sequence. One exception:
+/// a place may hide a version for a while, such as a file that cannot be read or an object that lists do not show yet. A run
+/// that was not offered the version may use its number, and its own piece, of a higher epoch, counts from then on.
+///
+/// `conformance::vault` (feature `testing`) checks this.
 pub trait Vault: Debug + Send + Sync {
     /// The whole versions, oldest first.
     ///
@@ -50,7 +57,7 @@ pub trait Vault: Debug + Send + Sync {
     /// Keeps this rank's piece of a version; it is there to stay when this returns.
     ///
     /// # Errors
-    /// After an error, what was there before is still there, and nothing else is.
+    /// [`Error::Exists`](crate::Error::Exists) for a number that a whole version has. After an error, what was there before is still there, and nothing else is.
     fn save(&self, snapshot: &Snapshot<'_>) -> Result<()>;
 
     /// [`save`](Self::save), published no sooner than `ready` returns, which may wait for other pieces; what that fails with

@@ -288,7 +288,7 @@ impl EngineBuilder {
 
     /// The ways between device memory and storage that are not through the host.
     #[cfg(feature = "cufile")]
-    fn direct(&self, storage: &dyn Storage) -> Result<Option<Arc<Direct>>> {
+    fn direct(&self, storage: &Arc<dyn Storage>) -> Result<Option<Arc<Direct>>> {
         if self.device_cache.bytes == 0 {
             return Ok(None);
         }
@@ -302,7 +302,7 @@ impl EngineBuilder {
         clippy::unnecessary_wraps,
         reason = "as with cuFile"
     )]
-    fn direct(&self, _: &dyn Storage) -> Result<Option<Arc<Direct>>> {
+    fn direct(&self, _: &Arc<dyn Storage>) -> Result<Option<Arc<Direct>>> {
         Ok(None)
     }
 
@@ -399,7 +399,7 @@ impl EngineBuilder {
             Kind::Storage => {
                 let scratch = self.scratch.as_ref().ok_or(ABSENT)?;
                 let (storage, limit) = scratch.open()?;
-                let direct = self.direct(&*storage)?;
+                let direct = self.direct(&storage)?;
                 return Ok((Medium::Storage(storage, direct), limit));
             }
             Kind::NodeLocal => {

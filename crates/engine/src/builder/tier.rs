@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tierflow_local_stores::Volume;
 #[cfg(feature = "peers")]
 use tierflow_peers::PeerCache;
-use tierflow_store::{Guarded, Scratch, Storage, Vault};
+use tierflow_store::{Guarded, Scratch, Storage, Vault, Verified};
 use tierflow_tier_alloc::{DeviceOptions, HostOptions, HostPool, Pace};
 
 /// Bytes of the host cache that are pinned before anything is flushed there, and ahead of what is.
@@ -226,6 +226,7 @@ impl From<HostCache> for Tier {
 pub struct ScratchTier {
     pub(super) on: Blocks,
     pub(super) limit: u64,
+    is_verified: bool,
 }
 
 /// Where blocks are written.
@@ -241,7 +242,17 @@ impl ScratchTier {
         Self {
             on,
             limit: UNLIMITED,
+            is_verified: true,
         }
+    }
+
+    /// Keeps checksums of the bytes that are written there, and compares the bytes that are read, or does neither. At first it does. Each
+    /// 64 KiB take 8 bytes of memory. If a copy does not match, the copy on the next tier is read; without one, restoring fails with
+    /// [`Error::Damaged`]. Copies past host memory (`EngineBuilder::direct_io`) are not compared.
+    #[must_use]
+    pub fn checksums(mut self, are_kept: bool) -> Self {
+        self.is_verified = are_kept;
+        self
     }
 
     /// The most bytes to set aside there; without it, as many as there are.
@@ -253,6 +264,14 @@ impl ScratchTier {
 
     /// Opens it: where the blocks are written, and how many bytes there are at most.
     pub(super) fn open(&self) -> Result<(Arc<dyn Storage>, u64)> {
+        let (storage, limit) = self.open_blocks()?;
+        match self.is_verified {
+            true => Ok((Arc::new(Verified::new(storage)), limit)),
+            false => Ok((storage, limit)),
+        }
+    }
+
+    fn open_blocks(&self) -> Result<(Arc<dyn Storage>, u64)> {
         Ok(match &self.on {
             Blocks::Directory(directory) => (Arc::new(Scratch::open(directory)?), self.limit),
             Blocks::Directories(directories) => {

@@ -1,6 +1,8 @@
 //! Failures of the crates that the engine is made of, sorted by what the caller does next.
 
 use super::{BuildError, Error};
+use crate::Version;
+use crate::kind::Kind;
 use std::{error, fmt};
 
 /// What went wrong in a part of the engine: a text, and the chain of its sources.
@@ -24,6 +26,34 @@ impl fmt::Display for PartError {
 impl error::Error for PartError {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         self.0.source()
+    }
+}
+
+/// Scratch storage gave back other bytes of a version than were written.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "version {version} is damaged on the {tier} tier, and no other copy of it can be read: {source}"
+)]
+struct Altered {
+    version: Version,
+    tier: &'static str,
+    source: tierflow_store::Error,
+}
+
+impl Error {
+    /// Names the version and the tier if scratch storage gave back other bytes than were written. An engine has one such tier at most.
+    pub(crate) fn of_scratch(self, version: Version) -> Self {
+        match self {
+            Self::Storage(source @ tierflow_store::Error::Altered { .. }) => {
+                let tier = Kind::Storage.name();
+                Self::Damaged(PartError::new(Altered {
+                    version,
+                    tier,
+                    source,
+                }))
+            }
+            other => other,
+        }
     }
 }
 

@@ -16,6 +16,7 @@ fn is_damage(error: &Error) -> bool {
             | Error::Storage(
                 StoreError::Damaged { .. }
                     | StoreError::Read { .. }
+                    | StoreError::Altered { .. }
                     | StoreError::NoVersion { .. }
                     | StoreError::Vanished { .. }
                     | StoreError::Panicked { .. }
@@ -86,7 +87,7 @@ impl Shared {
                 .sum();
             // Each attempt has to find something that was not known before.
             if !core.plan().is_sound(version) || known == Some(found) {
-                return Err(error);
+                return Err(error.of_scratch(version));
             }
             known = Some(found);
         }

@@ -12,6 +12,7 @@ use crate::{BuildError, DirectIo, DirectMetrics, WayBytes};
 use choice::{Choice, Way};
 use std::fmt::Debug;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tierflow_device::cuda::{DirectError, DirectFile, DirectFiles, DirectMode};
@@ -38,6 +39,8 @@ impl Reached for DirectFile {
 #[derive(Debug)]
 pub(crate) struct Direct {
     file: Option<Box<dyn Reached>>,
+    /// Is told what is written past it.
+    storage: Option<Arc<dyn Storage>>,
     mode: Option<DirectMode>,
     is_measured: bool,
     /// Why all go through pinned buffers, from when on they do.
@@ -59,7 +62,7 @@ impl Direct {
     /// Looks for a direct way, if one is wanted.
     pub(crate) fn find(
         device: &Device,
-        storage: &dyn Storage,
+        storage: &Arc<dyn Storage>,
         how: DirectIo,
     ) -> crate::Result<Option<Self>> {
         let is_measured = match how {
@@ -67,9 +70,10 @@ impl Direct {
             DirectIo::Always => false,
             DirectIo::Never => return Ok(None),
         };
-        match open(device, storage, is_measured) {
+        match open(device, &**storage, is_measured) {
             Ok((file, mode)) => Ok(Some(Self {
                 file: Some(Box::new(file)),
+                storage: Some(Arc::clone(storage)),
                 mode: Some(mode),
                 is_measured,
                 ..Self::closed(None)
@@ -82,6 +86,7 @@ impl Direct {
     fn closed(why: Option<String>) -> Self {
         Self {
             file: None,
+            storage: None,
             mode: None,
             is_measured: true,
             closed: Mutex::new(why),
@@ -102,6 +107,13 @@ impl Direct {
             down: bytes(&self.down),
             up: bytes(&self.up),
             failed: self.failed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// These bytes are about to be written past the storage.
+    fn written_past(&self, offset: u64, bytes: u64) {
+        if let Some(storage) = &self.storage {
+            storage.written_past(offset, bytes);
         }
     }
 

@@ -138,7 +138,11 @@ fn carry_run(shared: &Shared, lane: &mut Lane, run: &[Small<'_>], is_down: bool)
             staged.bytes_mut()?[within(small)].copy_from_slice(lent.bytes()?);
         }
         drop(staged);
-        return Ok(storage.write_at(begin, staging.lend(0..length)?.bytes()?)?);
+        let parts: Vec<usize> = run
+            .iter()
+            .map(|small| usize::try_from(small.stored.reserved).unwrap_or(usize::MAX))
+            .collect();
+        return Ok(storage.write_parts(begin, staging.lend(0..length)?.bytes()?, &parts)?);
     }
     let mut staged = staging.lend_mut(0..length)?;
     storage.read_at(begin, staged.bytes_mut()?)?;

@@ -5,11 +5,13 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    UploadPart,
 };
+use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Forwards every request to a store in memory, unless a fault is set.
 #[derive(Debug)]
@@ -33,6 +35,12 @@ pub(crate) struct Faulty {
     /// Twelve requests for bytes are answered together.
     pub(crate) gets_meet: AtomicBool,
     together: tokio::sync::Barrier,
+    /// Lists leave out so many of the objects that were written last.
+    pub(crate) lags: AtomicUsize,
+    /// Writes know of no condition.
+    pub(crate) no_conditions: AtomicBool,
+    /// What was written, the latest write last.
+    written: Arc<Mutex<Vec<Path>>>,
 }
 
 impl Default for Faulty {
@@ -51,6 +59,9 @@ impl Default for Faulty {
             lists: AtomicU64::new(0),
             gets_meet: AtomicBool::new(false),
             together: tokio::sync::Barrier::new(12),
+            lags: AtomicUsize::new(0),
+            no_conditions: AtomicBool::new(false),
+            written: Arc::default(),
         }
     }
 }
@@ -78,6 +89,13 @@ impl Faulty {
     }
 }
 
+/// Notes that an object was written.
+fn note(written: &Mutex<Vec<Path>>, path: &Path) {
+    let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
+    written.retain(|known| known != path);
+    written.push(path.clone());
+}
+
 impl Display for Faulty {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("faulty")
@@ -90,6 +108,8 @@ struct Upload {
     inner: Box<dyn MultipartUpload>,
     parts_left: u64,
     parts: Arc<AtomicU64>,
+    path: Path,
+    written: Arc<Mutex<Vec<Path>>>,
 }
 
 #[async_trait::async_trait]
@@ -107,7 +127,9 @@ impl MultipartUpload for Upload {
         if self.parts_left == 0 {
             return Err(failure());
         }
-        self.inner.complete().await
+        let put = self.inner.complete().await?;
+        note(&self.written, &self.path);
+        Ok(put)
     }
 
     async fn abort(&mut self) -> Result<()> {
@@ -128,7 +150,16 @@ impl ObjectStore for Faulty {
         if self.no_indexes.load(Relaxed) && path.as_ref().ends_with(".tfi") {
             return Err(failure());
         }
+        if self.no_conditions.load(Relaxed) && options.mode != PutMode::Overwrite {
+            return Err(Error::NotImplemented {
+                operation: "a conditional write".into(),
+                implementer: "faulty".into(),
+            });
+        }
         let put = self.inner.put_opts(path, payload, options).await;
+        if put.is_ok() {
+            note(&self.written, path);
+        }
         if put.is_ok() && self.loses_answers.load(Relaxed) {
             return Err(failure());
         }
@@ -151,6 +182,8 @@ impl ObjectStore for Faulty {
             inner: self.inner.put_multipart_opts(path, options).await?,
             parts_left: self.fail_after.load(Relaxed),
             parts: Arc::clone(&self.parts),
+            path: path.clone(),
+            written: Arc::clone(&self.written),
         }))
     }
 
@@ -178,7 +211,17 @@ impl ObjectStore for Faulty {
         if self.fails.load(Relaxed) {
             return stream::iter([Err(failure())]).boxed();
         }
-        self.inner.list(prefix)
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = written.iter().rev().take(self.lags.load(Relaxed));
+        let hidden: BTreeSet<Path> = latest.cloned().collect();
+        let is_seen = move |meta: &Result<ObjectMeta>| {
+            let is_hidden = |meta: &ObjectMeta| hidden.contains(&meta.location);
+            !meta.as_ref().is_ok_and(is_hidden)
+        };
+        let listed = self.inner.list(prefix);
+        listed
+            .filter(move |meta| std::future::ready(is_seen(meta)))
+            .boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -8,22 +8,27 @@ use crate::Result;
 
 /// Pieces of numbers from `from` on, written by runs of lower epochs than `epoch`, do not count, wherever they come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Truncation {
-    pub(crate) epoch: u32,
-    pub(crate) from: u64,
+pub struct Truncation {
+    /// The epoch of the run that went on from an older version.
+    pub epoch: u32,
+    /// The lowest number that does not count.
+    pub from: u64,
 }
 
 /// No more truncations are remembered.
 const TRUNCATIONS: usize = 64;
 
 impl Truncation {
-    /// The name of the file that stands for it.
-    pub(crate) fn name(self) -> String {
+    /// The name of the file, or object, that stands for it.
+    #[must_use]
+    pub fn name(self) -> String {
         let Self { epoch, from } = self;
         format!("e{epoch:010}-{from:020}.cut")
     }
 
-    pub(crate) fn parse(name: &str) -> Option<Self> {
+    /// The truncation that a file of this name stands for, if it does.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
         let name_of = name.strip_suffix(".cut")?.strip_prefix('e')?;
         let (epoch, from) = name_of.split_once('-')?;
         let truncation = Self {
@@ -34,7 +39,9 @@ impl Truncation {
         (truncation.name() == name).then_some(truncation)
     }
 
-    pub(crate) fn hits(self, version: u64, identity: &Identity) -> bool {
+    /// Whether a piece of this number and identity does not count.
+    #[must_use]
+    pub fn hits(self, version: u64, identity: &Identity) -> bool {
         version >= self.from && identity.epoch < self.epoch
     }
 

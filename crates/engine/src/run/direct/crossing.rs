@@ -116,6 +116,9 @@ impl Lane {
         let begun = Instant::now();
         let mut failure = None;
         if let (Some(file), Way::Direct) = (file, way) {
+            if is_down {
+                direct.written_past(offset, crossing.to.whole(length));
+            }
             match crossing.go(file, cancelled) {
                 Ok(()) => {
                     side.count(way, length, Some(begun.elapsed()));

@@ -1,0 +1,159 @@
+//! Stores whose lists lag behind what was written.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod common;
+mod faulty;
+
+use common::{numbers, objects};
+use faulty::Faulty;
+use object_store::ObjectStore;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, Region as EngineRegion, RegionMut};
+use tierflow_store::{Error, Region, Snapshot, Vault};
+
+/// One request, and an upload in parts.
+const LENGTHS: [usize; 2] = [5_000, 18_000_001];
+
+/// A store in which an earlier life wrote versions 1 to 5, each byte 1. Its lists lack the last two.
+fn lagging(length: usize) -> (Arc<Faulty>, Arc<dyn ObjectStore>) {
+    let faulty = Arc::new(Faulty::default());
+    let store: Arc<dyn ObjectStore> = Arc::clone(&faulty) as Arc<dyn ObjectStore>;
+    let first = objects(&store);
+    for version in 1..=5 {
+        save(&first, version, &vec![1; length]).unwrap();
+    }
+    faulty.lags.store(2, Relaxed);
+    (faulty, store)
+}
+
+fn save(vault: &dyn Vault, version: u64, bytes: &[u8]) -> Result<(), Error> {
+    let regions = [Region::new("state", bytes)];
+    vault.save(&Snapshot {
+        version,
+        base: None,
+        regions: &regions,
+    })
+}
+
+/// The first byte of each version that is offered, after all are read.
+fn offered(vault: &dyn Vault) -> Vec<(u64, u8)> {
+    let read = |version| {
+        let bytes = vault.piece(version).unwrap().read("state").unwrap();
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        (version, bytes[0])
+    };
+    numbers(vault).into_iter().map(read).collect()
+}
+
+const OLD: [(u64, u8); 5] = [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)];
+
+#[test]
+fn a_run_that_was_not_offered_a_version_writes_it_anew() {
+    for (length, no_conditions) in [(LENGTHS[0], false), (LENGTHS[0], true), (LENGTHS[1], false)] {
+        let (faulty, store) = lagging(length);
+        faulty.no_conditions.store(no_conditions, Relaxed);
+        let second = objects(&store);
+        assert_eq!(numbers(&second), [1, 2, 3]);
+        for version in 4..=6 {
+            save(&second, version, &vec![2; length]).unwrap();
+        }
+        let expected = [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)];
+        // With lists that still lag, and with lists that caught up.
+        for lags in [2, 0] {
+            faulty.lags.store(lags, Relaxed);
+            assert_eq!(offered(&second), expected);
+        }
+        assert_eq!(offered(&objects(&store)), expected);
+    }
+}
+
+#[test]
+fn a_version_behind_one_that_was_written_anew_is_not_offered() {
+    for length in LENGTHS {
+        let (faulty, store) = lagging(length);
+        let second = objects(&store);
+        assert_eq!(numbers(&second), [1, 2, 3]);
+        save(&second, 4, &vec![2; length]).unwrap();
+        faulty.lags.store(0, Relaxed);
+        let expected = [(1, 1), (2, 1), (3, 1), (4, 2)];
+        // Ended at once, or after it saw the rest.
+        assert_eq!(offered(&objects(&store)), expected);
+        assert_eq!(offered(&second), expected);
+        // The number is free.
+        let third = objects(&store);
+        save(&third, 5, &vec![3; length]).unwrap();
+        let again = save(&third, 4, &vec![3; length]);
+        assert!(
+            matches!(again, Err(Error::Exists { version: 4 })),
+            "{again:?}"
+        );
+        drop((second, third));
+        assert_eq!(
+            offered(&objects(&store)),
+            [&expected[..], &[(5, 3)]].concat()
+        );
+    }
+}
+
+#[test]
+fn the_earlier_versions_count_until_a_new_one_is_there() {
+    let mut outcomes = [0, 0];
+    for requests in 0..12 {
+        let (faulty, store) = lagging(LENGTHS[0]);
+        let second = objects(&store);
+        assert_eq!(numbers(&second), [1, 2, 3]);
+        faulty.fail_after.store(requests, Relaxed);
+        let saved = save(&second, 4, &vec![2; LENGTHS[0]]);
+        drop(second);
+        faulty.fail_after.store(u64::MAX, Relaxed);
+        faulty.lags.store(0, Relaxed);
+        let after = offered(&objects(&store));
+        outcomes[usize::from(saved.is_ok())] += 1;
+        match saved {
+            Ok(()) => assert_eq!(after, [(1, 1), (2, 1), (3, 1), (4, 2)]),
+            Err(_) => assert_eq!(after, OLD),
+        }
+        // A run that goes on from there is of a later epoch than the one that failed.
+        let third = objects(&store);
+        save(&third, 9, &[3; 10]).unwrap();
+        let now = [after.as_slice(), &[(9, 3)]].concat();
+        assert_eq!(offered(&third), now);
+        assert_eq!(offered(&objects(&store)), now);
+    }
+    assert!(outcomes.iter().all(|count| *count > 1), "{outcomes:?}");
+}
+
+#[test]
+fn an_engine_goes_on_where_lists_lag() {
+    for length in LENGTHS {
+        let (faulty, store) = lagging(length);
+        let device = open(Choice::Host).unwrap();
+        let engine = || {
+            let builder = Engine::builder(&device).host_cache(256 << 20);
+            builder
+                .external_vault(Arc::new(objects(&store)))
+                .build()
+                .unwrap()
+        };
+        let second = engine();
+        assert_eq!(second.latest(None), Some(3));
+        let new = vec![2; length];
+        for version in 4..=6 {
+            let regions = [EngineRegion::from(new.as_slice())];
+            second.checkpoint(version, &regions).unwrap();
+        }
+        second.wait().unwrap();
+        drop(second);
+        faulty.lags.store(0, Relaxed);
+        let third = engine();
+        assert_eq!(third.latest(None), Some(6));
+        for version in 4..=6 {
+            let mut bytes = vec![0; length];
+            let mut regions = [RegionMut::from(bytes.as_mut_slice())];
+            third.restore(version, &mut regions).unwrap();
+            assert!(bytes == new, "version {version}");
+        }
+    }
+}
