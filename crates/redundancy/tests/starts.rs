@@ -1,0 +1,90 @@
+//! What a start finds where nodes are missing, come back, or have other places in the list of hosts.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod nodes;
+
+use nodes::{Group, RANKS, checkpoint, is_there};
+use tierflow_engine::Engine;
+use tierflow_redundancy::Redundancy;
+
+/// All versions before `end` are there, nothing is said, and `end` and the seven behind it are checkpointed.
+fn go_on(engine: &Engine, rank: u32, end: u64) {
+    offers(engine, rank, end);
+    (end..end + 8).for_each(|version| checkpoint(engine, rank, version));
+    engine.wait().unwrap();
+}
+
+fn offers(engine: &Engine, rank: u32, end: u64) {
+    assert!(engine.damage().is_empty(), "{:?}", engine.damage());
+    assert_eq!(engine.latest(None), end.checked_sub(1), "rank {rank}");
+    assert!((0..end).all(|version| is_there(engine, rank, version)));
+}
+
+#[test]
+fn what_was_missing_at_one_start_is_offered_at_the_next() {
+    let group = Group::new(Redundancy::Xor { set: 4 });
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    // More than the code bears.
+    group.unmount("node1");
+    group.unmount("node2");
+    group.run(|_, engine| assert_eq!(engine.latest(None), None));
+    group.mount("node1");
+    group.mount("node2");
+    group.run(|rank, engine| go_on(engine, rank, 8));
+    group.run(|rank, engine| offers(engine, rank, 16));
+}
+
+#[test]
+fn what_a_run_went_on_without_does_not_come_back() {
+    let group = Group::new(Redundancy::Partner);
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    (0..3).for_each(|node| group.unmount(&format!("node{node}")));
+    group.run(|rank, engine| {
+        assert_eq!(engine.latest(None), None);
+        (0..3).for_each(|version| checkpoint(engine, rank, version));
+        engine.wait().unwrap();
+    });
+    (0..3).for_each(|node| group.mount(&format!("node{node}")));
+    // What it wrote lies with rank 3 and the partner that is left of its parity alone.
+    group.run(|_, engine| assert!(engine.latest(None).is_none_or(|newest| newest < 3)));
+}
+
+#[test]
+fn nodes_in_another_order_bring_what_they_have() {
+    for scheme in [Redundancy::Xor { set: 4 }, Redundancy::Partner] {
+        let group = Group::new(scheme);
+        group.run(|rank, engine| go_on(engine, rank, 0));
+        group.place(&["node2", "node0", "node3", "node1"]);
+        group.run(|rank, engine| go_on(engine, rank, 8));
+        // Back again, where each finds what it wrote first.
+        group.place(&["node0", "node1", "node2", "node3"]);
+        group.run(|rank, engine| go_on(engine, rank, 16));
+    }
+}
+
+#[test]
+fn a_spare_node_may_take_any_place() {
+    for scheme in [Redundancy::Xor { set: 4 }, Redundancy::Partner] {
+        let group = Group::new(scheme);
+        group.run(|rank, engine| go_on(engine, rank, 0));
+        // Node 2 is lost, and node 3 has its place now.
+        group.lose(2);
+        group.place(&["node0", "node1", "node3", "node9"]);
+        group.run(|rank, engine| go_on(engine, rank, 8));
+        group.run(|rank, engine| offers(engine, rank, 16));
+    }
+}
+
+#[test]
+fn large_pieces_move_in_the_applications_calls_too() {
+    let mut group = Group::new(Redundancy::Xor { set: 4 });
+    group.is_driven = true;
+    group.run(|rank, engine| {
+        go_on(engine, rank, 0);
+        engine.protect().unwrap();
+    });
+    group.place(&["node1", "node0", "node3", "node2"]);
+    group.run(|rank, engine| offers(engine, rank, 8));
+    assert_eq!(RANKS, 4);
+}
