@@ -1,6 +1,7 @@
 //! The directory in which a member stores parity and manifests on its node.
 
 use crate::atomic_file::AtomicFile;
+use crate::truncations::{Truncations, remove};
 use crate::wire::{Reader, Writer};
 use crate::{Error, Manifest, Result};
 use std::collections::BTreeSet;
@@ -8,6 +9,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The file with the node of each rank.
 const NODES: &str = "nodes";
@@ -64,7 +66,11 @@ impl Part for Vec<u8> {
 #[derive(Debug)]
 pub struct ParityStore {
     directory: PathBuf,
+    truncations: Mutex<Truncations>,
 }
+
+/// Where ranks have theirs in a node's directory.
+const HOME: &str = "redundancy";
 
 impl ParityStore {
     /// Opens a directory, which one process uses at a time. Files that a killed process had not finished are removed.
@@ -73,9 +79,7 @@ impl ParityStore {
     /// [`Error::Io`] if the directory cannot be made or read.
     pub fn open(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
-        let store = Self {
-            directory: directory.to_owned(),
-        };
+        let store = Self::existing(directory)?;
         for name in store.names()? {
             if name.ends_with(".part") || name.ends_with(".piece") {
                 let path = directory.join(name);
@@ -85,12 +89,74 @@ impl ParityStore {
         Ok(store)
     }
 
+    /// A directory that is there, which stays as it is.
+    fn existing(directory: &Path) -> Result<Self> {
+        let store = Self {
+            directory: directory.to_owned(),
+            truncations: Mutex::default(),
+        };
+        *store.truncations() = Truncations::of(&store.names()?);
+        Ok(store)
+    }
+
+    /// The directory of a rank in a node's directory as it is, if it is there.
+    pub(crate) fn of_other(node_local: &Path, rank: u32) -> Result<Option<Self>> {
+        let directory = node_local.join(HOME).join(rank.to_string());
+        directory
+            .is_dir()
+            .then(|| Self::existing(&directory))
+            .transpose()
+    }
+
+    /// The ranks that have directories in a node's directory.
+    pub(crate) fn ranks(node_local: &Path) -> Result<BTreeSet<u32>> {
+        let home = node_local.join(HOME);
+        let entries = std::fs::read_dir(&home).map_err(Error::io(&home))?;
+        let mut ranks = BTreeSet::new();
+        for entry in entries {
+            let name = entry.map_err(Error::io(&home))?.file_name();
+            let name = name.into_string().unwrap_or_default();
+            let rank = name.parse::<u32>().ok();
+            ranks.extend(rank.filter(|rank| rank.to_string() == name));
+        }
+        Ok(ranks)
+    }
+
+    /// What runs gave up, and this one will.
+    pub(crate) fn truncations(&self) -> MutexGuard<'_, Truncations> {
+        self.truncations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what this run gives up, before it writes a version of its own.
+    pub(crate) fn note_truncation(&self) -> Result<()> {
+        self.truncations().note(&self.directory)
+    }
+
+    /// Removes what this run gave up, once a version of its own is there to stay.
+    pub(crate) fn remove_given_up(&self) {
+        let Some(truncation) = self.truncations().take_untidy() else {
+            return;
+        };
+        let versions = self.versions().unwrap_or_default().into_iter();
+        for version in versions.filter(|version| *version >= truncation.from) {
+            // A manifest that is damaged is of no start.
+            let start = self.manifest(version).ok().flatten();
+            let start = start.map_or(0, |manifest| manifest.start);
+            if truncation.hits(version, start) {
+                // It does not count, and is overwritten where its number is used again.
+                let _takes_space = self.remove(version);
+            }
+        }
+    }
+
     /// Opens the directory of a rank beside its versions in a node's directory, where engines have it.
     ///
     /// # Errors
     /// As [`ParityStore::open`].
     pub fn of_rank(node_local: &Path, rank: u32) -> Result<Self> {
-        Self::open(&node_local.join("redundancy").join(rank.to_string()))
+        Self::open(&node_local.join(HOME).join(rank.to_string()))
     }
 
     /// Removes what is stored of all versions but these.
@@ -160,16 +226,9 @@ impl ParityStore {
     /// [`Error::Io`] if it cannot be removed.
     pub fn remove(&self, version: u64) -> Result<()> {
         // The manifest first: without it, the version is not protected.
-        for kind in ["manifest", "parity", "piece"] {
-            let path = self.path(version, kind);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Error::io(path)(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        ["manifest", "parity", "piece"]
+            .into_iter()
+            .try_for_each(|kind| remove(&self.path(version, kind)))
     }
 
     /// Writes a version's manifest, whole or not at all.

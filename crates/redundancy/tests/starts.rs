@@ -1,11 +1,15 @@
 //! What a start finds where nodes are missing, come back, or have other places in the list of hosts.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod nodes;
 
-use nodes::{Group, RANKS, checkpoint, is_there};
-use tierflow_engine::Engine;
+use nodes::{Group, checkpoint, is_there};
+use tierflow_engine::{BuildError, Engine, Error};
 use tierflow_redundancy::Redundancy;
 
 /// All versions before `end` are there, nothing is said, and `end` and the seven behind it are checkpointed.
@@ -86,5 +90,64 @@ fn large_pieces_move_in_the_applications_calls_too() {
     });
     group.place(&["node1", "node0", "node3", "node2"]);
     group.run(|rank, engine| offers(engine, rank, 8));
-    assert_eq!(RANKS, 4);
+}
+
+#[test]
+fn losses_are_told_by_rank_0_and_refused_where_that_is_asked_for() {
+    // Sets of two: ranks 0 and 2 have their own pieces.
+    let mut group = Group::new(Redundancy::Partner);
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    group.unmount("node1");
+    group.unmount("node3");
+    let expected = "versions 0 to 7: rank 1 on node1, rank 3 on node3 lost";
+    let lost_together = {
+        let told = group.run(|_, engine| engine.damage());
+        let line = told[0].iter().find(|damage| damage.version.is_none());
+        line.map(|damage| damage.what.clone())
+    };
+    // By their names, nodes 0 and 2, and 1 and 3 are partners.
+    let line = lost_together.unwrap();
+    assert!(
+        line.contains("versions 0 to 7: rank 1 on node1, rank 3 on node3 lost"),
+        "{line}"
+    );
+    group.refuses = true;
+    for error in group.try_run() {
+        let error = error.unwrap_err();
+        let Error::Build(BuildError::Losses { losses }) = &error else {
+            panic!("{error}");
+        };
+        assert!(losses.starts_with(expected), "{error}");
+    }
+    group.mount("node1");
+    group.mount("node3");
+    group.run(|rank, engine| go_on(engine, rank, 8));
+}
+
+#[test]
+fn what_another_number_of_ranks_left_is_told() {
+    let mut group = Group::new(Redundancy::Xor { set: 4 });
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    for ranks in [3, 6] {
+        group.ranks = ranks;
+        let hosts: Vec<String> = (0..ranks).map(|rank| format!("node{rank}")).collect();
+        group.place(&hosts);
+        let told = group.run(|_, engine| {
+            assert_eq!(engine.latest(None), None);
+            engine.damage()
+        });
+        for (rank, damage) in told.iter().enumerate() {
+            let lines: Vec<&String> = damage.iter().map(|damage| &damage.what).collect();
+            assert_eq!(lines.len(), usize::from(rank < 4), "{lines:?}");
+            let expected = "versions 0 to 7 there are of a group of 4 ranks";
+            assert!(
+                lines.iter().all(|line| line.contains(expected)),
+                "{lines:?}"
+            );
+        }
+    }
+    // Nothing was deleted.
+    group.ranks = 4;
+    group.place(&["node0", "node1", "node2", "node3"]);
+    group.run(|rank, engine| go_on(engine, rank, 8));
 }

@@ -1,6 +1,10 @@
 //! A group of engines as threads, on directories as nodes.
 
-#![allow(dead_code, clippy::unwrap_used, reason = "each test uses some of it, and fails by panicking")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test uses some of it, and fails by panicking"
+)]
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,24 +43,33 @@ impl Transport for OneThread {
 }
 
 pub struct Group {
+    pub ranks: u32,
     pub home: tempfile::TempDir,
     pub scheme: Redundancy,
     /// The host that each rank is on, which is its node's name.
     pub hosts: Mutex<Vec<String>>,
     pub has_external: bool,
     pub is_driven: bool,
+    /// Whether engines are not built where versions are lost.
+    pub refuses: bool,
     pub runs: AtomicU64,
 }
 
 impl Group {
     pub fn new(scheme: Redundancy) -> Self {
-        let hosts = (0..RANKS).map(|rank| format!("node{rank}")).collect();
+        Self::of(RANKS, scheme)
+    }
+
+    pub fn of(ranks: u32, scheme: Redundancy) -> Self {
+        let hosts = (0..ranks).map(|rank| format!("node{rank}")).collect();
         Self {
+            ranks,
             home: tempfile::tempdir().unwrap(),
             scheme,
             hosts: Mutex::new(hosts),
             has_external: false,
             is_driven: false,
+            refuses: false,
             runs: AtomicU64::new(1),
         }
     }
@@ -88,9 +101,10 @@ impl Group {
         let mut builder = Engine::builder(&open(Choice::Host).unwrap())
             .host_cache(8 << 20)
             .node_local(self.node(rank))
-            .group(rank, RANKS, run)
+            .group(rank, self.ranks, run)
             .group_patience(PATIENCE)
             .redundancy(self.scheme.over(transport).failure_domain(self.host(rank)))
+            .refuse_losses(self.refuses)
             .durable_in_order(true);
         if self.has_external {
             builder = builder.external(self.home.path().join("external"));
@@ -117,19 +131,29 @@ impl Group {
     }
 
     /// The hosts of the ranks, in their order.
-    pub fn place(&self, hosts: &[&str]) {
-        *self.hosts.lock().unwrap() = hosts.iter().map(|host| (*host).to_owned()).collect();
+    pub fn place(&self, hosts: &[impl AsRef<str>]) {
+        let hosts = hosts.iter().map(|host| host.as_ref().to_owned());
+        *self.hosts.lock().unwrap() = hosts.collect();
     }
 
     /// One run of the application, of all its ranks.
     pub fn run<T: Send>(&self, body: impl Fn(u32, &Engine) -> T + Sync) -> Vec<T> {
+        self.threads(|rank, run| body(rank, &self.open(rank, run)))
+    }
+
+    /// A run that ends once its engines are built, or not.
+    pub fn try_run(&self) -> Vec<tierflow_engine::Result<()>> {
+        self.threads(|rank, run| self.builder(rank, run).build().map(drop))
+    }
+
+    fn threads<T: Send>(&self, body: impl Fn(u32, u64) -> T + Sync) -> Vec<T> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let spawn = |rank: u32| {
                 let body = &body;
-                scope.spawn(move || body(rank, &self.open(rank, run)))
+                scope.spawn(move || body(rank, run))
             };
-            let threads: Vec<_> = (0..RANKS).map(spawn).collect();
+            let threads: Vec<_> = (0..self.ranks).map(spawn).collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap())

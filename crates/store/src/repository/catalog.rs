@@ -34,6 +34,10 @@ pub(crate) struct Catalog {
     pub(crate) marks: BTreeSet<Mark>,
     /// What runs gave up that went on from an older version.
     pub(crate) truncations: BTreeSet<Truncation>,
+    /// What this run gives up once it begins to write a piece of its own.
+    pub(super) unwritten: BTreeSet<Truncation>,
+    /// Whether what was given up for good may still be there.
+    pub(super) is_untidy: bool,
     /// Damaged files that were put aside.
     aside: Vec<String>,
 }
@@ -48,6 +52,8 @@ impl Catalog {
             manifests: BTreeMap::new(),
             marks: BTreeSet::new(),
             truncations: BTreeSet::new(),
+            unwritten: BTreeSet::new(),
+            is_untidy: false,
             aside: Vec::new(),
         }
     }
