@@ -7,6 +7,7 @@ mod copy;
 mod export;
 mod output;
 mod prune;
+mod redundancy;
 mod remove;
 mod show;
 mod verify;
@@ -83,8 +84,14 @@ fn main() -> ExitCode {
 
 fn run(action: Action, output: Output) -> Result<ExitCode> {
     match action {
+        Action::List { directory } if redundancy::is_node(&directory) => {
+            redundancy::list(&directory, output)?;
+        }
         Action::List { directory } => show::list(&directory, output)?,
         Action::Show { directory, version } => show::show(&directory, version, output)?,
+        Action::Verify { directory, version } if redundancy::is_node(&directory) => {
+            return redundancy::verify(&directory, version, output);
+        }
         Action::Verify { directory, version } => {
             return verify::verify(&directory, version, output);
         }

@@ -1,9 +1,10 @@
 //! The directory in which a member stores parity and manifests on its node.
 
 use crate::atomic_file::AtomicFile;
+use crate::manifest::Digester;
 use crate::truncations::{Truncations, remove};
 use crate::wire::{Reader, Writer};
-use crate::{Error, Manifest, Result};
+use crate::{CHUNK, Error, Manifest, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -79,7 +80,7 @@ impl ParityStore {
     /// [`Error::Io`] if the directory cannot be made or read.
     pub fn open(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
-        let store = Self::existing(directory)?;
+        let store = Self::as_it_is(directory)?;
         for name in store.names()? {
             if name.ends_with(".part") || name.ends_with(".piece") {
                 let path = directory.join(name);
@@ -89,8 +90,7 @@ impl ParityStore {
         Ok(store)
     }
 
-    /// A directory that is there, which stays as it is.
-    fn existing(directory: &Path) -> Result<Self> {
+    fn as_it_is(directory: &Path) -> Result<Self> {
         let store = Self {
             directory: directory.to_owned(),
             truncations: Mutex::default(),
@@ -99,17 +99,21 @@ impl ParityStore {
         Ok(store)
     }
 
-    /// The directory of a rank in a node's directory as it is, if it is there.
-    pub(crate) fn of_other(node_local: &Path, rank: u32) -> Result<Option<Self>> {
+    /// The directory of a rank in a node's directory, if it is there, to be read and left as it is.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read.
+    pub fn existing(node_local: &Path, rank: u32) -> Result<Option<Self>> {
         let directory = node_local.join(HOME).join(rank.to_string());
-        directory
-            .is_dir()
-            .then(|| Self::existing(&directory))
-            .transpose()
+        let is_there = directory.is_dir();
+        is_there.then(|| Self::as_it_is(&directory)).transpose()
     }
 
     /// The ranks that have directories in a node's directory.
-    pub(crate) fn ranks(node_local: &Path) -> Result<BTreeSet<u32>> {
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read, such as where redundancy keeps nothing.
+    pub fn ranks(node_local: &Path) -> Result<BTreeSet<u32>> {
         let home = node_local.join(HOME);
         let entries = std::fs::read_dir(&home).map_err(Error::io(&home))?;
         let mut ranks = BTreeSet::new();
@@ -120,6 +124,39 @@ impl ParityStore {
             ranks.extend(rank.filter(|rank| rank.to_string() == name));
         }
         Ok(ranks)
+    }
+
+    /// Whether a run that this rank took part in gave up what this manifest is of.
+    #[must_use]
+    pub fn gave_up(&self, manifest: &Manifest) -> bool {
+        let truncations = self.truncations();
+        let mut known = truncations.known().iter();
+        known.any(|known| known.hits(manifest.version, manifest.start))
+    }
+
+    /// Whether the parity that a rank stores here is what a manifest says. All of it is read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read.
+    pub fn has_parity(&self, manifest: &Manifest, rank: u32) -> Result<bool> {
+        let Some(expected) = manifest.parity_of(rank) else {
+            return Ok(false);
+        };
+        let Some(file) = self.parity(manifest.version, expected.bytes)? else {
+            return Ok(expected.bytes == 0);
+        };
+        let mut digester = Digester::default();
+        let mut chunk = vec![0; CHUNK];
+        let mut at = 0;
+        while at < expected.bytes {
+            let length = usize::try_from(expected.bytes - at).unwrap_or(CHUNK).min(CHUNK);
+            let chunk = chunk.get_mut(..length).unwrap_or_default();
+            let read = file.read_exact_at(chunk, at);
+            read.map_err(Error::io(self.parity_path(manifest.version)))?;
+            digester.update(chunk);
+            at += length as u64;
+        }
+        Ok(digester.finish() == expected)
     }
 
     /// What runs gave up, and this one will.

@@ -151,7 +151,7 @@ impl Relocation<'_> {
         let options = Options::default().rank(rank, self.ranks);
         Ok(Other {
             repository: Repository::read_only(self.path, options)?,
-            store: ParityStore::of_other(self.path, rank)?,
+            store: ParityStore::existing(self.path, rank)?,
         })
     }
 
@@ -203,13 +203,8 @@ impl Relocation<'_> {
             }
             Content::Parity => {
                 let manifest = store.and_then(|store| store.manifest(version).ok().flatten());
-                let of_rank = |manifest: &Manifest| {
-                    let mut members = manifest.members.iter();
-                    members
-                        .find(|(rank, ..)| *rank == to)
-                        .map(|(_, _, parity)| parity.bytes)
-                };
-                let bytes = manifest.as_ref().and_then(of_rank);
+                let bytes = manifest.as_ref().and_then(|manifest| manifest.parity_of(to));
+                let bytes = bytes.map(|parity| parity.bytes);
                 let parity = store.zip(bytes);
                 let parity = parity.and_then(|(store, bytes)| store.parity(version, bytes).ok());
                 let parity = parity.flatten();

@@ -8,7 +8,9 @@
 
 mod nodes;
 
-use nodes::{Group, checkpoint, is_there};
+use nodes::{Group, PATIENCE, checkpoint, is_there};
+use std::path::Path;
+use std::time::{Duration, Instant};
 use tierflow_engine::{BuildError, Engine, Error};
 use tierflow_redundancy::Redundancy;
 
@@ -52,6 +54,40 @@ fn what_a_run_went_on_without_does_not_come_back() {
     (0..3).for_each(|node| group.mount(&format!("node{node}")));
     // What it wrote lies with rank 3 and the partner that is left of its parity alone.
     group.run(|_, engine| assert!(engine.latest(None).is_none_or(|newest| newest < 3)));
+}
+
+#[test]
+fn what_one_rank_gave_up_no_rank_offers() {
+    let group = Group::new(Redundancy::Xor { set: 4 });
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    group.unmount("node1");
+    group.unmount("node2");
+    group.run(|rank, engine| {
+        // The others end before they take it.
+        if rank == 3 {
+            checkpoint(engine, rank, 0);
+            let begun = Instant::now();
+            while !has_truncation(&group.node(rank).join("rank-3")) {
+                assert!(begun.elapsed() < PATIENCE);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+    for rank in 0..3 {
+        let truncated = has_truncation(&group.node(rank).join(format!("rank-{rank}")));
+        assert!(!truncated, "rank {rank}");
+    }
+    group.mount("node1");
+    group.mount("node2");
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    group.lose(1);
+    group.run(|rank, engine| offers(engine, rank, 8));
+}
+
+fn has_truncation(directory: &Path) -> bool {
+    let names = std::fs::read_dir(directory).into_iter().flatten();
+    let mut names = names.map(|entry| entry.unwrap().file_name());
+    names.any(|name| name.as_encoded_bytes().ends_with(b".cut"))
 }
 
 #[test]

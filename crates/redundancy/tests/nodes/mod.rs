@@ -14,8 +14,8 @@ use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut};
 use tierflow_redundancy::{Directory, Redundancy, Result, Transport};
 
-pub const RANKS: u32 = 4;
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const RANKS: u32 = 4;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A transport for the application's threads alone, as an MPI without `MPI_THREAD_MULTIPLE` is.
 #[derive(Debug)]
@@ -42,25 +42,25 @@ impl Transport for OneThread {
     }
 }
 
-pub struct Group {
-    pub ranks: u32,
-    pub home: tempfile::TempDir,
-    pub scheme: Redundancy,
+pub(crate) struct Group {
+    pub(crate) ranks: u32,
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) scheme: Redundancy,
     /// The host that each rank is on, which is its node's name.
-    pub hosts: Mutex<Vec<String>>,
-    pub has_external: bool,
-    pub is_driven: bool,
+    pub(crate) hosts: Mutex<Vec<String>>,
+    pub(crate) has_external: bool,
+    pub(crate) is_driven: bool,
     /// Whether engines are not built where versions are lost.
-    pub refuses: bool,
-    pub runs: AtomicU64,
+    pub(crate) refuses: bool,
+    pub(crate) runs: AtomicU64,
 }
 
 impl Group {
-    pub fn new(scheme: Redundancy) -> Self {
+    pub(crate) fn new(scheme: Redundancy) -> Self {
         Self::of(RANKS, scheme)
     }
 
-    pub fn of(ranks: u32, scheme: Redundancy) -> Self {
+    pub(crate) fn of(ranks: u32, scheme: Redundancy) -> Self {
         let hosts = (0..ranks).map(|rank| format!("node{rank}")).collect();
         Self {
             ranks,
@@ -74,25 +74,25 @@ impl Group {
         }
     }
 
-    pub fn host(&self, rank: u32) -> String {
+    pub(crate) fn host(&self, rank: u32) -> String {
         self.hosts.lock().unwrap()[rank as usize].clone()
     }
 
-    pub fn node(&self, rank: u32) -> PathBuf {
+    pub(crate) fn node(&self, rank: u32) -> PathBuf {
         self.home.path().join(self.host(rank))
     }
 
-    pub fn lose(&self, rank: u32) {
+    pub(crate) fn lose(&self, rank: u32) {
         std::fs::remove_dir_all(self.node(rank)).unwrap();
     }
 
     /// A node that was lost, and one of another name that takes its place.
-    pub fn replace(&self, rank: u32, by: &str) {
+    pub(crate) fn replace(&self, rank: u32, by: &str) {
         self.lose(rank);
         self.hosts.lock().unwrap()[rank as usize] = by.to_owned();
     }
 
-    pub fn builder(&self, rank: u32, run: u64) -> EngineBuilder {
+    pub(crate) fn builder(&self, rank: u32, run: u64) -> EngineBuilder {
         let directory = Directory::open(&self.home.path().join("shared"), run, rank).unwrap();
         let transport: Arc<dyn Transport> = match self.is_driven {
             true => Arc::new(OneThread(directory, std::thread::current().id())),
@@ -112,18 +112,20 @@ impl Group {
         builder
     }
 
-    pub fn open(&self, rank: u32, run: u64) -> Engine {
+    pub(crate) fn open(&self, rank: u32, run: u64) -> Engine {
         self.builder(rank, run).build().unwrap()
     }
 
     /// The node of a name is not there, and what is made under its path lies elsewhere.
-    pub fn unmount(&self, node: &str) {
+    pub(crate) fn unmount(&self, node: &str) {
         let path = self.home.path();
+        // It may not have been used yet.
+        std::fs::create_dir_all(path.join(node)).unwrap();
         std::fs::rename(path.join(node), path.join(format!("{node}.away"))).unwrap();
     }
 
     /// It is there again.
-    pub fn mount(&self, node: &str) {
+    pub(crate) fn mount(&self, node: &str) {
         let path = self.home.path();
         // What was made under its path is hidden by it.
         let _there_is_none = std::fs::remove_dir_all(path.join(node));
@@ -131,18 +133,18 @@ impl Group {
     }
 
     /// The hosts of the ranks, in their order.
-    pub fn place(&self, hosts: &[impl AsRef<str>]) {
+    pub(crate) fn place(&self, hosts: &[impl AsRef<str>]) {
         let hosts = hosts.iter().map(|host| host.as_ref().to_owned());
         *self.hosts.lock().unwrap() = hosts.collect();
     }
 
     /// One run of the application, of all its ranks.
-    pub fn run<T: Send>(&self, body: impl Fn(u32, &Engine) -> T + Sync) -> Vec<T> {
+    pub(crate) fn run<T: Send>(&self, body: impl Fn(u32, &Engine) -> T + Sync) -> Vec<T> {
         self.threads(|rank, run| body(rank, &self.open(rank, run)))
     }
 
     /// A run that ends once its engines are built, or not.
-    pub fn try_run(&self) -> Vec<tierflow_engine::Result<()>> {
+    pub(crate) fn try_run(&self) -> Vec<tierflow_engine::Result<()>> {
         self.threads(|rank, run| self.builder(rank, run).build().map(drop))
     }
 
@@ -162,7 +164,7 @@ impl Group {
     }
 }
 
-pub fn state(rank: u32, version: u64) -> Vec<u8> {
+pub(crate) fn state(rank: u32, version: u64) -> Vec<u8> {
     let bytes = if version % 4 == 3 {
         1_500_000
     } else {
@@ -173,14 +175,14 @@ pub fn state(rank: u32, version: u64) -> Vec<u8> {
         .collect()
 }
 
-pub fn checkpoint(engine: &Engine, rank: u32, version: u64) {
+pub(crate) fn checkpoint(engine: &Engine, rank: u32, version: u64) {
     let state = state(rank, version);
     engine
         .checkpoint(version, &[Region::from(state.as_slice())])
         .unwrap();
 }
 
-pub fn is_there(engine: &Engine, rank: u32, version: u64) -> bool {
+pub(crate) fn is_there(engine: &Engine, rank: u32, version: u64) -> bool {
     let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
     engine
         .restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])
