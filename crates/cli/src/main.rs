@@ -31,7 +31,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the whole versions, and what is known to be damaged
+    /// List the whole versions, and what is known to be damaged; of a node's directory with redundancy, what is protected
     List {
         /// The directory of versions, or the URL of an object store: s3://bucket/prefix
         directory: PathBuf,

@@ -29,6 +29,7 @@ struct Protected {
 #[derive(Debug, Serialize)]
 struct Listing {
     protected: Vec<Protected>,
+    damage: Vec<DamageRow>,
 }
 
 #[derive(Debug, Serialize)]
@@ -65,9 +66,11 @@ fn ranks(node: &Path) -> Result<Vec<Rank>> {
     ranks.into_iter().collect()
 }
 
-/// Whether this is a directory of a node that redundancy protects.
+/// Whether this is a directory of a node that redundancy protects, of whose ranks alone no version is whole.
 pub(crate) fn is_node(directory: &Path) -> bool {
-    ParityStore::ranks(directory).is_ok_and(|ranks| !ranks.is_empty())
+    let whole = || Repository::read_only(directory, Options::default())?.versions();
+    let has_ranks = ParityStore::ranks(directory).is_ok_and(|ranks| !ranks.is_empty());
+    has_ranks && whole().is_ok_and(|whole| whole.is_empty())
 }
 
 pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
@@ -88,7 +91,9 @@ pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
             protected.push(Protected {
                 version,
                 rank,
-                set: members.map(|((rank, ..), node)| (*rank, node.clone())).collect(),
+                set: members
+                    .map(|((rank, ..), node)| (*rank, node.clone()))
+                    .collect(),
                 tolerates: manifest.tolerates,
                 parity_bytes: manifest.parity_of(rank).map_or(0, |parity| parity.bytes),
                 has_piece,
@@ -97,7 +102,11 @@ pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
         }
     }
     protected.sort_by_key(|one| (one.version, one.rank));
-    let listing = Listing { protected };
+    let damage = Repository::read_only(node, Options::default())?.damage();
+    let listing = Listing {
+        protected,
+        damage: damage.iter().map(DamageRow::from).collect(),
+    };
     let mut text = format!(
         "{:>12} {:>6} {:>6} {:>12}  set (may lose)\n",
         "version", "rank", "piece", "parity"
@@ -121,6 +130,7 @@ pub(crate) fn list(node: &Path, output: Output) -> Result<()> {
             one.tolerates
         )?;
     }
+    text.extend(listing.damage.iter().map(DamageRow::line));
     output.answer(&listing, &text)
 }
 

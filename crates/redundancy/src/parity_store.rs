@@ -114,16 +114,7 @@ impl ParityStore {
     /// # Errors
     /// [`Error::Io`] if it cannot be read, such as where redundancy keeps nothing.
     pub fn ranks(node_local: &Path) -> Result<BTreeSet<u32>> {
-        let home = node_local.join(HOME);
-        let entries = std::fs::read_dir(&home).map_err(Error::io(&home))?;
-        let mut ranks = BTreeSet::new();
-        for entry in entries {
-            let name = entry.map_err(Error::io(&home))?.file_name();
-            let name = name.into_string().unwrap_or_default();
-            let rank = name.parse::<u32>().ok();
-            ranks.extend(rank.filter(|rank| rank.to_string() == name));
-        }
-        Ok(ranks)
+        ranks_in(&node_local.join(HOME), "")
     }
 
     /// Whether a run that this rank took part in gave up what this manifest is of.
@@ -149,7 +140,9 @@ impl ParityStore {
         let mut chunk = vec![0; CHUNK];
         let mut at = 0;
         while at < expected.bytes {
-            let length = usize::try_from(expected.bytes - at).unwrap_or(CHUNK).min(CHUNK);
+            let length = usize::try_from(expected.bytes - at)
+                .unwrap_or(CHUNK)
+                .min(CHUNK);
             let chunk = chunk.get_mut(..length).unwrap_or_default();
             let read = file.read_exact_at(chunk, at);
             read.map_err(Error::io(self.parity_path(manifest.version)))?;
@@ -299,6 +292,20 @@ impl ParityStore {
             Err(error) => Err(Error::io(path)(error)),
         }
     }
+}
+
+/// The ranks whose numbers follow `prefix` in names in a directory.
+pub(crate) fn ranks_in(directory: &Path, prefix: &str) -> Result<BTreeSet<u32>> {
+    let entries = std::fs::read_dir(directory).map_err(Error::io(directory))?;
+    let mut ranks = BTreeSet::new();
+    for entry in entries {
+        let name = entry.map_err(Error::io(directory))?.file_name();
+        let name = name.into_string().unwrap_or_default();
+        let rank = name.strip_prefix(prefix);
+        let rank = rank.and_then(|rank| rank.parse::<u32>().ok());
+        ranks.extend(rank.filter(|rank| format!("{prefix}{rank}") == name));
+    }
+    Ok(ranks)
 }
 
 /// Writes a file, whole or not at all.

@@ -9,6 +9,7 @@ mod announcement;
 use crate::atomic_file::AtomicFile;
 use crate::exchange::Target;
 use crate::manifest::Digester;
+use crate::parity_store::ranks_in;
 use crate::pieces::{Record, RepositorySink};
 use crate::wire::{Reader, Writer};
 use crate::{CHUNK, Error, Manifest, ParityStore, Part, Result, Transport};
@@ -124,7 +125,7 @@ impl Relocation<'_> {
 
     fn site(&self) -> Result<Site> {
         let mut ranks = ParityStore::ranks(self.path).unwrap_or_default();
-        ranks.extend(self.repository.ranks()?);
+        ranks.extend(ranks_in(self.path, "rank-").unwrap_or_default());
         let epoch = self.repository.last_run()?.epoch;
         Ok(Site::new(self.path, epoch, ranks))
     }
@@ -203,7 +204,9 @@ impl Relocation<'_> {
             }
             Content::Parity => {
                 let manifest = store.and_then(|store| store.manifest(version).ok().flatten());
-                let bytes = manifest.as_ref().and_then(|manifest| manifest.parity_of(to));
+                let bytes = manifest
+                    .as_ref()
+                    .and_then(|manifest| manifest.parity_of(to));
                 let bytes = bytes.map(|parity| parity.bytes);
                 let parity = store.zip(bytes);
                 let parity = parity.and_then(|(store, bytes)| store.parity(version, bytes).ok());

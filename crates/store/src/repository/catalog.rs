@@ -38,6 +38,8 @@ pub(crate) struct Catalog {
     pub(super) unwritten: BTreeSet<Truncation>,
     /// Whether what was given up for good may still be there.
     pub(super) is_untidy: bool,
+    /// Versions that other threads write while what was given up is removed.
+    pub(super) being_written: BTreeSet<u64>,
     /// Damaged files that were put aside.
     aside: Vec<String>,
 }
@@ -54,6 +56,7 @@ impl Catalog {
             truncations: BTreeSet::new(),
             unwritten: BTreeSet::new(),
             is_untidy: false,
+            being_written: BTreeSet::new(),
             aside: Vec::new(),
         }
     }

@@ -177,7 +177,7 @@ pub(super) fn prune_rank(
             Some(_) => catalog.manifests.get(&record.version),
         };
         same.is_some_and(|same| same.is_at(record))
-            || catalog.may_count_again(record.version, &record.identity)
+            || catalog.must_stay(record.version, &record.identity)
     };
     let stays =
         |record: &Record, catalog: &Catalog| versions(record.version) && counts(record, catalog);

@@ -65,14 +65,14 @@ impl Repository {
         let mut left = snapshots.iter().map(|snapshot| snapshot.version).collect();
         let mut saved = self.save_reserved(owned, snapshots, ready, &mut left);
         let is_full = matches!(saved, Err(Error::Full { .. })) && left.len() == snapshots.len();
-        if is_full && self.remove_given_up() {
+        if is_full && self.remove_given_up(&left) {
             saved = self.save_reserved(owned, snapshots, ready, &mut left);
         }
         if !left.is_empty() {
             self.release(left);
         }
         saved?;
-        self.remove_given_up();
+        self.remove_given_up(&BTreeSet::new());
         snapshots
             .iter()
             .try_for_each(|snapshot| self.complete(snapshot.version))
@@ -115,12 +115,13 @@ impl Repository {
         if !there.is_some_and(|there| there.is_same(&identity)) {
             self.reserve(version, head.base, Some(identity))?;
             let mut saved = self.copy_reserved(owned, (piece, cancelled), ready);
-            if matches!(saved, Err(Error::Full { .. })) && self.remove_given_up() {
+            let own = BTreeSet::from([version]);
+            if matches!(saved, Err(Error::Full { .. })) && self.remove_given_up(&own) {
                 saved = self.copy_reserved(owned, (piece, cancelled), ready);
             }
             self.state().saving.remove(&version);
             saved?;
-            self.remove_given_up();
+            self.remove_given_up(&BTreeSet::new());
         }
         self.complete(version)
     }

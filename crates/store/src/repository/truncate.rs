@@ -5,6 +5,7 @@ use super::identity::Identity;
 use super::prune::prune_rank;
 use super::{Repository, State};
 use crate::Result;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 /// Pieces of numbers from `from` on, written by runs of lower epochs than `epoch`, do not count, wherever they come from.
@@ -121,19 +122,26 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes what was given up for good, and says whether there was any. What cannot be removed now goes with what is removed
-    /// next.
-    pub(super) fn remove_given_up(&self) -> bool {
+    /// Removes what was given up for good, and says whether there was any; called between the writes of pieces of these `own`
+    /// versions, if of any. What cannot be removed now goes with what is removed next; so does what lies under numbers that
+    /// others are writing.
+    pub(super) fn remove_given_up(&self, own: &BTreeSet<u64>) -> bool {
         let rank = self.options.rank;
         let (Some(owned), true) = (self.owned.get(&rank), self.is_untidy()) else {
             return false;
         };
         let _no_saving = self.stop_packing();
         let mut state = self.state();
+        let others = state.saving.keys().filter(|version| !own.contains(version));
+        let others: BTreeSet<u64> = others.copied().collect();
         if let Some(catalog) = state.catalogs.get_mut(&rank) {
-            catalog.is_untidy = false;
+            catalog.is_untidy = !others.is_empty();
+            catalog.being_written = others;
         }
         let _freed_later = prune_rank(&mut state, rank, owned, &|_| true);
+        if let Some(catalog) = state.catalogs.get_mut(&rank) {
+            catalog.being_written.clear();
+        }
         true
     }
 
@@ -151,11 +159,12 @@ impl Catalog {
         truncations.any(|truncation| truncation.hits(version, identity))
     }
 
-    /// Whether a piece was given up by this run, which has written none of its own: it counts again for the next one if that
-    /// stays so.
-    pub(super) fn may_count_again(&self, version: u64, identity: &Identity) -> bool {
+    /// Whether a piece that does not count stays: it counts again for the next run if this one writes nothing, or another one of
+    /// its number is being written in its place.
+    pub(super) fn must_stay(&self, version: u64, identity: &Identity) -> bool {
         let mut unwritten = self.unwritten.iter();
-        unwritten.any(|truncation| truncation.hits(version, identity))
+        self.being_written.contains(&version)
+            || unwritten.any(|truncation| truncation.hits(version, identity))
     }
 }
 
@@ -264,5 +273,45 @@ mod tests {
         save(&run, 4, 2);
         drop(run);
         assert_eq!(listed(&open()), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_written_in_place_of_what_was_given_up_stays() {
+        for _ in 0..20 {
+            let directory = tempfile::tempdir().unwrap();
+            let open = || {
+                // Each piece in a file of its own.
+                let options = Options::default().packed_below(4096);
+                Repository::open(directory.path(), options).unwrap()
+            };
+            let save = |repository: &Repository, version: u64, byte: u8| {
+                let bytes = vec![byte; 8192];
+                let regions = [Region::new("state", &bytes)];
+                let (base, regions) = (None, regions.as_slice());
+                let snapshot = Snapshot {
+                    version,
+                    base,
+                    regions,
+                };
+                repository.save(&snapshot).unwrap();
+            };
+            let first = open();
+            (0..12).for_each(|version| save(&first, version, 1));
+            drop(first);
+            let second = open();
+            second.truncate(Some(3)).unwrap();
+            std::thread::scope(|scope| {
+                for version in 4..10 {
+                    let (second, save) = (&second, &save);
+                    scope.spawn(move || save(second, version, 2));
+                }
+            });
+            drop(second);
+            let third = open();
+            assert_eq!(listed(&third), (0..10).collect::<Vec<_>>());
+            for version in 4..10 {
+                assert!(third.piece(version).unwrap().read("state").unwrap() == [2; 8192]);
+            }
+        }
     }
 }
