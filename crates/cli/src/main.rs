@@ -7,6 +7,7 @@ mod copy;
 mod export;
 mod output;
 mod prune;
+mod redundancy;
 mod remove;
 mod show;
 mod verify;
@@ -30,7 +31,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the whole versions, and what is known to be damaged
+    /// List the whole versions, and what is known to be damaged; of a node's directory with redundancy, what is protected
     List {
         /// The directory of versions, or the URL of an object store: s3://bucket/prefix
         directory: PathBuf,
@@ -83,8 +84,14 @@ fn main() -> ExitCode {
 
 fn run(action: Action, output: Output) -> Result<ExitCode> {
     match action {
+        Action::List { directory } if redundancy::is_node(&directory) => {
+            redundancy::list(&directory, output)?;
+        }
         Action::List { directory } => show::list(&directory, output)?,
         Action::Show { directory, version } => show::show(&directory, version, output)?,
+        Action::Verify { directory, version } if redundancy::is_node(&directory) => {
+            return redundancy::verify(&directory, version, output);
+        }
         Action::Verify { directory, version } => {
             return verify::verify(&directory, version, output);
         }

@@ -43,6 +43,8 @@ pub(crate) struct Lasting {
     pub(crate) collective: Option<Arc<dyn Collective>>,
     /// What keeps the versions of the node-local directory though the node is lost.
     pub(crate) protection: Option<Arc<dyn Protection>>,
+    /// Whether an engine is not built where more is lost than that bears.
+    pub(crate) refuses_losses: bool,
     /// How long they wait for each other.
     pub(crate) group_patience: Duration,
     /// How long dropping the engine waits for what is under way.
@@ -62,6 +64,7 @@ impl Default for Lasting {
             in_order: None,
             collective: None,
             protection: None,
+            refuses_losses: false,
             group_patience: Duration::from_secs(300),
             closing: Duration::from_secs(60),
             #[cfg(feature = "testing")]
@@ -273,10 +276,11 @@ impl Lasting {
         };
         let newest = agreed.as_ref().and_then(|agreed| agreed.last().copied());
         let below = (external.is_some(), directory.as_ref());
-        let nodes = Nodes::new(protected.as_ref(), below, newest, &mut damage);
         let first = FirstWrite::new(order, local.clone(), directory.clone());
         let first = Arc::new(first);
         let known = (empties.clone(), layouts.clone(), Arc::clone(&first));
+        let protected_for = (protected.as_ref(), group.rank);
+        let nodes = Nodes::new(protected_for, below, newest, &mut damage);
         let alone =
             |directory: Option<Arc<Repository>>| (directory.filter(|_| group.ranks == 1), builds);
         let external = external.map(|vault| {

@@ -132,15 +132,15 @@ impl Error {
         }
     }
 
-    /// Why a version cannot be rebuilt, without its number.
-    pub(crate) fn why_lost(&self) -> String {
+    /// Why a rank cannot have a version rebuilt, without the version's number.
+    pub(crate) fn why_lost(&self, rank: u32) -> String {
         match self {
             Self::TooManyLost {
                 lost, tolerates, ..
             } => too_many(lost, *tolerates),
             Self::SetLost { lost, .. } => whole_sets(lost),
             Self::Unknown { .. } => "no member of its set knows it".to_owned(),
-            error => error.to_string(),
+            error => format!("rank {rank}: {error}"),
         }
     }
 

@@ -1,8 +1,10 @@
 //! What the ranks of a group gather from each other at a start: the node of each, its versions, and those that its sets protected.
 
+use crate::truncations::Truncation;
 use crate::wire::{Reader, Writer};
 use crate::{Member, ParityStore, Result, Set};
 use std::collections::{BTreeMap, BTreeSet};
+use tierflow_store::PieceInfo;
 
 /// What one rank has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,6 +16,8 @@ pub(crate) struct Inventory {
     /// The versions of which its piece is on its node, readable or not.
     own: Vec<u64>,
     protected: Vec<ProtectedBySet>,
+    /// What runs gave up, as far as it knows.
+    truncations: Vec<Truncation>,
 }
 
 /// Versions that one set protected in one start of the application.
@@ -62,14 +66,20 @@ impl ProtectedBySet {
 }
 
 impl Inventory {
+    /// `pieces`: those on the node, of a group of `ranks` or of others, which do not count.
     pub(crate) fn of(
         store: &ParityStore,
         node: String,
         elsewhere: &BTreeSet<u64>,
-        own: Vec<u64>,
+        (pieces, ranks): (&[PieceInfo], u32),
     ) -> Result<Self> {
+        let (own, others): (Vec<&PieceInfo>, Vec<_>) =
+            pieces.iter().partition(|piece| piece.ranks == ranks);
+        let own: Vec<u64> = own.iter().map(|piece| piece.version).collect();
+        let others: BTreeSet<u64> = others.iter().map(|piece| piece.version).collect();
         let mut sets: BTreeMap<_, ProtectedBySet> = BTreeMap::new();
-        for version in store.versions()? {
+        let versions = store.versions()?.into_iter();
+        for version in versions.filter(|version| !others.contains(version)) {
             // Other members have one that is not damaged.
             let Some(manifest) = store.manifest(version)? else {
                 continue;
@@ -87,6 +97,7 @@ impl Inventory {
             elsewhere: elsewhere.iter().copied().collect(),
             own,
             protected: sets.into_values().collect(),
+            truncations: store.truncations().known().iter().copied().collect(),
         })
     }
 
@@ -99,6 +110,11 @@ impl Inventory {
         for one in &self.protected {
             one.encode(&mut to);
         }
+        to.word(self.truncations.len() as u64);
+        for one in &self.truncations {
+            to.word(one.start);
+            to.word(one.from);
+        }
         to.0
     }
 
@@ -109,11 +125,17 @@ impl Inventory {
         for _ in 0..from.word()? {
             protected.push(ProtectedBySet::decode(&mut from)?);
         }
+        let mut truncations = Vec::new();
+        for _ in 0..from.word()? {
+            let (start, from) = (from.word()?, from.word()?);
+            truncations.push(Truncation { start, from });
+        }
         from.is_over().then_some(Self {
             node,
             elsewhere,
             own,
             protected,
+            truncations,
         })
     }
 }
@@ -122,10 +144,30 @@ fn protected(all: &[Inventory]) -> impl Iterator<Item = &ProtectedBySet> {
     all.iter().flat_map(|inventory| &inventory.protected)
 }
 
-/// The number of this start: one more than that of any start in which a version was protected.
+/// The number of this start: one more than that of any start in which a version was protected or given up.
 pub(crate) fn next_start(all: &[Inventory]) -> u64 {
     let starts = protected(all).map(|one| one.start);
+    let truncations = all.iter().flat_map(|one| &one.truncations);
+    let starts = starts.chain(truncations.map(|one| one.start));
     starts.max().unwrap_or_default().saturating_add(1)
+}
+
+/// Leaves out what runs gave up of which some rank knows. Returns the versions of `rank` that are protected no more.
+pub(crate) fn leave_out_given_up(all: &mut [Inventory], rank: u32) -> BTreeSet<u64> {
+    let truncations = all.iter().flat_map(|one| &one.truncations);
+    let truncations: BTreeSet<Truncation> = truncations.copied().collect();
+    let mut own = BTreeSet::new();
+    for (other, inventory) in (0..).zip(all) {
+        for set in &mut inventory.protected {
+            let hit = |version: &u64| truncations.iter().any(|one| one.hits(*version, set.start));
+            let given_up = set.versions.extract_if(.., |version| hit(version));
+            let given_up: Vec<u64> = given_up.collect();
+            if other == rank {
+                own.extend(given_up);
+            }
+        }
+    }
+    own
 }
 
 /// The versions to be rebuilt, each with a set that protected it, in the order in which all members do it.
@@ -180,7 +222,7 @@ pub(crate) fn to_rebuild(all: &[Inventory]) -> Vec<(u64, Set)> {
 }
 
 /// The versions that some set protected and that other sets lost with all of their members: each with the ranks of which there is
-/// neither a piece nor a manifest of their set.
+/// neither a piece nor a manifest of their set. Ranks that have others never had it: they ended before they took it.
 pub(crate) fn lost_sets(all: &[Inventory]) -> BTreeMap<u64, Vec<u32>> {
     let mut traces: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     for one in protected(all) {
@@ -196,9 +238,12 @@ pub(crate) fn lost_sets(all: &[Inventory]) -> BTreeMap<u64, Vec<u32>> {
             }
         }
     }
-    let ranks = || (0_u32..).take(all.len());
+    let bare = (0_u32..).zip(all);
+    let bare = bare.filter(|(_, one)| one.own.is_empty() && one.protected.is_empty());
+    let bare: Vec<u32> = bare.map(|(rank, _)| rank).collect();
     let without = traces.into_iter().map(|(version, traces)| {
-        let without: Vec<u32> = ranks().filter(|rank| !traces.contains(rank)).collect();
+        let without = bare.iter().filter(|rank| !traces.contains(rank));
+        let without: Vec<u32> = without.copied().collect();
         (version, without)
     });
     without.filter(|(_, ranks)| !ranks.is_empty()).collect()
@@ -229,6 +274,7 @@ mod tests {
             elsewhere: elsewhere.to_vec(),
             own: Vec::new(),
             protected: protected.to_vec(),
+            truncations: Vec::new(),
         }
     }
 
@@ -240,10 +286,11 @@ mod tests {
 
     #[test]
     fn an_inventory_is_decoded_as_it_was_encoded() {
-        let one = inventory(
+        let mut one = inventory(
             &[by_set(1, &[0, 2], &[4, 5]), by_set(2, &[0, 1], &[6])],
             &[9],
         );
+        one.truncations = vec![Truncation { start: 2, from: 5 }];
         let bytes = one.encode();
         assert_eq!(Inventory::decode(&bytes), Some(one));
         for end in 0..bytes.len() {
@@ -265,5 +312,22 @@ mod tests {
         assert_eq!(next_start(&all), 3);
         // A smaller group cannot do what needs ranks that it does not have.
         assert_eq!(wanted(&all[..3]), [(8, vec![0, 2])]);
+    }
+
+    #[test]
+    fn what_one_rank_knows_to_be_given_up_counts_for_none() {
+        let mut all = [
+            inventory(
+                &[by_set(1, &[0, 1], &[4, 5]), by_set(2, &[0, 1], &[6])],
+                &[],
+            ),
+            inventory(&[by_set(1, &[0, 1], &[4, 5, 6])], &[]),
+        ];
+        all[1].truncations = vec![Truncation { start: 2, from: 5 }];
+        assert_eq!(next_start(&all), 3);
+        assert_eq!(leave_out_given_up(&mut all, 0), BTreeSet::from([5]));
+        assert_eq!(wanted(&all), [(4, vec![0, 1]), (6, vec![0, 1])]);
+        all[0].truncations = vec![Truncation { start: 9, from: 0 }];
+        assert_eq!(next_start(&all), 10);
     }
 }

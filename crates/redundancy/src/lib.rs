@@ -15,9 +15,11 @@ mod part_and_parity;
 mod pieces;
 mod protected;
 mod rebuilding;
+mod relocation;
 mod scheme;
 mod sets;
 mod transport;
+mod truncations;
 mod wire;
 
 pub use code::{Code, xor_into};

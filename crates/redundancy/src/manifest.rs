@@ -60,6 +60,14 @@ impl Manifest {
         self.tolerates == set.tolerates && ranks.eq(set.members.iter().map(|member| member.rank))
     }
 
+    /// The parity that a rank stores of the version, if it is of the set.
+    #[must_use]
+    pub fn parity_of(&self, rank: u32) -> Option<Digest> {
+        let mut members = self.members.iter();
+        let member = members.find(|(member, ..)| *member == rank);
+        member.map(|(_, _, parity)| *parity)
+    }
+
     /// The set that protected the version.
     #[must_use]
     pub fn set(&self) -> Set {

@@ -1,5 +1,6 @@
 //! The redundancy of an engine's builder: a scheme over a transport.
 
+use crate::relocation::Relocation;
 use crate::{
     Error, Membership, ParityStore, Protected, Redundancy, Transport, TransportCollective,
 };
@@ -63,6 +64,17 @@ impl Protection for NodeProtection {
             patience: node.patience,
         };
         let collective = node.collective.unwrap_or(&over_transport);
+        let relocation = Relocation {
+            path: node.path,
+            rank: node.rank,
+            ranks: node.ranks,
+            repository: &node.repository,
+            store: &store,
+            elsewhere: node.elsewhere,
+            transport: &*self.transport,
+            patience: node.patience,
+        };
+        relocation.run(collective).map_err(failed)?;
         let opened = Protected::open(node.repository, store, member, collective, node.elsewhere);
         Ok(Arc::new(opened.map_err(failed)?))
     }

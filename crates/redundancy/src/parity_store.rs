@@ -1,13 +1,16 @@
 //! The directory in which a member stores parity and manifests on its node.
 
 use crate::atomic_file::AtomicFile;
+use crate::manifest::Digester;
+use crate::truncations::{Truncations, remove};
 use crate::wire::{Reader, Writer};
-use crate::{Error, Manifest, Result};
+use crate::{CHUNK, Error, Manifest, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The file with the node of each rank.
 const NODES: &str = "nodes";
@@ -64,7 +67,11 @@ impl Part for Vec<u8> {
 #[derive(Debug)]
 pub struct ParityStore {
     directory: PathBuf,
+    truncations: Mutex<Truncations>,
 }
+
+/// Where ranks have theirs in a node's directory.
+const HOME: &str = "redundancy";
 
 impl ParityStore {
     /// Opens a directory, which one process uses at a time. Files that a killed process had not finished are removed.
@@ -73,9 +80,7 @@ impl ParityStore {
     /// [`Error::Io`] if the directory cannot be made or read.
     pub fn open(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory).map_err(Error::io(directory))?;
-        let store = Self {
-            directory: directory.to_owned(),
-        };
+        let store = Self::as_it_is(directory)?;
         for name in store.names()? {
             if name.ends_with(".part") || name.ends_with(".piece") {
                 let path = directory.join(name);
@@ -85,12 +90,103 @@ impl ParityStore {
         Ok(store)
     }
 
+    fn as_it_is(directory: &Path) -> Result<Self> {
+        let store = Self {
+            directory: directory.to_owned(),
+            truncations: Mutex::default(),
+        };
+        *store.truncations() = Truncations::of(&store.names()?);
+        Ok(store)
+    }
+
+    /// The directory of a rank in a node's directory, if it is there, to be read and left as it is.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read.
+    pub fn existing(node_local: &Path, rank: u32) -> Result<Option<Self>> {
+        let directory = node_local.join(HOME).join(rank.to_string());
+        let is_there = directory.is_dir();
+        is_there.then(|| Self::as_it_is(&directory)).transpose()
+    }
+
+    /// The ranks that have directories in a node's directory.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read, such as where redundancy keeps nothing.
+    pub fn ranks(node_local: &Path) -> Result<BTreeSet<u32>> {
+        ranks_in(&node_local.join(HOME), "")
+    }
+
+    /// Whether a run that this rank took part in gave up what this manifest is of.
+    #[must_use]
+    pub fn gave_up(&self, manifest: &Manifest) -> bool {
+        let truncations = self.truncations();
+        let mut known = truncations.known().iter();
+        known.any(|known| known.hits(manifest.version, manifest.start))
+    }
+
+    /// Whether the parity that a rank stores here is what a manifest says. All of it is read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read.
+    pub fn has_parity(&self, manifest: &Manifest, rank: u32) -> Result<bool> {
+        let Some(expected) = manifest.parity_of(rank) else {
+            return Ok(false);
+        };
+        let Some(file) = self.parity(manifest.version, expected.bytes)? else {
+            return Ok(expected.bytes == 0);
+        };
+        let mut digester = Digester::default();
+        let mut chunk = vec![0; CHUNK];
+        let mut at = 0;
+        while at < expected.bytes {
+            let length = usize::try_from(expected.bytes - at)
+                .unwrap_or(CHUNK)
+                .min(CHUNK);
+            let chunk = chunk.get_mut(..length).unwrap_or_default();
+            let read = file.read_exact_at(chunk, at);
+            read.map_err(Error::io(self.parity_path(manifest.version)))?;
+            digester.update(chunk);
+            at += length as u64;
+        }
+        Ok(digester.finish() == expected)
+    }
+
+    /// What runs gave up, and this one will.
+    pub(crate) fn truncations(&self) -> MutexGuard<'_, Truncations> {
+        self.truncations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what this run gives up, before it writes a version of its own.
+    pub(crate) fn note_truncation(&self) -> Result<()> {
+        self.truncations().note(&self.directory)
+    }
+
+    /// Removes what this run gave up, once a version of its own is there to stay.
+    pub(crate) fn remove_given_up(&self) {
+        let Some(truncation) = self.truncations().take_untidy() else {
+            return;
+        };
+        let versions = self.versions().unwrap_or_default().into_iter();
+        for version in versions.filter(|version| *version >= truncation.from) {
+            // A manifest that is damaged is of no start.
+            let start = self.manifest(version).ok().flatten();
+            let start = start.map_or(0, |manifest| manifest.start);
+            if truncation.hits(version, start) {
+                // It does not count, and is overwritten where its number is used again.
+                let _takes_space = self.remove(version);
+            }
+        }
+    }
+
     /// Opens the directory of a rank beside its versions in a node's directory, where engines have it.
     ///
     /// # Errors
     /// As [`ParityStore::open`].
     pub fn of_rank(node_local: &Path, rank: u32) -> Result<Self> {
-        Self::open(&node_local.join("redundancy").join(rank.to_string()))
+        Self::open(&node_local.join(HOME).join(rank.to_string()))
     }
 
     /// Removes what is stored of all versions but these.
@@ -160,16 +256,9 @@ impl ParityStore {
     /// [`Error::Io`] if it cannot be removed.
     pub fn remove(&self, version: u64) -> Result<()> {
         // The manifest first: without it, the version is not protected.
-        for kind in ["manifest", "parity", "piece"] {
-            let path = self.path(version, kind);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Error::io(path)(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        ["manifest", "parity", "piece"]
+            .into_iter()
+            .try_for_each(|kind| remove(&self.path(version, kind)))
     }
 
     /// Writes a version's manifest, whole or not at all.
@@ -203,6 +292,20 @@ impl ParityStore {
             Err(error) => Err(Error::io(path)(error)),
         }
     }
+}
+
+/// The ranks whose numbers follow `prefix` in names in a directory.
+pub(crate) fn ranks_in(directory: &Path, prefix: &str) -> Result<BTreeSet<u32>> {
+    let entries = std::fs::read_dir(directory).map_err(Error::io(directory))?;
+    let mut ranks = BTreeSet::new();
+    for entry in entries {
+        let name = entry.map_err(Error::io(directory))?.file_name();
+        let name = name.into_string().unwrap_or_default();
+        let rank = name.strip_prefix(prefix);
+        let rank = rank.and_then(|rank| rank.parse::<u32>().ok());
+        ranks.extend(rank.filter(|rank| format!("{prefix}{rank}") == name));
+    }
+    Ok(ranks)
 }
 
 /// Writes a file, whole or not at all.

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use streamed::RepositorySink;
+pub(crate) use streamed::RepositorySink;
 use tierflow_store::container::{Head, Source};
 use tierflow_store::{Encoded, Identity, Piece, Repository};
 
@@ -77,7 +77,15 @@ impl<'a> Pieces<'a> {
     /// # Errors
     /// As [`Pieces::protect`].
     pub fn protect_rest(&self, elsewhere: &BTreeSet<u64>) -> Result<Vec<u64>> {
-        let protected = self.store.versions()?;
+        self.protect_but(&self.store.versions()?, elsewhere)
+    }
+
+    /// The same, where these are `protected`.
+    pub(crate) fn protect_but(
+        &self,
+        protected: &[u64],
+        elsewhere: &BTreeSet<u64>,
+    ) -> Result<Vec<u64>> {
         let own = self.repository.own_pieces()?.into_iter();
         let own = own.map(|piece| piece.version);
         let rest: Vec<u64> = own
@@ -144,7 +152,7 @@ impl<'a> Pieces<'a> {
 
 /// A piece as a record, whose bytes do not depend on the repository that it is in.
 #[derive(Debug)]
-struct Record<'a> {
+pub(crate) struct Record<'a> {
     encoded: Encoded<'a>,
     /// The offset of the payload.
     payload: u64,
@@ -153,7 +161,7 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    fn new(piece: &'a Piece) -> Result<Self> {
+    pub(crate) fn new(piece: &'a Piece) -> Result<Self> {
         let encoded = Encoded::copy(piece, 0)?;
         Ok(Self {
             payload: payload_start(encoded.head()),

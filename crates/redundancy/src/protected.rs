@@ -3,12 +3,14 @@
 mod pending;
 mod worker;
 
-use crate::inventory::{Inventory, lost_sets, next_start, to_rebuild};
+use crate::inventory::{Inventory, leave_out_given_up, lost_sets, next_start, to_rebuild};
+use crate::truncations::Truncation;
+use crate::wire::{Reader, Writer};
 use crate::{
     Error, Lost, Member, ParityStore, Redundancy, Result, Set, Sets, Transport, TransportCollective,
 };
 use pending::PendingVersions;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,11 +49,15 @@ pub struct Membership {
 pub struct Protected {
     repository: Arc<Repository>,
     store: Arc<ParityStore>,
+    /// The number of the start in which this run protects its versions.
+    start: u64,
     pending: Arc<PendingVersions>,
     set: Set,
     /// How many members may be lost by the scheme.
     wanted: usize,
     lost: Vec<(u64, Error)>,
+    /// What any set lost.
+    gone: Vec<Gone>,
     collective: TransportCollective,
     patience: Duration,
     /// For the application's calls, if the transport is not concurrent.
@@ -75,16 +81,18 @@ impl Protected {
         elsewhere: &BTreeSet<u64>,
     ) -> Result<Self> {
         let store = Arc::new(store);
-        let own = repository.own_pieces()?.into_iter();
-        let own = own.map(|piece| piece.version).collect();
-        let mine = Inventory::of(&store, member.node.clone(), elsewhere, own)?;
+        let pieces = repository.own_pieces()?;
+        let pieces = (pieces.as_slice(), member.ranks);
+        let mine = Inventory::of(&store, member.node.clone(), elsewhere, pieces)?;
         let gathered = collective.all_gather(&mine.encode(), member.patience)?;
         let all: Option<Vec<Inventory>> = gathered
             .iter()
             .map(|bytes| Inventory::decode(bytes))
             .collect();
         let all = all.filter(|all| all.len() == member.ranks as usize);
-        let all = all.ok_or(Error::Message { rank: 0 })?;
+        let mut all = all.ok_or(Error::Message { rank: 0 })?;
+        let start = next_start(&all);
+        let mut given_up = leave_out_given_up(&mut all, member.rank);
         let members: Vec<Member> = (0..)
             .zip(&all)
             .map(|(rank, inventory)| Member {
@@ -96,11 +104,11 @@ impl Protected {
         let set = set.of(member.rank).cloned();
         let set = set.ok_or(Error::Message { rank: member.rank })?;
         let transport = Arc::clone(&member.transport);
-        let collective = TransportCollective::new(transport, member.rank, member.ranks);
+        let over_transport = TransportCollective::new(transport, member.rank, member.ranks);
         let mut worker = Worker {
             set: set.clone(),
             rank: member.rank,
-            start: next_start(&all),
+            start,
             transport: member.transport,
             repository: Arc::clone(&repository),
             store: Arc::clone(&store),
@@ -112,11 +120,19 @@ impl Protected {
         for (version, set) in to_rebuild(&all) {
             if set.place_of(member.rank).is_some() {
                 let error = worker.rebuild(version, set)?;
-                lost.extend(error.map(|error| (version, error)));
+                match error {
+                    Some(error) => lost.push((version, error)),
+                    // Its manifest is that of a start that counts now.
+                    None => drop(given_up.remove(&version)),
+                }
             }
         }
         worker.set = set.clone();
-        worker.protect_rest(elsewhere)?;
+        worker.protect_rest(&given_up, elsewhere)?;
+        // What was there before is of one start, and what this run writes of the next: it may give up the former.
+        let gone = gone(&lost, (member.rank, member.patience), collective)?;
+        let own_start = start.saturating_add(1);
+        worker.start = own_start;
         let pending = Arc::clone(&worker.pending);
         let (mut thread, mut driven) = (None, None);
         if set.tolerates == 0 {
@@ -131,11 +147,13 @@ impl Protected {
         Ok(Self {
             repository,
             store,
+            start: own_start,
             pending,
             set,
             wanted: member.scheme.tolerates(),
             lost,
-            collective,
+            gone,
+            collective: over_transport,
             patience: member.patience,
             driven,
             thread,
@@ -212,14 +230,14 @@ impl Protected {
         }
     }
 
-    /// Removes parity and manifests of versions of higher numbers than `after`, from which the group goes on.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if some cannot be removed.
-    pub fn forget_after(&self, after: Option<u64>) -> Result<()> {
-        let versions = self.store.versions()?.into_iter();
-        let mut above = versions.filter(|version| Some(*version) > after);
-        above.try_for_each(|version| self.forget(version))
+    /// Forgets the protection of versions of higher numbers than `after`, from which the group goes on: for good once this rank
+    /// begins to write a version of its own, and not before.
+    pub fn forget_after(&self, after: Option<u64>) {
+        let from = after.map_or(Some(0), |after| after.checked_add(1));
+        if let Some(from) = from {
+            let start = self.start;
+            self.store.truncations().give_up(Truncation { start, from });
+        }
     }
 
     fn forget(&self, version: u64) -> Result<()> {
@@ -246,6 +264,33 @@ fn set_losses(all: &[Inventory], members: &[Member], store: &ParityStore) -> Vec
             (version, Error::SetLost { version, lost })
         })
         .collect()
+}
+
+/// What the sets of all ranks lost, the same for each of them.
+fn gone(
+    lost: &[(u64, Error)],
+    (rank, patience): (u32, Duration),
+    collective: &dyn Collective,
+) -> Result<Vec<Gone>> {
+    let mut mine = Writer::default();
+    for (version, error) in lost {
+        mine.word(*version);
+        mine.text(&error.why_lost(rank));
+    }
+    let mut all: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    for (rank, theirs) in (0..).zip(collective.all_gather(&mine.0, patience)?) {
+        let mut from = Reader(&theirs);
+        while !from.is_over() {
+            let one = from.word().zip(from.text());
+            let (version, why) = one.ok_or(Error::Message { rank })?;
+            all.entry(version).or_default().insert(why);
+        }
+    }
+    let gone = all.into_iter().map(|(version, whys)| Gone {
+        version,
+        why: Vec::from_iter(whys).join("; "),
+    });
+    Ok(gone.collect())
 }
 
 fn remote(error: Error) -> tierflow_store::Error {
@@ -278,6 +323,8 @@ impl Vault for Protected {
     }
 
     fn save_when(&self, snapshot: &Snapshot<'_>, ready: &Ready<'_>) -> tierflow_store::Result<()> {
+        // Before what it replaces is given up in the repository.
+        self.store.note_truncation().map_err(remote)?;
         if self.set.tolerates == 0 {
             return Vault::save_when(&*self.repository, snapshot, ready);
         }
@@ -309,19 +356,14 @@ impl Vault for Protected {
     }
 
     fn truncate(&self, after: Option<u64>) -> tierflow_store::Result<()> {
-        self.forget_after(after).map_err(remote)?;
+        self.forget_after(after);
         self.repository.truncate(after)
     }
 }
 
 impl Protect for Protected {
     fn gone(&self) -> Vec<Gone> {
-        let lost = self.lost.iter();
-        let gone = lost.map(|(version, error)| Gone {
-            version: *version,
-            why: error.why_lost(),
-        });
-        gone.collect()
+        self.gone.clone()
     }
 
     fn weakness(&self) -> Option<String> {
@@ -351,8 +393,8 @@ impl Protect for Protected {
         self.protect().map_err(unprotected)
     }
 
-    fn forget_after(&self, after: Option<u64>) -> tierflow_store::Result<()> {
-        self.forget_after(after).map_err(remote)
+    fn forget_after(&self, after: Option<u64>) {
+        self.forget_after(after);
     }
 }
 

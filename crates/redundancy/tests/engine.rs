@@ -2,145 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+mod nodes;
+
+use nodes::{Group, RANKS, checkpoint, is_there, state};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use tierflow_device::{Choice, open};
 use tierflow_engine::{Engine, Error as EngineError, Region, RegionMut};
-use tierflow_redundancy::{Directory, Member, Redundancy, Result, Sets, Transport};
+use tierflow_redundancy::{Directory, Member, Redundancy, Sets};
 use tierflow_store::Error as StoreError;
-
-const RANKS: u32 = 4;
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A transport for the application's threads alone, as an MPI without `MPI_THREAD_MULTIPLE` is.
-#[derive(Debug)]
-struct OneThread(Directory, std::thread::ThreadId);
-
-impl OneThread {
-    fn check(&self) -> &Directory {
-        assert_eq!(std::thread::current().id(), self.1);
-        &self.0
-    }
-}
-
-impl Transport for OneThread {
-    fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()> {
-        self.check().send(to, message, patience)
-    }
-
-    fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>> {
-        self.check().receive(from, patience)
-    }
-
-    fn is_concurrent(&self) -> bool {
-        false
-    }
-}
-
-struct Group {
-    home: tempfile::TempDir,
-    scheme: Redundancy,
-    /// The host that each rank is on, which is its node's name.
-    hosts: Mutex<Vec<String>>,
-    has_external: bool,
-    is_driven: bool,
-    runs: AtomicU64,
-}
-
-impl Group {
-    fn new(scheme: Redundancy) -> Self {
-        let hosts = (0..RANKS).map(|rank| format!("node{rank}")).collect();
-        Self {
-            home: tempfile::tempdir().unwrap(),
-            scheme,
-            hosts: Mutex::new(hosts),
-            has_external: false,
-            is_driven: false,
-            runs: AtomicU64::new(1),
-        }
-    }
-
-    fn host(&self, rank: u32) -> String {
-        self.hosts.lock().unwrap()[rank as usize].clone()
-    }
-
-    fn node(&self, rank: u32) -> PathBuf {
-        self.home.path().join(self.host(rank))
-    }
-
-    fn lose(&self, rank: u32) {
-        std::fs::remove_dir_all(self.node(rank)).unwrap();
-    }
-
-    /// A node that was lost, and one of another name that takes its place.
-    fn replace(&self, rank: u32, by: &str) {
-        self.lose(rank);
-        self.hosts.lock().unwrap()[rank as usize] = by.to_owned();
-    }
-
-    fn open(&self, rank: u32, run: u64) -> Engine {
-        let directory = Directory::open(&self.home.path().join("shared"), run, rank).unwrap();
-        let transport: Arc<dyn Transport> = match self.is_driven {
-            true => Arc::new(OneThread(directory, std::thread::current().id())),
-            false => Arc::new(directory),
-        };
-        let mut builder = Engine::builder(&open(Choice::Host).unwrap())
-            .host_cache(8 << 20)
-            .node_local(self.node(rank))
-            .group(rank, RANKS, run)
-            .group_patience(PATIENCE)
-            .redundancy(self.scheme.over(transport).failure_domain(self.host(rank)))
-            .durable_in_order(true);
-        if self.has_external {
-            builder = builder.external(self.home.path().join("external"));
-        }
-        builder.build().unwrap()
-    }
-
-    /// One run of the application, of all its ranks.
-    fn run<T: Send>(&self, body: impl Fn(u32, &Engine) -> T + Sync) -> Vec<T> {
-        let run = self.runs.fetch_add(1, Ordering::Relaxed);
-        std::thread::scope(|scope| {
-            let spawn = |rank: u32| {
-                let body = &body;
-                scope.spawn(move || body(rank, &self.open(rank, run)))
-            };
-            let threads: Vec<_> = (0..RANKS).map(spawn).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap())
-                .collect()
-        })
-    }
-}
-
-fn state(rank: u32, version: u64) -> Vec<u8> {
-    let bytes = if version % 4 == 3 {
-        1_500_000
-    } else {
-        2_000 + 10 * rank as usize
-    };
-    (0..bytes)
-        .map(|at| (at * 13 + at / 255 + version as usize * 5 + rank as usize) as u8)
-        .collect()
-}
-
-fn checkpoint(engine: &Engine, rank: u32, version: u64) {
-    let state = state(rank, version);
-    engine
-        .checkpoint(version, &[Region::from(state.as_slice())])
-        .unwrap();
-}
-
-fn is_there(engine: &Engine, rank: u32, version: u64) -> bool {
-    let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
-    engine
-        .restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])
-        .unwrap();
-    bytes == state(rank, version)
-}
 
 const SCHEMES: &[(Redundancy, &[u32])] = &[
     (Redundancy::Partner, &[1]),

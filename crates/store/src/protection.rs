@@ -49,7 +49,7 @@ pub struct Gone {
 /// What is saved there is protected in the background, or in [`protect`](Self::protect) alone if it [is
 /// driven](Self::is_driven): then the application makes that call, on all ranks at about the same time.
 pub trait Protect: Vault {
-    /// The versions that could not be brought back when it was opened.
+    /// The versions that could not be brought back when it was opened, of all ranks' pieces: the same for each rank.
     fn gone(&self) -> Vec<Gone>;
 
     /// What is missing of the protection that was asked for, and why, if something is.
@@ -74,9 +74,7 @@ pub trait Protect: Vault {
     /// Why nothing is protected any more.
     fn protect(&self) -> Result<()>;
 
-    /// Forgets the protection of versions of higher numbers than `after`: the group goes on from there.
-    ///
-    /// # Errors
-    /// When some may still be there.
-    fn forget_after(&self, after: Option<u64>) -> Result<()>;
+    /// Forgets the protection of versions of higher numbers than `after`, from which the group goes on: once this rank begins to
+    /// write a version of its own. If none is, the next start finds what was there.
+    fn forget_after(&self, after: Option<u64>);
 }

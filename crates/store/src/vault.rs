@@ -113,7 +113,8 @@ pub trait Vault: Debug + Send + Sync {
     }
 
     /// Gives up the pieces that earlier runs wrote under higher numbers than `after`, or under any: the group goes on from
-    /// there. Nothing was written in this run yet. Where that can be remembered, copies of them are refused from now on.
+    /// there. Nothing was written in this run yet. Where that can be remembered, copies of them are refused from now on, and it
+    /// is for good once a piece of this run is begun, and not before; elsewhere they are removed now.
     ///
     /// # Errors
     /// When some may still count.

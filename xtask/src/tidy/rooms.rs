@@ -56,6 +56,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tierflow-agent",
             "tierflow-codec",
             "tierflow-dedup",
+            "tierflow-redundancy",
         ],
     ),
     ("tierflow-python", BINDINGS),

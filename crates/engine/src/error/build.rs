@@ -109,6 +109,15 @@ pub enum BuildError {
         /// The ranks of this group.
         ranks: u32,
     },
+    /// Versions are lost that the redundancy protected, and such losses are [refused](crate::EngineBuilder::refuse_losses).
+    #[error(
+        "more is lost than the nodes protect: {losses}; start again with the nodes that are missing, or without refuse_losses to \
+         go on from what there is"
+    )]
+    Losses {
+        /// The versions, and the ranks and nodes that lost them.
+        losses: String,
+    },
     /// The ranks of a group do not agree which run of the application this is.
     #[error(
         "rank {rank} says that this is run {run}, and rank 0 run {first}: give all ranks the same number"

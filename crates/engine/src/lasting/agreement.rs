@@ -1,14 +1,16 @@
 //! From where a group goes on: what all its ranks can restore, the same for each of them.
 
+use super::nodes::rows;
 use super::survey::Survey;
 use super::{Damage, Group, Lasting};
 use crate::run::Kept;
 use crate::{BuildError, Result, Version};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_store::{Collective, Error as StoreError, Protect, Repository, Vault};
+use tierflow_store::{Collective, Error as StoreError, PieceInfo, Protect, Repository, Vault};
 
 /// Versions that a rank can name, at most.
 const MOST: u64 = 1 << 26;
@@ -22,20 +24,30 @@ struct Has {
     other: Option<(u32, Version)>,
     /// Whether there is more that cannot be read now.
     is_unreadable: bool,
+    /// Whether an earlier run had the same number: this one, queued again.
+    is_again: bool,
+    /// A number that no other run has.
+    drawn: u64,
     /// Its pieces, each with the run that wrote it.
     pieces: BTreeMap<Version, u64>,
 }
 
 impl Has {
-    fn of(vault: &dyn Vault, group: &Group) -> Result<Self> {
+    fn of(vault: &dyn Vault, local: &[PieceInfo], group: &Group) -> Result<Self> {
         let whole = vault.versions()?;
         let mut others = whole.iter().rev().filter(|info| info.ranks != group.ranks);
-        let pieces = vault.pieces()?.into_iter();
-        let own = pieces.filter(|piece| piece.ranks == group.ranks);
+        let pieces = vault.pieces()?;
+        let mut all = pieces.iter().chain(local);
+        let is_again = all.any(|piece| piece.identity.run == group.run);
+        let own = pieces.iter().filter(|piece| piece.ranks == group.ranks);
+        // Its keys are random, and others each time.
+        let drawn = RandomState::new().hash_one(std::process::id());
         Ok(Self {
             run: group.run,
             other: others.next().map(|info| (info.ranks, info.version)),
             is_unreadable: vault.damage().iter().any(|damage| damage.is_unreadable()),
+            is_again,
+            drawn,
             pieces: own
                 .map(|piece| (piece.version, piece.identity.run))
                 .collect(),
@@ -46,7 +58,8 @@ impl Has {
     fn encode(&self) -> Vec<u8> {
         let (ranks, version) = self.other.unwrap_or_default();
         let mut words = vec![self.run, u64::from(ranks), version];
-        words.push(u64::from(self.is_unreadable));
+        words.push(u64::from(self.is_unreadable) | u64::from(self.is_again) << 1);
+        words.push(self.drawn);
         let mut pieces = self.pieces.iter().peekable();
         while let Some((&first, &run)) = pieces.next() {
             let (mut last, mut step, mut length) = (first, 0, 1);
@@ -65,7 +78,7 @@ impl Has {
             return None;
         };
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let ([run, ranks, version, unreadable], rows) = words.split_first_chunk()?;
+        let ([run, ranks, version, flags, drawn], rows) = words.split_first_chunk()?;
         let (rows, []) = rows.as_chunks() else {
             return None;
         };
@@ -86,7 +99,9 @@ impl Has {
                 0 => None,
                 ranks => Some((ranks, *version)),
             },
-            is_unreadable: *unreadable != 0,
+            is_unreadable: flags & 1 != 0,
+            is_again: flags & 2 != 0,
+            drawn: *drawn,
             pieces,
         })
     }
@@ -156,6 +171,26 @@ pub(super) fn taken(
     Ok(others.into_keys().collect())
 }
 
+/// What groups of other sizes left on this rank's storage, and why it is not used: a line for each size.
+fn of_others((tier, pieces): (&'static str, &[PieceInfo]), ranks: u32) -> Vec<Damage> {
+    let mut others: BTreeMap<u32, Vec<Version>> = BTreeMap::new();
+    for piece in pieces.iter().filter(|piece| piece.ranks != ranks) {
+        others.entry(piece.ranks).or_default().push(piece.version);
+    }
+    let line = |(found, versions): (u32, Vec<Version>)| Damage {
+        tier,
+        path: PathBuf::new(),
+        version: None,
+        what: format!(
+            "{} there are of a group of {found} ranks, and this engine is one of {ranks}: they are not used, and give way to what \
+             this run writes; to go on from them, build it in a group of {found}; to read them, use \
+             tierflow_store::Repository::piece_of or `tierflow export`",
+            rows(&versions)
+        ),
+    };
+    others.into_iter().map(line).collect()
+}
+
 /// Whether what a group of another size wrote is the newest there is.
 fn other_group(other: Option<(u32, Version)>, own: Option<Version>, ranks: u32) -> Result<()> {
     match other {
@@ -179,16 +214,35 @@ impl Lasting {
         protected: &Option<Arc<dyn Protect>>,
         damage: &mut Vec<Damage>,
     ) -> Result<Option<BTreeSet<Version>>> {
+        let tier = match self.external {
+            Some(_) => "external",
+            None => "node-local",
+        };
+        damage.extend(of_others((tier, &vault.pieces()?), self.group().ranks));
+        if let (Some(_), Some(local)) = (&self.external, &*local) {
+            damage.extend(of_others(
+                ("node-local", &local.own_pieces()?),
+                self.group().ranks,
+            ));
+        }
         // Where nothing can be written nothing is given up: all ranks see the same there.
         let may_write = shared.is_none_or(|shared| !shared.is_read_only());
         let collective = self.collective.as_deref().or_else(|| vault.collective());
         let Some(collective) = collective else {
             return Ok(None);
         };
-        let mut give_up = |after| {
+        let known = local.as_deref().map(Repository::own_pieces).transpose()?;
+        let own = Has::of(vault, &known.unwrap_or_default(), &self.group())?;
+        let mut give_up = |after, again: Option<u64>| {
+            if let (Some(shared), Some(drawn)) = (shared, again) {
+                // What it writes makes no version with what is left of the run that had its number, wherever that lies.
+                let directories = [Some(shared), local.as_deref()];
+                let directories = directories.into_iter().flatten();
+                directories.for_each(|directory| directory.renumber(drawn));
+            }
             // First what could bring it back.
             if let Some(protected) = protected {
-                protected.forget_after(after)?;
+                protected.forget_after(after);
             }
             if may_write {
                 vault.truncate(after)?;
@@ -202,7 +256,7 @@ impl Lasting {
         };
         agree(
             collective,
-            vault,
+            own,
             &self.group(),
             self.group_patience,
             &mut give_up,
@@ -211,17 +265,16 @@ impl Lasting {
     }
 }
 
-/// Finds out from which versions all ranks can go on, and gives up what is newer. Every rank of the group calls this, and none
-/// returns before all have given up what they had.
+/// Finds out from which versions all ranks can go on, and gives up what is newer: for good once a rank begins to write its first
+/// version. Every rank of the group calls this, and none returns before all have met.
 fn agree(
     collective: &dyn Collective,
-    vault: &dyn Vault,
+    own: Has,
     group: &Group,
     patience: Duration,
-    give_up: &mut dyn FnMut(Option<Version>) -> Result<()>,
+    give_up: &mut dyn FnMut(Option<Version>, Option<u64>) -> Result<()>,
 ) -> Result<BTreeSet<Version>> {
     let begun = Instant::now();
-    let own = Has::of(vault, group)?;
     let given = collective.all_gather(&own.encode(), patience)?;
     let all: Option<Vec<Has>> = given.iter().map(|bytes| Has::decode(bytes)).collect();
     let all = all.filter(|all| all.len() == group.ranks as usize);
@@ -231,8 +284,10 @@ fn agree(
     })?;
     let common = common(&all);
     check(&all, &common, group.ranks)?;
-    give_up(common.last().copied())?;
-    // What is written from now on never completes what another rank has not given up yet.
+    let drawn = all.first().map(|first| first.drawn);
+    let is_again = all.iter().any(|has| has.is_again);
+    give_up(common.last().copied(), drawn.filter(|_| is_again))?;
+    // What is written from now on never completes what another rank removes: it may keep no note of what it gives up.
     collective.all_gather(&[], patience.saturating_sub(begun.elapsed()))?;
     Ok(common)
 }
@@ -255,7 +310,7 @@ mod tests {
         many.pieces
             .extend((100..50_000).step_by(10).map(|version| (version, 1)));
         many.other = Some((8, 41));
-        many.is_unreadable = true;
+        (many.is_unreadable, many.drawn) = (true, 77);
         let bytes = many.encode();
         assert!(bytes.len() < 400, "{}", bytes.len());
         assert_eq!(Has::decode(&bytes), Some(many));
@@ -264,7 +319,7 @@ mod tests {
             assert_eq!(Has::decode(hostile), None);
         }
         let mut endless = has(&[(5, 1)]).encode();
-        endless[6 * 8..7 * 8].copy_from_slice(&u64::MAX.to_le_bytes());
+        endless[7 * 8..8 * 8].copy_from_slice(&u64::MAX.to_le_bytes());
         assert_eq!(Has::decode(&endless), None);
     }
 

@@ -5,7 +5,7 @@ use crate::Version;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tierflow_store::{Error as StoreError, Protect, Repository};
+use tierflow_store::{Error as StoreError, Gone, Protect, Repository};
 
 /// What other ranks keep of the versions on this node, and what this one sees of theirs.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// `external`: whether there is storage below, and the directory that it is. `newest`: what all ranks can go on from.
     pub(super) fn new(
-        protected: Option<&Arc<dyn Protect>>,
+        (protected, rank): (Option<&Arc<dyn Protect>>, u32),
         external: (bool, Option<&Arc<Repository>>),
         newest: Option<Version>,
         damage: &mut Vec<Damage>,
@@ -33,7 +33,16 @@ impl Nodes {
             lost: BTreeMap::new(),
             directory: external.1.cloned(),
         };
-        for gone in protected.map(|it| it.gone()).unwrap_or_default() {
+        let gone = protected.map(|it| it.gone()).unwrap_or_default();
+        if let (0, Some(what)) = (rank, losses(&gone)) {
+            damage.push(Damage {
+                tier: "node-local",
+                path: PathBuf::new(),
+                version: None,
+                what: format!("more is lost than the nodes protect: {what}"),
+            });
+        }
+        for gone in gone {
             let (version, why) = (gone.version, gone.why);
             let error = StoreError::Lost {
                 version,
@@ -64,5 +73,50 @@ impl Nodes {
     /// What durable versions are kept by, if that is the nodes alone.
     pub(super) fn keeper(&self) -> Option<&dyn Protect> {
         self.protected.as_deref().filter(|_| self.is_lowest)
+    }
+}
+
+/// What is lost and why, in a line; `None` if nothing is.
+pub(super) fn losses(gone: &[Gone]) -> Option<String> {
+    let mut by_reason: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
+    for gone in gone {
+        by_reason.entry(&gone.why).or_default().push(gone.version);
+    }
+    let reasons = by_reason.into_iter();
+    let lines = reasons.map(|(why, versions)| format!("{}: {why}", rows(&versions)));
+    let lines: Vec<String> = lines.collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+/// Versions in ascending order as a text such as `versions 0 to 7, 12`.
+pub(super) fn rows(versions: &[Version]) -> String {
+    let follows = |one: &Version, next: &Version| one.checked_add(1) == Some(*next);
+    let rows = versions.chunk_by(follows).map(|row| match row {
+        [first, .., last] => format!("{first} to {last}"),
+        row => row.iter().map(Version::to_string).collect(),
+    });
+    let rows: Vec<String> = rows.collect();
+    let word = if versions.len() == 1 {
+        "version"
+    } else {
+        "versions"
+    };
+    format!("{word} {}", rows.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_told_in_a_line() {
+        let gone = |version, why: &str| Gone {
+            version,
+            why: why.to_owned(),
+        };
+        assert_eq!(losses(&[]), None);
+        let all = [gone(0, "b"), gone(1, "b"), gone(3, "b"), gone(7, "a")];
+        let line = losses(&all).unwrap();
+        assert_eq!(line, "version 7: a; versions 0 to 1, 3: b");
     }
 }

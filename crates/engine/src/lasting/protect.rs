@@ -1,5 +1,6 @@
 //! Node-local versions that outlive their node, as other ranks keep what brings them back.
 
+use super::nodes::losses;
 use super::{Group, Lasting};
 use crate::deadline::Deadline;
 use crate::{BuildError, Engine, EngineBuilder, Result, Version};
@@ -21,6 +22,15 @@ impl EngineBuilder {
     #[must_use]
     pub fn redundancy(mut self, protection: impl Protection + 'static) -> Self {
         self.lasting.protection = Some(Arc::new(protection));
+        self
+    }
+
+    /// Whether [`EngineBuilder::build`] fails with [`BuildError::Losses`], on all ranks, where versions are lost that the
+    /// [redundancy](Self::redundancy) protected: such as to start again once a node is back that is missing now. Unless you say
+    /// so, the group goes on from what there is, and [`Engine::damage`] tells of the losses. Choose the same on all ranks.
+    #[must_use]
+    pub fn refuse_losses(mut self, refuses: bool) -> Self {
+        self.lasting.refuses_losses = refuses;
         self
     }
 }
@@ -64,8 +74,11 @@ impl Lasting {
             elsewhere: &elsewhere,
             collective: self.collective.as_deref(),
             patience: self.group_patience,
-        });
-        Ok(Some(opened?))
+        })?;
+        match losses(&opened.gone()).filter(|_| self.refuses_losses) {
+            Some(losses) => Err(BuildError::Losses { losses }.into()),
+            None => Ok(Some(opened)),
+        }
     }
 }
 

@@ -187,14 +187,14 @@ impl Source for BufferSource {
 }
 
 /// A [`Sink`] whose bytes a thread of its own copies into a repository.
-pub(super) struct RepositorySink<'s> {
+pub(crate) struct RepositorySink<'s> {
     buffer: Arc<Buffer>,
     thread: Option<ScopedJoinHandle<'s, tierflow_store::Result<()>>>,
 }
 
 impl<'s> RepositorySink<'s> {
     /// Starts the thread, for a record of `length` bytes. Errors call it `name`.
-    pub(super) fn start<'env>(
+    pub(crate) fn start<'env>(
         scope: &'s Scope<'s, 'env>,
         repository: &'env Repository,
         name: PathBuf,

@@ -47,10 +47,20 @@ impl Worker {
         }
     }
 
-    /// Protects the versions that all members have and that are not protected, as the members ended before they were.
-    pub(super) fn protect_rest(&self, elsewhere: &BTreeSet<u64>) -> Result<()> {
+    /// Protects the versions that all members have and that are not protected, as the members ended before they were, or as what
+    /// was protected under these numbers was `given_up`.
+    pub(super) fn protect_rest(
+        &self,
+        given_up: &BTreeSet<u64>,
+        elsewhere: &BTreeSet<u64>,
+    ) -> Result<()> {
+        let protect = || {
+            let mut protected = self.store.versions()?;
+            protected.retain(|version| !given_up.contains(version));
+            self.pieces()?.protect_but(&protected, elsewhere)
+        };
         if self.set.tolerates > 0
-            && let Err(error) = self.pieces()?.protect_rest(elsewhere)
+            && let Err(error) = protect()
         {
             return Err(self.leave(error));
         }
@@ -112,6 +122,7 @@ impl Worker {
         let piece = self.repository.own_piece(version);
         let is_on_all = self.exchange()?.all_have(version, piece.is_ok())?;
         if is_on_all && let Ok(piece) = piece {
+            self.store.remove_given_up();
             self.pieces()?.protect_piece(version, &piece)?;
         }
         protecting.done();

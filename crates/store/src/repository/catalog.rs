@@ -37,6 +37,12 @@ pub(crate) struct Catalog {
     pub(crate) truncations: BTreeSet<Truncation>,
     /// The copies that were noted not to count any more.
     pub(crate) superseded: Superseded,
+    /// What this run gives up once it begins to write a piece of its own.
+    pub(super) unwritten: BTreeSet<Truncation>,
+    /// Whether what was given up for good may still be there.
+    pub(super) is_untidy: bool,
+    /// Versions that other threads write while what was given up is removed.
+    pub(super) being_written: BTreeSet<u64>,
     /// Damaged files that were put aside.
     aside: Vec<String>,
 }
@@ -52,6 +58,9 @@ impl Catalog {
             marks: BTreeSet::new(),
             truncations: BTreeSet::new(),
             superseded: Superseded::default(),
+            unwritten: BTreeSet::new(),
+            is_untidy: false,
+            being_written: BTreeSet::new(),
             aside: Vec::new(),
         }
     }

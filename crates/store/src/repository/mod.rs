@@ -54,7 +54,7 @@ use segment::Packer;
 use spare::Spares;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A directory that holds the versions of one history, written by the ranks of a group: threads, processes, or hosts
@@ -67,6 +67,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 pub struct Repository {
     top: Directory,
     options: Options,
+    /// The number of the run that writes.
+    run: AtomicU64,
     /// The ranks that this process writes.
     owned: BTreeMap<u32, Owned>,
     state: Mutex<State>,

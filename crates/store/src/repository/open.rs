@@ -11,7 +11,7 @@ use crate::injected::Injected;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
 /// How a repository is used.
@@ -142,6 +142,7 @@ impl Repository {
     ) -> Result<Self> {
         let mut repository = Self {
             top,
+            run: AtomicU64::new(options.run),
             options,
             owned: BTreeMap::new(),
             state: Mutex::default(),

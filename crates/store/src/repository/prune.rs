@@ -181,6 +181,7 @@ pub(super) fn prune_rank(
             Some(_) => catalog.manifests.get(&record.version),
         };
         same.is_some_and(|same| same.is_at(record))
+            || catalog.must_stay(record.version, &record.identity)
     };
     let stays =
         |record: &Record, catalog: &Catalog| versions(record.version) && counts(record, catalog);

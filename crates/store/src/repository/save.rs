@@ -63,11 +63,16 @@ impl Repository {
             }
         }
         let mut left = snapshots.iter().map(|snapshot| snapshot.version).collect();
-        let saved = self.save_reserved(owned, snapshots, ready, &mut left);
+        let mut saved = self.save_reserved(owned, snapshots, ready, &mut left);
+        let is_full = matches!(saved, Err(Error::Full { .. })) && left.len() == snapshots.len();
+        if is_full && self.remove_given_up(&left) {
+            saved = self.save_reserved(owned, snapshots, ready, &mut left);
+        }
         if !left.is_empty() {
             self.release(left);
         }
         saved?;
+        self.remove_given_up(&BTreeSet::new());
         snapshots
             .iter()
             .try_for_each(|snapshot| self.complete(snapshot.version))
@@ -109,9 +114,14 @@ impl Repository {
         };
         if !there.is_some_and(|there| there.is_same(&identity)) {
             self.reserve(version, head.base, Some(identity))?;
-            let saved = self.copy_reserved(owned, (piece, cancelled), ready);
+            let mut saved = self.copy_reserved(owned, (piece, cancelled), ready);
+            let own = BTreeSet::from([version]);
+            if matches!(saved, Err(Error::Full { .. })) && self.remove_given_up(&own) {
+                saved = self.copy_reserved(owned, (piece, cancelled), ready);
+            }
             self.state().saving.remove(&version);
             saved?;
+            self.remove_given_up(&BTreeSet::new());
         }
         self.complete(version)
     }
@@ -128,6 +138,9 @@ impl Repository {
             _ => head.sequence,
         };
         let (epoch, run) = (head.epoch, 0);
+        if epoch >= owned.order.epoch() {
+            self.note_truncations()?;
+        }
         let mark = self.options.order.as_ref().map(Order::mark);
         self.mark_as(owned, mark.unwrap_or(Mark { epoch, run }))?;
         self.check_place(owned)?;
@@ -202,14 +215,18 @@ impl Repository {
             .map(|catalog| catalog.directory.clone())
     }
 
+    /// Of what is written next. Before the run's first own piece, what it gives up is noted.
     fn label(&self, owned: &Owned, kind: Kind) -> Result<Label> {
+        if kind == Kind::Piece {
+            self.note_truncations()?;
+        }
         let (epoch, sequence) = self.next(owned)?;
         Ok(Label {
             kind,
             sequence,
             epoch,
             created: now(),
-            run: self.options.run,
+            run: self.run.load(Ordering::Relaxed),
             rank: self.options.rank,
             ranks: self.options.ranks,
         })

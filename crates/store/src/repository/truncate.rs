@@ -5,6 +5,8 @@ use super::identity::Identity;
 use super::prune::prune_rank;
 use super::{Repository, State};
 use crate::Result;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 /// Pieces of numbers from `from` on, written by runs of lower epochs than `epoch`, do not count, wherever they come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,51 +54,123 @@ impl Truncation {
 }
 
 impl Repository {
-    /// Gives up, for good, the pieces of this rank that earlier runs wrote under higher numbers than `after`, or under any:
-    /// copies of them are refused from now on. Their numbers are free.
+    /// Gives up the pieces of this rank that earlier runs wrote under higher numbers than `after`, or under any: copies of
+    /// them are refused from now on. Their numbers are free.
+    ///
+    /// Nothing of it is on the disk before this run begins to write its first own piece: a run that ends before that changed
+    /// nothing, and the next one finds everything. From then on it is for good. The pieces are removed once that first one is
+    /// there to stay, or earlier where they take its space.
     ///
     /// # Errors
-    /// As [`save`](Self::save) and [`prune`](Self::prune). Once the pieces do not count any more, it is none that their
-    /// space cannot be freed.
+    /// [`Error::Argument`] if the repository was opened for reading.
     pub fn truncate(&self, after: Option<u64>) -> Result<()> {
-        let owned = self.writer()?;
-        let rank = self.options.rank;
         let from = after.map_or(Some(0), |after| after.checked_add(1));
-        let (Some(from), Some(directory)) = (from, self.directory(rank)) else {
+        let epoch = self.writer()?.order.epoch();
+        self.take_over(from.map(|from| Truncation { epoch, from }))
+    }
+
+    /// What runs gave up for good that wrote as this rank; of very many runs, what the last ones did.
+    ///
+    /// # Errors
+    /// As [`own_pieces`](Self::own_pieces).
+    pub fn truncations(&self) -> Result<Vec<Truncation>> {
+        let mut state = self.state();
+        self.refresh_rank(&mut state, self.options.rank)?;
+        let own = state.catalogs.get(&self.options.rank).into_iter();
+        Ok(own.flat_map(|own| own.truncations.clone()).collect())
+    }
+
+    /// Gives up what runs did that wrote as this rank in another directory, as [`truncate`](Self::truncate) does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_over(&self, truncations: impl IntoIterator<Item = Truncation>) -> Result<()> {
+        self.writer()?;
+        let mut state = self.state();
+        if let Some(catalog) = state.catalogs.get_mut(&self.options.rank) {
+            let new = truncations.into_iter();
+            let new = new.filter(|new| !catalog.truncations.iter().any(|old| old.covers(*new)));
+            catalog.unwritten.extend(new.collect::<Vec<_>>());
+            catalog.sort();
+        }
+        Ok(())
+    }
+
+    /// Writes as the run of this number from now on, in the place of the one that was [chosen](crate::Options::run): an earlier run
+    /// had that, and what is left of it makes no version with what this one writes. All ranks of the group do so.
+    pub fn renumber(&self, run: u64) {
+        self.run.store(run, Ordering::Relaxed);
+    }
+
+    /// Notes what was given up, as this run begins to write a piece of its own.
+    pub(super) fn note_truncations(&self) -> Result<()> {
+        let mut state = self.state();
+        let Some(catalog) = state.catalogs.get_mut(&self.options.rank) else {
             return Ok(());
         };
-        let epoch = owned.order.epoch();
-        let new = Truncation { epoch, from };
+        while let Some(new) = catalog.unwritten.first().copied() {
+            catalog.directory.mark(&new.name())?;
+            catalog.unwritten.remove(&new);
+            catalog.is_untidy = true;
+            let known = std::mem::take(&mut catalog.truncations);
+            let (mut old, kept): (Vec<_>, Vec<_>) =
+                known.into_iter().partition(|known| new.covers(*known));
+            catalog.truncations.extend(kept);
+            catalog.truncations.insert(new);
+            while catalog.truncations.len() > TRUNCATIONS {
+                old.extend(catalog.truncations.pop_first());
+            }
+            for truncation in old.into_iter().filter(|old| *old != new) {
+                let _of_no_use = catalog.directory.remove(&truncation.name());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what was given up for good, and says whether there was any; called between the writes of pieces of these `own`
+    /// versions, if of any. What cannot be removed now goes with what is removed next; so does what lies under numbers that
+    /// others are writing.
+    pub(super) fn remove_given_up(&self, own: &BTreeSet<u64>) -> bool {
+        let rank = self.options.rank;
+        let (Some(owned), true) = (self.owned.get(&rank), self.is_untidy()) else {
+            return false;
+        };
         let _no_saving = self.stop_packing();
         let mut state = self.state();
-        let Some(catalog) = state.catalogs.get_mut(&rank) else {
-            return Ok(());
-        };
-        directory.mark(&new.name())?;
-        let known = std::mem::take(&mut catalog.truncations);
-        let (mut old, kept): (Vec<_>, Vec<_>) =
-            known.into_iter().partition(|known| new.covers(*known));
-        catalog.truncations.extend(kept);
-        catalog.truncations.insert(new);
-        while catalog.truncations.len() > TRUNCATIONS {
-            old.extend(catalog.truncations.pop_first());
+        let others = state.saving.keys().filter(|version| !own.contains(version));
+        let others: BTreeSet<u64> = others.copied().collect();
+        if let Some(catalog) = state.catalogs.get_mut(&rank) {
+            catalog.is_untidy = !others.is_empty();
+            catalog.being_written = others;
         }
-        for truncation in old.into_iter().filter(|old| *old != new) {
-            let _of_no_use = directory.remove(&truncation.name());
-        }
-        catalog.sort();
-        // What does not count is removed where something else is, too.
         let _freed_later = prune_rank(&mut state, rank, owned, &|_| true);
-        Ok(())
+        if let Some(catalog) = state.catalogs.get_mut(&rank) {
+            catalog.being_written.clear();
+        }
+        true
+    }
+
+    fn is_untidy(&self) -> bool {
+        let state = self.state();
+        let own = state.catalogs.get(&self.options.rank);
+        own.is_some_and(|own| own.is_untidy)
     }
 }
 
 impl Catalog {
     /// Whether a later run gave a piece up when it continued from an older version, or noted that another one counts.
     pub(crate) fn gave_up(&self, version: u64, identity: &Identity) -> bool {
-        let mut truncations = self.truncations.iter();
+        let mut truncations = self.truncations.iter().chain(&self.unwritten);
         truncations.any(|truncation| truncation.hits(version, identity))
             || self.superseded.has(version, identity)
+    }
+
+    /// Whether a piece that does not count stays: it counts again for the next run if this one writes nothing, or another one of
+    /// its number is being written in its place.
+    pub(super) fn must_stay(&self, version: u64, identity: &Identity) -> bool {
+        let mut unwritten = self.unwritten.iter();
+        self.being_written.contains(&version)
+            || unwritten.any(|truncation| truncation.hits(version, identity))
     }
 }
 
@@ -155,10 +229,8 @@ mod tests {
         let reader = Repository::read_only(&here, Options::default()).unwrap();
         assert_eq!(listed(&reader), [0, 1, 2, 3, 4, 5]);
         second.truncate(Some(3)).unwrap();
-        assert_eq!(
-            (listed(&second), listed(&reader)),
-            (vec![0, 1, 2, 3], vec![0, 1, 2, 3])
-        );
+        assert_eq!(listed(&second), [0, 1, 2, 3]);
+        assert_eq!(listed(&reader), [0, 1, 2, 3, 4, 5], "nothing was written");
         // Copies of it, from wherever, are refused, and its numbers may be used.
         let copied = second.copy(&copies.piece(4).unwrap());
         assert!(
@@ -167,6 +239,7 @@ mod tests {
         );
         second.copy(&copies.piece(3).unwrap()).unwrap();
         save(&second, 4, 2);
+        assert_eq!(listed(&reader), [0, 1, 2, 3, 4]);
         drop(second);
         let third = Repository::open(&here, Options::default()).unwrap();
         assert_eq!(listed(&third), [0, 1, 2, 3, 4]);
@@ -178,9 +251,73 @@ mod tests {
         );
         // All of it, which takes the place of what was noted before.
         third.truncate(None).unwrap();
-        assert_eq!((listed(&third), listed(&reader)), (vec![], vec![]));
+        save(&third, 9, 3);
+        assert_eq!((listed(&third), listed(&reader)), (vec![9], vec![9]));
         let names = std::fs::read_dir(here.join("rank-0")).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         assert_eq!(names.filter(|name| name.ends_with(".cut")).count(), 1);
+    }
+
+    #[test]
+    fn a_run_that_writes_nothing_gives_nothing_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Repository::open(directory.path(), Options::default()).unwrap();
+        let first = open();
+        (0..6).for_each(|version| save(&first, version, 1));
+        drop(first);
+        for after in [Some(3), None] {
+            let run = open();
+            run.truncate(after).unwrap();
+            assert_eq!(listed(&run).last().copied(), after);
+            // Nor does what it removes otherwise.
+            run.remove(&[0].into()).unwrap();
+            drop(run);
+            assert_eq!(listed(&open()), [1, 2, 3, 4, 5]);
+        }
+        let run = open();
+        run.truncate(Some(3)).unwrap();
+        save(&run, 4, 2);
+        drop(run);
+        assert_eq!(listed(&open()), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_written_in_place_of_what_was_given_up_stays() {
+        for _ in 0..20 {
+            let directory = tempfile::tempdir().unwrap();
+            let open = || {
+                // Each piece in a file of its own.
+                let options = Options::default().packed_below(4096);
+                Repository::open(directory.path(), options).unwrap()
+            };
+            let save = |repository: &Repository, version: u64, byte: u8| {
+                let bytes = vec![byte; 8192];
+                let regions = [Region::new("state", &bytes)];
+                let (base, regions) = (None, regions.as_slice());
+                let snapshot = Snapshot {
+                    version,
+                    base,
+                    regions,
+                };
+                repository.save(&snapshot).unwrap();
+            };
+            let first = open();
+            (0..12).for_each(|version| save(&first, version, 1));
+            drop(first);
+            let second = open();
+            second.truncate(Some(3)).unwrap();
+            std::thread::scope(|scope| {
+                for version in 4..10 {
+                    let (second, save) = (&second, &save);
+                    scope.spawn(move || save(second, version, 2));
+                }
+            });
+            drop(second);
+            let third = open();
+            assert_eq!(listed(&third), (0..10).collect::<Vec<_>>());
+            for version in 4..10 {
+                assert!(third.piece(version).unwrap().read("state").unwrap() == [2; 8192]);
+            }
+        }
     }
 }

@@ -1,0 +1,410 @@
+//! Directories of ranks that run on another node than before, as a spare node took another place in the list of hosts, or the nodes
+//! have another order: the ranks that run there now read them, and send them what they hold.
+//!
+//! Of all directories of a rank, those count that the last run wrote to, by their epochs. The others hold nothing that these lack, but
+//! for what was given up or discarded since.
+
+mod announcement;
+
+use crate::atomic_file::AtomicFile;
+use crate::exchange::Target;
+use crate::manifest::Digester;
+use crate::parity_store::ranks_in;
+use crate::pieces::{Record, RepositorySink};
+use crate::wire::{Reader, Writer};
+use crate::{CHUNK, Error, Manifest, ParityStore, Part, Result, Transport};
+use announcement::{Holding, Site, misplaced};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+use tierflow_store::{Collective, Identity, Options, Repository};
+
+/// One rank's side of the collective call that finds out where the ranks' directories are, and sends what they hold.
+pub(crate) struct Relocation<'a> {
+    /// Where this rank's node keeps the directories of its ranks.
+    pub(crate) path: &'a Path,
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    pub(crate) repository: &'a Repository,
+    pub(crate) store: &'a ParityStore,
+    /// The versions that this rank has on storage that outlives the nodes.
+    pub(crate) elsewhere: &'a BTreeSet<u64>,
+    pub(crate) transport: &'a dyn Transport,
+    pub(crate) patience: Duration,
+}
+
+/// What is sent of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// The rank's piece, of this epoch and sequence.
+    Piece(u32, u64),
+    /// The manifest, and the parity that the rank stores.
+    Parity,
+}
+
+/// Something that one rank reads, and that another one had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Transfer {
+    from: u32,
+    to: u32,
+    version: u64,
+    content: Content,
+}
+
+/// A directory of a rank that runs elsewhere.
+struct Other {
+    repository: Repository,
+    store: Option<ParityStore>,
+}
+
+impl Relocation<'_> {
+    /// Brings what other nodes hold of this rank, and sends what this one holds of others. A piece that cannot be read or written is
+    /// left out: it is rebuilt as if it were lost.
+    ///
+    /// # Errors
+    /// [`Error::Store`] if `collective` fails, [`Error::Absent`] and [`Error::Message`] if a rank does not take part.
+    pub(crate) fn run(&self, collective: &dyn Collective) -> Result<()> {
+        let sites: Vec<Site> = self.gather(collective, &self.site()?.encode(), Site::decode)?;
+        self.level(&sites)?;
+        let misplaced = misplaced(&sites);
+        if misplaced.is_empty() {
+            return Ok(());
+        }
+        let mine = misplaced.iter().filter(|one| one.reader == self.rank);
+        let mut others = BTreeMap::new();
+        for one in mine {
+            // What cannot be opened is as if it were not there.
+            if let Ok(other) = self.other(one.rank) {
+                others.insert(one.rank, other);
+            }
+        }
+        let mut holdings = vec![self.own_holding()?];
+        for (rank, other) in &others {
+            holdings.extend(
+                self.holding(*rank, &other.repository, other.store.as_ref())
+                    .ok(),
+            );
+        }
+        let holdings = self.gather(
+            collective,
+            &Holding::encode_all(&holdings),
+            Holding::decode_all,
+        )?;
+        let truncations = holdings.iter().flatten();
+        let truncations = truncations.flat_map(|holding| holding.forgotten.iter().copied());
+        self.store.truncations().extend(truncations);
+        for holding in sources(&holdings, self.rank) {
+            let truncations = holding.1.truncations.iter().copied();
+            self.repository.take_over(truncations)?;
+        }
+        for transfer in transfers(&holdings) {
+            if transfer.from == self.rank {
+                self.send(transfer, others.get(&transfer.to))?;
+            } else if transfer.to == self.rank {
+                self.receive(transfer)?;
+            }
+        }
+        self.transport.flush(self.patience)
+    }
+
+    fn gather<T>(
+        &self,
+        collective: &dyn Collective,
+        mine: &[u8],
+        decode: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        let gathered = collective.all_gather(mine, self.patience)?;
+        let all = (0_u32..).zip(&gathered);
+        let all = all.map(|(rank, bytes)| decode(bytes).ok_or(Error::Message { rank }));
+        let all: Vec<T> = all.collect::<Result<_>>()?;
+        match all.len() == self.ranks as usize {
+            true => Ok(all),
+            false => Err(Error::Message { rank: 0 }),
+        }
+    }
+
+    fn site(&self) -> Result<Site> {
+        let mut ranks = ParityStore::ranks(self.path).unwrap_or_default();
+        ranks.extend(ranks_in(self.path, "rank-").unwrap_or_default());
+        let epoch = self.repository.last_run()?.epoch;
+        Ok(Site::new(self.path, epoch, ranks))
+    }
+
+    /// All ranks write in one epoch, which is later than all before: so of two directories of a rank, the later one is known though
+    /// the run that wrote to it did not see the other.
+    fn level(&self, sites: &[Site]) -> Result<()> {
+        let epochs = || sites.iter().map(|site| site.epoch);
+        let (least, most) = (epochs().min(), epochs().max().unwrap_or_default());
+        if least != Some(most) {
+            self.repository.follow(&Identity {
+                epoch: most,
+                sequence: 0,
+                run: 0,
+                created: 0,
+                content: 0,
+                base: None,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn other(&self, rank: u32) -> Result<Other> {
+        let options = Options::default().rank(rank, self.ranks);
+        Ok(Other {
+            repository: Repository::read_only(self.path, options)?,
+            store: ParityStore::existing(self.path, rank)?,
+        })
+    }
+
+    fn own_holding(&self) -> Result<Holding> {
+        let own = self.holding(self.rank, self.repository, Some(self.store))?;
+        let elsewhere = self.elsewhere.iter().copied().collect();
+        Ok(Holding { elsewhere, ..own })
+    }
+
+    fn holding(
+        &self,
+        rank: u32,
+        repository: &Repository,
+        store: Option<&ParityStore>,
+    ) -> Result<Holding> {
+        let pieces = repository.own_pieces()?.into_iter();
+        let pieces = pieces.filter(|piece| piece.ranks == self.ranks);
+        let pieces = pieces.map(|piece| {
+            let identity = piece.identity;
+            (piece.version, (identity.epoch, identity.sequence))
+        });
+        let mut holding = Holding {
+            rank,
+            pieces: pieces.collect(),
+            truncations: repository.truncations()?,
+            ..Holding::default()
+        };
+        if let Some(store) = store {
+            for version in store.versions()? {
+                let manifest = store.manifest(version)?;
+                holding
+                    .manifests
+                    .extend(manifest.map(|manifest| (version, manifest.start)));
+            }
+            holding.forgotten = store.truncations().known().iter().copied().collect();
+        }
+        Ok(holding)
+    }
+
+    fn send(&self, transfer: Transfer, other: Option<&Other>) -> Result<()> {
+        let (to, version) = (transfer.to, transfer.version);
+        let store = other.and_then(|other| other.store.as_ref());
+        match transfer.content {
+            Content::Piece(..) => {
+                let piece = other.and_then(|other| other.repository.own_piece(version).ok());
+                let record = piece.as_ref().and_then(|piece| Record::new(piece).ok());
+                let part = record.as_ref().map(|record| record as &dyn Part);
+                self.send_part(to, part, &[])
+            }
+            Content::Parity => {
+                let manifest = store.and_then(|store| store.manifest(version).ok().flatten());
+                let bytes = manifest
+                    .as_ref()
+                    .and_then(|manifest| manifest.parity_of(to));
+                let bytes = bytes.map(|parity| parity.bytes);
+                let parity = store.zip(bytes);
+                let parity = parity.and_then(|(store, bytes)| store.parity(version, bytes).ok());
+                let parity = parity.flatten();
+                let part = parity.as_ref().map(|file| file as &dyn Part);
+                let manifest = manifest.map(|manifest| manifest.encode());
+                self.send_part(to, part, &manifest.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Sends whether there is a part, its length, and a manifest; then the part's bytes, and their checksum. An empty message ends a
+    /// part that cannot be read.
+    fn send_part(&self, to: u32, part: Option<&dyn Part>, manifest: &[u8]) -> Result<()> {
+        let length = part.and_then(|part| part.bytes().ok());
+        let mut begin = Writer::default();
+        begin.word(u64::from(length.is_some()));
+        begin.word(length.unwrap_or_default());
+        begin.bytes(manifest);
+        self.transport.send(to, &begin.0, self.patience)?;
+        let (Some(part), Some(length)) = (part, length) else {
+            return Ok(());
+        };
+        let (mut at, mut digester) = (0, Digester::default());
+        while at < length {
+            let mut chunk = vec![0; (length - at).min(CHUNK as u64) as usize];
+            if part.read_at(at, &mut chunk).is_err() {
+                return self.transport.send(to, &[], self.patience);
+            }
+            digester.update(&chunk);
+            at += chunk.len() as u64;
+            self.transport.send(to, &chunk, self.patience)?;
+        }
+        let hash = digester.finish().hash.to_le_bytes();
+        self.transport.send(to, &hash, self.patience)
+    }
+
+    fn receive(&self, transfer: Transfer) -> Result<()> {
+        let (from, version) = (transfer.from, transfer.version);
+        match transfer.content {
+            Content::Piece(epoch, sequence) => {
+                let path = self.store.piece_path(version);
+                let (is_there, _) = std::thread::scope(|scope| {
+                    self.receive_part(from, &mut |length| {
+                        let path = path.clone();
+                        let sink = RepositorySink::start(scope, self.repository, path, length)?;
+                        Ok(Box::new(sink))
+                    })
+                })?;
+                if is_there {
+                    self.repository.follow(&Identity {
+                        epoch,
+                        sequence,
+                        run: 0,
+                        created: 0,
+                        content: 0,
+                        base: None,
+                    })?;
+                }
+            }
+            Content::Parity => {
+                let path = self.store.parity_path(version);
+                let (_, manifest) = self.receive_part(from, &mut |length| {
+                    Ok(Box::new(AtomicFile::new(&path, length)?))
+                })?;
+                if let Some(manifest) = manifest.filter(|manifest| manifest.version == version) {
+                    // Without it, other members know the version.
+                    let _known_to_others = self.store.put(&manifest);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether the part is there, and returns the manifest that came with it.
+    fn receive_part<'o>(
+        &self,
+        from: u32,
+        target: &mut Target<'_, 'o>,
+    ) -> Result<(bool, Option<Manifest>)> {
+        let receive = || self.transport.receive(from, self.patience);
+        let wrong = || Error::Message { rank: from };
+        let begin = receive()?;
+        let mut words = Reader(&begin);
+        let mut begin = || Some((words.word()?, words.word()?, words.bytes()?));
+        let (has_part, length, manifest) = begin().ok_or_else(wrong)?;
+        let manifest = Manifest::decode(manifest);
+        if has_part == 0 {
+            return Ok((false, manifest));
+        }
+        // All of it is received though it cannot be written.
+        let mut sink = target(length).ok();
+        let (mut left, mut digester) = (length, Digester::default());
+        while left > 0 {
+            let bytes = receive()?;
+            if bytes.is_empty() {
+                return Ok((false, manifest));
+            }
+            left = left.checked_sub(bytes.len() as u64).ok_or_else(wrong)?;
+            digester.update(&bytes);
+            if sink.as_mut().is_some_and(|sink| sink.write(bytes).is_err()) {
+                sink = None;
+            }
+        }
+        let is_right = receive()? == digester.finish().hash.to_le_bytes();
+        let sink = sink.filter(|_| is_right);
+        Ok((sink.is_some_and(|sink| sink.commit().is_ok()), manifest))
+    }
+}
+
+/// The directories of a rank elsewhere to which the last run wrote that wrote as this rank, each with the rank that reads it.
+fn sources(holdings: &[Vec<Holding>], rank: u32) -> Vec<(u32, &Holding)> {
+    let all = (0_u32..).zip(holdings).flat_map(|(reader, holdings)| {
+        let holdings = holdings.iter().filter(|holding| holding.rank == rank);
+        holdings.map(move |holding| (reader, holding))
+    });
+    let all: Vec<(u32, &Holding)> = all.collect();
+    let last = all.iter().map(|(_, holding)| holding.epoch()).max();
+    let sources = all.into_iter().filter(|(reader, _)| *reader != rank);
+    let sources = sources.filter(|(_, holding)| Some(holding.epoch()) == last);
+    sources.collect()
+}
+
+/// What is sent, in the order in which all ranks do it.
+fn transfers(holdings: &[Vec<Holding>]) -> Vec<Transfer> {
+    let mut transfers = Vec::new();
+    for (to, own) in (0_u32..).zip(holdings) {
+        let Some(own) = own.first() else {
+            continue;
+        };
+        let mut pieces: BTreeMap<u64, (u32, u64)> = own.pieces.iter().copied().collect();
+        let mut manifests: BTreeMap<u64, u64> = own.manifests.iter().copied().collect();
+        let is_elsewhere = |version: &u64| own.elsewhere.binary_search(version).is_ok();
+        for (from, source) in sources(holdings, to) {
+            let wanted = source.pieces.iter();
+            for (version, order) in wanted.filter(|(version, _)| !is_elsewhere(version)) {
+                let known = pieces.entry(*version).or_default();
+                if *known < *order {
+                    *known = *order;
+                    let content = Content::Piece(order.0, order.1);
+                    let version = *version;
+                    transfers.push(Transfer {
+                        from,
+                        to,
+                        version,
+                        content,
+                    });
+                }
+            }
+            let wanted = source.manifests.iter();
+            for (version, start) in wanted.filter(|(version, _)| !is_elsewhere(version)) {
+                let known = manifests.entry(*version).or_default();
+                if *known < *start {
+                    *known = *start;
+                    let (version, content) = (*version, Content::Parity);
+                    transfers.push(Transfer {
+                        from,
+                        to,
+                        version,
+                        content,
+                    });
+                }
+            }
+        }
+    }
+    transfers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holding(rank: u32, pieces: &[(u64, (u32, u64))], manifests: &[(u64, u64)]) -> Holding {
+        Holding {
+            rank,
+            pieces: pieces.to_vec(),
+            manifests: manifests.to_vec(),
+            ..Holding::default()
+        }
+    }
+
+    #[test]
+    fn what_the_last_run_wrote_elsewhere_is_sent_once() {
+        let old = holding(1, &[(4, (1, 4)), (5, (1, 5))], &[(4, 1)]);
+        let last = holding(1, &[(4, (1, 4)), (5, (2, 6))], &[(4, 1), (5, 2)]);
+        let own = holding(1, &[(4, (1, 4))], &[]);
+        let bare = |rank| holding(rank, &[], &[]);
+        let all = [vec![bare(0), old], vec![own], vec![bare(2), last.clone()]];
+        let sent = transfers(&all).into_iter();
+        let sent = sent.map(|one| (one.from, one.to, one.version, one.content));
+        let sent: Vec<_> = sent.collect();
+        let (piece, parity) = (Content::Piece(2, 6), Content::Parity);
+        assert_eq!(
+            sent,
+            [(2, 1, 5, piece), (2, 1, 4, parity), (2, 1, 5, parity)]
+        );
+        // Its own directory is the last one.
+        let all = [vec![bare(0), bare(1)], vec![last]];
+        assert!(transfers(&all).is_empty());
+    }
+}

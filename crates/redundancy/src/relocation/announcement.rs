@@ -1,0 +1,243 @@
+//! What ranks tell each other about the directories on their nodes.
+
+use crate::truncations::Truncation;
+use crate::wire::{Reader, Writer};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Where a rank runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Site {
+    /// What the directory of its node is told by.
+    place: String,
+    /// The last epoch in which it wrote there.
+    pub(super) epoch: u32,
+    /// The ranks that have directories there.
+    ranks: Vec<u32>,
+}
+
+impl Site {
+    pub(super) fn new(path: &Path, epoch: u32, ranks: BTreeSet<u32>) -> Self {
+        // Of this machine and no other.
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let boot = boot.unwrap_or_default();
+        let found = std::fs::metadata(path);
+        let found = found.map_or((0, 0), |found| (found.dev(), found.ino()));
+        Self {
+            place: format!("{} {} {}", boot.trim(), found.0, found.1),
+            epoch,
+            ranks: ranks.into_iter().collect(),
+        }
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.text(&self.place);
+        to.word(u64::from(self.epoch));
+        let ranks: Vec<u64> = self.ranks.iter().map(|rank| u64::from(*rank)).collect();
+        to.words(&ranks);
+        to.0
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let place = from.text()?;
+        let epoch = u32::try_from(from.word()?).ok()?;
+        let ranks = from.words()?.into_iter();
+        let ranks: Option<Vec<u32>> = ranks.map(|rank| u32::try_from(rank).ok()).collect();
+        let ranks = ranks?;
+        from.is_over().then_some(Self {
+            place,
+            epoch,
+            ranks,
+        })
+    }
+}
+
+/// A directory of a rank that does not run where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Misplaced {
+    /// Whose it is.
+    pub(super) rank: u32,
+    /// The first of the ranks that run there.
+    pub(super) reader: u32,
+}
+
+/// The directories of ranks of the group that run elsewhere.
+pub(super) fn misplaced(sites: &[Site]) -> BTreeSet<Misplaced> {
+    let mut found = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    for (reader, site) in (0..).zip(sites) {
+        if !seen.insert(&site.place) {
+            continue;
+        }
+        let runs_elsewhere = |rank: &&u32| {
+            let now = sites.get(**rank as usize);
+            now.is_some_and(|now| now.place != site.place)
+        };
+        let ranks = site.ranks.iter().filter(runs_elsewhere);
+        found.extend(ranks.map(|rank| Misplaced {
+            rank: *rank,
+            reader,
+        }));
+    }
+    found
+}
+
+/// What a directory holds of a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Holding {
+    pub(super) rank: u32,
+    /// The pieces, with their epochs and sequences.
+    pub(super) pieces: Vec<(u64, (u32, u64))>,
+    /// What its runs gave up in the repository.
+    pub(super) truncations: Vec<tierflow_store::Truncation>,
+    /// The versions that have manifests, and the starts that protected them.
+    pub(super) manifests: Vec<(u64, u64)>,
+    /// What its runs gave up of what was protected.
+    pub(super) forgotten: Vec<Truncation>,
+    /// The versions that the rank has elsewhere, in ascending order.
+    pub(super) elsewhere: Vec<u64>,
+}
+
+impl Holding {
+    /// The epoch of the last run that wrote there, if one did.
+    pub(super) fn epoch(&self) -> Option<u32> {
+        let pieces = self.pieces.iter().map(|(_, (epoch, _))| *epoch);
+        let truncations = self.truncations.iter().map(|truncation| truncation.epoch);
+        pieces.chain(truncations).max()
+    }
+
+    fn words(&self) -> [Vec<u64>; 5] {
+        let pieces = self.pieces.iter();
+        let pieces =
+            pieces.flat_map(|(version, (epoch, sequence))| [*version, (*epoch).into(), *sequence]);
+        let truncations = self.truncations.iter();
+        let forgotten = self.forgotten.iter();
+        let manifests = self.manifests.iter();
+        [
+            pieces.collect(),
+            truncations
+                .flat_map(|one| [one.epoch.into(), one.from])
+                .collect(),
+            manifests
+                .flat_map(|(version, start)| [*version, *start])
+                .collect(),
+            forgotten.flat_map(|one| [one.start, one.from]).collect(),
+            self.elsewhere.clone(),
+        ]
+    }
+
+    pub(super) fn encode_all(all: &[Self]) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.word(all.len() as u64);
+        for one in all {
+            to.word(one.rank.into());
+            one.words().iter().for_each(|words| to.words(words));
+        }
+        to.0
+    }
+
+    pub(super) fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
+        let mut from = Reader(bytes);
+        let mut all = Vec::new();
+        for _ in 0..from.word()? {
+            all.push(Self::decode(&mut from)?);
+        }
+        from.is_over().then_some(all)
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Option<Self> {
+        let rank = u32::try_from(from.word()?).ok()?;
+        let words = from.words()?;
+        let (pieces, []) = words.as_chunks() else {
+            return None;
+        };
+        let piece = |[version, epoch, sequence]: &[u64; 3]| {
+            Some((*version, (u32::try_from(*epoch).ok()?, *sequence)))
+        };
+        let pieces: Option<Vec<_>> = pieces.iter().map(piece).collect();
+        let truncation = |(epoch, from): (u64, u64)| {
+            let epoch = u32::try_from(epoch).ok()?;
+            Some(tierflow_store::Truncation { epoch, from })
+        };
+        let truncations: Option<Vec<_>> = pairs(from)?.into_iter().map(truncation).collect();
+        let manifests = pairs(from)?;
+        let forgotten = pairs(from)?.into_iter();
+        let forgotten = forgotten.map(|(start, from)| Truncation { start, from });
+        Some(Self {
+            rank,
+            pieces: pieces?,
+            truncations: truncations?,
+            manifests,
+            forgotten: forgotten.collect(),
+            elsewhere: from.words()?,
+        })
+    }
+}
+
+fn pairs(from: &mut Reader<'_>) -> Option<Vec<(u64, u64)>> {
+    let words = from.words()?;
+    let (pairs, []) = words.as_chunks() else {
+        return None;
+    };
+    Some(
+        pairs
+            .iter()
+            .map(|[first, second]| (*first, *second))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(place: &str, ranks: &[u32]) -> Site {
+        Site {
+            place: place.to_owned(),
+            epoch: 3,
+            ranks: ranks.to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_is_announced_is_understood() {
+        let one = site("n", &[1, 7]);
+        let bytes = one.encode();
+        assert_eq!(Site::decode(&bytes), Some(one));
+        let all = vec![
+            Holding::default(),
+            Holding {
+                rank: 3,
+                pieces: vec![(7, (1, 9)), (8, (2, 10))],
+                truncations: vec![tierflow_store::Truncation { epoch: 2, from: 8 }],
+                manifests: vec![(7, 1)],
+                forgotten: vec![Truncation { start: 2, from: 8 }],
+                elsewhere: vec![4, 5],
+            },
+        ];
+        let encoded = Holding::encode_all(&all);
+        assert_eq!(Holding::decode_all(&encoded), Some(all));
+        for end in 0..bytes.len() {
+            assert_eq!(Site::decode(&bytes[..end]), None);
+        }
+        for end in 0..encoded.len() {
+            assert_eq!(Holding::decode_all(&encoded[..end]), None);
+        }
+    }
+
+    #[test]
+    fn directories_are_read_by_the_first_rank_where_they_are() {
+        // Ranks 0 and 1 run on one node; 3 has taken the place of 2, and a group of more ranks left a directory.
+        let sites = [
+            site("a", &[0, 1]),
+            site("a", &[0, 1]),
+            site("c", &[2, 3]),
+            site("b", &[2, 9]),
+        ];
+        let one = |rank, reader| Misplaced { rank, reader };
+        assert_eq!(misplaced(&sites), [one(2, 3), one(3, 2)].into());
+    }
+}

@@ -1,0 +1,124 @@
+//! Random histories of groups of two to four nodes: mounts that are missing at some starts, nodes in other orders, spares at any
+//! place and losses within the code's reach. No version is lost that was acknowledged, and none is deleted by a start.
+//! `TIERFLOW_HISTORIES` sets how many histories there are.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod nodes;
+
+use nodes::{Group, checkpoint, is_there};
+use std::collections::BTreeSet;
+use tierflow_redundancy::Redundancy;
+
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) as usize % end
+    }
+
+    fn is_one_of(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn shuffle<T>(&mut self, all: &mut [T]) {
+        for end in (1..all.len()).rev() {
+            all.swap(end, self.below(end + 1));
+        }
+    }
+}
+
+/// A history: after each start, all versions that were acknowledged are there, unless more nodes are away than the code bears.
+fn history(seed: u64) -> (usize, usize) {
+    let mut draws = Draws(seed);
+    draws.below(2);
+    let ranks = 2 + draws.below(3);
+    let schemes = [
+        Redundancy::Partner,
+        Redundancy::Xor { set: ranks },
+        Redundancy::ReedSolomon { data: 2, parity: 2 },
+    ];
+    let scheme = schemes[draws.below(if ranks == 4 { 3 } else { 2 })];
+    let group = Group::of(ranks as u32, scheme);
+    let mut hosts: Vec<String> = (0..ranks).map(|rank| format!("node{rank}")).collect();
+    // Nodes that may be lost, until all is protected anew.
+    let mut spares = 0;
+    let mut acknowledged = 0_u64;
+    let (mut starts, mut missing) = (0, 0);
+    for _ in 0..3 + draws.below(4) {
+        starts += 1;
+        let mut order = hosts.clone();
+        if draws.is_one_of(2) {
+            draws.shuffle(&mut order);
+        }
+        if draws.is_one_of(4) {
+            // More are away than the code bears, for a start that writes nothing.
+            let away: BTreeSet<usize> = (0..ranks).filter(|_| !draws.is_one_of(3)).collect();
+            missing += usize::from(away.len() > scheme.tolerates());
+            away.iter().for_each(|at| group.unmount(&hosts[*at]));
+            group.place(&order);
+            group.run(|rank, engine| {
+                let newest = engine.latest(None);
+                assert!(newest < Some(acknowledged), "seed {seed}");
+                let newest = newest.into_iter();
+                newest.for_each(|version| assert!(is_there(engine, rank, version)));
+            });
+            away.iter().for_each(|at| group.mount(&hosts[*at]));
+            continue;
+        }
+        if draws.is_one_of(2) {
+            // A node is lost, and a spare comes in at any place.
+            let lost = draws.below(ranks);
+            let name = hosts[lost].clone();
+            std::fs::remove_dir_all(group.home.path().join(&name)).unwrap_or_default();
+            spares += 1;
+            hosts[lost] = format!("spare{spares}");
+            let at = order.iter().position(|host| *host == name).unwrap();
+            order[at].clone_from(&hosts[lost]);
+            if draws.is_one_of(2) {
+                draws.shuffle(&mut order);
+            }
+        }
+        group.place(&order);
+        let more = draws.below(4) as u64;
+        group.run(|rank, engine| {
+            let end = acknowledged;
+            assert!(
+                engine.damage().is_empty(),
+                "seed {seed}: {:?}",
+                engine.damage()
+            );
+            assert_eq!(
+                engine.latest(None),
+                end.checked_sub(1),
+                "seed {seed}, rank {rank}"
+            );
+            assert!(
+                (0..end).all(|version| is_there(engine, rank, version)),
+                "seed {seed}"
+            );
+            (end..end + more).for_each(|version| checkpoint(engine, rank, version));
+            engine.wait().unwrap();
+        });
+        acknowledged += more;
+    }
+    (starts, missing)
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_no_start_deletes() {
+    let count = std::env::var("TIERFLOW_HISTORIES");
+    let count: u64 = count.map_or(12, |count| count.parse().unwrap());
+    let (mut starts, mut missing) = (0, 0);
+    for seed in 1..=count {
+        let (more_starts, more_missing) = history(seed * 7919);
+        starts += more_starts;
+        missing += more_missing;
+    }
+    println!("{count} histories, {starts} starts, {missing} of them without too many nodes");
+    assert!(missing > 0);
+}

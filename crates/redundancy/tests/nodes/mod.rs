@@ -1,0 +1,191 @@
+//! A group of engines as threads, on directories as nodes.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test uses some of it, and fails by panicking"
+)]
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tierflow_device::{Choice, open};
+use tierflow_engine::{Engine, EngineBuilder, Region, RegionMut};
+use tierflow_redundancy::{Directory, Redundancy, Result, Transport};
+
+pub(crate) const RANKS: u32 = 4;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A transport for the application's threads alone, as an MPI without `MPI_THREAD_MULTIPLE` is.
+#[derive(Debug)]
+struct OneThread(Directory, std::thread::ThreadId);
+
+impl OneThread {
+    fn check(&self) -> &Directory {
+        assert_eq!(std::thread::current().id(), self.1);
+        &self.0
+    }
+}
+
+impl Transport for OneThread {
+    fn send(&self, to: u32, message: &[u8], patience: Duration) -> Result<()> {
+        self.check().send(to, message, patience)
+    }
+
+    fn receive(&self, from: u32, patience: Duration) -> Result<Vec<u8>> {
+        self.check().receive(from, patience)
+    }
+
+    fn is_concurrent(&self) -> bool {
+        false
+    }
+}
+
+pub(crate) struct Group {
+    pub(crate) ranks: u32,
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) scheme: Redundancy,
+    /// The host that each rank is on, which is its node's name.
+    pub(crate) hosts: Mutex<Vec<String>>,
+    pub(crate) has_external: bool,
+    pub(crate) is_driven: bool,
+    /// Whether engines are not built where versions are lost.
+    pub(crate) refuses: bool,
+    pub(crate) runs: AtomicU64,
+}
+
+impl Group {
+    pub(crate) fn new(scheme: Redundancy) -> Self {
+        Self::of(RANKS, scheme)
+    }
+
+    pub(crate) fn of(ranks: u32, scheme: Redundancy) -> Self {
+        let hosts = (0..ranks).map(|rank| format!("node{rank}")).collect();
+        Self {
+            ranks,
+            home: tempfile::tempdir().unwrap(),
+            scheme,
+            hosts: Mutex::new(hosts),
+            has_external: false,
+            is_driven: false,
+            refuses: false,
+            runs: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn host(&self, rank: u32) -> String {
+        self.hosts.lock().unwrap()[rank as usize].clone()
+    }
+
+    pub(crate) fn node(&self, rank: u32) -> PathBuf {
+        self.home.path().join(self.host(rank))
+    }
+
+    pub(crate) fn lose(&self, rank: u32) {
+        std::fs::remove_dir_all(self.node(rank)).unwrap();
+    }
+
+    /// A node that was lost, and one of another name that takes its place.
+    pub(crate) fn replace(&self, rank: u32, by: &str) {
+        self.lose(rank);
+        self.hosts.lock().unwrap()[rank as usize] = by.to_owned();
+    }
+
+    pub(crate) fn builder(&self, rank: u32, run: u64) -> EngineBuilder {
+        let directory = Directory::open(&self.home.path().join("shared"), run, rank).unwrap();
+        let transport: Arc<dyn Transport> = match self.is_driven {
+            true => Arc::new(OneThread(directory, std::thread::current().id())),
+            false => Arc::new(directory),
+        };
+        let mut builder = Engine::builder(&open(Choice::Host).unwrap())
+            .host_cache(8 << 20)
+            .node_local(self.node(rank))
+            .group(rank, self.ranks, run)
+            .group_patience(PATIENCE)
+            .redundancy(self.scheme.over(transport).failure_domain(self.host(rank)))
+            .refuse_losses(self.refuses)
+            .durable_in_order(true);
+        if self.has_external {
+            builder = builder.external(self.home.path().join("external"));
+        }
+        builder
+    }
+
+    pub(crate) fn open(&self, rank: u32, run: u64) -> Engine {
+        self.builder(rank, run).build().unwrap()
+    }
+
+    /// The node of a name is not there, and what is made under its path lies elsewhere.
+    pub(crate) fn unmount(&self, node: &str) {
+        let path = self.home.path();
+        // It may not have been used yet.
+        std::fs::create_dir_all(path.join(node)).unwrap();
+        std::fs::rename(path.join(node), path.join(format!("{node}.away"))).unwrap();
+    }
+
+    /// It is there again.
+    pub(crate) fn mount(&self, node: &str) {
+        let path = self.home.path();
+        // What was made under its path is hidden by it.
+        let _there_is_none = std::fs::remove_dir_all(path.join(node));
+        std::fs::rename(path.join(format!("{node}.away")), path.join(node)).unwrap();
+    }
+
+    /// The hosts of the ranks, in their order.
+    pub(crate) fn place(&self, hosts: &[impl AsRef<str>]) {
+        let hosts = hosts.iter().map(|host| host.as_ref().to_owned());
+        *self.hosts.lock().unwrap() = hosts.collect();
+    }
+
+    /// One run of the application, of all its ranks.
+    pub(crate) fn run<T: Send>(&self, body: impl Fn(u32, &Engine) -> T + Sync) -> Vec<T> {
+        self.threads(|rank, run| body(rank, &self.open(rank, run)))
+    }
+
+    /// A run that ends once its engines are built, or not.
+    pub(crate) fn try_run(&self) -> Vec<tierflow_engine::Result<()>> {
+        self.threads(|rank, run| self.builder(rank, run).build().map(drop))
+    }
+
+    fn threads<T: Send>(&self, body: impl Fn(u32, u64) -> T + Sync) -> Vec<T> {
+        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let spawn = |rank: u32| {
+                let body = &body;
+                scope.spawn(move || body(rank, run))
+            };
+            let threads: Vec<_> = (0..self.ranks).map(spawn).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        })
+    }
+}
+
+pub(crate) fn state(rank: u32, version: u64) -> Vec<u8> {
+    let bytes = if version % 4 == 3 {
+        1_500_000
+    } else {
+        2_000 + 10 * rank as usize
+    };
+    (0..bytes)
+        .map(|at| (at * 13 + at / 255 + version as usize * 5 + rank as usize) as u8)
+        .collect()
+}
+
+pub(crate) fn checkpoint(engine: &Engine, rank: u32, version: u64) {
+    let state = state(rank, version);
+    engine
+        .checkpoint(version, &[Region::from(state.as_slice())])
+        .unwrap();
+}
+
+pub(crate) fn is_there(engine: &Engine, rank: u32, version: u64) -> bool {
+    let mut bytes = vec![0; engine.restore_size(version).unwrap() as usize];
+    engine
+        .restore(version, &mut [RegionMut::from(bytes.as_mut_slice())])
+        .unwrap();
+    bytes == state(rank, version)
+}

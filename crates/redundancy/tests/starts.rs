@@ -1,0 +1,189 @@
+//! What a start finds where nodes are missing, come back, or have other places in the list of hosts.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod nodes;
+
+use nodes::{Group, PATIENCE, checkpoint, is_there};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tierflow_engine::{BuildError, Engine, Error};
+use tierflow_redundancy::Redundancy;
+
+/// All versions before `end` are there, nothing is said, and `end` and the seven behind it are checkpointed.
+fn go_on(engine: &Engine, rank: u32, end: u64) {
+    offers(engine, rank, end);
+    (end..end + 8).for_each(|version| checkpoint(engine, rank, version));
+    engine.wait().unwrap();
+}
+
+fn offers(engine: &Engine, rank: u32, end: u64) {
+    assert!(engine.damage().is_empty(), "{:?}", engine.damage());
+    assert_eq!(engine.latest(None), end.checked_sub(1), "rank {rank}");
+    assert!((0..end).all(|version| is_there(engine, rank, version)));
+}
+
+#[test]
+fn what_was_missing_at_one_start_is_offered_at_the_next() {
+    let group = Group::new(Redundancy::Xor { set: 4 });
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    // More than the code bears.
+    group.unmount("node1");
+    group.unmount("node2");
+    group.run(|_, engine| assert_eq!(engine.latest(None), None));
+    group.mount("node1");
+    group.mount("node2");
+    group.run(|rank, engine| go_on(engine, rank, 8));
+    group.run(|rank, engine| offers(engine, rank, 16));
+}
+
+#[test]
+fn what_a_run_went_on_without_does_not_come_back() {
+    let group = Group::new(Redundancy::Partner);
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    (0..3).for_each(|node| group.unmount(&format!("node{node}")));
+    group.run(|rank, engine| {
+        assert_eq!(engine.latest(None), None);
+        (0..3).for_each(|version| checkpoint(engine, rank, version));
+        engine.wait().unwrap();
+    });
+    (0..3).for_each(|node| group.mount(&format!("node{node}")));
+    // What it wrote lies with rank 3 and the partner that is left of its parity alone.
+    group.run(|_, engine| assert!(engine.latest(None).is_none_or(|newest| newest < 3)));
+}
+
+#[test]
+fn what_one_rank_gave_up_no_rank_offers() {
+    let group = Group::new(Redundancy::Xor { set: 4 });
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    group.unmount("node1");
+    group.unmount("node2");
+    group.run(|rank, engine| {
+        // The others end before they take it.
+        if rank == 3 {
+            checkpoint(engine, rank, 0);
+            let begun = Instant::now();
+            while !has_truncation(&group.node(rank).join("rank-3")) {
+                assert!(begun.elapsed() < PATIENCE);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+    for rank in 0..3 {
+        let truncated = has_truncation(&group.node(rank).join(format!("rank-{rank}")));
+        assert!(!truncated, "rank {rank}");
+    }
+    group.mount("node1");
+    group.mount("node2");
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    group.lose(1);
+    group.run(|rank, engine| offers(engine, rank, 8));
+}
+
+fn has_truncation(directory: &Path) -> bool {
+    let names = std::fs::read_dir(directory).into_iter().flatten();
+    let mut names = names.map(|entry| entry.unwrap().file_name());
+    names.any(|name| name.as_encoded_bytes().ends_with(b".cut"))
+}
+
+#[test]
+fn nodes_in_another_order_bring_what_they_have() {
+    for scheme in [Redundancy::Xor { set: 4 }, Redundancy::Partner] {
+        let group = Group::new(scheme);
+        group.run(|rank, engine| go_on(engine, rank, 0));
+        group.place(&["node2", "node0", "node3", "node1"]);
+        group.run(|rank, engine| go_on(engine, rank, 8));
+        // Back again, where each finds what it wrote first.
+        group.place(&["node0", "node1", "node2", "node3"]);
+        group.run(|rank, engine| go_on(engine, rank, 16));
+    }
+}
+
+#[test]
+fn a_spare_node_may_take_any_place() {
+    for scheme in [Redundancy::Xor { set: 4 }, Redundancy::Partner] {
+        let group = Group::new(scheme);
+        group.run(|rank, engine| go_on(engine, rank, 0));
+        // Node 2 is lost, and node 3 has its place now.
+        group.lose(2);
+        group.place(&["node0", "node1", "node3", "node9"]);
+        group.run(|rank, engine| go_on(engine, rank, 8));
+        group.run(|rank, engine| offers(engine, rank, 16));
+    }
+}
+
+#[test]
+fn large_pieces_move_in_the_applications_calls_too() {
+    let mut group = Group::new(Redundancy::Xor { set: 4 });
+    group.is_driven = true;
+    group.run(|rank, engine| {
+        go_on(engine, rank, 0);
+        engine.protect().unwrap();
+    });
+    group.place(&["node1", "node0", "node3", "node2"]);
+    group.run(|rank, engine| offers(engine, rank, 8));
+}
+
+#[test]
+fn losses_are_told_by_rank_0_and_refused_where_that_is_asked_for() {
+    // Sets of two: ranks 0 and 2 have their own pieces.
+    let mut group = Group::new(Redundancy::Partner);
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    group.unmount("node1");
+    group.unmount("node3");
+    let expected = "versions 0 to 7: rank 1 on node1, rank 3 on node3 lost";
+    let lost_together = {
+        let told = group.run(|_, engine| engine.damage());
+        let line = told[0].iter().find(|damage| damage.version.is_none());
+        line.map(|damage| damage.what.clone())
+    };
+    // By their names, nodes 0 and 2, and 1 and 3 are partners.
+    let line = lost_together.unwrap();
+    assert!(
+        line.contains("versions 0 to 7: rank 1 on node1, rank 3 on node3 lost"),
+        "{line}"
+    );
+    group.refuses = true;
+    for error in group.try_run() {
+        let error = error.unwrap_err();
+        let Error::Build(BuildError::Losses { losses }) = &error else {
+            panic!("{error}");
+        };
+        assert!(losses.starts_with(expected), "{error}");
+    }
+    group.mount("node1");
+    group.mount("node3");
+    group.run(|rank, engine| go_on(engine, rank, 8));
+}
+
+#[test]
+fn what_another_number_of_ranks_left_is_told() {
+    let mut group = Group::new(Redundancy::Xor { set: 4 });
+    group.run(|rank, engine| go_on(engine, rank, 0));
+    for ranks in [3, 6] {
+        group.ranks = ranks;
+        let hosts: Vec<String> = (0..ranks).map(|rank| format!("node{rank}")).collect();
+        group.place(&hosts);
+        let told = group.run(|_, engine| {
+            assert_eq!(engine.latest(None), None);
+            engine.damage()
+        });
+        for (rank, damage) in told.iter().enumerate() {
+            let lines: Vec<&String> = damage.iter().map(|damage| &damage.what).collect();
+            assert_eq!(lines.len(), usize::from(rank < 4), "{lines:?}");
+            let expected = "versions 0 to 7 there are of a group of 4 ranks";
+            assert!(
+                lines.iter().all(|line| line.contains(expected)),
+                "{lines:?}"
+            );
+        }
+    }
+    // Nothing was deleted.
+    group.ranks = 4;
+    group.place(&["node0", "node1", "node2", "node3"]);
+    group.run(|rank, engine| go_on(engine, rank, 8));
+}
