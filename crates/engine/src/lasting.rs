@@ -438,23 +438,30 @@ pub(crate) fn adopt(shared: &Shared, opened: &Opened, limit: u64, alignment: u64
         };
         shared.tiers.iter().position(is_it).map(TierId)
     };
-    // The lowest tier first: what lies there need not be flushed from above.
-    if let Some(tier) = tier_of(&opened.external) {
-        for (&version, found) in &survey.external {
-            shared.empties.note(version, found.size == 0);
-            shared.layouts.adopt(version);
-            shared.tell(found.adopted(version, tier));
-        }
-    }
-    if let (Some(tier), Some(kept)) = (tier_of(&opened.node_local), &opened.node_local) {
-        let (held, unfit) = survey.node_local_within(limit, alignment);
-        for version in held {
-            if let Some(found) = survey.node_local.get(&version) {
+    let (near, far) = (tier_of(&opened.node_local), tier_of(&opened.external));
+    let (held, unfit) = match near {
+        Some(_) => survey.node_local_within(limit, alignment),
+        None => (Vec::new(), Vec::new()),
+    };
+    let held = held.into_iter();
+    let held = held.filter_map(|version| Some((version, *survey.node_local.get(&version)?)));
+    let held: BTreeMap<Version, survey::One> = held.collect();
+    let all: BTreeSet<Version> = held.keys().chain(survey.external.keys()).copied().collect();
+    // Bases come before what builds upon them, wherever either lies.
+    for version in all {
+        // The lowest tier first: what lies there need not be flushed from above.
+        for (found, tier) in [
+            (survey.external.get(&version), far),
+            (held.get(&version), near),
+        ] {
+            if let (Some(found), Some(tier)) = (found, tier) {
                 shared.empties.note(version, found.size == 0);
                 shared.layouts.adopt(version);
                 shared.tell(found.adopted(version, tier));
             }
         }
+    }
+    if let Some(kept) = &opened.node_local {
         // Their numbers stay taken by the copies on external storage.
         let outdated = survey.outdated.iter();
         let outdated = outdated.map(|(version, one)| (*version, one.bytes));

@@ -99,7 +99,9 @@ fn check(home: &Home, node: u64, differences: bool, acknowledged: &BTreeMap<u64,
     // A kill may leave differences whose base did not get there: they stay, and none was acknowledged.
     let damage = engine.damage();
     let is_orphan = |damage: &Damage| {
-        let version = damage.version.filter(|_| damage.what.contains("which was not found"));
+        let version = damage
+            .version
+            .filter(|_| damage.what.contains("which was not found"));
         version.is_some_and(|version| !acknowledged.contains_key(&version))
     };
     assert!(damage.iter().all(is_orphan), "{damage:?}");

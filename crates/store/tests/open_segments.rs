@@ -176,5 +176,5 @@ fn a_segment_beside_a_closed_one_of_its_number_is_not_lost() {
     taken.remove(&BTreeSet::new()).unwrap();
     assert_eq!(lost(&taken), 0);
     let names = fs::read_dir(home.path().join("rank-0")).unwrap();
-    assert_eq!(names.count(), 3, "two segments and the lock");
+    assert_eq!(names.count(), 2, "one segment with all and the lock");
 }

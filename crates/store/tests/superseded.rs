@@ -41,9 +41,7 @@ fn noted_pieces_do_not_count_and_their_numbers_are_free() {
     let second = open(home.path());
     let reader = Repository::read_only(home.path(), Options::default()).unwrap();
     assert_eq!(numbers(&reader), [0, 1, 2, 3, 4, 5]);
-    second
-        .supersede(&identities(&second, &[1, 4, 5]))
-        .unwrap();
+    second.supersede(&identities(&second, &[1, 4, 5])).unwrap();
     drop(second);
     let third = open(home.path());
     assert_eq!(numbers(&third), [0, 2, 3]);

@@ -283,9 +283,7 @@ fn found(kept: &Kept, ranks: u32, agreed: Option<&BTreeSet<Version>>) -> Result<
     }
     if let Some(pieces) = kept.parts()? {
         let own = pieces.iter().filter(|piece| piece.ranks == ranks);
-        return Ok(own
-            .map(|piece| (piece.version, One::new(piece)))
-            .collect());
+        return Ok(own.map(|piece| (piece.version, One::new(piece))).collect());
     }
     let pieces = kept.vault().pieces()?.into_iter();
     let pieces: BTreeMap<Version, PieceInfo> = pieces.map(|piece| (piece.version, piece)).collect();

@@ -1,5 +1,11 @@
 //! A state that changes a little from version to version, so that it is worth storing as differences.
 
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "it serves several tests, and not all of them use all of it"
+)]
+
 use tierflow_engine::{Engine, Region, Version};
 
 /// Bytes of a version.

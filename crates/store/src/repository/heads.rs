@@ -75,7 +75,10 @@ pub trait Heads {
             let Some(info) = self.has_all(version) else {
                 return false;
             };
-            if info.base.is_some_and(|base| !may_build_on(self, &info, base)) {
+            if info
+                .base
+                .is_some_and(|base| !may_build_on(self, &info, base))
+            {
                 return false;
             }
             // Bases are older than what they are the bases of, so this ends.

@@ -6,8 +6,8 @@ use super::directory::{Directory, FileStamp};
 use super::identity::Identity;
 use super::prune::prune_rank;
 use super::{Repository, State};
-use crate::container::{Source, checksum};
 use crate::Result;
+use crate::container::{Source, checksum};
 use std::collections::BTreeSet;
 
 /// The name of the note. Releases that know none pass over it.
@@ -87,7 +87,9 @@ impl Superseded {
     /// # Errors
     /// When the note cannot be read: which copies count is not known then.
     pub(super) fn refresh(&mut self, directory: &Directory, names: &[String]) -> Result<bool> {
-        let is_there = names.binary_search_by(|name| name.as_str().cmp(NOTE)).is_ok();
+        let is_there = names
+            .binary_search_by(|name| name.as_str().cmp(NOTE))
+            .is_ok();
         let stamp = match is_there {
             true => directory.stamp(NOTE)?,
             false => None,
