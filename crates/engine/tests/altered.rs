@@ -91,7 +91,8 @@ fn named(engine: &Engine, version: Version) -> Result<Vec<u8>> {
     let mut bytes = content(version, LENGTH);
     let (_, rest) = bytes.split_at_mut(LENGTH / 3);
     let (middle, end) = rest.split_at_mut(LENGTH / 3);
-    (middle.fill(0), end.fill(0));
+    middle.fill(0);
+    end.fill(0);
     let mut regions = [("b", RegionMut::from(middle)), ("c", RegionMut::from(end))];
     engine.restore_regions(version, &mut regions)?;
     Ok(bytes)
