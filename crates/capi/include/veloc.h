@@ -38,7 +38,10 @@ int VELOC_Init_group(const tf_group *group, const char *cfg_file);
 /* This process checkpoints for itself; its `id` distinguishes it from others on the same directories. */
 int VELOC_Init_single(unsigned int id, const char *cfg_file);
 
-/* Ends the client. Checkpoints are durable before, whatever `drain` says. */
+/*
+ * Ends the client. Checkpoints are durable before, whatever `drain` says: as long as bytes move, they are waited for. Those that
+ * are lost are named on the standard error.
+ */
 int VELOC_Finalize(int drain);
 
 /* ---- memory --------------------------------------------------------------------------------------------------------- */
@@ -56,7 +59,10 @@ int VELOC_Region_clear(const char *name);
 
 /* ---- checkpoints ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a checkpoint. Its number is higher than those of its name before: it takes the place of those with higher ones. */
+/*
+ * Begins a checkpoint. Its number is higher than those of its name before: it takes the place of those with higher ones, but for
+ * those of earlier runs that this one did not ask for by VELOC_Restart_test. Collective if the configuration has `max_versions`.
+ */
 int VELOC_Checkpoint_begin(const char *name, int version);
 
 /* Takes in the regions that `mode` chooses (VELOC_CKPT_*), as they are now. */
@@ -89,7 +95,9 @@ int VELOC_Cleanup(const char *name);
 
 /*
  * The newest version that all ranks have, no newer than `version`, or the newest of all if that is 0; VELOC_FAILURE if there
- * is none. Collective.
+ * is none. Collective: it waits for the other ranks, as MPI does, unless the configuration has `group_patience`. VELOC_UNKNOWN,
+ * which is less than VELOC_FAILURE, if it cannot find out. If ranks did not come in time, this client takes no checkpoint any
+ * more, so that none takes the place of what is there: call VELOC_Finalize, and start all ranks together.
  */
 int VELOC_Restart_test(const char *name, int version);
 

@@ -71,8 +71,8 @@ impl Default for Lasting {
 }
 
 impl EngineBuilder {
-    /// How long dropping the engine waits for transfers that do not end, because storage hangs; a minute unless you say
-    /// otherwise. They are left to themselves then, with all that they use: memory, directories, and a pool's share.
+    /// How long [closing](crate::Engine::close) and dropping the engine wait for transfers that do not end, because storage
+    /// hangs; a minute unless you say otherwise. It counts from when bytes last got to a tier that outlives the engine. They are left to themselves then, with all that they use: memory, directories, and a pool's share.
     #[must_use]
     pub fn closing_patience(mut self, patience: Duration) -> Self {
         self.lasting.closing = patience;

@@ -3,6 +3,7 @@
 
 mod builder;
 mod caught;
+mod closing;
 #[cfg(feature = "compress")]
 mod compression;
 mod deadline;

@@ -29,6 +29,8 @@ pub(super) struct Config {
     pub(super) max_versions: usize,
     /// How long calls other than `VELOC_Finalize` wait for storage; for ever if there is none.
     pub(super) wait_patience: Option<Duration>,
+    /// How long the ranks wait for each other in a call, once all have opened their engines; without end if there is none.
+    pub(super) meeting_patience: Duration,
     pub(super) hints: Hints,
     /// Where routed files lie.
     pub(super) scratch: PathBuf,
@@ -211,11 +213,16 @@ impl Config {
             // Opening a GPU takes time and memory of it, which a program on the processor has no use for.
             options.set("device", "host").transpose()?;
         }
+        let bounds_meetings = given.contains_key("group_patience");
         for key in ENGINE_KEYS {
             if let Some(value) = given.remove(*key) {
                 options.set(key, &value).transpose()?;
             }
         }
+        let meeting_patience = match bounds_meetings {
+            true => options.group_patience(),
+            false => Duration::MAX,
+        };
         let is_redundancy_velocs = options.redundancy.is_none() && coded.is_some();
         if is_redundancy_velocs {
             options.redundancy = Some(VELOCS);
@@ -230,6 +237,7 @@ impl Config {
             is_sync,
             max_versions,
             wait_patience,
+            meeting_patience,
             hints,
             scratch,
             persistent,

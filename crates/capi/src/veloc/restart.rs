@@ -40,22 +40,23 @@ impl Client {
             let found = self.elsewhere(name, rank, |version| version <= most)?;
             return Ok(found.map(|(head, _)| head.version));
         }
-        loop {
+        let newest = loop {
             let mine = self.history.lock().newest(name, most);
             let Some(group) = &self.core.group else {
-                return Ok(mine);
+                break mine;
             };
             let mine = mine.map_or(-1, u64::cast_signed);
-            let all = group.numbers(mine, self.config.options.group_patience())?;
+            let all = group.numbers(mine, self.config.meeting_patience)?;
             let oldest = all.iter().copied().min().unwrap_or(-1);
-            if oldest < 0 {
-                return Ok(None);
-            }
-            if all.iter().all(|version| *version == oldest) {
-                return Ok(Some(oldest.cast_unsigned()));
+            if oldest < 0 || all.iter().all(|version| *version == oldest) {
+                // Every rank says the same, or none does.
+                group.confirm(self.config.meeting_patience)?;
+                break u64::try_from(oldest).ok();
             }
             most = oldest.cast_unsigned();
-        }
+        };
+        self.history.lock().offer(name);
+        Ok(newest)
     }
 
     /// Begins a restart. Without a rank, all ranks do, or none does.
@@ -86,7 +87,8 @@ impl Client {
         };
         if let (None, Some(group)) = (rank, &self.core.group) {
             let mine = i64::from(reading.is_some());
-            let all = group.numbers(mine, self.config.options.group_patience())?;
+            let all = group.numbers(mine, self.config.meeting_patience)?;
+            group.confirm(self.config.meeting_patience)?;
             if let Some(rank) = all.iter().position(|has| *has == 0).filter(|_| mine != 0) {
                 let text = format!("rank {rank} has no version {version} of {name:?}");
                 return Err(Failure::new(Status::Unknown, text));
@@ -94,6 +96,7 @@ impl Client {
         }
         let reading = reading.ok_or_else(unknown)?;
         if let From::Engine = reading.from {
+            self.history.lock().offer(name);
             self.hint(name, version);
         }
         self.state.lock().reading = Some(reading);
