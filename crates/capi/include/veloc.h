@@ -121,6 +121,25 @@ int VELOC_Restart_end(int success);
 /* VELOC_Restart_begin, VELOC_Recover_mem and VELOC_Restart_end. Collective. */
 int VELOC_Restart(const char *name, int version);
 
+/* ---- prefetches ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * As in Listing 1 of HPDC'23 (https://doi.org/10.1145/3588195.3592987), whose calls have no checkpoint's name: they are about the
+ * name that was begun or restarted from last, and about any other if that has no such version.
+ */
+
+/* This version is restarted from after those that were enqueued before: in any order, and before it is taken or later. */
+int VELOC_Prefetch_enqueue(int version);
+
+/* They are brought up from now on. The first restart begins it, too. */
+int VELOC_Prefetch_start(void);
+
+/* Bytes that were saved of a region; -1 if there is no such version or region. C++: VELOC_Recover_size(version, id). */
+int64_t VELOC_Recover_size_of(int version, int id);
+
+/* VELOC_Restart by the version alone. Collective. C++: VELOC_Restart(version). */
+int VELOC_Restart_version(int version);
+
 /* ---- beyond VELOC --------------------------------------------------------------------------------------------------- */
 
 /* Calls `observer` whenever a checkpoint was ended (`type` is VELOC_OBSERVE_CKPT_END), on the thread that ended it. */
@@ -131,6 +150,22 @@ int VELOC_Observe(int type, VELOC_observer observer, void *context);
 tf_engine VELOC_Engine(void);
 
 #ifdef __cplusplus
+}
+
+/* The calls of that listing. */
+inline int VELOC_Mem_protect(int id, void *ptr, size_t size)
+{
+    return VELOC_Mem_protect(id, ptr, size, 1);
+}
+
+inline int64_t VELOC_Recover_size(int version, int id)
+{
+    return VELOC_Recover_size_of(version, id);
+}
+
+inline int VELOC_Restart(int version)
+{
+    return VELOC_Restart_version(version);
 }
 #endif
 

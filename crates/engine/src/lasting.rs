@@ -12,6 +12,7 @@ mod survey;
 pub use damage::Damage;
 pub(crate) use external::External;
 pub(crate) use nodes::Nodes;
+pub use others::read_regions;
 
 use crate::plan::{Event, TierId};
 use crate::run::{Empties, Kept, Layouts, Shared};
@@ -266,7 +267,9 @@ impl Lasting {
             }
             (None, None) => None,
         };
-        let newest = agreed.as_ref().and_then(|agreed| agreed.last().copied());
+        let newest = agreed
+            .as_ref()
+            .and_then(|agreed| agreed.versions.last().copied());
         let below = (external.is_some(), directory.as_ref());
         let nodes = Nodes::new(protected.as_ref(), below, newest, &mut damage);
         let alone =
@@ -302,7 +305,7 @@ impl Lasting {
         let survey = Survey::new(
             (node_local.as_deref(), external.as_deref()),
             shared_out.as_deref(),
-            (group.ranks, agreed.as_ref()),
+            (&group, agreed.as_ref()),
             &runs,
         );
         let survey = survey.or_else(|error| match &external {
@@ -314,7 +317,7 @@ impl Lasting {
                     version: None,
                     what: format!("what lies there cannot be listed: {error}"),
                 });
-                let of = (group.ranks, agreed.as_ref());
+                let of = (&group, agreed.as_ref());
                 let here = Survey::new((node_local.as_deref(), None), None, of, &runs)?;
                 // Which of these a run elsewhere wrote anew cannot be told.
                 match last == LastRun::Elsewhere && !here.is_empty() {
@@ -325,7 +328,7 @@ impl Lasting {
             _ => Err(error),
         })?;
         let tiers = [node_local.as_deref(), external.as_deref()];
-        let taken = agreement::taken(tiers, &group, &survey, agreed.is_some())?;
+        let taken = agreement::taken(tiers, &group, &survey, agreed.as_ref())?;
         Ok(Opened {
             node_local,
             external,

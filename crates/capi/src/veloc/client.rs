@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::config::{Config, usual_host_cache};
+use super::foretold::Foretold;
 use super::history::History;
 use super::housekeeping::Housekeeping;
 use super::keeping::Keeping;
@@ -76,6 +77,10 @@ pub(super) struct State {
     pub(super) next_serial: u64,
     pub(super) writing: Option<Writing>,
     pub(super) reading: Option<Reading>,
+    /// The name of the last checkpoint that was begun or restarted from.
+    pub(super) name: Option<String>,
+    /// What the program said it will restart from, in its order.
+    pub(super) foretold: Foretold,
     pub(super) observers: Vec<(Observer, Context)>,
     /// Names of which nothing is to stay in the scratch directory.
     pub(super) cleaned: BTreeSet<String>,

@@ -78,6 +78,15 @@ impl Head {
         numbers.chain([self.number()])
     }
 
+    /// Its regions by their ids, with their bytes.
+    pub(super) fn regions(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
+        let regions = self.parts.iter().flat_map(|part| match part {
+            Content::Memory(regions) => regions.as_slice(),
+            Content::File(_) => &[],
+        });
+        regions.copied()
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let name = self.name.as_bytes();
         let mut words = match self.spares {

@@ -138,6 +138,13 @@ impl History {
         self.names.get(name)?.get(&version)
     }
 
+    /// The checkpoint of a version, of this name if it has one, else the one that was taken last.
+    pub(super) fn of_version(&self, name: Option<&str>, version: u64) -> Option<&Head> {
+        let own = name.and_then(|name| self.find(name, version));
+        let all = self.names.values().filter_map(|own| own.get(&version));
+        own.or_else(|| all.max_by_key(|head| head.serial))
+    }
+
     /// The newest version of a name that is no newer than `most`.
     pub(super) fn newest(&self, name: &str, most: u64) -> Option<u64> {
         let mut older = self.names.get(name)?.range(..=most);
@@ -200,7 +207,7 @@ mod tests {
             assert_eq!(spares, 3);
             history.insert(head(version, serial, spares));
         }
-        assert_eq!(versions(&history, "a"), [5, 6, 90, 95]);
+        assert_eq!(versions(&history, "a"), [5, 6, 85, 90, 95]);
         // The one of the same number gives way.
         let gone = history.superseded_by(&head(90, 5, 3));
         assert_eq!(gone.len(), 1);
@@ -210,7 +217,7 @@ mod tests {
             gone.iter().map(|head| head.version).collect::<Vec<_>>(),
             [5]
         );
-        assert_eq!(versions(&history, "a"), [6, 90, 95]);
+        assert_eq!(versions(&history, "a"), [6, 85, 90, 95]);
         // Once the run was told, they are as all others.
         history.offer("a");
         assert_eq!(history.spared("a"), 0);

@@ -4,6 +4,7 @@ mod client;
 mod closing;
 mod config;
 mod files;
+mod foretold;
 mod head;
 mod history;
 mod housekeeping;
@@ -389,10 +390,36 @@ pub(crate) unsafe extern "C" fn VELOC_Restart(name: *const c_char, version: c_in
     with("VELOC_Restart", |client| {
         // SAFETY: the header's contract.
         let name = unsafe { ffi::text(name, "name") }?;
-        client.begin_restart(name, version, None)?;
-        let recovered = client.recover(&Which::All);
-        let ended = client.end_restart();
-        recovered.and(ended)
+        client.restart(name, version)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Prefetch_enqueue(version: c_int) -> c_int {
+    with("VELOC_Prefetch_enqueue", |client| client.enqueue(version))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Prefetch_start() -> c_int {
+    with("VELOC_Prefetch_start", |client| {
+        client.start_prefetches();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Recover_size_of(version: c_int, id: c_int) -> i64 {
+    let size = || Ok(client()?.size_of(version, id)?.cast_signed());
+    guarded(size).unwrap_or_else(|_| {
+        eprintln!("tierflow: VELOC_Recover_size: {}", message());
+        -1
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn VELOC_Restart_version(version: c_int) -> c_int {
+    with("VELOC_Restart", |client| {
+        client.restart(&client.name_of(version)?, version)
     })
 }
 

@@ -45,6 +45,7 @@ impl Client {
             version,
             serial,
         })?;
+        state.name = Some(name.to_owned());
         state.writing = Some(Writing {
             name: name.to_owned(),
             version,

@@ -3,6 +3,7 @@
  * opens and reads however many there are.
  *
  *   ranks DIRECTORY late|kept|opened RANKS
+ *   ranks DIRECTORY many VERSIONS
  */
 #define _GNU_SOURCE
 #include "ranks.h"
@@ -238,6 +239,33 @@ static void directories_are_read_by_few(int ranks)
     CHECK(opened > 0 && opened <= 24L * ranks);
 }
 
+static int versions;
+
+static void writes_many(void)
+{
+    int version;
+    CHECK(setenv("VELOC_MODE", "async", 1) == 0);
+    shared_places("");
+    for (version = 1; version <= versions; version++) {
+        CHECK(VELOC_Checkpoint_begin("heat", version) == VELOC_SUCCESS);
+        CHECK(VELOC_Checkpoint_mem() == VELOC_SUCCESS);
+        CHECK(VELOC_Checkpoint_end(1) == VELOC_SUCCESS);
+    }
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
+static void restarts_from_the_newest(void)
+{
+    double began = now();
+    shared_places("");
+    printf("opened after %.3f s, ", now() - began);
+    CHECK(VELOC_Restart_test("heat", 0) == versions);
+    CHECK(VELOC_Restart("heat", versions) == VELOC_SUCCESS);
+    printf("restarted after %.3f s\n", now() - began);
+    CHECK(VELOC_Restart_test("heat", versions / 2) == versions / 2);
+    CHECK(VELOC_Finalize(1) == VELOC_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
     int ranks;
@@ -253,6 +281,10 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[2], "kept") == 0) {
         run_ranks(ranks, nodes_fill, NULL);
         run_ranks(ranks, nodes_have_two, NULL);
+    } else if (strcmp(argv[2], "many") == 0) {
+        versions = ranks;
+        run_ranks(1, writes_many, NULL);
+        run_ranks(1, restarts_from_the_newest, NULL);
     } else {
         run_ranks(ranks, writes, NULL);
         directories_are_read_by_few(ranks);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tierflow_store::{Collective, Error as StoreError, Protect, Repository, Vault};
+use tierflow_store::{Collective, Error as StoreError, PieceInfo, Protect, Repository, Vault};
 
 /// Versions that a rank can name, at most.
 const MOST: u64 = 1 << 26;
@@ -27,11 +27,16 @@ struct Has {
 }
 
 impl Has {
+    /// Each rank lists its own pieces. Rank 0 looks for versions of other groups, as each of them has a piece of rank 0.
     fn of(vault: &dyn Vault, group: &Group) -> Result<Self> {
-        let whole = vault.versions()?;
+        let pieces = vault.pieces()?;
+        let is_own = |piece: &PieceInfo| piece.ranks == group.ranks;
+        let whole = match group.rank == 0 && !pieces.iter().all(is_own) {
+            true => vault.versions()?,
+            false => Vec::new(),
+        };
         let mut others = whole.iter().rev().filter(|info| info.ranks != group.ranks);
-        let pieces = vault.pieces()?.into_iter();
-        let own = pieces.filter(|piece| piece.ranks == group.ranks);
+        let own = pieces.into_iter().filter(is_own);
         Ok(Self {
             run: group.run,
             other: others.next().map(|info| (info.ranks, info.version)),
@@ -134,21 +139,37 @@ fn check(all: &[Has], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
     Ok(())
 }
 
+/// From where a group goes on.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    /// The versions that all its ranks have.
+    pub(super) versions: BTreeSet<Version>,
+    /// Whether the lowest tier holds versions of groups of another size.
+    has_others: bool,
+}
+
 /// The numbers that groups of another size used, none of which may be newer than what there is for this one.
 pub(super) fn taken(
     tiers: [Option<&Kept>; 2],
     group: &Group,
     survey: &Survey,
-    has_agreed: bool,
+    agreed: Option<&Agreed>,
 ) -> Result<BTreeSet<Version>> {
     let mut others = BTreeMap::new();
-    for kept in tiers.into_iter().flatten() {
+    // Most groups are alone, and need not read the directories of all their ranks to know that.
+    let may_have = |kept: &&Kept| {
+        agreed.is_none_or(|agreed| {
+            let pieces = kept.vault().pieces().unwrap_or_default();
+            agreed.has_others || pieces.iter().any(|piece| piece.ranks != group.ranks)
+        })
+    };
+    for kept in tiers.into_iter().flatten().filter(may_have) {
         // What cannot be listed is told by who needs it.
         let whole = kept.vault().versions().unwrap_or_default().into_iter();
         let other = whole.filter(|info| info.ranks != group.ranks);
         others.extend(other.map(|info| (info.version, info.ranks)));
     }
-    if !has_agreed {
+    if agreed.is_none() {
         let newest = others.last_key_value();
         let newest = newest.map(|(version, ranks)| (*ranks, *version));
         other_group(newest, survey.newest(), group.ranks)?;
@@ -178,7 +199,7 @@ impl Lasting {
         local: &mut Option<Arc<Repository>>,
         protected: &Option<Arc<dyn Protect>>,
         damage: &mut Vec<Damage>,
-    ) -> Result<Option<BTreeSet<Version>>> {
+    ) -> Result<Option<Agreed>> {
         // Where nothing can be written nothing is given up: all ranks see the same there.
         let may_write = shared.is_none_or(|shared| !shared.is_read_only());
         let collective = self.collective.as_deref().or_else(|| vault.collective());
@@ -219,7 +240,7 @@ fn agree(
     group: &Group,
     patience: Duration,
     give_up: &mut dyn FnMut(Option<Version>) -> Result<()>,
-) -> Result<BTreeSet<Version>> {
+) -> Result<Agreed> {
     let begun = Instant::now();
     let own = Has::of(vault, group)?;
     let given = collective.all_gather(&own.encode(), patience)?;
@@ -234,7 +255,10 @@ fn agree(
     give_up(common.last().copied())?;
     // What is written from now on never completes what another rank has not given up yet.
     collective.all_gather(&[], patience.saturating_sub(begun.elapsed()))?;
-    Ok(common)
+    Ok(Agreed {
+        versions: common,
+        has_others: all.iter().any(|has| has.other.is_some()),
+    })
 }
 
 #[cfg(test)]

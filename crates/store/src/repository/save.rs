@@ -199,7 +199,7 @@ impl Repository {
         state
             .catalogs
             .get(&rank)
-            .map(|catalog| catalog.directory.clone())
+            .and_then(|catalog| catalog.directory().ok().cloned())
     }
 
     fn label(&self, owned: &Owned, kind: Kind) -> Result<Label> {
