@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -14,7 +15,7 @@ use super::keeping::Keeping;
 use super::restart::Reading;
 use super::writing::Writing;
 use crate::core::Core;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, Status};
 use crate::group::Group;
 use crate::handles;
 use crate::memory::{ANYWHERE, RawRegion, Span};
@@ -113,24 +114,35 @@ impl Client {
             Some(group) => format!("ranks-{}", group.ranks),
             None => format!("id-{alone}"),
         };
-        let mut config = Config::read(file, &home)?;
+        let group = group.map(Arc::new);
+        let all = group.as_deref();
+        let read = Config::read(file, &home);
+        // A rank that comes late is waited for here, before the engine is opened.
+        let patience = read.as_ref().map(|config| config.meeting_patience);
+        let patience = patience.unwrap_or(Duration::MAX);
+        let mut config = if_all(all, read, "read its configuration", patience)?;
         let rank = group.as_ref().map_or(alone, |group| group.rank);
-        config.settle_redundancy(group.as_ref());
+        config.settle_redundancy(all);
         if group.as_ref().is_none_or(|group| group.rank == 0) {
             for warning in &config.warnings {
                 eprintln!("tierflow: {file}: {warning}");
             }
         }
-        // A rank that comes late is waited for here, before the engine is opened.
-        let patience = config.meeting_patience;
-        let ranks_here = group
-            .as_ref()
-            .map_or(Ok(1), |group| group.ranks_here(patience))?;
+        let ranks_here = all.map_or(Ok(1), |group| group.ranks_here(patience))?;
         if !config.has_host_cache {
             config.options.host_cache = usual_host_cache(ranks_here);
         }
-        let core = Arc::new(Core::open(&config.options, group.map(Arc::new))?);
-        let (history, next_serial) = History::load(&core.engine, core.group.is_some())?;
+        let opened = Core::open(&config.options, group.clone()).and_then(|core| {
+            let loaded = History::load(&core.engine, core.group.is_some())?;
+            Ok((Arc::new(core), loaded))
+        });
+        let opened = if_all(
+            all,
+            opened,
+            "open its engine",
+            config.options.group_patience(),
+        )?;
+        let (core, (history, next_serial)) = opened;
         let history = Arc::new(Mutex::new(history));
         let keeping = Arc::new(Keeping::new(&core, &history, config.max_versions, patience));
         let housekeeping = Housekeeping::start(&keeping)?;
@@ -215,6 +227,30 @@ impl Client {
             }
         }
         Ok(())
+    }
+}
+
+/// What this rank did, if all ranks of its group have done it: none goes on alone.
+fn if_all<T>(
+    group: Option<&Group>,
+    done: Outcome<T>,
+    what: &str,
+    patience: Duration,
+) -> Outcome<T> {
+    let Some(group) = group else {
+        return done;
+    };
+    let all = group.numbers(i64::from(done.is_ok()), patience);
+    let done = done?;
+    match all?.iter().position(|is_done| *is_done == 0) {
+        None => Ok(done),
+        Some(rank) => Err(Failure::new(
+            Status::Group,
+            format!(
+                "rank {rank} of {} could not {what}: it says why",
+                group.ranks
+            ),
+        )),
     }
 }
 

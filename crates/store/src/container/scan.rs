@@ -147,7 +147,10 @@ impl<S: Source + ?Sized> Source for Ahead<'_, S> {
             window.bytes.resize(length, 0);
             if self.source.read(offset, &mut window.bytes).is_ok() {
                 let known = window.bytes.iter();
-                bytes.iter_mut().zip(known).for_each(|(to, from)| *to = *from);
+                bytes
+                    .iter_mut()
+                    .zip(known)
+                    .for_each(|(to, from)| *to = *from);
                 return Ok(());
             }
             // Some of it cannot be read, and perhaps not what was asked for.
