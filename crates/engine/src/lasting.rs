@@ -5,6 +5,7 @@ mod damage;
 mod external;
 mod nodes;
 mod others;
+mod peek;
 mod protect;
 mod runs;
 mod survey;

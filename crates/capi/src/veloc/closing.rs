@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::client::Client;
 use crate::api::close;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, Status};
 use crate::handles;
 
 impl Client {
@@ -16,11 +16,18 @@ impl Client {
         let patience = self.config.options.closing_patience;
         let durable = self.housekeeping.wait_while_moving(patience);
         let mut waited = self.core.protect_after(durable);
-        if let Err(failure) = &mut waited {
-            let lost = self.keeping.lost();
-            if !lost.is_empty() {
-                failure.text = format!("{}; not durable: {}", failure.text, lost.join(", "));
-            }
+        let lost = self.keeping.lost();
+        if !lost.is_empty() {
+            let why = waited.err();
+            let status = why
+                .as_ref()
+                .map_or(Status::Stalled, |failure| failure.status);
+            let why = why.map_or_else(String::new, |failure| format!(": {}", failure.text));
+            let text = format!(
+                "{} not durable and lost with this client{why}",
+                lost.join(", ")
+            );
+            waited = Err(Failure::new(status, text));
         }
         let group = self.core.group.clone();
         let is_complete = group.as_ref().map_or(Ok(()), |group| group.is_complete());

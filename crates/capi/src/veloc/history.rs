@@ -28,11 +28,9 @@ impl History {
         let next = held.last().map_or(0, |last| serial_of(*last) + 1);
         let mut heads = Vec::new();
         for &number in held.iter().filter(|number| is_head(**number)) {
-            let size = usize::try_from(engine.restore_size(number)?).unwrap_or(usize::MAX);
-            let mut bytes = vec![0; size];
-            let read = engine.restore(number, &mut [bytes.as_mut_slice().into()]);
             // One that is damaged is known to the engine; the others are as good as before.
-            let head = read.ok().and_then(|()| Head::decode(&bytes));
+            let bytes = engine.peek(number).or_else(|_| restored(engine, number));
+            let head = bytes.ok().and_then(|bytes| Head::decode(&bytes));
             heads.extend(head.filter(|head| head.number() == number));
         }
         let mut history = Self {
@@ -155,6 +153,14 @@ impl History {
     pub(super) fn versions(&self, name: &str) -> impl DoubleEndedIterator<Item = &Head> {
         self.names.get(name).into_iter().flat_map(BTreeMap::values)
     }
+}
+
+/// A version that cannot be read where it lies: another tier may hold it.
+fn restored(engine: &Engine, number: u64) -> tierflow_engine::Result<Vec<u8>> {
+    let size = engine.restore_size(number)?;
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+    engine.restore(number, &mut [bytes.as_mut_slice().into()])?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

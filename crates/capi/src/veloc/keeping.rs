@@ -113,13 +113,15 @@ impl Keeping {
         history.names().iter().flat_map(newest).collect()
     }
 
-    /// The checkpoints that are not durable, by name and version.
+    /// The checkpoints that are not durable, by rank, name and version.
     pub(super) fn lost(&self) -> Vec<String> {
+        let group = self.core.group.as_ref();
+        let rank = group.map_or(String::new(), |group| format!("rank {}'s ", group.rank));
         let history = self.history.lock();
         let names = history.names();
         let all = names.iter().flat_map(|name| history.versions(name));
         let lost = all.filter(|head| !self.core.engine.is_durable(head.number()));
-        lost.map(|head| format!("version {} of {:?}", head.version, head.name))
+        lost.map(|head| format!("{rank}version {} of {:?}", head.version, head.name))
             .collect()
     }
 
