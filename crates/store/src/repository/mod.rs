@@ -206,6 +206,28 @@ impl Repository {
     /// Opens what `find` finds. Should it not be there any more, it is looked up again: the writer moves the
     /// records that stay when versions are removed.
     fn open_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
+        match self.look_for_piece(version, find) {
+            Err(Error::Damaged {
+                path,
+                offset,
+                what,
+                older: None,
+            }) if self.options.ranks > 1 => {
+                let mut state = self.state();
+                // What others have tells which older version is whole, as far as it can be read.
+                let _as_far_as_it_goes = self.refresh(&mut state);
+                Err(Error::Damaged {
+                    path,
+                    offset,
+                    what,
+                    older: state.older(Some(version)),
+                })
+            }
+            opened => opened,
+        }
+    }
+
+    fn look_for_piece(&self, version: u64, find: &Find<'_>) -> Result<Piece> {
         const LOOKS: usize = 8;
         let mut state = self.state();
         let (mut directory, mut record) = find(&mut state, false)?;
