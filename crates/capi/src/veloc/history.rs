@@ -16,6 +16,8 @@ pub(super) struct History {
     leftovers: Vec<u64>,
     /// The first serial of this run.
     first: u64,
+    /// The names of which earlier runs left versions.
+    earlier: BTreeSet<String>,
     /// The names of which this run asked what there is, and was told.
     offered: BTreeSet<String>,
 }
@@ -43,6 +45,7 @@ impl History {
                 history.insert(head);
             }
         }
+        history.earlier = history.names.keys().cloned().collect();
         // The parts of a head that cannot be read now may be needed once it can.
         let is_left = |number: &u64| !held.contains(&head_of(serial_of(*number)));
         history.leftovers = held.iter().copied().filter(is_left).collect();
@@ -58,9 +61,7 @@ impl History {
 
     /// The serials below which versions of a name are spared: those of earlier runs, if this one was not told of them.
     pub(super) fn spared(&self, name: &str) -> u64 {
-        let is_known = self.offered.contains(name);
-        let mut earlier = self.versions(name).filter(|head| head.serial < self.first);
-        match !is_known && earlier.next().is_some() {
+        match self.earlier.contains(name) && !self.offered.contains(name) {
             true => self.first,
             false => 0,
         }
@@ -201,6 +202,7 @@ mod tests {
     fn what_a_run_was_never_told_of_stays() {
         let mut history = history(&[("a", 85), ("a", 90), ("a", 95)]);
         history.first = 3;
+        history.earlier.insert("a".to_owned());
         let head = |version, serial, spares| Head {
             name: "a".to_owned(),
             version,
