@@ -32,7 +32,7 @@ fn declared(header: &str) -> BTreeSet<String> {
     }
     // Types and calls that are passed are in parentheses.
     let mut names = BTreeSet::new();
-    // Those in C alone: what follows is for C++, over them.
+    // Functions of C alone: overloads for C++ follow.
     let code = code.split("\ninline ").next().unwrap_or_default();
     for statement in code.split(';') {
         let Some((before, _)) = statement.split_once('(') else {

@@ -31,7 +31,7 @@ impl Stall {
         }
     }
 
-    /// Whether nothing has moved for as long as the patience lasts.
+    /// Returns true once nothing has moved for as long as the patience lasts.
     pub(crate) fn is_over(&mut self, shared: &Shared) -> bool {
         let seen = shared.moved();
         if seen != self.seen {

@@ -80,7 +80,7 @@ pub(super) struct State {
     pub(super) reading: Option<Reading>,
     /// The name of the last checkpoint that was begun or restarted from.
     pub(super) name: Option<String>,
-    /// What the program said it will restart from, in its order.
+    /// Versions that the program said it will restart from, in its order.
     pub(super) foretold: Foretold,
     pub(super) observers: Vec<(Observer, Context)>,
     /// Names of which nothing is to stay in the scratch directory.
@@ -230,7 +230,7 @@ impl Client {
     }
 }
 
-/// What this rank did, if all ranks of its group have done it: none goes on alone.
+/// Returns what this rank did if all ranks of its group have done it: none goes on alone.
 fn if_all<T>(
     group: Option<&Group>,
     done: Outcome<T>,

@@ -52,7 +52,7 @@ impl Client {
             )
         })?;
         let held: BTreeSet<u64> = core.engine.versions().into_iter().collect();
-        // What could not be read may be there nevertheless.
+        // Versions that could not be read may be there nevertheless.
         let is_sound = core.engine.damage().is_empty();
         let closed = close(core);
         drop(group);

@@ -265,7 +265,7 @@ impl Config {
     }
 }
 
-/// Whether that is an option of the engine that the configuration may choose.
+/// Returns true for an option of the engine that the configuration may choose.
 fn is_option(key: &str) -> bool {
     // An option says what is wrong with a value that is none.
     let mut trial = Options::default();

@@ -1,5 +1,5 @@
-//! What the program says it will restart from, in its order: `VELOC_Prefetch_enqueue` and `VELOC_Prefetch_start`. Calls of
-//! these names have no checkpoint's name: they are about the one that was begun or restarted from last.
+//! Versions that the program says it will restart from, in its order: `VELOC_Prefetch_enqueue` and `VELOC_Prefetch_start`. These
+//! calls name no checkpoint: they are about the name that was begun or restarted from last.
 
 use super::client::{Client, DEFAULT, State, named};
 use super::head::{Head, is_head};
@@ -9,10 +9,10 @@ use crate::failure::{Failure, Outcome, Status};
 /// Versions that were enqueued.
 #[derive(Default)]
 pub(super) struct Foretold {
-    /// Whether any was: then the order that the configuration names does not count.
+    /// A version was enqueued: the order that the configuration names does not count.
     pub(super) is_any: bool,
     has_started: bool,
-    /// Those that the engine was not told of yet, in their order.
+    /// Versions that the engine was not told of yet, in their order.
     versions: Vec<u64>,
 }
 

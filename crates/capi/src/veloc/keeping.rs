@@ -1,4 +1,4 @@
-//! Which checkpoints are kept: those that all ranks have, as many as the configuration says.
+//! The checkpoints that are kept: those that all ranks have, as many as the configuration says.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Begun<'a> {
 }
 
 impl Begun<'_> {
-    /// What is the same on all ranks that begin the same one.
+    /// Returns words that are the same on all ranks that begin the same checkpoint.
     fn words(&self) -> [u64; 3] {
         let name = self.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -155,14 +155,14 @@ impl Keeping {
         };
         old.iter().for_each(|head| self.discard(head));
         for number in leftovers {
-            // What cannot be discarded now is found again by the next client.
+            // The next client finds again what cannot be discarded now.
             let _gone = self.core.engine.discard(number);
         }
     }
 
     fn discard(&self, head: &Head) {
         for number in head.numbers(self.core.group.is_some()) {
-            // It may have gone with an engine that was killed.
+            // The version may have gone with an engine that was killed.
             let _gone = self.core.engine.discard(number);
         }
     }

@@ -144,7 +144,7 @@ impl Client {
         };
         let Some(head) = head.as_ref().ok().cloned().flatten() else {
             for part in 0..=writing.parts.len() {
-                // Those that were not taken in are none.
+                // Parts that were not taken in are none.
                 let _gone = engine.discard(part_of(writing.serial, part));
             }
             if let Some((routed, _)) = &file {

@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 #include "listing1.lowered"
     }
     CHECK(computed == num_ckpts && uncomputed == num_ckpts);
-    // What is not there.
+    // Versions and regions that are not there.
     CHECK(VELOC_Recover_size(num_ckpts, 1) == -1 && VELOC_Recover_size(0, 2) == -1);
     CHECK(VELOC_Restart(num_ckpts) == VELOC_FAILURE);
     CHECK(VELOC_Prefetch_enqueue(-1) == VELOC_FAILURE);

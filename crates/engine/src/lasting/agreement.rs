@@ -144,7 +144,7 @@ fn check(all: &[Has], common: &BTreeSet<Version>, ranks: u32) -> Result<()> {
 pub(super) struct Agreed {
     /// The versions that all its ranks have.
     pub(super) versions: BTreeSet<Version>,
-    /// Whether the lowest tier holds versions of groups of another size.
+    /// The lowest tier holds versions of groups of another size.
     has_others: bool,
 }
 

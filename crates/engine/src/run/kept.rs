@@ -229,7 +229,7 @@ impl Kept {
     pub(super) fn copy(&self, version: Version, from: &Self, cancelled: &AtomicBool) -> Result<()> {
         from.read(version, |piece| {
             let ready = || self.turn(version, cancelled);
-            // It is looked at between two blocks.
+            // The flag is read between two blocks.
             let is_cancelled = || {
                 self.moved.fetch_add(1, Ordering::Relaxed);
                 cancelled.load(Ordering::Relaxed)

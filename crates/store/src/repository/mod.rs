@@ -214,7 +214,7 @@ impl Repository {
                 older: None,
             }) if self.options.ranks > 1 => {
                 let mut state = self.state();
-                // What others have tells which older version is whole, as far as it can be read.
+                // The pieces of other ranks tell which older version is whole.
                 let _as_far_as_it_goes = self.refresh(&mut state);
                 Err(Error::Damaged {
                     path,
@@ -397,7 +397,7 @@ impl Repository {
         let refreshed = catalog.refresh();
         catalog.close();
         if matches!(refreshed, Err(Error::Vanished { .. })) {
-            // It was removed meanwhile.
+            // The directory was removed meanwhile.
             return Ok(false);
         }
         state.catalogs.insert(rank, catalog);
