@@ -144,13 +144,9 @@ impl<S: Source + ?Sized> Source for Ahead<'_, S> {
         window.next = (window.next * 2).clamp(AHEAD.0, AHEAD.1);
         if length > bytes.len() {
             window.start = offset;
-            window.bytes.resize(length, 0);
+            window.bytes = vec![0; length];
             if self.source.read(offset, &mut window.bytes).is_ok() {
-                let known = window.bytes.iter();
-                bytes
-                    .iter_mut()
-                    .zip(known)
-                    .for_each(|(to, from)| *to = *from);
+                bytes.copy_from_slice(&window.bytes[..bytes.len()]);
                 return Ok(());
             }
             // Some of it cannot be read, and perhaps not what was asked for.
